@@ -1,0 +1,120 @@
+"""Where a serving pair of certificate and key comes from: files, or made at start for local use."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+# Clocks differ: a certificate that is valid from now on is not yet valid for a client that is a minute behind.
+_BACKDATED: Final = timedelta(minutes=5)
+
+
+class CertificateError(ValueError):
+    """A certificate or key that can't be used, told in one sentence."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A serving certificate and its private key.
+
+    Attributes:
+        certificate: PEM; the leaf first, then what leads to its issuer.
+        key: PEM, unencrypted.
+        authority: PEM of what a client must trust; the certificate itself where it is self-signed, empty if unknown.
+    """
+
+    certificate: bytes
+    key: bytes
+    authority: bytes = b""
+
+    @property
+    def leaf(self) -> x509.Certificate:
+        """The first certificate."""
+        return x509.load_pem_x509_certificate(self.certificate)
+
+
+def self_signed(hosts: Sequence[str], now: datetime | None = None, life: timedelta = timedelta(days=365)) -> Pair:
+    """A new self-signed ECDSA P-256 pair, valid for host names and IP addresses.
+
+    P-256 because its handshake costs the server half of what RSA-2048 does.
+
+    Args:
+        hosts: at least one.
+        now: the time that it is valid from, but for five minutes' grace; default: the present.
+    """
+    start = now or datetime.now(UTC)
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubevirt-webhook")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start - _BACKDATED)
+        .not_valid_after(start + life)
+        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
+        # Go's verifier takes a self-signed leaf as its own root; a CA flag would let it sign for others.
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    pem = certificate.public_bytes(serialization.Encoding.PEM)
+    secret = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    return Pair(pem, secret, pem)
+
+
+def from_files(certificate: Path, key: Path) -> Pair:
+    """The pair in two PEM files.
+
+    Raises:
+        CertificateError: a file can't be read or holds something else, or the key is not the certificate's.
+    """
+    pair = Pair(_read(certificate), _read(key))
+    try:
+        leaf = pair.leaf
+    except ValueError:
+        raise CertificateError(f"{certificate} holds no certificate in PEM; give the file that starts with it") from None
+    try:
+        secret = serialization.load_pem_private_key(pair.key, password=None)
+    except TypeError:
+        raise CertificateError(f"the key in {key} is encrypted; give it unencrypted, readable by us alone") from None
+    except (ValueError, UnsupportedAlgorithm):
+        raise CertificateError(f"{key} holds no private key in PEM; give the certificate's key") from None
+    if _public(secret.public_key()) != _public(leaf.public_key()):
+        raise CertificateError(f"the key in {key} does not belong to the certificate in {certificate}; give its own key")
+    return pair
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CertificateError(f"{path} can't be read: {error.strerror}; give a readable PEM file") from None
+
+
+def _public(key: object) -> bytes:
+    der: bytes = key.public_bytes(  # type: ignore[attr-defined]
+        serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
+    return der
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)

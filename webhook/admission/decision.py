@@ -1,0 +1,103 @@
+"""What a policy says, and what a mode makes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from webhook import names
+from webhook.names import Mode
+
+# The API server may cut a longer warning (k8s.io/apiserver, pkg/warning): 256 characters each are safe.
+MAX_WARNING: Final = 256
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why: a code of `names.Code` for machines and a sentence for people."""
+
+    code: str
+    text: str
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One intended difference of the object.
+
+    Attributes:
+        path: JSON names from the object's root, unescaped, for example ``("spec", "schedulerName")``.
+        old: the value now; None where there is none.
+        new: the value to be.
+        reason: the code of the reason that led to it.
+    """
+
+    path: tuple[str, ...]
+    old: object
+    new: object
+    reason: str
+
+
+class Denial(msgspec.Struct, frozen=True):
+    """A refusal: an HTTP status code (403, 422, 429, 503) and the message that the user reads."""
+
+    code: int
+    message: str
+
+
+class Decision(msgspec.Struct, frozen=True):
+    """What mode ``enforce`` would do; a policy knows no other mode.
+
+    Attributes:
+        reasons: at least one, the most telling first.
+        changes: in an order in which they can be applied.
+        warnings: for the user who sent the request.
+        notes: audit annotations of the API server's own audit log.
+    """
+
+    reasons: tuple[Reason, ...]
+    changes: tuple[Change, ...] = ()
+    denial: Denial | None = None
+    warnings: tuple[str, ...] = ()
+    notes: Mapping[str, str] = {}
+
+    @property
+    def code(self) -> str:
+        """The code of the first reason: what metrics count."""
+        return self.reasons[0].code
+
+    def under(self, mode: Mode, job: str) -> Outcome:
+        """What this decision does to the request in a mode: only ``enforce`` patches or denies."""
+        if mode == names.ENFORCE:
+            return Outcome(self.denial, () if self.denial else self.changes, _short(self.warnings), self.notes)
+        if mode == names.WARN:
+            would = _would(self, f"{job} is in mode warn")
+            return Outcome(None, (), _short(would + self.warnings), self.notes)
+        return Outcome(None, (), (), self.notes)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What the API server is told."""
+
+    denial: Denial | None
+    changes: tuple[Change, ...]
+    warnings: tuple[str, ...]
+    notes: Mapping[str, str]
+
+
+def skip(code: str, text: str, *warnings: str) -> Decision:
+    """The decision to leave the request alone."""
+    return Decision((Reason(code, text),), warnings=warnings)
+
+
+def _would(decision: Decision, why_not: str) -> tuple[str, ...]:
+    if decision.denial:
+        return (f"{why_not}: enforce would refuse this request: {decision.denial.message}",)
+    return tuple(f"{why_not}: enforce would set {'.'.join(c.path)} to {_plain(c.new)}" for c in decision.changes)
+
+
+def _plain(value: object) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _short(warnings: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(w if len(w) <= MAX_WARNING else w[: MAX_WARNING - 1] + "…" for w in warnings)

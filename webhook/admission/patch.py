@@ -1,0 +1,63 @@
+"""JSON-patch operations (RFC 6902) for the changes of a decision, written directly.
+
+A patch that cannot be applied fails the user's request with 500 whatever the failurePolicy says (apiserver,
+plugin/webhook/mutating/dispatcher.go). So there is no ``test`` and nothing that depends on what may be missing: an
+``add`` is an upsert on an object's member, and absent parents are made on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from webhook.admission.decision import Change
+from webhook.objects import ABSENT, lookup
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Operation(msgspec.Struct, frozen=True):
+    """One ``add``; ``path`` is a JSON pointer."""
+
+    op: str
+    path: str
+    value: object
+
+
+def pointer(path: Sequence[str]) -> str:
+    """The JSON pointer (RFC 6901) of a path: ``~`` and ``/`` in names are escaped."""
+    return "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
+
+
+def operations(root: object, changes: Sequence[Change]) -> list[Operation]:
+    """The operations that turn ``root`` into the object with all changes.
+
+    Args:
+        root: the object as it is: a view that has every field on the changes' paths, or plain JSON.
+        changes: with non-empty paths through objects, not lists. A change to the present value makes no operation.
+
+    Raises:
+        ValueError: a change leads through a value that is no object; that is a policy's bug.
+    """
+    made: set[tuple[str, ...]] = set()
+    result: list[Operation] = []
+    for change in changes:
+        path, value = change.path, change.new
+        if lookup(root, path) == value:
+            continue
+        # The deepest parent that exists, or that an earlier operation has made, takes the rest as one value.
+        depth = len(path) - 1
+        while depth and path[:depth] not in made and lookup(root, path[:depth]) is ABSENT:
+            value = {path[depth]: value}
+            made.add(path[:depth])
+            depth -= 1
+        result.append(Operation("add", pointer(path[: depth + 1]), value))
+    return result
+
+
+def render(root: object, changes: Sequence[Change]) -> bytes | None:
+    """The JSON patch of `operations`, or None if there is nothing to change."""
+    result = operations(root, changes)
+    return _encode(result) if result else None

@@ -1,0 +1,224 @@
+"""AdmissionReview, from bytes and to bytes (k8s.io/api/admission/v1).
+
+The whole review is decoded once, straight into the view that the endpoint's policy reads. What cannot be decoded is
+told apart: a body that is no review at all is the sender's mistake and gets a 4xx; a review whose object has a value
+of the wrong type is an ordinary request (the API server checks an object's schema only after mutating webhooks) and
+gets an ordinary answer.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import b64encode
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+
+from webhook.admission.decision import Outcome
+from webhook.errors import InputError
+from webhook.objects import Object, View
+
+API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
+
+V = TypeVar("V")
+
+
+class GroupVersionKind(View, frozen=True):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class GroupVersionResource(View, frozen=True):
+    group: str = ""
+    version: str = ""
+    resource: str = ""
+
+
+class UserInfo(View, frozen=True):
+    username: str = ""
+    groups: list[str] | None = None
+
+
+class Request(View, Generic[V], frozen=True):
+    """``AdmissionReview.request``. ``kind`` and ``resource`` are what the object was converted to for us."""
+
+    uid: str = ""
+    kind: GroupVersionKind = GroupVersionKind()
+    resource: GroupVersionResource = GroupVersionResource()
+    sub_resource: str | None = None
+    name: str | None = None
+    namespace: str | None = None
+    operation: str = ""
+    user_info: UserInfo = UserInfo()
+    object: V | None = None
+    old_object: V | None = None
+    dry_run: bool | None = None
+
+
+class Review(View, Generic[V], frozen=True):
+    api_version: str | None = None
+    kind: str | None = None
+    request: Request[V] | None = None
+
+
+class Received(msgspec.Struct, Generic[V], frozen=True):
+    """A review that can be answered.
+
+    Attributes:
+        api_version: of the review; the answer has the same.
+        request: decoded into views; without objects where `malformed` says why.
+        malformed: what in the object is not as its kind has it, or None.
+    """
+
+    api_version: str
+    request: Request[V]
+    malformed: str | None = None
+
+
+class Codec(Generic[V]):
+    """Decodes the reviews of one kind of object."""
+
+    def __init__(self, view: type[V], group: str, kind: str) -> None:
+        self._group: Final = group
+        self._kind: Final = kind
+        self._typed: msgspec.json.Decoder[Review[V]] = msgspec.json.Decoder(Review[view])  # type: ignore[valid-type]
+
+    def decode(self, body: bytes) -> Received[V]:
+        """The review in a request's body.
+
+        Raises:
+            InputError: the body is not JSON in UTF-8, not an AdmissionReview that asks something, or about an object
+                of another kind than this endpoint serves.
+        """
+        try:
+            # msgspec passes over invalid UTF-8 in fields that it skips; decoding first costs 2 µs for 20 KB.
+            text = str(body, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(
+                f"it is not valid UTF-8 at byte {error.start}", "the request's body", "send JSON encoded as UTF-8"
+            ) from None
+        try:
+            review = self._typed.decode(text)
+            malformed = None
+        except msgspec.ValidationError as error:
+            review, malformed = self._envelope(text, error), _sentence(error)
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise _not_json(error) from None
+        return self._checked(review, malformed)
+
+    def _envelope(self, text: str, error: msgspec.ValidationError) -> Review[V]:
+        """The review without its objects, if they alone are what is wrong."""
+        try:
+            raw = _RAW.decode(text)
+        except msgspec.ValidationError as envelope_error:
+            raise InputError(
+                _sentence(envelope_error), "the request's body", "send an AdmissionReview as the API server does"
+            ) from None
+        except (msgspec.DecodeError, RecursionError) as json_error:
+            raise _not_json(json_error) from None
+        if raw.request is None:
+            return Review(raw.api_version, raw.kind)
+        blank = msgspec.structs.replace(raw.request, object=None, old_object=None)
+        return Review(raw.api_version, raw.kind, blank)  # type: ignore[arg-type]
+
+    def _checked(self, review: Review[V], malformed: str | None) -> Received[V]:
+        where, fix = "the request's body", "send an AdmissionReview as the API server does"
+        if review.kind != "AdmissionReview" or review.api_version not in API_VERSIONS:
+            got = f"{review.api_version or 'no apiVersion'} {review.kind or 'no kind'}"
+            raise InputError(f"it is not an AdmissionReview of {' or '.join(API_VERSIONS)} but {got}", where, fix)
+        request = review.request
+        if request is None:
+            raise InputError("the AdmissionReview has no request", where, fix)
+        if not request.uid:
+            raise InputError("the AdmissionReview's request has no uid", where, fix)
+        if request.kind.kind != self._kind or request.kind.group != self._group:
+            raise InputError(
+                f"this endpoint judges {_dotted(self._kind, self._group)}, not "
+                f"{_dotted(request.kind.kind or 'an object without kind', request.kind.group)}",
+                "request.kind",
+                "correct the rules of the webhook configuration that sends it here",
+            )
+        return Received(review.api_version, request, malformed)
+
+
+_RAW: Final = msgspec.json.Decoder(Review[msgspec.Raw])
+
+
+class _Status(View, frozen=True):
+    code: int
+    message: str
+
+
+class _Response(View, frozen=True, omit_defaults=True):
+    uid: str
+    allowed: bool
+    status: _Status | None = None
+    patch: str | None = None
+    patch_type: str | None = None
+    warnings: tuple[str, ...] = ()
+    audit_annotations: Any = None
+
+
+class _Answer(View, frozen=True):
+    api_version: str
+    kind: str
+    response: _Response
+
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None) -> bytes:
+    """The AdmissionReview that answers a request; ``patch`` is a JSON patch or None."""
+    denial = outcome.denial
+    return _encode(
+        _Answer(
+            api_version,
+            "AdmissionReview",
+            _Response(
+                uid,
+                denial is None,
+                _Status(denial.code, denial.message) if denial else None,
+                b64encode(patch).decode("ascii") if patch else None,
+                "JSONPatch" if patch else None,
+                outcome.warnings,
+                outcome.notes or None,
+            ),
+        )
+    )
+
+
+def object_name(request: Request[Any]) -> str:
+    """The object's name; at CREATE with generateName the prefix, which is all there is then."""
+    if request.name:
+        return request.name
+    obj = request.object
+    if not isinstance(obj, Object):
+        return ""
+    return obj.meta.name or obj.meta.generate_name or ""
+
+
+_AT: Final = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")
+_EXPECTED: Final = re.compile(r"^Expected `(?P<want>[^`]*)`, got `(?P<got>[^`]*)`")
+
+
+def _sentence(error: msgspec.ValidationError) -> str:
+    """msgspec's words as ours: ``request.object.spec must be object, not array``; they hold no values."""
+    text = str(error)
+    at = _AT.search(text)
+    path = (at["path"] if at else "") or "the review"
+    expected = _EXPECTED.match(text)
+    if expected:
+        return f"{path} must be {expected['want'].replace(' | ', ' or ')}, not {expected['got']}"
+    return f"{path}: {text[: at.start()] if at else text}"
+
+
+def _not_json(error: Exception) -> InputError:
+    if isinstance(error, RecursionError):
+        return InputError("it is nested too deeply", "the request's body", "send an AdmissionReview")
+    return InputError(f"it is not JSON: {error}", "the request's body", "send an AdmissionReview as JSON")
+
+
+def _dotted(kind: str, group: str) -> str:
+    return f"{kind}.{group}" if group else kind

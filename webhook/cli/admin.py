@@ -1,0 +1,88 @@
+"""Commands that print: manifests, settings, version."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def _yaml(documents: list[Any]) -> str:
+    import yaml
+
+    return yaml.safe_dump_all(documents, sort_keys=False, default_flow_style=False, width=1000)
+
+
+_config_option = click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="The settings file; default: all defaults."
+)
+
+
+def _settings(config_file: Path | None) -> Any:
+    from webhook.settings.file import default_settings, load
+
+    return load(config_file) if config_file else default_settings()
+
+
+@click.group()
+def manifests() -> None:
+    """Print what the cluster needs to call us, as YAML for `kubectl apply -f -`."""
+
+
+@manifests.command()
+@_config_option
+@click.option("--url", default="", help="Call https://HOST:PORT instead of the settings' Service.")
+def webhooks(config_file: Path | None, url: str) -> None:
+    """The webhook configurations, without a caBundle: who serves the certificate writes it."""
+    from webhook.errors import InputError
+    from webhook.install.registration import Target, configurations
+
+    if url and not url.startswith("https://"):
+        raise InputError(f"the API server calls webhooks by https only, not {url}", "--url", "give https://HOST:PORT")
+    click.echo(_yaml(configurations(_settings(config_file), Target(url=url))), nl=False)
+
+
+@click.group()
+def config() -> None:
+    """Show, check or describe the settings."""
+
+
+@config.command()
+@_config_option
+def show(config_file: Path | None) -> None:
+    """Print the settings as they are in effect, defaults filled in."""
+    from webhook.settings.file import effective
+
+    click.echo(_yaml([effective(config_file)]), nl=False)
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON Schema of the settings file, for editors and linters."""
+    import json
+
+    from webhook.settings.file import schema as settings_schema
+
+    click.echo(json.dumps(settings_schema(), indent=2))
+
+
+@config.command()
+@click.argument("file", type=click.Path(path_type=Path))
+def check(file: Path) -> None:
+    """Check a settings FILE; every mistake at once, exit status 2 if there is one."""
+    from webhook.settings.file import load
+
+    settings = load(file)
+    names = ", ".join(sorted(settings.scheduling.schedulers)) or "none"
+    click.echo(f"{file}: correct; schedulers: {names}")
+
+
+@click.command()
+def version() -> None:
+    """Print the version, and what it runs on."""
+    from webhook import __version__
+
+    click.echo(f"kubevirt-webhook {__version__}")
+    click.echo(f"Python {sys.version.split()[0]}")

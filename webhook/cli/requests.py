@@ -1,0 +1,142 @@
+"""What the API server would send us: the reviews for an object, and the endpoints that would get them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import uuid
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from webhook import names
+from webhook.cluster.source import Cluster
+from webhook.documents import Document, objects_in, parse_documents, read_documents
+from webhook.errors import InputError
+from webhook.facts import KubeVirtInstall, KubeVirtKey, NamespaceKey
+from webhook.kubevirt.launcher import controller_account
+from webhook.objects import Namespace
+from webhook.policies.table import ENDPOINTS, Endpoint
+
+# The namespace is for this function of names, so that the same input gives the same review.
+_UID_SPACE: Final = uuid.UUID("5a7f0b0e-4d4c-5bb5-9b0e-6b2f3a0f7c11")
+
+
+class Asked(msgspec.Struct, frozen=True):
+    """One review to judge.
+
+    Attributes:
+        source: file and line, for messages.
+        review: a whole AdmissionReview as plain JSON.
+    """
+
+    source: str
+    review: dict[str, Any]
+
+    @property
+    def request(self) -> dict[str, Any]:
+        request = self.review.get("request")
+        return request if isinstance(request, dict) else {}
+
+    @property
+    def body(self) -> bytes:
+        return msgspec.json.encode(self.review)
+
+
+def read(paths: tuple[str, ...], stdin: bytes | None) -> list[Document]:
+    """All documents in files; ``-`` is standard input. Lists are taken apart.
+
+    Raises:
+        InputError: a file can't be read or is no YAML or JSON.
+    """
+    documents: list[Document] = []
+    for path in paths:
+        found = parse_documents(stdin or b"", "standard input") if path == "-" else read_documents(Path(path))
+        for document in found:
+            documents.extend(objects_in(document))
+    if not documents:
+        raise InputError("there is nothing to review", ", ".join(paths), "give AdmissionReviews or manifests")
+    return documents
+
+
+async def asked(document: Document, cluster: Cluster, user: str | None, deadline: float) -> Asked:
+    """The review in a document, or the one that creating its object would lead to.
+
+    Args:
+        user: who sends a manifest; None: KubeVirt's controller for a launcher pod, an admin for the rest.
+
+    Raises:
+        InputError: the document is neither a review nor an object.
+    """
+    source = f"{document.file}:{document.line}"
+    value = document.value
+    if not isinstance(value, dict):
+        raise InputError("it is not an object", source, "give an AdmissionReview or a manifest")
+    if value.get("kind") == "AdmissionReview":
+        return Asked(source, value)
+    kind = value.get("kind")
+    if not isinstance(kind, str) or not isinstance(value.get("apiVersion"), str):
+        raise InputError("it has no apiVersion and kind", source, "give an AdmissionReview or a manifest")
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict):
+        raise InputError("it has no metadata", source, "give a manifest with a name")
+    group, _, version = value["apiVersion"].rpartition("/")
+    endpoint = next((e for e in ENDPOINTS if e.kind == kind and e.group == group), None)
+    obj = copy.deepcopy(value)
+    if kind == "Pod":
+        _default_pod(obj)
+    sender = user or await _sender(obj, cluster, deadline)
+    request = {
+        "uid": str(uuid.uuid5(_UID_SPACE, json.dumps(value, sort_keys=True))),
+        "kind": {"group": group, "version": version, "kind": kind},
+        "resource": {"group": group, "version": version, "resource": endpoint.resource if endpoint else ""},
+        "name": metadata.get("name", ""),
+        "namespace": metadata.get("namespace", "default"),
+        "operation": "CREATE",
+        "userInfo": {"username": sender, "groups": ["system:authenticated"]},
+        "object": obj,
+        "oldObject": None,
+        "dryRun": False,
+    }
+    return Asked(source, {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+
+
+async def endpoints(request: dict[str, Any], cluster: Cluster, deadline: float) -> list[Endpoint]:
+    """The endpoints that the API server would call for a request, in its order.
+
+    The stage follows the namespace's label; where it says neither, the endpoint itself will say why nothing is done.
+    """
+    resource = request.get("resource")
+    resource = resource if isinstance(resource, dict) else {}
+    if request.get("subResource"):
+        return []
+    found = await cluster.read(NamespaceKey(str(request.get("namespace") or ""), fresh=True), deadline)
+    matching = []
+    for endpoint in ENDPOINTS:
+        label = found.meta.label(names.job_label(endpoint.job)) if isinstance(found, Namespace) else None
+        stage = names.OBSERVE if label in (names.WARN, names.AUDIT) else names.ENFORCE
+        if (
+            endpoint.stage == stage
+            and endpoint.group == resource.get("group", "")
+            and endpoint.resource == resource.get("resource")
+            and request.get("operation") in endpoint.operations
+        ):
+            matching.append(endpoint)
+    return matching
+
+
+async def _sender(obj: dict[str, Any], cluster: Cluster, deadline: float) -> str:
+    labels = obj["metadata"].get("labels")
+    if isinstance(labels, dict) and labels.get(names.APP_LABEL) == names.LAUNCHER_APP and obj["kind"] == "Pod":
+        install = await cluster.read(KubeVirtKey(), deadline)
+        if isinstance(install, KubeVirtInstall):
+            return controller_account(min(install.namespaces))
+    return "kubernetes-admin"
+
+
+def _default_pod(pod: dict[str, Any]) -> None:
+    """What the API server fills in before any webhook sees a pod, as far as we read it."""
+    spec = pod.get("spec")
+    if isinstance(spec, dict) and not spec.get("schedulerName"):
+        spec["schedulerName"] = names.DEFAULT_SCHEDULER

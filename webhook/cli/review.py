@@ -1,0 +1,158 @@
+"""`kubevirt-webhook review`: the server's judgement, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("--cluster-from", type=click.Path(path_type=Path), metavar="DIR", help="Take facts from YAML files.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Take facts from a cluster.")
+@click.option("--config", "config_file", type=click.Path(path_type=Path), help="The settings file.")
+@click.option("--as", "user", metavar="USER", help="Who sends the manifests.")
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json", "yaml", "patch"]), default="text", show_default=True
+)
+@click.option("--show-secrets", is_flag=True, help="Print objects whole, cloud-init and passwords included.")
+def review(
+    files: tuple[str, ...],
+    cluster_from: Path | None,
+    kubeconfig: Path | None,
+    config_file: Path | None,
+    user: str | None,
+    output: str,
+    show_secrets: bool,
+) -> None:
+    """Judge AdmissionReviews or plain manifests (as if created); - is standard input.
+
+    text shows decisions, reasons and changes; json all of it and the patched object; yaml the patched objects; patch
+    the JSON patches. Exit status 1 if something was denied, 2 on bad input.
+    """
+    from webhook.settings.file import default_settings, load
+
+    settings = load(config_file) if config_file else default_settings()
+    stdin = sys.stdin.buffer.read() if "-" in files else None
+    results = asyncio.run(_judge_all(files, stdin, cluster_from, kubeconfig, settings, user))
+    if not show_secrets:
+        from webhook.admission.redaction import redacted
+
+        for result in results:
+            result["object"] = redacted(result["object"])
+    _print(results, output)
+    if any(result["decision"] == "denied" for result in results):
+        raise SystemExit(1)
+
+
+async def _judge_all(
+    files: tuple[str, ...],
+    stdin: bytes | None,
+    cluster_from: Path | None,
+    kubeconfig: Path | None,
+    settings: Any,
+    user: str | None,
+) -> list[dict[str, Any]]:
+    from webhook.admission.audit import NoAudit
+    from webhook.cli import requests
+    from webhook.cli.sources import opened
+    from webhook.reviewer import Reviewer, Silent
+
+    documents = requests.read(files, stdin)
+    async with opened(cluster_from, kubeconfig, settings) as cluster:
+        reviewer = Reviewer(cluster, lambda: settings, NoAudit(), Silent())
+        results = []
+        for document in documents:
+            deadline = asyncio.get_running_loop().time() + 10
+            asked = await requests.asked(document, cluster, user, deadline)
+            results.append(await _judge(asked, reviewer, cluster, deadline))
+        return results
+
+
+async def _judge(asked: Any, reviewer: Any, cluster: Any, deadline: float) -> dict[str, Any]:
+    """One review through all endpoints that the API server would call, each seeing what the one before has made."""
+    import jsonpatch
+    import msgspec
+
+    from webhook.cli import requests
+    from webhook.errors import InputError
+
+    request = asked.request
+    kind = request.get("kind") if isinstance(request.get("kind"), dict) else {}
+    result: dict[str, Any] = {
+        "source": asked.source,
+        "uid": request.get("uid", ""),
+        "operation": request.get("operation", ""),
+        "kind": kind.get("kind", ""),
+        "namespace": request.get("namespace", ""),
+        "name": _name(request),
+        "user": (request.get("userInfo") or {}).get("username", ""),
+        "decision": "not-judged",
+        "message": None,
+        "judgements": [],
+        "warnings": [],
+        "patch": [],
+        "object": request.get("object"),
+    }
+    for endpoint in await requests.endpoints(request, cluster, deadline):
+        try:
+            verdict = await reviewer.judge(endpoint, asked.body, deadline)
+        except InputError as error:
+            raise InputError(error.what, f"{asked.source}: {error.where}", error.fix) from None
+        judgement = {
+            "job": endpoint.job,
+            "endpoint": endpoint.path,
+            "mode": verdict.mode,
+            "decision": verdict.label,
+            "reasons": msgspec.to_builtins(verdict.decision.reasons),
+            "changes": msgspec.to_builtins(verdict.decision.changes),
+        }
+        result["judgements"].append(judgement)
+        result["warnings"].extend(verdict.outcome.warnings)
+        result["decision"] = _weightier(result["decision"], verdict.label)
+        if verdict.outcome.denial:
+            result["message"] = verdict.outcome.denial.message
+            return result
+        if verdict.patch:
+            operations = json.loads(verdict.patch)
+            result["patch"].extend(operations)
+            request["object"] = jsonpatch.apply_patch(request["object"], operations)
+            result["object"] = request["object"]
+    if not result["judgements"]:
+        result["message"] = f"no webhook of ours is asked about {result['operation']} of {result['kind'] or 'this'}"
+    return result
+
+
+_WEIGHT = ("not-judged", "allowed", "would-patch", "would-deny", "patched", "error", "denied")
+
+
+def _weightier(one: str, other: str) -> str:
+    return max(one, other, key=_WEIGHT.index)
+
+
+def _name(request: dict[str, Any]) -> str:
+    metadata = (request.get("object") or {}).get("metadata") if isinstance(request.get("object"), dict) else None
+    metadata = metadata if isinstance(metadata, dict) else {}
+    return str(request.get("name") or metadata.get("name") or metadata.get("generateName") or "")
+
+
+def _print(results: list[dict[str, Any]], output: str) -> None:
+    if output == "json":
+        click.echo(json.dumps(results if len(results) != 1 else results[0], indent=2))
+    elif output == "patch":
+        patches = [result["patch"] for result in results]
+        click.echo(json.dumps(patches if len(patches) != 1 else patches[0], indent=2))
+    elif output == "yaml":
+        import yaml
+
+        objects = [result["object"] for result in results if result["object"] is not None]
+        click.echo(yaml.safe_dump_all(objects, sort_keys=False, default_flow_style=False), nl=False)
+    else:
+        from webhook.cli.show import print_results
+
+        print_results(results)

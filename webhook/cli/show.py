@@ -1,0 +1,62 @@
+"""Decisions as text for people; colour only on a terminal."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from rich.console import Console
+from rich.text import Text
+
+STYLES: Final = {
+    "patched": "bold green",
+    "would-patch": "green",
+    "denied": "bold red",
+    "would-deny": "red",
+    "error": "bold yellow",
+    "allowed": "cyan",
+    "not-judged": "dim",
+}
+
+
+def console() -> Console:
+    """Standard output; without wrapping where it is no terminal, so that lines can be searched."""
+    result = Console(highlight=False)
+    return result if result.is_terminal else Console(highlight=False, width=10_000, soft_wrap=True)
+
+
+def print_results(results: list[dict[str, Any]]) -> None:
+    """Each result as a headline, then why, then what changed."""
+    out = console()
+    for index, result in enumerate(results):
+        if index:
+            out.print()
+        _print_result(out, result)
+
+
+def _print_result(out: Console, result: dict[str, Any]) -> None:
+    head = Text.assemble(
+        (result["decision"], STYLES[result["decision"]]),
+        f"  {result['operation']} {result['kind']} {result['namespace']}/{result['name']}",
+        (f"  by {result['user']}  ({result['source']})", "dim"),
+    )
+    out.print(head)
+    if result["message"]:
+        out.print(Text(f"  {result['message']}"))
+    for judgement in result["judgements"]:
+        for reason in judgement["reasons"]:
+            out.print(
+                Text.assemble(f"  {judgement['job']} ({judgement['mode']}): {reason['text']} ", (f"[{reason['code']}]", "dim"))
+            )
+        for change in judgement["changes"]:
+            out.print(Text(f"    {change_line(change)}"))
+    for warning in result["warnings"]:
+        out.print(Text(f"  warning: {warning}", style="yellow"))
+
+
+def change_line(change: dict[str, Any]) -> str:
+    """``path: old → new``, the path as people write it."""
+    path = ""
+    for segment in change["path"]:
+        path += f"[{segment}]" if "." in segment or "/" in segment else f".{segment}"
+    old = "(none)" if change["old"] is None else change["old"]
+    return f"{path.removeprefix('.')}: {old} → {change['new']}"

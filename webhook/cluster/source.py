@@ -1,0 +1,27 @@
+"""What the Reviewer needs of a cluster; `files` and `live` are the two sources of it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, TypeVar
+
+from webhook.errors import Unavailable
+from webhook.facts import Key
+
+T = TypeVar("T")
+
+
+class Cluster(Protocol):
+    """Answers the keys of `webhook.facts`. None is the API server's 404, `Unavailable` is not knowing."""
+
+    def peek(self, key: Key[Any]) -> object:
+        """The answer if it can be given at once from memory, else `webhook.facts.NOT_READ`. Never waits."""
+
+    async def read(self, key: Key[T], deadline: float) -> T | None | Unavailable:
+        """The answer, read if need be. Never raises for what goes wrong on the way.
+
+        Args:
+            deadline: on the running loop's clock, in seconds; past it the answer is `Unavailable`.
+        """
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """What is missing before answers can be trusted, in words; empty once ready (and it stays ready)."""

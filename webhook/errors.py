@@ -1,0 +1,48 @@
+"""The two ways in which knowledge fails: people's mistakes, and facts that could not be read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+
+class InputError(Exception):
+    """A mistake of the person or program that called us, told in one sentence.
+
+    The command line answers it with exit status 2, the server with a 4xx status; never with a traceback.
+
+    Args:
+        what: what is wrong, as a clause without a full stop.
+        where: the place, for example ``settings.yaml:12`` or ``request.object.spec``; may be empty.
+        fix: what to do about it; may be empty.
+    """
+
+    def __init__(self, what: str, where: str = "", fix: str = "") -> None:
+        super().__init__(what, where, fix)
+        self.what: Final = what
+        self.where: Final = where
+        self.fix: Final = fix
+
+    def __str__(self) -> str:
+        sentence = f"{self.where}: {self.what}" if self.where else self.what
+        return f"{sentence}; {self.fix}" if self.fix else sentence
+
+
+class InputErrors(InputError):
+    """Several mistakes in one input, reported at once so that nobody fixes them one run at a time."""
+
+    def __init__(self, mistakes: Iterable[InputError]) -> None:
+        self.mistakes: Final = tuple(mistakes)
+        super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
+
+class Unavailable(msgspec.Struct, frozen=True):
+    """A fact that could not be read: a value, so that types force a policy to handle it.
+
+    Attributes:
+        why: the cause as a clause, fit for a warning that a user sees; holds no object's content.
+    """
+
+    why: str

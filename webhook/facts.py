@@ -1,0 +1,144 @@
+"""What one review may know about the cluster, and how a policy asks for it without waiting.
+
+A policy is a plain function. When it asks for a fact that has not been read, `Facts.get` raises `NotRead`; the
+Reviewer reads it and runs the policy again. Policies are deterministic and every answer is remembered for the whole
+review, so a replay takes the same way up to the new fact: conditions are written once and no policy awaits anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Generic, Literal, TypeVar, cast
+
+import msgspec
+
+from webhook.errors import Unavailable
+from webhook.objects import Namespace, Object, Resource, VirtualMachineInstance
+
+T = TypeVar("T")
+V = TypeVar("V", bound=Object)
+
+NOT_READ: Final = object()
+
+
+class Key(msgspec.Struct, Generic[T], frozen=True):
+    """Names one fact of type ``T``. Subclasses are values: equal fields, equal key."""
+
+
+class ObjectKey(Key[V], frozen=True):
+    """One object, read fresh from the API server."""
+
+    resource: Resource[V]
+    namespace: str
+    name: str
+
+
+class NamespaceKey(Key[Namespace], frozen=True):
+    """A namespace from the watched copy, or, if ``fresh``, from the API server itself."""
+
+    name: str
+    fresh: bool = False
+
+
+class VmiKey(Key[VirtualMachineInstance], frozen=True):
+    """A VMI whose UID the asker knows. Its scheduler choice can't change, so it may come from a cache by UID.
+
+    Whether the VMI of that name still has this UID is for the asker to compare.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+
+
+class KubeVirtInstall(msgspec.Struct, frozen=True):
+    """Where KubeVirt runs: ``kubevirt`` upstream, ``openshift-cnv`` on OpenShift, ``harvester-system`` on Harvester."""
+
+    namespaces: frozenset[str]
+
+
+class KubeVirtKey(Key[KubeVirtInstall], frozen=True):
+    """The namespaces that hold a KubeVirt object; None where there is none."""
+
+
+class SchedulerHealth(msgspec.Struct, frozen=True):
+    """A guard's judgement of one declared scheduler.
+
+    Attributes:
+        state: ``unknown`` until the guard's first answer, or when what it watches can't be read.
+        why: the evidence, as a clause.
+    """
+
+    state: Literal["alive", "dead", "unknown"]
+    why: str
+
+
+class SchedulerKey(Key[SchedulerHealth], frozen=True):
+    """The health of a scheduler by profile name; None if the settings don't declare it."""
+
+    name: str
+
+
+class NotRead(BaseException):
+    """A policy needs facts that have not been read. A BaseException, so that no ``except Exception`` swallows it."""
+
+    def __init__(self, keys: tuple[Key[Any], ...]) -> None:
+        super().__init__(keys)
+        self.keys: Final = keys
+
+
+class Facts:
+    """The facts of one review: each is read at most once, and a later answer never replaces an earlier one.
+
+    Args:
+        now: Unix time of the review in seconds; policies have no clock of their own.
+        peek: answers a key at once, from memory, or with `NOT_READ`.
+    """
+
+    __slots__ = ("_known", "_peek", "now")
+
+    def __init__(self, now: float = 0.0, peek: Callable[[Key[Any]], object] = lambda _: NOT_READ) -> None:
+        self.now: Final = now
+        self._known: dict[Key[Any], object] = {}
+        self._peek = peek
+
+    @classmethod
+    def of(cls, known: Mapping[Key[Any], object], now: float = 0.0) -> Facts:
+        """Facts known beforehand, for tests; asking for any other raises `NotRead`."""
+        facts = cls(now)
+        facts._known.update(known)
+        return facts
+
+    def get(self, key: Key[T]) -> T | None | Unavailable:
+        """The fact, None if the API server said 404, or why it is not to be had.
+
+        Raises:
+            NotRead: it has not been read yet; for the Reviewer alone to handle.
+        """
+        known = self._known
+        value = known.get(key, NOT_READ)
+        if value is NOT_READ:
+            value = self._peek(key)
+            if value is NOT_READ:
+                raise NotRead((key,))
+            known[key] = value
+        return cast("T | None | Unavailable", value)
+
+    def need(self, *keys: Key[Any]) -> None:
+        """Ask for several facts at once, so that they are read in parallel.
+
+        Raises:
+            NotRead: some have not been read yet.
+        """
+        missing = []
+        for key in keys:
+            try:
+                self.get(key)
+            except NotRead:
+                missing.append(key)
+        if missing:
+            raise NotRead(tuple(missing))
+
+    def learn(self, key: Key[T], value: T | None | Unavailable) -> None:
+        """Remember what was read. The first answer stands: a replay must not see the world change."""
+        self._known.setdefault(key, value)

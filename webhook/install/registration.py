@@ -1,0 +1,268 @@
+"""The webhook configurations, from the settings and the endpoint table.
+
+The order in which the API server calls mutating webhooks is that of their configurations' names, so there are two:
+`names.FIRST_CONFIGURATION` writes into VMs before KubeVirt's own mutator, `names.LAST_CONFIGURATION` sees pods after
+every other scheduler's webhook had its say. None carries a caBundle: who serves the certificate writes it.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Iterable
+from typing import Any, Final, Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from webhook import names
+from webhook.errors import InputError
+from webhook.kubevirt.launcher import controller_account
+from webhook.policies.table import ENDPOINTS, Endpoint
+from webhook.settings.snapshot import SchedulingSettings, Settings
+
+Manifest = dict[str, Any]
+
+API_VERSION: Final = "admissionregistration.k8s.io/v1"
+_MARK: Final = f'"{names.SCHEDULER_MARK}"'
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What tells one registration of ours from another.
+
+    Attributes:
+        url: ``https://HOST:PORT`` for a server outside the cluster; empty: the settings' Service.
+        ca_bundle: PEM that the API server shall trust; empty: none is written.
+        suffix: appended to the configurations' names.
+        only_ignore: every failurePolicy is Ignore.
+    """
+
+    url: str = ""
+    ca_bundle: bytes = b""
+    suffix: str = ""
+    only_ignore: bool = False
+
+
+def configurations(settings: Settings, target: Target = Target()) -> list[Manifest]:  # noqa: B008 - frozen
+    """The three configurations: two mutating, one validating."""
+    mutating = [e for e in ENDPOINTS if e.verb == "mutate" and _wanted(e, settings)]
+    last = [e for e in mutating if e.group == ""]
+    first = [e for e in mutating if e.group != ""]
+    validating = [e for e in ENDPOINTS if e.verb == "validate" and _wanted(e, settings)]
+    plan = (
+        ("MutatingWebhookConfiguration", names.FIRST_CONFIGURATION, first),
+        ("MutatingWebhookConfiguration", names.LAST_CONFIGURATION, last),
+        ("ValidatingWebhookConfiguration", names.FIRST_CONFIGURATION, validating),
+    )
+    return [
+        {
+            "apiVersion": API_VERSION,
+            "kind": kind,
+            "metadata": {"name": name + target.suffix, "labels": {"app.kubernetes.io/name": "kubevirt-webhook"}},
+            "webhooks": [_entry(endpoint, settings, target) for endpoint in endpoints],
+        }
+        for kind, name, endpoints in plan
+    ]
+
+
+def entry_name(endpoint: Endpoint) -> str:
+    """The name of an endpoint's entry: what users see in a refusal and admins in the API server's metrics."""
+    return f"{endpoint.resource}.{endpoint.job}.{endpoint.stage}.{names.DOMAIN}"
+
+
+def _wanted(endpoint: Endpoint, settings: Settings) -> bool:
+    switches = {
+        "virtualmachines": settings.scheduling.virtual_machines,
+        "virtualmachineinstances": settings.scheduling.virtual_machine_instances,
+    }
+    return switches.get(endpoint.resource, True)
+
+
+def _entry(endpoint: Endpoint, settings: Settings, target: Target) -> Manifest:
+    fail = endpoint.on_error == "refuse" and endpoint.stage == "enforce" and not target.only_ignore
+    entry: Manifest = {
+        "name": entry_name(endpoint),
+        "clientConfig": _client_config(endpoint, settings, target),
+        "rules": [
+            {
+                "apiGroups": [endpoint.group],
+                "apiVersions": [endpoint.version],
+                "operations": list(endpoint.operations),
+                "resources": [endpoint.resource],
+                "scope": "Namespaced",
+            }
+        ],
+        "namespaceSelector": {"matchExpressions": _namespaces(endpoint, settings)},
+        "matchConditions": _conditions(endpoint, settings.scheduling),
+        # Objects of older versions are converted for us, so that one rule sees them all.
+        "matchPolicy": "Equivalent",
+        "failurePolicy": "Fail" if fail else "Ignore",
+        "sideEffects": "None",
+        "timeoutSeconds": settings.webhooks.timeout_seconds,
+        "admissionReviewVersions": ["v1"],
+    }
+    if endpoint.resource == "pods":
+        entry["objectSelector"] = {"matchLabels": {names.APP_LABEL: names.LAUNCHER_APP}}
+    if endpoint.verb == "mutate":
+        # A later webhook may change a pod that we have seen. VMs not: after KubeVirt's mutator one whose inference
+        # failed looks as if it had never had an instancetype.
+        entry["reinvocationPolicy"] = "IfNeeded" if endpoint.resource == "pods" else "Never"
+    return entry
+
+
+def _client_config(endpoint: Endpoint, settings: Settings, target: Target) -> Manifest:
+    if target.url:
+        config: Manifest = {"url": target.url.rstrip("/") + endpoint.path}
+    else:
+        webhooks = settings.webhooks
+        config = {
+            "service": {
+                "namespace": webhooks.service_namespace,
+                "name": webhooks.service_name,
+                "port": webhooks.service_port,
+                "path": endpoint.path,
+            }
+        }
+    if target.ca_bundle:
+        config["caBundle"] = b64encode(target.ca_bundle).decode("ascii")
+    return config
+
+
+def _namespaces(endpoint: Endpoint, settings: Settings) -> list[Manifest]:
+    label = names.job_label(endpoint.job)
+    if endpoint.stage == "observe":
+        opted = {"key": label, "operator": "In", "values": [names.WARN, names.AUDIT]}
+    elif settings.job(endpoint.job).cluster_wide:
+        opted = {"key": label, "operator": "NotIn", "values": [names.OFF, names.WARN, names.AUDIT]}
+    else:
+        opted = {"key": label, "operator": "In", "values": [names.ENFORCE]}
+    excluded = {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "NotIn",
+        "values": sorted(settings.excluded_namespaces),
+    }
+    return [opted, excluded, *(dict(expression) for expression in settings.webhooks.namespace_selector)]
+
+
+def _conditions(endpoint: Endpoint, scheduling: SchedulingSettings) -> list[Manifest]:
+    """CEL that keeps requests away on which we would do nothing anyway."""
+    by_resource = {
+        "pods": _pod_conditions(scheduling),
+        "virtualmachines": _vm_conditions(),
+        "virtualmachineinstances": {"no-scheduler-chosen": _unset("object.spec", "schedulerName")},
+    }
+    return [{"name": name, "expression": cel} for name, cel in by_resource[endpoint.resource].items()]
+
+
+def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
+    user = "request.userInfo.username"
+    if scheduling.kubevirt_namespace:
+        maker = f'{user} == "{controller_account(scheduling.kubevirt_namespace)}"'
+    else:
+        maker = f'{user}.startsWith("system:serviceaccount:") && {user}.endsWith(":{names.CONTROLLER_ACCOUNT}")'
+    return {
+        "made-by-kubevirt": maker,
+        "unbound": _unset("object.spec", "nodeName"),
+        # Ours too: while its scheduler is dead, our choice is taken back.
+        "default-scheduler-or-ours": (
+            f'{_unset("object.spec", "schedulerName")} || object.spec.schedulerName == "{names.DEFAULT_SCHEDULER}"'
+            f" || {_marked('object')}"
+        ),
+    }
+
+
+def _vm_conditions() -> dict[str, str]:
+    template = "has(object.spec.template) && has(object.spec.template.spec)"
+    return {
+        "not-being-deleted": "!has(object.metadata.deletionTimestamp)",
+        "no-scheduler-chosen": f'{template} && ({_unset("object.spec.template.spec", "schedulerName")})',
+        "created-or-overwritten": f'request.operation == "CREATE" || ({_marked("oldObject")} && !({_marked("object")}))',
+    }
+
+
+def _unset(parent: str, field: str) -> str:
+    return f'!has({parent}.{field}) || {parent}.{field} == ""'
+
+
+def _marked(root: str) -> str:
+    return f"has({root}.metadata.annotations) && {_MARK} in {root}.metadata.annotations"
+
+
+class Requests(Protocol):
+    """Calls the API server."""
+
+    async def request(
+        self, method: str, path: str, query: dict[str, str] | None = None, body: object = None
+    ) -> tuple[int, bytes]:
+        """Status code and body of the answer."""
+
+
+class _Created(msgspec.Struct):
+    class Meta(msgspec.Struct):
+        uid: str
+
+    metadata: Meta
+
+
+class _Problem(msgspec.Struct):
+    message: str = ""
+
+
+class Registration:
+    """Configurations that live as long as this process: for a server outside the cluster.
+
+    It creates and deletes, never overwrites: what somebody else made stays.
+    """
+
+    def __init__(self, api: Requests) -> None:
+        self._api: Final = api
+        self._created: list[tuple[str, str]] = []
+
+    async def register(self, manifests: Iterable[Manifest]) -> None:
+        """Create all configurations, or none.
+
+        Raises:
+            InputError: one exists already, or the API server refuses it.
+        """
+        try:
+            for manifest in manifests:
+                await self._create(manifest)
+        except BaseException:
+            await self.unregister()
+            raise
+
+    async def unregister(self) -> list[str]:
+        """Delete what `register` created, and return what could not be deleted, as sentences."""
+        problems = []
+        while self._created:
+            path, uid = self._created.pop()
+            status, body = await self._api.request("DELETE", path, body={"preconditions": {"uid": uid}})
+            # 404 and 409: somebody has deleted or replaced it; then it is not ours any more.
+            if status not in (200, 202, 404, 409):
+                problems.append(f"{path} was not deleted ({status}): {_message(body)}; delete it by hand")
+        return problems
+
+    async def _create(self, manifest: Manifest) -> None:
+        name = manifest["metadata"]["name"]
+        collection = f"/apis/{API_VERSION}/{manifest['kind'].lower()}s"
+        status, body = await self._api.request("POST", collection, body=manifest)
+        if status == 409:
+            raise InputError(
+                "it exists already",
+                f"{manifest['kind']} {name}",
+                "end the server that registered it, delete it, or register under another name with --register-as",
+            )
+        if status != 201:
+            raise InputError(
+                f"the API server refused it ({status}): {_message(body)}",
+                f"{manifest['kind']} {name}",
+                "register with an account that may create webhook configurations",
+            )
+        uid = msgspec.json.decode(body, type=_Created).metadata.uid
+        self._created.append((f"{collection}/{quote(name)}", uid))
+
+
+def _message(body: bytes) -> str:
+    try:
+        return msgspec.json.decode(body, type=_Problem).message
+    except msgspec.MsgspecError:
+        return "no reason given"

@@ -1,0 +1,43 @@
+"""Which pod is a virt-launcher pod, the one that carries a virtual machine.
+
+The label alone can be put on any pod by anybody. What makes a launcher pod is the label, a VMI as its controller, and
+virt-controller's account as its maker (KubeVirt, pkg/virt-controller/services/template.go). Pods that look similar and
+are none: hotplug attachment pods (label ``hotplug-disk``, owned by a Pod), exporters, and KubeVirt's own components.
+Temporary provisioning pods are launcher pods like others: their placement decides where a volume is made.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from webhook import names
+from webhook.objects import Object, OwnerReference
+
+
+class NotLauncher(msgspec.Struct, frozen=True):
+    """Why a pod is no launcher pod.
+
+    Attributes:
+        code: of `names.Code`.
+        text: the same for people.
+    """
+
+    code: str
+    text: str
+
+
+def controller_account(namespace: str) -> str:
+    """The user name of virt-controller where KubeVirt runs in ``namespace``."""
+    return f"system:serviceaccount:{namespace}:{names.CONTROLLER_ACCOUNT}"
+
+
+def vmi_owner(pod: Object) -> OwnerReference | NotLauncher:
+    """The VMI that controls a launcher pod, as far as the pod itself can tell."""
+    if pod.meta.label(names.APP_LABEL) != names.LAUNCHER_APP:
+        return NotLauncher(names.Code.NOT_LAUNCHER, f"the pod has no label {names.APP_LABEL}={names.LAUNCHER_APP}")
+    owner = pod.meta.controller_owner()
+    if owner is None or owner.kind != "VirtualMachineInstance" or owner.group != names.KUBEVIRT_GROUP:
+        return NotLauncher(names.Code.NO_VMI_OWNER, "the pod has the label but no VirtualMachineInstance controls it")
+    if not owner.name or not owner.uid:
+        return NotLauncher(names.Code.NO_VMI_OWNER, "the pod's owner reference names no VirtualMachineInstance")
+    return owner

@@ -1,0 +1,100 @@
+"""Names that other programs rely on: labels, annotations, configurations and reason codes.
+
+They are our public face: changing one breaks somebody's namespace labels, dashboards or scripts.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+DOMAIN: Final = "kubevirt-webhook.github.io"
+
+# A job's name is its namespace label, its policy module, its settings section and its page in docs/.
+Job = Literal["scheduling", "migration", "instancetypes", "eviction"]
+SCHEDULING: Final = "scheduling"
+
+# The values of a job's namespace label, in PodSecurity's manner.
+Mode = Literal["enforce", "warn", "audit", "off"]
+ENFORCE: Final = "enforce"
+WARN: Final = "warn"
+AUDIT: Final = "audit"
+OFF: Final = "off"
+
+# The last segment of a path: a webhook entry each, because a namespaceSelector can't OR two labels.
+Stage = Literal["enforce", "observe"]
+OBSERVE: Final = "observe"
+
+
+def job_label(job: str) -> str:
+    """The namespace label that opts a namespace in to ``job``; its value is a `Mode`."""
+    return f"{DOMAIN}/{job}"
+
+
+# Parameters of a namespace, as annotations.
+SCHEDULER_NAME_ANNOTATION: Final = f"{DOMAIN}/scheduler-name"
+
+# Our mark: the scheduler name that we wrote. It stands on the VM and on its template, so that it reaches the VMI and
+# its pods; a value is ours only while the mark says the same.
+SCHEDULER_MARK: Final = f"{DOMAIN}/injected-scheduler"
+
+# What KubeVirt calls things (staging/src/kubevirt.io/api/core/v1/types.go).
+KUBEVIRT_GROUP: Final = "kubevirt.io"
+INSTANCETYPE_GROUP: Final = "instancetype.kubevirt.io"
+APP_LABEL: Final = "kubevirt.io"
+LAUNCHER_APP: Final = "virt-launcher"
+CONTROLLER_ACCOUNT: Final = "kubevirt-controller"
+REVISION_OBJECT_NAME_LABEL: Final = "instancetype.kubevirt.io/object-name"
+
+# The API server writes this name into every pod that has none, before any webhook runs.
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+
+# Mutating configurations run in the order of their names: the first sorts before `virt-api-mutator`, the second after
+# it and after the webhooks of other schedulers, which so get the first say.
+FIRST_CONFIGURATION: Final = "kubevirt-webhook"
+LAST_CONFIGURATION: Final = "zz-kubevirt-webhook"
+
+
+class Code:
+    """Reason codes of decisions: in audit lines, metrics and audit annotations. A closed, documented set."""
+
+    # Why a request was not judged at all.
+    OUT_OF_SCOPE: Final = "out-of-scope"
+    EXCLUDED_NAMESPACE: Final = "excluded-namespace"
+    NAMESPACE_UNREADABLE: Final = "namespace-unreadable"
+    UNKNOWN_MODE: Final = "unknown-mode"
+    SWITCHED_OFF: Final = "switched-off"
+    MALFORMED_OBJECT: Final = "malformed-object"
+    BUG: Final = "internal-error"
+    BEING_DELETED: Final = "being-deleted"
+    OTHER_OPERATION: Final = "other-operation"
+
+    # Scheduling: what was done.
+    INJECTED: Final = "scheduler-injected"
+    CARRIED_OVER: Final = "scheduler-carried-over"
+    FELL_BACK: Final = "scheduler-fell-back"
+
+    # Scheduling: why nothing was done.
+    ALREADY_INJECTED: Final = "already-injected"
+    ALREADY_FELL_BACK: Final = "already-fell-back"
+    OWNER_CHOSE: Final = "owner-chose-scheduler"
+    OWNER_OPTED_OUT: Final = "owner-opted-out"
+    OWNER_REMOVED: Final = "owner-removed-scheduler"
+    NOTHING_TO_CARRY: Final = "nothing-to-carry-over"
+    FOREIGN_SCHEDULER: Final = "foreign-scheduler"
+    REWRITTEN: Final = "scheduler-rewritten"
+    NOT_LAUNCHER: Final = "not-a-launcher-pod"
+    NO_VMI_OWNER: Final = "no-vmi-owner"
+    NOT_CONTROLLER: Final = "not-made-by-kubevirt"
+    KUBEVIRT_ABSENT: Final = "kubevirt-absent"
+    KUBEVIRT_UNREADABLE: Final = "kubevirt-unreadable"
+    BOUND: Final = "already-bound"
+    VMI_GONE: Final = "vmi-gone"
+    VMI_REPLACED: Final = "vmi-replaced"
+    VMI_UNREADABLE: Final = "vmi-unreadable"
+    NO_TEMPLATE: Final = "no-template"
+    INSTANCETYPE_SETS_SCHEDULER: Final = "instancetype-sets-scheduler"
+    INSTANCETYPE_UNRESOLVED: Final = "instancetype-unresolved"
+    INSTANCETYPE_UNREADABLE: Final = "instancetype-unreadable"
+    UNDECLARED: Final = "scheduler-undeclared"
+    SCHEDULER_DEAD: Final = "scheduler-dead"
+    SCHEDULER_UNKNOWN: Final = "scheduler-unknown"

@@ -1,0 +1,99 @@
+"""The endpoints: which path is served by which policy, on which view, and what it answers when it can't tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from webhook import names
+from webhook.admission.decision import Decision
+from webhook.admission.wire import Codec, Request
+from webhook.facts import Facts
+from webhook.names import Job, Stage
+from webhook.objects import Object, Pod, VirtualMachine, VirtualMachineInstance
+from webhook.policies import scheduling
+
+V = TypeVar("V", bound=Object)
+
+# A policy says what mode enforce would do; it has no clock, no network and no memory. Its settings are its job's
+# section of the snapshot, with the namespace's parameters worked in.
+Policy = Callable[[Any, Request[Any], Facts, Any], Decision]
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """One path of the server and one entry of a webhook configuration.
+
+    Attributes:
+        verb: ``mutate`` entries may patch.
+        group: API group of the objects.
+        version: API version that the entry asks for; the API server converts others to it.
+        resource: plural name of the objects' resource.
+        kind: of the objects.
+        operations: what the entry asks for.
+        on_error: the answer when a look-up, the deadline or a bug keeps us from judging.
+    """
+
+    verb: Literal["mutate", "validate"]
+    job: Job
+    stage: Stage
+    group: str
+    version: str
+    resource: str
+    kind: str
+    operations: tuple[str, ...]
+    policy: Policy
+    codec: Codec[Any]
+    on_error: Literal["allow", "refuse"]
+
+    @property
+    def path(self) -> str:
+        return f"/{self.verb}/{self.job}/{self.resource}/{self.stage}"
+
+
+def _both(
+    verb: Literal["mutate", "validate"],
+    job: Job,
+    group: str,
+    resource: str,
+    view: type[V],
+    kind: str,
+    operations: tuple[str, ...],
+    policy: Callable[[V, Request[V], Facts, Any], Decision],
+    on_error: Literal["allow", "refuse"],
+) -> Iterable[Endpoint]:
+    codec = Codec(view, group, kind)
+    stages: tuple[Stage, ...] = ("enforce", "observe")
+    for stage in stages:
+        yield Endpoint(verb, job, stage, group, "v1", resource, kind, operations, policy, codec, on_error)
+
+
+ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    *_both(
+        "mutate",
+        "scheduling",
+        names.KUBEVIRT_GROUP,
+        "virtualmachines",
+        VirtualMachine,
+        "VirtualMachine",
+        ("CREATE", "UPDATE"),
+        scheduling.virtualmachines,
+        "allow",
+    ),
+    *_both(
+        "mutate",
+        "scheduling",
+        names.KUBEVIRT_GROUP,
+        "virtualmachineinstances",
+        VirtualMachineInstance,
+        "VirtualMachineInstance",
+        ("CREATE",),
+        scheduling.virtualmachineinstances,
+        "allow",
+    ),
+    *_both("mutate", "scheduling", "", "pods", Pod, "Pod", ("CREATE",), scheduling.pods, "allow"),
+)
+
+BY_PATH: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS}
+

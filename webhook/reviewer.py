@@ -1,0 +1,229 @@
+"""From a review's bytes to its answer's bytes: the one way that server, command line and tests share.
+
+    decode ─▶ scope ─▶ policy(view, request, facts, settings) ─▶ Decision      (NotRead? ─▶ read ─▶ again)
+                            decision.under(mode) ─▶ patch ─▶ encode
+                                      └▶ audit, metrics
+
+A policy says what mode ``enforce`` would do; only here are modes known. What goes wrong on our side, a bug included,
+is answered as the endpoint's ``on_error`` says: an exception never decides.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from webhook import names
+from webhook.admission import patch, wire
+from webhook.admission.audit import SCHEMA, AuditedObject, Record, Sink
+from webhook.admission.decision import Decision, Denial, Outcome, Reason
+from webhook.admission.wire import Received, Request
+from webhook.cluster.source import Cluster
+from webhook.errors import Unavailable
+from webhook.facts import Facts, NotRead
+from webhook.names import Code, Mode
+from webhook.policies import scope
+from webhook.policies.scope import Scope
+from webhook.policies.table import Endpoint
+from webhook.settings.snapshot import Settings
+
+# A policy asks for a fact at a time; more rounds than this mean that it never gets to an end.
+MAX_ROUNDS: Final = 8
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """A judged request, before it becomes bytes.
+
+    Attributes:
+        decision: what enforce would do; where the mode is ``off`` or on an error, only the reason.
+        outcome: what the API server is told.
+        patch: the JSON patch, or None.
+        label: the decision in a word, as in audit lines.
+    """
+
+    api_version: str
+    request: Request[Any]
+    mode: Mode
+    decision: Decision
+    outcome: Outcome
+    patch: bytes | None
+    label: str
+
+
+class Observer(Protocol):
+    """Told of every judged request; counts it."""
+
+    def judged(self, endpoint: Endpoint, verdict: Verdict, seconds: float) -> None:
+        """A request was judged within ``seconds``."""
+
+    def failed(self, endpoint: Endpoint, error: BaseException) -> None:
+        """A bug or a fault of ours kept the request from being judged."""
+
+
+class Silent:
+    """An observer that counts nothing: for the command line and tests."""
+
+    def judged(self, endpoint: Endpoint, verdict: Verdict, seconds: float) -> None:
+        """Ignore it."""
+
+    def failed(self, endpoint: Endpoint, error: BaseException) -> None:
+        """Ignore it."""
+
+
+class Reviewer:
+    """Judges admission requests.
+
+    Args:
+        cluster: where facts come from.
+        settings: gives the present snapshot; asked once a review.
+        audit: gets a record of every verdict.
+        observer: is told of every verdict.
+        wall: Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Callable[[], Settings],
+        audit: Sink,
+        observer: Observer,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._cluster: Final = cluster
+        self._settings: Final = settings
+        self._audit: Final = audit
+        self._observer: Final = observer
+        self._wall: Final = wall
+
+    async def review(self, endpoint: Endpoint, body: bytes, deadline: float) -> bytes:
+        """The answer to an AdmissionReview.
+
+        Args:
+            deadline: on the running loop's clock, in seconds; look-ups end by then.
+
+        Raises:
+            InputError: the body is no review that this endpoint can answer.
+        """
+        verdict = await self.judge(endpoint, body, deadline)
+        return wire.encode(verdict.api_version, verdict.request.uid, verdict.outcome, verdict.patch)
+
+    async def judge(self, endpoint: Endpoint, body: bytes, deadline: float) -> Verdict:
+        """As `review`, but with the reasons instead of the bytes."""
+        start = time.perf_counter()
+        received = endpoint.codec.decode(body)
+        try:
+            verdict = await self._judge(endpoint, received, deadline)
+        except Exception as error:
+            self._observer.failed(endpoint, error)
+            reason = Reason(Code.BUG, "kubevirt-webhook has a bug that this request met; its log says more")
+            verdict = _undecided(endpoint, received, names.ENFORCE, reason)
+        seconds = time.perf_counter() - start
+        self._observer.judged(endpoint, verdict, seconds)
+        self._audit.write(self._record(endpoint, verdict, seconds))
+        return verdict
+
+    async def _judge(self, endpoint: Endpoint, received: Received[Any], deadline: float) -> Verdict:
+        settings = self._settings()
+        facts = Facts(self._wall(), self._cluster.peek)
+        rounds = 0
+        while True:
+            try:
+                return _decide(endpoint, received, facts, settings)
+            except NotRead as missing:
+                rounds += 1
+                if rounds > MAX_ROUNDS:
+                    raise RuntimeError(f"{endpoint.path} asked for facts in more than {MAX_ROUNDS} rounds") from None
+                keys = missing.keys
+            for key, value in zip(keys, await self._read(keys, deadline), strict=True):
+                facts.learn(key, value)
+
+    async def _read(self, keys: tuple[Any, ...], deadline: float) -> list[object | None | Unavailable]:
+        if len(keys) == 1:
+            return [await self._cluster.read(keys[0], deadline)]
+        return list(await asyncio.gather(*(self._cluster.read(key, deadline) for key in keys)))
+
+    def _record(self, endpoint: Endpoint, verdict: Verdict, seconds: float) -> Record:
+        request = verdict.request
+        denial = verdict.decision.denial
+        return Record(
+            SCHEMA,
+            datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            request.uid,
+            endpoint.path,
+            request.operation,
+            AuditedObject(endpoint.kind, request.namespace or "", wire.object_name(request)),
+            request.user_info.username,
+            bool(request.dry_run),
+            verdict.mode,
+            verdict.label,
+            verdict.decision.reasons,
+            verdict.decision.changes,
+            denial.message if denial else None,
+            round(seconds * 1000, 3),
+        )
+
+
+def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings: Settings) -> Verdict:
+    """One round: everything from the scope to the patch, from facts alone.
+
+    Raises:
+        NotRead: a fact is missing.
+    """
+    request = received.request
+    job = settings.job(endpoint.job)
+    where = scope.resolve(
+        endpoint.job, endpoint.stage, request, facts, job.cluster_wide, settings.excluded_namespaces
+    )
+    if where.mode == names.OFF:
+        return _not_judged(endpoint, received, where)
+    if received.malformed:
+        text = f"the object can't be judged: {received.malformed}"
+        return _undecided(endpoint, received, where.mode, Reason(Code.MALFORMED_OBJECT, text))
+    view = request.object
+    if view is None:
+        text = f"a request without an object ({request.operation}) is not judged"
+        return _not_judged(endpoint, received, Scope(where.mode, reason=Reason(Code.OTHER_OPERATION, text)))
+    decision = endpoint.policy(view, request, facts, job.under(where.parameters))
+    outcome = _with_notes(decision, decision.under(where.mode, endpoint.job), where.mode)
+    rendered = patch.render(view, outcome.changes) if outcome.changes else None
+    return Verdict(received.api_version, request, where.mode, decision, outcome, rendered, _label(decision, where.mode))
+
+
+def _with_notes(decision: Decision, outcome: Outcome, mode: Mode) -> Outcome:
+    """The outcome with mode and reason among its audit annotations: the API server's own audit log says them too."""
+    notes = {"mode": mode, "reason": decision.code, **outcome.notes}
+    return Outcome(outcome.denial, outcome.changes, outcome.warnings, notes)
+
+
+def _label(decision: Decision, mode: Mode) -> str:
+    enforced = mode == names.ENFORCE
+    if decision.denial:
+        return "denied" if enforced else "would-deny"
+    if decision.changes:
+        return "patched" if enforced else "would-patch"
+    return "allowed"
+
+
+def _not_judged(endpoint: Endpoint, received: Received[Any], where: Scope) -> Verdict:
+    reason = where.reason or Reason(Code.OUT_OF_SCOPE, "out of scope")
+    decision = Decision((reason,))
+    unreadable = reason.code == Code.NAMESPACE_UNREADABLE
+    if unreadable:
+        return _undecided(endpoint, received, names.ENFORCE, reason)
+    outcome = Outcome(None, (), (), {"mode": where.mode, "reason": reason.code})
+    return Verdict(received.api_version, received.request, where.mode, decision, outcome, None, "not-judged")
+
+
+def _undecided(endpoint: Endpoint, received: Received[Any], mode: Mode, reason: Reason) -> Verdict:
+    """The answer when we can't tell, as the endpoint's ``on_error`` says."""
+    refuse = endpoint.on_error == "refuse" and endpoint.stage == "enforce" and mode == names.ENFORCE
+    denial = Denial(503, f"kubevirt-webhook can't judge this request: {reason.text}") if refuse else None
+    warnings = () if refuse else (f"kubevirt-webhook admitted this {endpoint.kind} unchanged: {reason.text}",)
+    decision = Decision((reason,), denial=denial, warnings=warnings)
+    outcome = _with_notes(decision, decision.under(mode, endpoint.job), mode)
+    return Verdict(received.api_version, received.request, mode, decision, outcome, None, "error")

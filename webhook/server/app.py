@@ -1,0 +1,159 @@
+"""The request path: limits, deadline, one review, one answer.
+
+aiohttp's low-level server, without its router and middlewares: a review of 20 KB costs less than they do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final, Protocol
+
+from aiohttp import web
+
+from webhook.errors import InputError
+from webhook.policies.table import Endpoint
+from webhook.reviewer import Reviewer
+
+# A review holds an object and its old state; etcd takes objects up to 1.5 MiB, JSON may double that, managedFields and
+# the envelope come on top. controller-runtime came to the same figure (pkg/webhook/admission/http.go).
+MAX_BODY: Final = 7 * 1024 * 1024
+
+# Idle connections of the API server live for 90 s (net/http). A server that closes one earlier may do so just as a
+# request arrives, and a POST is not repeated.
+KEEP_ALIVE: Final = 120.0
+
+# Where the API server names no timeout, it is our own configuration's longest.
+DEFAULT_TIMEOUT: Final = 3.0
+# What we keep of the timeout for the way back.
+MARGIN: Final = 0.9
+# How much of the deadline a request may wait for its turn, before it is told to come again.
+PATIENCE: Final = 0.8
+
+_GO_DURATION: Final = re.compile(r"(?:(?P<value>\d+(?:\.\d*)?|\.\d+)(?P<unit>ns|us|µs|ms|s|m|h))")
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Traffic(Protocol):
+    """Told of every HTTP request at an endpoint."""
+
+    def served(self, path: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+
+    def crashed(self, path: str, error: BaseException) -> None:
+        """An exception of ours reached the edge."""
+
+
+class App:
+    """Answers HTTP requests at the endpoints.
+
+    Args:
+        reviewer: judges the reviews.
+        endpoints: by path.
+        traffic: is told of every request at an endpoint.
+        max_in_flight: reviews that are judged at the same time; more wait for their turn.
+    """
+
+    def __init__(
+        self, reviewer: Reviewer, endpoints: Mapping[str, Endpoint], traffic: Traffic, max_in_flight: int
+    ) -> None:
+        self._reviewer: Final = reviewer
+        self._endpoints: Final = endpoints
+        self._traffic: Final = traffic
+        self._turns: Final = asyncio.Semaphore(max_in_flight)
+        self.in_flight = 0
+
+    def server(self) -> web.Server:
+        """The aiohttp server of this app; make it inside the running loop."""
+        loop = asyncio.get_running_loop()
+
+        def request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
+            return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY)
+
+        return web.Server(
+            self.handle, request_factory=request, access_log=None, keepalive_timeout=KEEP_ALIVE, tcp_keepalive=True
+        )
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The response to any request; no exception but a cancellation leaves."""
+        clock = asyncio.get_running_loop().time
+        start = clock()
+        path, _, query = request.raw_path.partition("?")
+        endpoint = self._endpoints.get(path)
+        if endpoint is None:
+            return _text(404, f"there is no endpoint {path[:200]}; `kubevirt-webhook manifests webhooks` prints all", request)
+        self.in_flight += 1
+        try:
+            response = await self._answer(endpoint, request, start + timeout_of(query) * MARGIN)
+        except InputError as error:
+            response = _text(400, str(error), request)
+        except web.HTTPRequestEntityTooLarge:
+            response = _text(413, f"the request's body is larger than {MAX_BODY} bytes; send one review at a time", request)
+        except (ConnectionError, web.RequestPayloadError) as error:
+            response = _text(400, f"the request's body broke off ({type(error).__name__}); send it whole", request)
+        except Exception as error:
+            self._traffic.crashed(path, error)
+            response = _text(500, "kubevirt-webhook has a bug that this request met; its log says more", request)
+        finally:
+            self.in_flight -= 1
+        self._traffic.served(path, response.status, clock() - start)
+        return response
+
+    async def _answer(self, endpoint: Endpoint, request: web.BaseRequest, deadline: float) -> web.StreamResponse:
+        if request.method != "POST":
+            return _text(405, f"{request.method} is not answered here; POST an AdmissionReview", request, Allow="POST")
+        if request.content_type != "application/json":
+            got = request.headers.get("Content-Type", "none")[:100]
+            return _text(415, f"the content type is {got}; send application/json", request)
+        if (request.content_length or 0) > MAX_BODY:
+            raise web.HTTPRequestEntityTooLarge(MAX_BODY, request.content_length or 0)
+        try:
+            async with asyncio.timeout_at(deadline):
+                body = await request.read()
+        except TimeoutError:
+            return _text(408, "the request's body did not arrive within its timeout; send it whole", request)
+        if not await self._turn(deadline):
+            return _text(429, "kubevirt-webhook has more reviews than it can judge; try again", request, **{"Retry-After": "1"})
+        try:
+            answer = await self._reviewer.review(endpoint, body, deadline)
+        finally:
+            self._turns.release()
+        return web.Response(body=answer, content_type="application/json")
+
+    async def _turn(self, deadline: float) -> bool:
+        """Wait for a turn; False if there was none in time."""
+        if not self._turns.locked():
+            return await self._turns.acquire()
+        now = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout_at(now + (deadline - now) * PATIENCE):
+                return await self._turns.acquire()
+        except TimeoutError:
+            return False
+
+
+@lru_cache(maxsize=64)
+def timeout_of(query: str) -> float:
+    """Seconds in ``timeout=`` of a query string, a Go duration as the API server sends it; else `DEFAULT_TIMEOUT`."""
+    for part in query.split("&"):
+        name, _, value = part.partition("=")
+        if name != "timeout":
+            continue
+        found = list(_GO_DURATION.finditer(value))
+        if found and "".join(match[0] for match in found) == value:
+            seconds = sum(float(match["value"]) * _UNITS[match["unit"]] for match in found)
+            # The API server allows a webhook 30 s at most.
+            return min(seconds, 30.0) if seconds > 0 else DEFAULT_TIMEOUT
+    return DEFAULT_TIMEOUT
+
+
+def _text(status: int, sentence: str, request: web.BaseRequest, **headers: str) -> web.Response:
+    """An error as plain text: the API server shows it in its own message."""
+    response = web.Response(status=status, text=sentence + "\n", headers=headers)
+    if not request.can_read_body or request.content.at_eof():
+        return response
+    # What is left of the body would be read as the next request.
+    response.force_close()
+    return response

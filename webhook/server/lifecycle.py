@@ -1,0 +1,40 @@
+"""Listeners: start them, and end them without cutting a request."""
+
+from __future__ import annotations
+
+import errno
+import ssl
+
+from aiohttp import web
+
+from webhook.errors import InputError
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """Host and port of ``HOST:PORT``; an IPv6 address stands in brackets. The settings have checked the form."""
+    host, _, port = address.rpartition(":")
+    return host.strip("[]"), int(port)
+
+
+async def listen(runner: web.BaseRunner, address: str, tls: ssl.SSLContext | None, what: str) -> str:
+    """Start a runner's listener; returns ``HOST:PORT`` with the real port where 0 was asked for.
+
+    Args:
+        what: the setting or option to name in an error.
+
+    Raises:
+        InputError: nothing can listen there.
+    """
+    host, port = split_address(address)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, host, port, ssl_context=tls, backlog=1024).start()
+    except OSError as error:
+        await runner.cleanup()
+        if error.errno == errno.EADDRINUSE:
+            raise InputError(f"{address} is in use", what, "end the other program or choose another port") from None
+        cause = error.strerror or str(error)
+        raise InputError(f"nothing can listen on {address}: {cause}", what, "choose an address of this host") from None
+    bound = runner.addresses[0][1]
+    shown = f"[{host}]" if ":" in host else host
+    return f"{shown}:{bound}"

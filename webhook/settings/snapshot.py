@@ -1,0 +1,138 @@
+"""The settings as the request path reads them: plain, frozen, already checked.
+
+`webhook.settings.model` makes a snapshot from the file; a reload makes another one and swaps the reference, so that a
+review sees one state from its first byte to its last. Nothing here imports pydantic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol, Self
+
+import msgspec
+
+from webhook import names
+from webhook.names import Job
+
+
+class Guard(msgspec.Struct, frozen=True):
+    """How a scheduler's health is watched.
+
+    Attributes:
+        kind: ``lease`` (its leader election Lease, and pods), ``pods`` (only pods that nobody looks at) or ``off``.
+        namespace: of the Lease; empty for the other kinds.
+        name: of the Lease; empty for the other kinds.
+    """
+
+    kind: Literal["lease", "pods", "off"]
+    namespace: str = ""
+    name: str = ""
+
+
+class SchedulerSettings(msgspec.Struct, frozen=True):
+    """One scheduler profile that we may name in other people's objects.
+
+    Attributes:
+        assume_alive: inject also while the guard knows nothing (not while it knows that the scheduler is dead).
+    """
+
+    name: str
+    guard: Guard
+    assume_alive: bool = False
+
+
+class JobSettings(Protocol):
+    """What every job's section has."""
+
+    @property
+    def cluster_wide(self) -> bool:
+        """Whether namespaces without the job's label count as ``enforce``."""
+
+    def under(self, parameters: Mapping[str, str]) -> Self:
+        """The section with a namespace's parameters, its annotations, worked in."""
+
+
+class SchedulingSettings(msgspec.Struct, frozen=True):
+    """The job ``scheduling``.
+
+    Attributes:
+        cluster_wide: namespaces without a label count as ``enforce``.
+        scheduler_name: where a namespace names none.
+        virtual_machines: write the name into VMs too, at CREATE.
+        virtual_machine_instances: write the name into VMIs that no VM owns, at CREATE.
+        schedulers: the only names that may be written, by name.
+        kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
+    """
+
+    cluster_wide: bool
+    scheduler_name: str
+    virtual_machines: bool
+    virtual_machine_instances: bool
+    schedulers: Mapping[str, SchedulerSettings]
+    kubevirt_namespace: str
+
+    def under(self, parameters: Mapping[str, str]) -> SchedulingSettings:
+        """The section with the namespace's own choice of scheduler, whether or not it is declared."""
+        wanted = parameters.get(names.SCHEDULER_NAME_ANNOTATION)
+        if not wanted or wanted == self.scheduler_name:
+            return self
+        return msgspec.structs.replace(self, scheduler_name=wanted)
+
+
+class ServerSettings(msgspec.Struct, frozen=True):
+    """The listeners. A change needs a restart.
+
+    Attributes:
+        listen: ``HOST:PORT`` of the webhooks (TLS).
+        ops_listen: ``HOST:PORT`` of health and metrics (plain HTTP).
+        max_in_flight: reviews judged at the same time; more wait, then get 429.
+        cert_file: PEM file of the serving certificate; empty: a self-signed pair is made at start.
+        key_file: PEM file of its key.
+    """
+
+    listen: str
+    ops_listen: str
+    max_in_flight: int
+    cert_file: str
+    key_file: str
+
+
+class WebhookSettings(msgspec.Struct, frozen=True):
+    """What the webhook configurations say beyond what the jobs say.
+
+    Attributes:
+        service_namespace: of the Service that the API server calls, and our own namespace.
+        service_name: of that Service.
+        service_port: of that Service.
+        timeout_seconds: 1 to 3: our time adds to everybody's time on the same object.
+        namespace_selector: more ``matchExpressions`` for every entry, ANDed.
+    """
+
+    service_namespace: str
+    service_name: str
+    service_port: int
+    timeout_seconds: int
+    namespace_selector: tuple[Mapping[str, Any], ...]
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """One state of the whole file.
+
+    Attributes:
+        excluded_namespaces: never matched by any webhook entry, whatever their labels; our own is among them.
+        digest: SHA-256 of the file's bytes, hexadecimal; ``default`` where there is no file.
+    """
+
+    server: ServerSettings
+    webhooks: WebhookSettings
+    scheduling: SchedulingSettings
+    excluded_namespaces: frozenset[str]
+    digest: str
+
+    def job(self, job: Job) -> JobSettings:
+        """The section of a job.
+
+        Raises:
+            KeyError: the job has no section.
+        """
+        return {names.SCHEDULING: self.scheduling}[job]
