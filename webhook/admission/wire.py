@@ -102,25 +102,24 @@ class Codec(Generic[V]):
             review = self._typed.decode(text)
             malformed = None
         except msgspec.ValidationError as error:
-            review, malformed = self._envelope(text, error), _sentence(error)
+            review, malformed = self._envelope(text), _sentence(error)
         except (msgspec.DecodeError, RecursionError) as error:
             raise _not_json(error) from None
         return self._checked(review, malformed)
 
-    def _envelope(self, text: str, error: msgspec.ValidationError) -> Review[V]:
+    def _envelope(self, text: str) -> Review[V]:
         """The review without its objects, if they alone are what is wrong."""
         try:
-            raw = _RAW.decode(text)
+            review = _ENVELOPE.decode(text)
         except msgspec.ValidationError as envelope_error:
             raise InputError(
                 _sentence(envelope_error), "the request's body", "send an AdmissionReview as the API server does"
             ) from None
         except (msgspec.DecodeError, RecursionError) as json_error:
             raise _not_json(json_error) from None
-        if raw.request is None:
-            return Review(raw.api_version, raw.kind)
-        blank = msgspec.structs.replace(raw.request, object=None, old_object=None)
-        return Review(raw.api_version, raw.kind, blank)  # type: ignore[arg-type]
+        if review.request is None:
+            return review
+        return msgspec.structs.replace(review, request=msgspec.structs.replace(review.request, object=None, old_object=None))
 
     def _checked(self, review: Review[V], malformed: str | None) -> Received[V]:
         where, fix = "the request's body", "send an AdmissionReview as the API server does"
@@ -142,7 +141,7 @@ class Codec(Generic[V]):
         return Received(review.api_version, request, malformed)
 
 
-_RAW: Final = msgspec.json.Decoder(Review[msgspec.Raw])
+_ENVELOPE: Final[msgspec.json.Decoder[Review[Any]]] = msgspec.json.Decoder(Review[Any])
 
 
 class _Status(View, frozen=True):

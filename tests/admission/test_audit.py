@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import json
+import os
+import threading
+from typing import Any
+
+from webhook.admission.audit import SCHEMA, AuditedObject, LineWriter, NoAudit, Record
+from webhook.admission.decision import Change, Reason
+
+
+def record(uid: str = "u") -> Record:
+    return Record(
+        SCHEMA,
+        "2026-01-01T00:00:00.000000Z",
+        uid,
+        "/mutate/scheduling/pods/enforce",
+        "CREATE",
+        AuditedObject("Pod", "demo", "virt-launcher-web01-"),
+        "system:serviceaccount:kubevirt:kubevirt-controller",
+        False,
+        "enforce",
+        "patched",
+        (Reason("scheduler-injected", "the VM chose none"),),
+        (Change(("spec", "schedulerName"), "default-scheduler", "kubevirt", "scheduler-injected"),),
+        None,
+        0.125,
+    )
+
+
+def written(count: int, capacity: int = 10_000) -> list[dict[str, Any]]:
+    reader, writer = os.pipe()
+    lines = LineWriter(writer, capacity)
+    for number in range(count):
+        lines.write(record(str(number)))
+    lines.close()
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        return [json.loads(line) for line in pipe]
+
+
+def test_a_line_is_a_record() -> None:
+    (line,) = written(1)
+
+    assert line == {
+        "schema": SCHEMA,
+        "time": "2026-01-01T00:00:00.000000Z",
+        "uid": "0",
+        "endpoint": "/mutate/scheduling/pods/enforce",
+        "operation": "CREATE",
+        "object": {"kind": "Pod", "namespace": "demo", "name": "virt-launcher-web01-"},
+        "user": "system:serviceaccount:kubevirt:kubevirt-controller",
+        "dryRun": False,
+        "mode": "enforce",
+        "decision": "patched",
+        "reasons": [{"code": "scheduler-injected", "text": "the VM chose none"}],
+        "changes": [
+            {
+                "path": ["spec", "schedulerName"],
+                "old": "default-scheduler",
+                "new": "kubevirt",
+                "reason": "scheduler-injected",
+            }
+        ],
+        "message": None,
+        "durationMs": 0.125,
+    }
+
+
+def test_order_is_kept() -> None:
+    assert [line["uid"] for line in written(100)] == [str(number) for number in range(100)]
+
+
+def test_a_reader_that_stalls_costs_records_not_requests() -> None:
+    reader, writer = os.pipe()
+    lines = LineWriter(writer, capacity=3)
+    # A record that is larger than the pipe keeps the thread writing until somebody reads.
+    lines.write(record("x" * 200_000))
+    while lines._lines:
+        pass
+    for number in range(10):
+        lines.write(record(str(number)))
+
+    assert lines.dropped == 7
+
+    read: list[bytes] = []
+
+    def drain() -> None:
+        with os.fdopen(reader, "rb") as pipe:
+            read.append(pipe.read())
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    lines.close()
+    os.close(writer)
+    thread.join()
+    assert [json.loads(line)["uid"][:1] for line in read[0].splitlines()] == ["x", "0", "1", "2"]
+
+
+def test_a_closed_reader_is_counted() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    lines = LineWriter(writer)
+    lines.write(record())
+    lines.close()
+    os.close(writer)
+
+    assert lines.dropped == 1
+
+
+def test_no_audit_takes_everything() -> None:
+    NoAudit().write(record())

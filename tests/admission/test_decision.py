@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+
+from webhook.admission.decision import MAX_WARNING, Change, Decision, Denial, Reason, skip
+from webhook.names import Mode
+
+CHANGE = Change(("spec", "schedulerName"), "default-scheduler", "kubevirt", "r")
+PATCHING = Decision((Reason("r", "because"),), (CHANGE,), warnings=("mind this",), notes={"scheduler": "kubevirt"})
+DENYING = Decision((Reason("r", "because"),), (CHANGE,), Denial(403, "no"))
+
+
+def test_enforce_does_it() -> None:
+    outcome = PATCHING.under("enforce", "scheduling")
+
+    assert (outcome.denial, outcome.changes, outcome.warnings) == (None, (CHANGE,), ("mind this",))
+    assert outcome.notes == {"scheduler": "kubevirt"}
+
+
+def test_a_denial_changes_nothing() -> None:
+    outcome = DENYING.under("enforce", "scheduling")
+
+    assert (outcome.denial, outcome.changes) == (Denial(403, "no"), ())
+
+
+def test_warn_says_what_enforce_would_do() -> None:
+    outcome = PATCHING.under("warn", "scheduling")
+
+    assert (outcome.denial, outcome.changes) == (None, ())
+    assert outcome.warnings == (
+        "scheduling is in mode warn: enforce would set spec.schedulerName to kubevirt",
+        "mind this",
+    )
+    assert "enforce would refuse this request: no" in DENYING.under("warn", "migration").warnings[0]
+
+
+def test_warn_shows_values_that_are_no_strings() -> None:
+    decision = Decision((Reason("r", "x"),), (Change(("spec", "cpu"), None, {"cores": 2}, "r"),))
+
+    assert decision.under("warn", "instancetypes").warnings[0].endswith('set spec.cpu to {"cores":2}')
+
+
+@pytest.mark.parametrize("mode", ["audit", "off"])
+@pytest.mark.parametrize("decision", [PATCHING, DENYING])
+def test_audit_is_silent(mode: Mode, decision: Decision) -> None:
+    outcome = decision.under(mode, "scheduling")
+
+    assert (outcome.denial, outcome.changes, outcome.warnings) == (None, (), ())
+    assert outcome.notes == decision.notes
+
+
+def test_long_warnings_are_cut() -> None:
+    outcome = skip("c", "text", "x" * 300, "y" * MAX_WARNING).under("enforce", "scheduling")
+
+    assert outcome.warnings == ("x" * 255 + "…", "y" * MAX_WARNING)
+
+
+def test_code_is_that_of_the_first_reason() -> None:
+    assert skip("c", "text").code == "c"

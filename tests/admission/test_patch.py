@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import jsonpatch
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.admission.decision import Change
+from webhook.admission.patch import operations, pointer, render
+from webhook.objects import Pod
+
+# Names with everything that a JSON pointer must escape, and few of them, so that paths meet.
+_names = st.sampled_from(["a", "b", "a/b", "m~n", "~1", "", "kubevirt-webhook.github.io/x"])
+_leaves = st.one_of(st.none(), st.booleans(), st.integers(-5, 5), st.text(max_size=4), st.lists(st.integers(), max_size=2))
+_objects = st.recursive(
+    st.dictionaries(_names, _leaves, max_size=4), lambda inner: st.dictionaries(_names, st.one_of(_leaves, inner), max_size=4)
+)
+
+
+def _set(root: dict[str, Any], path: tuple[str, ...], value: object) -> bool:
+    """What a change intends, done by hand; False if it leads through something that is no object."""
+    for segment in path[:-1]:
+        child = root.get(segment)
+        if child is None:
+            child = root[segment] = {}
+        if not isinstance(child, dict):
+            return False
+        root = child
+    root[path[-1]] = value
+    return True
+
+
+@given(_objects, st.lists(st.tuples(st.lists(_names, min_size=1, max_size=4), st.text(max_size=3)), max_size=5))
+def test_applied_operations_give_the_intended_object(root: dict[str, Any], wanted: list[tuple[list[str], str]]) -> None:
+    intended = copy.deepcopy(root)
+    changes: list[Change] = []
+    for path, value in wanted:
+        # A later change must not lead through the value of an earlier one: policies set leaves.
+        prefixes = [change.path for change in changes]
+        if any(tuple(path[: len(p)]) == p or p[: len(path)] == tuple(path) for p in prefixes):
+            continue
+        trial = copy.deepcopy(intended)
+        if _set(trial, tuple(path), value):
+            intended = trial
+            changes.append(Change(tuple(path), None, value, "test"))
+
+    rendered = render(root, changes)
+    ops = msgspec.json.decode(rendered) if rendered else []
+
+    assert jsonpatch.apply_patch(root, ops) == intended
+    assert {op["op"] for op in ops} <= {"add"}, "nothing that can fail to apply"
+    assert render(intended, changes) is None, "a second pass changes nothing"
+
+
+def test_absent_parents_come_with_the_value() -> None:
+    ops = operations({"spec": {}}, [Change(("spec", "template", "metadata", "x"), None, "y", "r")])
+
+    assert [(op.path, op.value) for op in ops] == [("/spec/template", {"metadata": {"x": "y"}})]
+
+
+def test_a_parent_is_made_once() -> None:
+    changes = [Change(("metadata", "annotations", name), None, "1", "r") for name in ("a", "b")]
+
+    ops = operations({"metadata": {"annotations": None}}, changes)
+
+    assert [op.path for op in ops] == ["/metadata/annotations", "/metadata/annotations/b"]
+
+
+def test_views_and_plain_json_give_the_same() -> None:
+    plain = {"metadata": {"labels": {"a": "b"}}, "spec": {"schedulerName": "default-scheduler"}}
+    changes = [
+        Change(("spec", "schedulerName"), "default-scheduler", "kubevirt", "r"),
+        Change(("metadata", "annotations", "k/x"), None, "kubevirt", "r"),
+    ]
+
+    assert operations(msgspec.convert(plain, Pod), changes) == operations(plain, changes)
+
+
+def test_a_change_through_a_string_is_a_bug() -> None:
+    with pytest.raises(ValueError, match="a str stands where an object should"):
+        operations({"spec": "text"}, [Change(("spec", "schedulerName"), None, "x", "r")])
+
+
+def test_unknown_field_of_a_view_is_a_bug() -> None:
+    with pytest.raises(KeyError):
+        operations(Pod(), [Change(("sepc",), None, "x", "r")])
+
+
+def test_pointer_escapes() -> None:
+    assert pointer(("metadata", "annotations", "a/b~c")) == "/metadata/annotations/a~1b~0c"
+
+
+def test_no_changes_no_patch() -> None:
+    assert render({}, []) is None

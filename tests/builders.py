@@ -1,0 +1,164 @@
+"""Objects and reviews for tests, as plain JSON, and the facts that a policy asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from webhook import names
+from webhook.errors import Unavailable
+from webhook.facts import Key, KubeVirtInstall, KubeVirtKey, NamespaceKey, SchedulerHealth, SchedulerKey, VmiKey
+from webhook.objects import Namespace, ObjectMeta, VirtualMachineInstance, VmiSpec
+from webhook.settings.snapshot import (
+    Guard,
+    SchedulerSettings,
+    SchedulingSettings,
+    ServerSettings,
+    Settings,
+    WebhookSettings,
+)
+
+CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
+VMI_UID = "0b8d7f3e-5f0e-4f1c-9f57-2c1d5a4be001"
+ALIVE = SchedulerHealth("alive", "its Lease was renewed")
+DEAD = SchedulerHealth("dead", "its Lease expired")
+UNKNOWN = SchedulerHealth("unknown", "no answer yet")
+
+Json = dict[str, Any]
+
+
+def scheduling(**changes: Any) -> SchedulingSettings:
+    """The job's settings with `kubevirt` and `batch` declared."""
+    declared = {
+        "kubevirt": SchedulerSettings("kubevirt", Guard("lease", "kubevirt-scheduler", "kubevirt-scheduler")),
+        "batch": SchedulerSettings("batch", Guard("pods")),
+    }
+    base = SchedulingSettings(
+        cluster_wide=False,
+        scheduler_name="kubevirt",
+        virtual_machines=True,
+        virtual_machine_instances=False,
+        schedulers=declared,
+        kubevirt_namespace="",
+    )
+    return msgspec.structs.replace(base, **changes)
+
+
+def settings(**changes: Any) -> Settings:
+    """A whole snapshot; keywords go to the scheduling section."""
+    return Settings(
+        server=ServerSettings("127.0.0.1:0", "127.0.0.1:0", 64, "", ""),
+        webhooks=WebhookSettings("kubevirt-webhook", "kubevirt-webhook", 443, 3, ()),
+        scheduling=scheduling(**changes),
+        excluded_namespaces=frozenset({"kube-system", "kubevirt", "kubevirt-webhook"}),
+        digest="test",
+    )
+
+
+def launcher_pod(**spec: Any) -> Json:
+    """A virt-launcher pod at CREATE; keywords go to its spec, None removes a field."""
+    pod: Json = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "virt-launcher-web01-",
+            "namespace": "demo",
+            "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/created-by": VMI_UID},
+            "annotations": {"kubevirt.io/domain": "web01"},
+            "ownerReferences": [
+                {
+                    "apiVersion": "kubevirt.io/v1",
+                    "kind": "VirtualMachineInstance",
+                    "name": "web01",
+                    "uid": VMI_UID,
+                    "controller": True,
+                }
+            ],
+        },
+        "spec": {"schedulerName": "default-scheduler", "containers": [{"name": "compute"}]} | spec,
+    }
+    pod["spec"] = {key: value for key, value in pod["spec"].items() if value is not None}
+    return pod
+
+
+def vm(scheduler: Any = ..., instancetype: Any = ..., mark: str | None = None, template_mark: Any = ...) -> Json:
+    """A VM; ``...`` leaves a field out, ``mark`` stands on VM and template unless ``template_mark`` says otherwise."""
+    template: Json = {"metadata": {"labels": {"app": "web"}}, "spec": {"domain": {"devices": {}}}}
+    if scheduler is not ...:
+        template["spec"]["schedulerName"] = scheduler
+    on_template = mark if template_mark is ... else template_mark
+    if on_template:
+        template["metadata"]["annotations"] = {names.SCHEDULER_MARK: on_template}
+    result: Json = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": "web01", "namespace": "demo"},
+        "spec": {"runStrategy": "Always", "template": template},
+    }
+    if instancetype is not ...:
+        result["spec"]["instancetype"] = instancetype
+    if mark:
+        result["metadata"]["annotations"] = {names.SCHEDULER_MARK: mark}
+    return result
+
+
+_RESOURCES = {
+    "Pod": ("", "v1", "pods"),
+    "VirtualMachine": ("kubevirt.io", "v1", "virtualmachines"),
+    "VirtualMachineInstance": ("kubevirt.io", "v1", "virtualmachineinstances"),
+}
+
+
+def review(obj: Json | None, user: str = CONTROLLER, operation: str = "CREATE", **request: Any) -> Json:
+    """An AdmissionReview v1 about an object; keywords go into its request."""
+    kind = (obj or request.get("oldObject") or {"kind": "Pod"})["kind"]
+    group, version, plural = _RESOURCES[kind]
+    return {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": {"group": group, "version": version, "kind": kind},
+            "resource": {"group": group, "version": version, "resource": plural},
+            "namespace": "demo",
+            "operation": operation,
+            "userInfo": {"username": user, "groups": ["system:authenticated"]},
+            "object": obj,
+            "oldObject": None,
+            "dryRun": False,
+        }
+        | request,
+    }
+
+
+def vmi(scheduler: str | None = None, uid: str = VMI_UID, name: str = "web01") -> VirtualMachineInstance:
+    """A VMI as a look-up finds it."""
+    return VirtualMachineInstance(ObjectMeta(name=name, uid=uid), VmiSpec(scheduler))
+
+
+def namespace(mode: str | None = "enforce", **annotations: str) -> Namespace:
+    """The namespace ``demo``; keywords are our annotations, with ``_`` for ``-``."""
+    ours = {f"{names.DOMAIN}/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    labels = {names.job_label(names.SCHEDULING): mode} if mode is not None else {}
+    return Namespace(ObjectMeta(name="demo", labels=labels, annotations=ours))
+
+
+def known(
+    vmi: VirtualMachineInstance | Unavailable | None = None,
+    health: SchedulerHealth | Unavailable = ALIVE,
+    mode: str | None = "enforce",
+    name: str = "web01",
+    uid: str = VMI_UID,
+    **more: Any,
+) -> dict[Key[Any], object]:
+    """The facts of a healthy cluster in which one VMI is known."""
+    there = namespace(mode, **more)
+    return {
+        KubeVirtKey(): KubeVirtInstall(frozenset({"kubevirt"})),
+        NamespaceKey("demo"): there,
+        NamespaceKey("demo", fresh=True): there,
+        VmiKey("demo", name, uid): vmi,
+        SchedulerKey("kubevirt"): health,
+        SchedulerKey("batch"): health,
+    }

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import ipaddress
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from certs.source import CertificateError, from_files, self_signed
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_self_signed_is_p256_for_all_hosts() -> None:
+    pair = self_signed(["localhost", "127.0.0.1", "::1"], NOW, timedelta(days=1))
+    leaf = pair.leaf
+    names = leaf.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    key = leaf.public_key()
+
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    assert isinstance(key.curve, ec.SECP256R1)
+    assert names.get_values_for_type(x509.DNSName) == ["localhost"]
+    assert names.get_values_for_type(x509.IPAddress) == [ipaddress.ip_address("127.0.0.1"), ipaddress.ip_address("::1")]
+    assert leaf.not_valid_before_utc == NOW - timedelta(minutes=5)
+    assert leaf.not_valid_after_utc == NOW + timedelta(days=1)
+    assert pair.authority == pair.certificate
+
+
+def write(tmp_path: Path, name: str, data: bytes) -> Path:
+    path = tmp_path / name
+    path.write_bytes(data)
+    return path
+
+
+def test_from_files(tmp_path: Path) -> None:
+    made = self_signed(["localhost"])
+    pair = from_files(write(tmp_path, "c", made.certificate), write(tmp_path, "k", made.key))
+
+    assert (pair.certificate, pair.key, pair.authority) == (made.certificate, made.key, b"")
+
+
+def test_wrong_files_get_one_sentence_each(tmp_path: Path) -> None:
+    made, other = self_signed(["localhost"]), self_signed(["localhost"])
+    certificate, key = write(tmp_path, "c", made.certificate), write(tmp_path, "k", made.key)
+    key_object = serialization.load_pem_private_key(made.key, None)
+    encrypted = key_object.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
+    )
+    cases = [
+        (tmp_path / "none", key, "can't be read: No such file or directory"),
+        (tmp_path, key, "can't be read: Is a directory"),
+        (certificate, tmp_path / "none", "can't be read"),
+        (key, key, "holds no certificate in PEM"),
+        (write(tmp_path, "e", b""), key, "holds no certificate in PEM"),
+        (certificate, certificate, "holds no private key in PEM"),
+        (certificate, write(tmp_path, "x", encrypted), "is encrypted"),
+        (certificate, write(tmp_path, "o", other.key), "does not belong to the certificate"),
+    ]
+    for crt, secret, said in cases:
+        with pytest.raises(CertificateError, match=said):
+            from_files(crt, secret)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import pytest
+
+from webhook.kubevirt.find import Live, Revision, Unresolved, counts, live, pinned, scheduler_of
+from webhook.names import REVISION_OBJECT_NAME_LABEL
+from webhook.objects import (
+    CLUSTER_INSTANCETYPES,
+    INSTANCETYPES,
+    ControllerRevision,
+    InstancetypeSpec,
+    Matcher,
+    ObjectMeta,
+    RevisionData,
+    RevisionRef,
+    StatusRef,
+    VmStatus,
+)
+
+STATUS = VmStatus(StatusRef(RevisionRef("from-status")))
+
+
+@pytest.mark.parametrize(
+    ("matcher", "status", "found"),
+    [
+        (Matcher(name="u1"), None, None),
+        (Matcher(name="u1", revision_name=""), None, None),
+        (Matcher(name="u1", revision_name="r"), None, Revision("demo", "r")),
+        (Matcher(name="u1", revision_name="r"), STATUS, Revision("demo", "r")),
+        (Matcher(name="u1"), STATUS, Revision("demo", "from-status", "u1")),
+        (Matcher(infer_from_volume="v"), STATUS, None),
+        (Matcher(name="u1"), VmStatus(), None),
+        (Matcher(name="u1"), VmStatus(StatusRef()), None),
+        (Matcher(name="u1"), VmStatus(StatusRef(RevisionRef())), None),
+    ],
+)
+def test_what_pins_an_instancetype(matcher: Matcher, status: VmStatus | None, found: Revision | None) -> None:
+    assert pinned(matcher, "demo", status) == found
+
+
+@pytest.mark.parametrize(
+    ("matcher", "found"),
+    [
+        (Matcher(name="u1"), Live(CLUSTER_INSTANCETYPES, "", "u1")),
+        (Matcher(name="u1", kind="VirtualMachineInstancetype"), Live(INSTANCETYPES, "demo", "u1")),
+        (Matcher(name="u1", kind="virtualmachineinstancetypeS"), Live(INSTANCETYPES, "demo", "u1")),
+        (Matcher(), Unresolved("the matcher names none")),
+        (Matcher(infer_from_volume="v"), Unresolved("it is still to be inferred from a volume")),
+        (Matcher(name="u1", kind="Flavor"), Unresolved("Flavor is no kind of instancetype")),
+    ],
+)
+def test_live_objects(matcher: Matcher, found: Live | Unresolved) -> None:
+    assert live(matcher, "demo") == found
+
+
+def test_the_label_decides_whether_a_stored_revision_counts() -> None:
+    labelled = ControllerRevision(ObjectMeta(labels={REVISION_OBJECT_NAME_LABEL: "u1"}))
+
+    assert counts(Revision("demo", "r"), ControllerRevision())
+    assert counts(Revision("demo", "r", "u1"), labelled)
+    assert not counts(Revision("demo", "r", "u2"), labelled)
+    assert not counts(Revision("demo", "r", "u1"), ControllerRevision())
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (RevisionData("VirtualMachineInstancetype", InstancetypeSpec("x")), "x"),
+        (RevisionData("VirtualMachineClusterInstancetype", InstancetypeSpec()), ""),
+        (RevisionData("VirtualMachineClusterInstancetype"), ""),
+        (RevisionData("VirtualMachinePreference"), Unresolved("its revision holds VirtualMachinePreference, not an instancetype")),
+        (RevisionData(), Unresolved("its revision holds no kind, not an instancetype")),
+        (None, Unresolved("its revision holds no kind, not an instancetype")),
+    ],
+)
+def test_scheduler_of_a_revision(data: RevisionData | None, found: str | Unresolved) -> None:
+    assert scheduler_of(ControllerRevision(data=data)) == found

@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+from webhook.errors import InputError, InputErrors
+
+
+def test_a_sentence_says_where_what_and_what_to_do() -> None:
+    assert str(InputError("it is wrong", "a.yaml:3", "write it right")) == "a.yaml:3: it is wrong; write it right"
+    assert str(InputError("it is wrong")) == "it is wrong"
+
+
+def test_several_mistakes_are_a_line_each() -> None:
+    both = InputErrors([InputError("one", "a"), InputError("two", "b", "fix")])
+
+    assert str(both) == "a: one\nb: two; fix"
+    assert [mistake.what for mistake in both.mistakes] == ["one", "two"]

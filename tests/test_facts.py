@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.errors import Unavailable
+from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, NamespaceKey, NotRead, SchedulerKey, VmiKey
+
+KEYS: list[Key[object]] = [
+    KubeVirtKey(),
+    NamespaceKey("a"),
+    NamespaceKey("a", fresh=True),
+    SchedulerKey("a"),
+    VmiKey("a", "b", "c"),
+]
+
+
+def test_unread_facts_are_asked_for_together() -> None:
+    facts = Facts.of({NamespaceKey("a"): None})
+
+    with pytest.raises(NotRead) as missing:
+        facts.need(NamespaceKey("a"), SchedulerKey("x"), KubeVirtKey())
+
+    assert missing.value.keys == (SchedulerKey("x"), KubeVirtKey())
+
+
+def test_what_is_known_is_needed_no_more() -> None:
+    facts = Facts.of({NamespaceKey("a"): None, KubeVirtKey(): Unavailable("x")})
+
+    facts.need(NamespaceKey("a"), KubeVirtKey())
+
+    assert facts.get(KubeVirtKey()) == Unavailable("x")
+
+
+def test_nothing_swallows_not_read() -> None:
+    with pytest.raises(NotRead):
+        try:
+            Facts().get(KubeVirtKey())
+        except Exception:
+            pytest.fail("a policy's own handler must not see it")
+
+
+def test_keys_of_different_facts_differ() -> None:
+    assert len(set(KEYS)) == len(KEYS)
+    assert SchedulerKey("a") != NamespaceKey("a")
+
+
+@given(st.lists(st.tuples(st.sampled_from(KEYS), st.integers()), max_size=20))
+def test_the_first_answer_stands(answers: list[tuple[Key[object], int]]) -> None:
+    """A world that changes while a review runs does not change the review."""
+    now: dict[Key[object], object] = {}
+    facts = Facts(0.0, lambda key: now.get(key, NOT_READ))
+    first: dict[Key[object], object] = {}
+    for key, value in answers:
+        now[key] = value
+        assert facts.get(key) == first.setdefault(key, value)
+        facts.learn(key, value + 1)
+        assert facts.get(key) == first[key]

@@ -1,0 +1,294 @@
+"""The Reviewer over a cluster in memory: modes, replay, and every way of not knowing."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import Any
+
+import jsonpatch
+import msgspec
+import pytest
+from hypothesis import given, settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from tests import builders
+from tests.builders import ALIVE, DEAD, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
+from webhook import names
+from webhook.admission.audit import Record
+from webhook.admission.decision import Decision, skip
+from webhook.errors import InputError, Unavailable
+from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, NamespaceKey, NotRead, SchedulerKey, VmiKey
+from webhook.names import Code
+from webhook.policies.table import BY_PATH, Endpoint
+from webhook.reviewer import MAX_ROUNDS, Reviewer, Silent, Verdict
+
+PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
+PODS_OBSERVED = BY_PATH["/mutate/scheduling/pods/observe"]
+VMS = BY_PATH["/mutate/scheduling/virtualmachines/enforce"]
+
+
+class MemoryCluster:
+    """Answers from a dict: ``peeked`` at once, the rest only when read."""
+
+    def __init__(self, facts: dict[Key[Any], object], peeked: set[Key[Any]] | None = None) -> None:
+        self.facts = facts
+        self.peeked = set(facts) if peeked is None else peeked
+        self.reads: list[Key[Any]] = []
+
+    def peek(self, key: Key[Any]) -> object:
+        return self.facts[key] if key in self.peeked else NOT_READ
+
+    async def read(self, key: Key[Any], deadline: float) -> Any:
+        self.reads.append(key)
+        return self.facts[key]
+
+    def waiting_for(self) -> tuple[str, ...]:
+        return ()
+
+
+class Kept(Silent):
+    """Keeps records and faults."""
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.errors: list[BaseException] = []
+
+    def write(self, record: Record) -> None:
+        self.records.append(record)
+
+    def failed(self, endpoint: Endpoint, error: BaseException) -> None:
+        self.errors.append(error)
+
+
+def judge(
+    body: Json,
+    facts: dict[Key[Any], object] | None = None,
+    endpoint: Endpoint = PODS,
+    cluster: MemoryCluster | None = None,
+    kept: Kept | None = None,
+) -> tuple[Verdict, Json]:
+    """The verdict, and the response as the API server reads it."""
+    kept = kept or Kept()
+    cluster = cluster or MemoryCluster(known(vmi()) if facts is None else facts)
+    reviewer = Reviewer(cluster, builders.settings, kept, kept, wall=lambda: 1_700_000_000.25)
+    data = msgspec.json.encode(body)
+
+    async def both() -> tuple[Verdict, bytes]:
+        return await reviewer.judge(endpoint, data, 1e9), await reviewer.review(endpoint, data, 1e9)
+
+    verdict, answer = asyncio.run(both())
+    response: Json = json.loads(answer)["response"]
+    assert response["uid"] == body["request"]["uid"]
+    return verdict, response
+
+
+def patched(body: Json, response: Json) -> Any:
+    return jsonpatch.apply_patch(body["request"]["object"], json.loads(base64.b64decode(response["patch"])))
+
+
+def test_enforce_patches() -> None:
+    body = review(launcher_pod())
+    verdict, response = judge(body)
+
+    assert (verdict.label, verdict.mode) == ("patched", "enforce")
+    assert response["allowed"] is True
+    assert response["auditAnnotations"] == {"mode": "enforce", "reason": Code.INJECTED, "scheduler": "kubevirt"}
+    pod = patched(body, response)
+    assert pod["spec"]["schedulerName"] == pod["metadata"]["annotations"][names.SCHEDULER_MARK] == "kubevirt"
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [("warn", 2), ("audit", 0)])
+def test_other_modes_only_say(mode: str, warnings: int) -> None:
+    verdict, response = judge(review(launcher_pod()), known(vmi(), mode=mode), PODS_OBSERVED)
+
+    assert (verdict.label, verdict.mode, response["allowed"]) == ("would-patch", mode, True)
+    assert "patch" not in response
+    assert len(response.get("warnings", [])) == warnings
+    assert response["auditAnnotations"]["reason"] == Code.INJECTED
+
+
+def test_out_of_scope_says_why() -> None:
+    verdict, response = judge(review(launcher_pod()), known(vmi(), mode=None))
+
+    assert (verdict.label, verdict.mode) == ("not-judged", "off")
+    assert response == {
+        "uid": response["uid"],
+        "allowed": True,
+        "auditAnnotations": {"mode": "off", "reason": Code.OUT_OF_SCOPE},
+    }
+
+
+def test_the_namespace_names_the_scheduler() -> None:
+    body = review(launcher_pod())
+    _, response = judge(body, known(vmi(), scheduler_name="batch"))
+
+    assert patched(body, response)["spec"]["schedulerName"] == "batch"
+
+
+def test_undeclared_scheduler_of_a_namespace() -> None:
+    verdict, response = judge(review(launcher_pod()), known(vmi(), scheduler_name="nobody"))
+
+    assert verdict.decision.code == Code.UNDECLARED
+    assert "patch" not in response
+    assert "nobody" in response["warnings"][0]
+
+
+def test_dry_run_gets_the_same_answer() -> None:
+    _, real = judge(review(launcher_pod()))
+    verdict, dry = judge(review(launcher_pod(), dryRun=True))
+
+    assert dry == real
+    assert verdict.request.dry_run is True
+
+
+def test_replay_reads_each_fact_once() -> None:
+    cluster = MemoryCluster(known(vmi()), peeked=set())
+
+    verdict, _ = judge(review(launcher_pod()), cluster=cluster)
+
+    assert verdict.label == "patched"
+    asked = [KubeVirtKey(), NamespaceKey("demo"), SchedulerKey("kubevirt"), VmiKey("demo", "web01", VMI_UID)]
+    assert cluster.reads == asked * 2, "once for judge, once for review"
+
+
+_healths = st.sampled_from([ALIVE, DEAD, UNKNOWN, Unavailable("x")])
+_vmis: st.SearchStrategy[Any] = st.sampled_from(
+    [vmi(), vmi(""), vmi("default-scheduler"), vmi("stork"), vmi(uid="x"), None, Unavailable("y")]
+)
+
+
+@hypothesis_settings(deadline=None)
+@given(_healths, _vmis, st.sampled_from(["enforce", "warn", "audit", "off", None]), st.data())
+def test_replay_never_changes_an_answer(health: Any, found: Any, mode: str | None, data: Any) -> None:
+    facts = known(found, health, mode)
+    peeked = data.draw(st.sets(st.sampled_from(sorted(facts, key=repr))))
+
+    _, at_once = judge(review(launcher_pod()), facts)
+    _, replayed = judge(review(launcher_pod()), cluster=MemoryCluster(facts, peeked))
+
+    assert replayed == at_once
+
+
+@hypothesis_settings(deadline=None)
+@given(_healths, _vmis, st.sampled_from([None, "", "default-scheduler", "kubevirt", "stork"]), st.sampled_from([None, "kubevirt"]))
+def test_a_second_pass_over_the_patched_object_changes_nothing(
+    health: Any, found: Any, scheduler: str | None, mark: str | None
+) -> None:
+    pod = launcher_pod(schedulerName=scheduler)
+    if mark:
+        pod["metadata"]["annotations"][names.SCHEDULER_MARK] = mark
+    body = review(pod)
+    _, first = judge(body, known(found, health))
+    if "patch" in first:
+        body["request"]["object"] = patched(body, first)
+        _, second = judge(body, known(found, health))
+        assert "patch" not in second
+
+
+def test_malformed_object_is_admitted_unchanged_with_a_warning() -> None:
+    verdict, response = judge(review(launcher_pod() | {"spec": {"schedulerName": 5}}))
+
+    assert (verdict.label, verdict.decision.code) == ("error", Code.MALFORMED_OBJECT)
+    assert response["allowed"] is True
+    assert "request.object.spec.schedulerName must be str or null, not int" in response["warnings"][0]
+
+
+def test_malformed_object_out_of_scope_is_nobodys_business() -> None:
+    _, response = judge(review(launcher_pod() | {"spec": 5}), known(mode=None))
+
+    assert "warnings" not in response
+
+
+def test_no_object() -> None:
+    verdict, response = judge(review(None, operation="DELETE", oldObject=launcher_pod()))
+
+    assert (verdict.label, response["allowed"]) == ("not-judged", True)
+
+
+def test_unreadable_namespace_is_admitted_unchanged_with_a_warning() -> None:
+    facts = known(vmi()) | {NamespaceKey("demo"): Unavailable("x"), NamespaceKey("demo", fresh=True): Unavailable("slow")}
+    verdict, response = judge(review(launcher_pod()), facts)
+
+    assert (verdict.label, response["allowed"]) == ("error", True)
+    assert "slow" in response["warnings"][0]
+
+
+def _with_policy(policy: Any, on_error: Any = "allow", stage: Any = "enforce") -> Endpoint:
+    return msgspec.structs.replace(PODS, policy=policy, on_error=on_error, stage=stage)
+
+
+def _broken(*_: object) -> Decision:
+    raise ZeroDivisionError
+
+
+def _curious(view: object, request: object, facts: Facts, section: object) -> Decision:
+    for number in range(MAX_ROUNDS * 2):
+        facts.get(NamespaceKey(f"n{number}"))
+    return skip("done", "done")
+
+
+@pytest.mark.parametrize("policy", [_broken, _curious])
+def test_a_bug_admits_where_the_endpoint_says_so(policy: Any) -> None:
+    kept = Kept()
+    facts: Any = {NamespaceKey(f"n{number}"): None for number in range(100)}
+    cluster = MemoryCluster(known(vmi()) | facts, peeked=set())
+
+    verdict, response = judge(review(launcher_pod()), endpoint=_with_policy(policy), cluster=cluster, kept=kept)
+
+    assert (verdict.decision.code, response["allowed"]) == (Code.BUG, True)
+    assert "patch" not in response
+    assert len(kept.errors) == 2
+    assert not isinstance(kept.errors[0], NotRead)
+
+
+def test_a_bug_refuses_where_the_endpoint_says_so() -> None:
+    _, response = judge(review(launcher_pod()), endpoint=_with_policy(_broken, "refuse"))
+
+    assert (response["allowed"], response["status"]["code"]) == (False, 503)
+
+
+def test_observing_never_refuses() -> None:
+    endpoint = _with_policy(_broken, "refuse", "observe")
+
+    assert judge(review(launcher_pod()), endpoint=endpoint)[1]["allowed"] is True
+
+
+def test_every_verdict_is_recorded() -> None:
+    kept = Kept()
+    judge(review(vm(), user="owner"), known(), VMS, kept=kept)
+
+    record = kept.records[0]
+    assert (record.object.kind, record.object.namespace, record.object.name) == ("VirtualMachine", "demo", "web01")
+    assert (record.user, record.operation, record.mode, record.decision) == ("owner", "CREATE", "enforce", "patched")
+    assert record.time == "2023-11-14T22:13:20.250000Z"
+    assert [change.new for change in record.changes] == ["kubevirt"] * 3
+    assert record.duration_ms >= 0
+
+
+def test_cloud_init_is_in_no_record() -> None:
+    kept = Kept()
+    secretive = vm()
+    secretive["spec"]["template"]["spec"]["volumes"] = [{"cloudInitNoCloud": {"userData": "hunter2"}}]
+    _, response = judge(review(secretive), known(), VMS, kept=kept)
+
+    assert b"hunter2" not in msgspec.json.encode(kept.records) + msgspec.json.encode(response)
+
+
+def test_no_review_is_the_senders_mistake() -> None:
+    with pytest.raises(InputError):
+        judge(review(vm()), endpoint=PODS)
+
+
+def test_missing_facts_are_read_together() -> None:
+    def policy(view: object, request: object, facts: Facts, section: object) -> Decision:
+        facts.need(NamespaceKey("a"), NamespaceKey("b"))
+        return skip("done", "done")
+
+    facts: Any = {NamespaceKey("a"): None, NamespaceKey("b"): None}
+    cluster = MemoryCluster(known(vmi()) | facts, set(known(vmi())))
+    verdict, _ = judge(review(launcher_pod()), endpoint=_with_policy(policy), cluster=cluster)
+
+    assert verdict.decision.code == "done"
+    assert cluster.reads[:2] == [NamespaceKey("a"), NamespaceKey("b")]
