@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests import builders
+from webhook.errors import InputError
+from webhook.install.registration import Registration, Target, configurations
+from webhook.settings.snapshot import Settings
+
+LABEL = "kubevirt-webhook.github.io/scheduling"
+
+
+def entries(settings: Settings | None = None, target: Target = Target()) -> dict[str, dict[str, Any]]:
+    return {
+        entry["name"]: entry
+        for configuration in configurations(settings or builders.settings(), target)
+        for entry in configuration["webhooks"]
+    }
+
+
+def entry(resource: str, stage: str = "enforce", **settings: Any) -> dict[str, Any]:
+    found: dict[str, Any] = entries(builders.settings(**settings))[f"{resource}.scheduling.{stage}.kubevirt-webhook.github.io"]
+    return found
+
+
+def test_three_configurations_sort_around_kubevirts_own() -> None:
+    names = [(c["kind"], c["metadata"]["name"]) for c in configurations(builders.settings())]
+
+    assert names == [
+        ("MutatingWebhookConfiguration", "kubevirt-webhook"),
+        ("MutatingWebhookConfiguration", "zz-kubevirt-webhook"),
+        ("ValidatingWebhookConfiguration", "kubevirt-webhook"),
+    ]
+    mutating = [name for kind, name in names if kind.startswith("Mutating")]
+    assert mutating[0] < "virt-api-mutator" < "virt-launcher-pod-mutator" < mutating[1]
+    assert "stork-webhook" < mutating[1]
+
+
+def test_pods_come_last_and_again() -> None:
+    pods = entry("pods")
+
+    assert pods["reinvocationPolicy"] == "IfNeeded"
+    assert pods["objectSelector"] == {"matchLabels": {"kubevirt.io": "virt-launcher"}}
+    assert pods["rules"] == [
+        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "Namespaced"}
+    ]
+    assert entry("virtualmachines")["reinvocationPolicy"] == "Never"
+
+
+def test_what_every_entry_promises() -> None:
+    for each in entries().values():
+        assert each["failurePolicy"] == "Ignore"
+        assert each["sideEffects"] == "None"
+        assert each["timeoutSeconds"] == 3
+        assert each["matchPolicy"] == "Equivalent"
+        assert each["admissionReviewVersions"] == ["v1"]
+        assert "caBundle" not in each["clientConfig"]
+        assert "objectSelector" not in each or each["rules"][0]["resources"] == ["pods"]
+        assert all(rule["resources"] != ["*"] and "/" not in rule["resources"][0] for rule in each["rules"])
+
+
+def test_opting_in() -> None:
+    assert entry("pods")["namespaceSelector"]["matchExpressions"][0] == {
+        "key": LABEL,
+        "operator": "In",
+        "values": ["enforce"],
+    }
+    assert entry("pods", "observe")["namespaceSelector"]["matchExpressions"][0]["values"] == ["warn", "audit"]
+    assert entry("pods", cluster_wide=True)["namespaceSelector"]["matchExpressions"][0] == {
+        "key": LABEL,
+        "operator": "NotIn",
+        "values": ["off", "warn", "audit"],
+    }
+
+
+def test_namespaces_that_are_never_matched() -> None:
+    for each in entries(builders.settings(cluster_wide=True)).values():
+        excluded = each["namespaceSelector"]["matchExpressions"][1]
+        assert (excluded["key"], excluded["operator"]) == ("kubernetes.io/metadata.name", "NotIn")
+        assert {"kube-system", "kubevirt", "kubevirt-webhook"} <= set(excluded["values"])
+
+
+def test_more_selectors_from_the_settings() -> None:
+    more = {"key": "team", "operator": "Exists"}
+    settings = builders.settings()
+    webhooks = msgspec.structs.replace(settings.webhooks, namespace_selector=(more,))
+
+    for each in entries(msgspec.structs.replace(settings, webhooks=webhooks)).values():
+        assert each["namespaceSelector"]["matchExpressions"][-1] == more
+
+
+def test_resources_that_are_switched_off_are_not_asked_about() -> None:
+    resources = {each["rules"][0]["resources"][0] for each in entries().values()}
+    assert resources == {"pods", "virtualmachines"}
+
+    other = builders.settings(virtual_machines=False, virtual_machine_instances=True)
+    resources = {each["rules"][0]["resources"][0] for each in entries(other).values()}
+    assert resources == {"pods", "virtualmachineinstances"}
+
+
+def test_service_and_url() -> None:
+    assert entry("pods")["clientConfig"]["service"] == {
+        "namespace": "kubevirt-webhook",
+        "name": "kubevirt-webhook",
+        "port": 443,
+        "path": "/mutate/scheduling/pods/enforce",
+    }
+    target = Target("https://localhost:8443/", b"PEM", "-local", only_ignore=True)
+    by_url = entries(target=target)["pods.scheduling.enforce.kubevirt-webhook.github.io"]
+    assert by_url["clientConfig"] == {
+        "url": "https://localhost:8443/mutate/scheduling/pods/enforce",
+        "caBundle": base64.b64encode(b"PEM").decode(),
+    }
+    assert configurations(builders.settings(), target)[1]["metadata"]["name"] == "zz-kubevirt-webhook-local"
+
+
+def test_the_account_is_exact_where_kubevirt_is_known() -> None:
+    conditions = {c["name"]: c["expression"] for c in entry("pods", kubevirt_namespace="cnv")["matchConditions"]}
+
+    assert '"system:serviceaccount:cnv:kubevirt-controller"' in conditions["made-by-kubevirt"]
+
+
+class Api:
+    """An API server that knows names and uids."""
+
+    def __init__(self, existing: set[str] = frozenset(), refused: str = "") -> None:  # type: ignore[assignment]
+        self.objects: dict[str, str] = {name: "foreign" for name in existing}
+        self.refused = refused
+        self.broken = False
+
+    async def request(
+        self, method: str, path: str, query: dict[str, str] | None = None, body: Any = None
+    ) -> tuple[int, bytes]:
+        if method == "POST":
+            key = f"{path}/{body['metadata']['name']}"
+            if key == self.refused:
+                return 403, b'{"message": "forbidden: no rights"}'
+            if key in self.objects:
+                return 409, b"{}"
+            self.objects[key] = f"uid-{len(self.objects)}"
+            return 201, json.dumps({"metadata": {"uid": self.objects[key]}}).encode()
+        if self.broken:
+            return 500, b"not json"
+        if path not in self.objects:
+            return 404, b"{}"
+        if body["preconditions"]["uid"] != self.objects[path]:
+            return 409, b"{}"
+        del self.objects[path]
+        return 200, b"{}"
+
+
+MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+
+
+async def test_registers_and_takes_back() -> None:
+    api = Api()
+    registration = Registration(api)
+    await registration.register(configurations(builders.settings()))
+
+    assert set(api.objects) == {
+        f"{MUTATING}/kubevirt-webhook",
+        f"{MUTATING}/zz-kubevirt-webhook",
+        f"{VALIDATING}/kubevirt-webhook",
+    }
+    assert await registration.unregister() == []
+    assert api.objects == {}
+    assert await registration.unregister() == []
+
+
+async def test_refuses_to_overwrite_and_leaves_nothing_behind() -> None:
+    api = Api({f"{VALIDATING}/kubevirt-webhook"})
+
+    with pytest.raises(InputError, match="ValidatingWebhookConfiguration kubevirt-webhook: it exists already; end the"):
+        await Registration(api).register(configurations(builders.settings()))
+    assert api.objects == {f"{VALIDATING}/kubevirt-webhook": "foreign"}
+
+
+async def test_refusal_of_the_api_server_is_told() -> None:
+    api = Api(refused=f"{MUTATING}/zz-kubevirt-webhook")
+
+    with pytest.raises(InputError, match=r"refused it \(403\): forbidden: no rights"):
+        await Registration(api).register(configurations(builders.settings()))
+    assert api.objects == {}
+
+
+async def test_what_somebody_replaced_is_not_ours_to_delete() -> None:
+    api = Api()
+    registration = Registration(api)
+    await registration.register(configurations(builders.settings()))
+    api.objects[f"{MUTATING}/kubevirt-webhook"] = "foreign"
+
+    assert await registration.unregister() == []
+    assert api.objects == {f"{MUTATING}/kubevirt-webhook": "foreign"}
+
+
+async def test_what_can_not_be_deleted_is_told() -> None:
+    api = Api()
+    registration = Registration(api)
+    await registration.register(configurations(builders.settings()))
+    api.broken = True
+
+    problems = await registration.unregister()
+    assert len(problems) == 3
+    assert "delete it by hand" in problems[0]

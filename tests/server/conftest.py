@@ -1,0 +1,100 @@
+"""A real server on loopback: TLS, real sockets, the cluster in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from certs.source import Pair, self_signed
+from tests import builders
+from tests.builders import known, vmi
+from tests.test_reviewer import Kept, MemoryCluster
+from webhook.facts import Key
+from webhook.policies.table import BY_PATH
+from webhook.reviewer import Reviewer
+from webhook.server import tls
+from webhook.server.app import App
+from webhook.server.lifecycle import listen
+
+
+@dataclass
+class Counted:
+    """What the server reported of its traffic."""
+
+    requests: list[tuple[str, int]] = field(default_factory=list)
+    crashes: list[BaseException] = field(default_factory=list)
+
+    def served(self, path: str, status: int, seconds: float) -> None:
+        assert seconds >= 0
+        self.requests.append((path, status))
+
+    def crashed(self, path: str, error: BaseException) -> None:
+        self.crashes.append(error)
+
+
+class SlowCluster(MemoryCluster):
+    """Lets look-ups wait until told otherwise."""
+
+    def __init__(self, facts: dict[Key[Any], object], peeked: set[Key[Any]] | None = None) -> None:
+        super().__init__(facts, peeked)
+        self.release = asyncio.Event()
+        self.waiting = 0
+
+    async def read(self, key: Key[Any], deadline: float) -> Any:
+        self.waiting += 1
+        await self.release.wait()
+        return await super().read(key, deadline)
+
+
+@dataclass
+class Running:
+    """A server, and a client that trusts it."""
+
+    app: App
+    reviewer: Reviewer
+    counted: Counted
+    address: str
+    pair: Pair
+    trust: ssl.SSLContext
+    client: aiohttp.ClientSession
+    kept: Kept
+
+    async def post(self, path: str, body: bytes, **headers: str) -> tuple[int, str]:
+        async with self.client.post(
+            f"https://{self.address}{path}", data=io.BytesIO(body), headers={"Content-Type": "application/json"} | headers
+        ) as answer:
+            return answer.status, await answer.text()
+
+
+Start = Callable[..., Awaitable[Running]]
+
+
+@pytest.fixture
+async def start() -> AsyncIterator[Start]:
+    """Starts servers that end with the test."""
+    ends: list[Callable[[], Awaitable[None]]] = []
+
+    async def run(cluster: MemoryCluster | None = None, max_in_flight: int = 64) -> Running:
+        kept = Kept()
+        reviewer = Reviewer(cluster or MemoryCluster(known(vmi())), builders.settings, kept, kept)
+        counted = Counted()
+        app = App(reviewer, BY_PATH, counted, max_in_flight)
+        pair = self_signed(["localhost", "127.0.0.1"])
+        runner = web.ServerRunner(app.server())
+        address = await listen(runner, "127.0.0.1:0", tls.context(pair.certificate, pair.key), "--listen")
+        trust = ssl.create_default_context(cadata=pair.authority.decode())
+        client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))
+        ends.extend((client.close, runner.cleanup))
+        return Running(app, reviewer, counted, address, pair, trust, client, kept)
+
+    yield run
+    for end in ends:
+        await end()

@@ -1,0 +1,253 @@
+"""The request path over real TLS sockets: what it answers, limits, refuses and never lets out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.builders import known, launcher_pod, review, vmi
+from tests.server.conftest import Running, SlowCluster, Start
+from webhook.facts import Key
+from webhook.policies.table import BY_PATH
+from webhook.server.app import DEFAULT_TIMEOUT, KEEP_ALIVE, MAX_BODY, timeout_of
+
+PODS = "/mutate/scheduling/pods/enforce"
+BODY = msgspec.json.encode(review(launcher_pod()))
+
+
+async def test_a_review_is_answered(start: Start) -> None:
+    server = await start()
+    status, text = await server.post(PODS + "?timeout=3s", BODY)
+
+    response = json.loads(text)["response"]
+    assert (status, response["allowed"], response["patchType"]) == (200, True, "JSONPatch")
+    assert server.counted.requests == [(PODS, 200)]
+    assert server.app.in_flight == 0
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (b"", 400, "it is not JSON"),
+        (b"nonsense", 400, "it is not JSON"),
+        (b"\xff", 400, "not valid UTF-8"),
+        (BODY[:-9], 400, "it is not JSON"),
+        (b'{"request": {"object": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_002, 400, "nested too deeply"),
+        (msgspec.json.encode(review(launcher_pod(), uid="")), 400, "has no uid"),
+        (msgspec.json.encode(review(launcher_pod(), kind={"kind": "Node", "version": "v1"})), 400, "judges Pod, not Node"),
+        (b"{}", 400, "it is not an AdmissionReview"),
+        (b" " * (8 * 1024 * 1024), 413, f"larger than {MAX_BODY} bytes"),
+    ],
+    ids=["empty", "text", "utf-8", "truncated", "deep", "uid", "kind", "object", "8MiB"],
+)
+async def test_bad_bodies_get_one_sentence(start: Start, body: bytes, status: int, said: str) -> None:
+    server = await start()
+    answer = await server.post(PODS, body)
+
+    assert answer[0] == status
+    assert said in answer[1]
+    assert answer[1].count("\n") == 1
+    assert server.counted.crashes == []
+    assert (await server.post(PODS, BODY))[0] == 200, "the next request is served"
+
+
+async def test_chunked_body_over_the_limit(start: Start) -> None:
+    server = await start()
+
+    async def chunks() -> Any:
+        for _ in range(8):
+            yield b" " * 1024 * 1024
+
+    async with server.client.post(
+        f"https://{server.address}{PODS}", data=chunks(), headers={"Content-Type": "application/json"}
+    ) as answer:
+        assert answer.status == 413
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/yaml", "", "application/json2"])
+async def test_wrong_content_type(start: Start, content_type: str) -> None:
+    server = await start()
+    status, text = await server.post(PODS, BODY, **{"Content-Type": content_type})
+
+    assert status == 415
+    assert "send application/json" in text
+
+
+async def test_content_type_with_parameters(start: Start) -> None:
+    server = await start()
+
+    assert (await server.post(PODS, BODY, **{"Content-Type": "application/json; charset=utf-8"}))[0] == 200
+
+
+async def test_wrong_method_and_path(start: Start) -> None:
+    server = await start()
+    async with server.client.get(f"https://{server.address}{PODS}") as answer:
+        assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+    status, text = await server.post("/mutate/nothing", BODY)
+    assert status == 404
+    assert "manifests webhooks" in text
+    assert server.counted.requests == [(PODS, 405)], "unknown paths must not become metric labels"
+
+
+async def raw(server: Running, data: bytes, *, half: bool = False) -> bytes:
+    host, _, port = server.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=server.trust, server_hostname="localhost")
+    writer.write(data)
+    await writer.drain()
+    if half:
+        writer.transport.abort()
+        return b""
+    try:
+        return await asyncio.wait_for(reader.read(65536), 5)
+    finally:
+        writer.close()
+
+
+def head(length: int, path: str = PODS, extra: str = "") -> bytes:
+    lines = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{extra}\r\n"
+    return lines.encode()
+
+
+async def test_truncated_body_harms_nobody(start: Start) -> None:
+    server = await start()
+    await raw(server, head(len(BODY)) + BODY[:100], half=True)
+
+    assert (await server.post(PODS, BODY))[0] == 200
+    assert server.counted.crashes == []
+
+
+async def test_body_that_never_arrives_ends_with_its_deadline(start: Start) -> None:
+    server = await start()
+    answer = await raw(server, head(len(BODY), PODS + "?timeout=100ms") + BODY[:100])
+
+    assert answer.startswith(b"HTTP/1.1 408 ")
+
+
+async def test_refused_body_closes_the_connection(start: Start) -> None:
+    server = await start()
+    answer = await raw(server, head(8 * 1024 * 1024))
+
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in answer.lower()
+
+
+@pytest.mark.parametrize("data", [b"\x00\x01\x02\r\n\r\n", b"GET\r\n\r\n", b"POST / HTTP/1.1\r\nbad header\r\n\r\n"])
+async def test_what_is_no_http_gets_400(start: Start, data: bytes) -> None:
+    server = await start()
+
+    assert (await raw(server, data)).split()[1:2] == [b"400"]
+
+
+async def test_keep_alive_outlives_the_api_servers(start: Start) -> None:
+    server = await start()
+    host, _, port = server.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=server.trust, server_hostname="localhost")
+    for _ in range(3):
+        writer.write(head(len(BODY)) + BODY)
+        answer = await reader.readuntil(b"\r\n\r\n")
+        assert b"200 OK" in answer
+        length = next(int(line.split(b":")[1]) for line in answer.splitlines() if line.lower().startswith(b"content-length"))
+        await reader.readexactly(length)
+    writer.close()
+    assert KEEP_ALIVE > 90, "net/http keeps idle connections for 90 s"
+
+
+async def test_old_tls_is_refused(start: Start) -> None:
+    server = await start()
+    host, _, port = server.address.rpartition(":")
+    old = ssl.create_default_context(cadata=server.pair.authority.decode())
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    old.set_ciphers("DEFAULT:@SECLEVEL=0")
+    _, writer = await asyncio.open_connection(host, int(port), ssl=old, server_hostname="localhost")
+    assert writer.get_extra_info("ssl_object").version() == "TLSv1.2"
+    writer.close()
+    old.minimum_version = ssl.TLSVersion.MINIMUM_SUPPORTED
+    with pytest.warns(DeprecationWarning, match="TLSv1_1 is deprecated"):
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await asyncio.open_connection(host, int(port), ssl=old, server_hostname="localhost")
+
+
+async def test_overload_waits_then_says_so(start: Start) -> None:
+    cluster = SlowCluster(known(vmi()), peeked=set())
+    server = await start(cluster, max_in_flight=1)
+    first = asyncio.create_task(server.post(PODS + "?timeout=10s", BODY))
+    while not cluster.waiting:
+        await asyncio.sleep(0.01)
+
+    async with server.client.post(
+        f"https://{server.address}{PODS}?timeout=200ms", data=BODY, headers={"Content-Type": "application/json"}
+    ) as refused:
+        assert (refused.status, refused.headers["Retry-After"]) == (429, "1")
+        assert "try again" in await refused.text()
+
+    patient = asyncio.create_task(server.post(PODS + "?timeout=10s", BODY))
+    await asyncio.sleep(0.05)
+    assert server.app.in_flight == 2
+    cluster.release.set()
+    assert ((await first)[0], (await patient)[0]) == (200, 200)
+    assert sorted(status for _, status in server.counted.requests) == [200, 200, 429]
+
+
+async def test_no_exception_escapes(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = await start()
+
+    def broken(self: object, body: bytes) -> object:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(type(BY_PATH[PODS].codec), "decode", broken)
+    status, text = await server.post(PODS, BODY)
+
+    assert status == 500
+    assert "ZeroDivision" not in text
+    assert [type(error) for error in server.counted.crashes] == [ZeroDivisionError]
+
+
+async def test_client_that_gives_up_frees_its_turn(start: Start) -> None:
+    cluster = SlowCluster(known(vmi()), peeked=set())
+    server = await start(cluster, max_in_flight=1)
+    await raw(server, head(len(BODY)) + BODY, half=True)
+    cluster.release.set()
+
+    assert (await server.post(PODS, BODY))[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("query", "seconds"),
+    [
+        ("timeout=3s", 3.0),
+        ("timeout=10s", 10.0),
+        ("timeout=500ms", 0.5),
+        ("timeout=1m0.5s", 30.0),
+        ("timeout=1.5s", 1.5),
+        ("a=b&timeout=2s", 2.0),
+        ("timeout=0s", DEFAULT_TIMEOUT),
+        ("timeout=", DEFAULT_TIMEOUT),
+        ("timeout=-3s", DEFAULT_TIMEOUT),
+        ("timeout=3", DEFAULT_TIMEOUT),
+        ("timeout=x3s", DEFAULT_TIMEOUT),
+        ("", DEFAULT_TIMEOUT),
+    ],
+)
+def test_timeout_of_the_api_server(query: str, seconds: float) -> None:
+    assert timeout_of(query) == seconds
+
+
+async def test_the_deadline_reaches_look_ups(start: Start) -> None:
+    deadlines: list[float] = []
+
+    class Noting(SlowCluster):
+        async def read(self, key: Key[Any], deadline: float) -> Any:
+            deadlines.append(deadline - asyncio.get_running_loop().time())
+            return self.facts[key]
+
+    server = await start(Noting(known(vmi()), peeked=set()))
+    await server.post(PODS + "?timeout=20s", BODY)
+
+    assert deadlines
+    assert all(10 < left <= 18 for left in deadlines)
