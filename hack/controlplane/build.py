@@ -1,0 +1,218 @@
+#!/usr/bin/env python3
+"""Builds the Kubernetes control plane that the end-to-end tests run: once for each version, into a cache.
+
+Compiling takes minutes, so a finished build is kept and shared: by later runs, by every worktree and by parallel test
+workers. Two things make that safe: a build appears under its final name by one rename (a directory of that name is
+complete, always), and a file lock lets one process build while the others wait for it.
+
+The versions are those in ``k8s/go.mod`` and ``etcd/go.mod`` beside this file; their go.sum files pin every byte that is
+compiled, and ``-mod=readonly`` keeps the build from changing either. Standard library only: CI runs this before
+anything is installed.
+
+Exit codes: 0 built or found (the directory is the last line of output), 1 the build failed, 2 usage, 69 there is
+nothing to build with: the last line on standard error is the reason.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+EX_UNAVAILABLE = 69  # sysexits.h: "a support program or file does not exist"
+
+HERE = Path(__file__).resolve().parent
+KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+BINARIES = (*KUBERNETES, "etcd")
+# setup-envtest's directories hold these (and kubectl), never a scheduler or a controller manager.
+REQUIRED_ASSETS = ("kube-apiserver", "etcd")
+LOG_TAIL = 15
+
+
+class UnavailableError(Exception):
+    """There is neither a build, nor one of the user's own, nor Go to make one: a reason to skip, not to fail."""
+
+
+class BuildError(Exception):
+    """Go was there and could not build: a reason to fail."""
+
+
+@dataclass(frozen=True)
+class Versions:
+    kubernetes: str
+    etcd: str
+
+    @classmethod
+    def pinned(cls) -> Versions:
+        return cls(
+            kubernetes=_required(HERE / "k8s" / "go.mod", "k8s.io/kubernetes"),
+            etcd=_required(HERE / "etcd" / "go.mod", "go.etcd.io/etcd/server/v3"),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.kubernetes}-etcd{self.etcd}"
+
+
+def _required(go_mod: Path, module: str) -> str:
+    found = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", go_mod.read_text(), re.MULTILINE)
+    if found is None:
+        raise BuildError(f"{go_mod}: no version of {module} is required there; run 'go get {module}@VERSION' beside it")
+    return found[1]
+
+
+def cache_root(environ: Mapping[str, str]) -> Path:
+    """The project's cache directory, by our own variable, else by the XDG base directory specification."""
+    if own := environ.get("KUBEVIRT_WEBHOOK_CACHE"):
+        return Path(own).expanduser()
+    return Path(environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kubevirt-webhook"
+
+
+def assets(environ: Mapping[str, str]) -> Path | None:
+    """The binaries that the user brought along in ``KUBEBUILDER_ASSETS``, if they can run an API server."""
+    directory = environ.get("KUBEBUILDER_ASSETS")
+    if not directory or _missing(Path(directory), REQUIRED_ASSETS):
+        return None
+    return Path(directory).resolve()
+
+
+def location(environ: Mapping[str, str], cache: Path | None = None) -> Path:
+    """Where the binaries are, or will be once they are built."""
+    return assets(environ) or (cache or cache_root(environ)).resolve() / "controlplane" / str(Versions.pinned())
+
+
+def ensure(environ: Mapping[str, str], cache: Path | None = None) -> Path:
+    """The directory of the binaries, built now where they are missing; raises UnavailableError or BuildError."""
+    directory = location(environ, cache)
+    if directory.is_dir():
+        return directory
+    go = shutil.which("go", path=environ.get("PATH"))
+    if go is None:
+        raise UnavailableError(
+            "no Kubernetes control plane to test with: install Go to build one, "
+            f"or point KUBEBUILDER_ASSETS at a directory with {' and '.join(REQUIRED_ASSETS)}"
+        )
+    if incomplete := environ.get("KUBEBUILDER_ASSETS"):
+        _say(f"KUBEBUILDER_ASSETS={incomplete} doesn't hold {' and '.join(REQUIRED_ASSETS)}: building them instead")
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with _locked(directory.with_name(f"{directory.name}.lock")):
+        if not directory.is_dir():  # else another process built it while we waited
+            _build(go, directory, environ)
+    return directory
+
+
+def _missing(directory: Path, names: Sequence[str]) -> list[str]:
+    return [name for name in names if not os.access(directory / name, os.X_OK)]
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Holds the lock on ``path``; the kernel drops it when this process dies, so a lock is never left behind."""
+    with path.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            _say(f"another process is building the control plane: waiting for {path}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _build(go: str, directory: Path, environ: Mapping[str, str]) -> None:
+    versions = Versions.pinned()
+    partial = directory.with_name(f"{directory.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of a build that was killed; the lock says it isn't running any more
+    partial.mkdir()
+    _say(f"building etcd {versions.etcd} and Kubernetes {versions.kubernetes}: about four minutes on two cores, once")
+    _go_build(go, HERE / "etcd", partial / "etcd", "-s -w", environ)
+    # A directory with a trailing slash: Go names each command after its package.
+    _go_build(go, HERE / "k8s", f"{partial}/", _kubernetes_ldflags(versions.kubernetes), environ)
+    if absent := _missing(partial, BINARIES):
+        raise BuildError(f"the build made no {', '.join(absent)}: is it a tool in {HERE}/*/go.mod?")
+    partial.rename(directory)
+
+
+def _kubernetes_ldflags(version: str) -> str:
+    """Stamps the version: without it the server says v0.0.0, and clients treat it as too old for everything."""
+    major, minor, _ = version.removeprefix("v").split(".", 2)
+    package = "k8s.io/component-base/version"
+    stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    return " ".join(["-s -w", *(f"-X {package}.{name}={value}" for name, value in stamps.items())])
+
+
+def _go_build(go: str, module: Path, output: Path | str, ldflags: str, environ: Mapping[str, str]) -> None:
+    """Builds the commands that ``module`` lists as tools."""
+    options = ["-mod=readonly", "-trimpath", "-buildvcs=false", f"-ldflags={ldflags}"]
+    try:
+        done = subprocess.run(
+            [go, "build", *options, "-o", str(output), "tool"],
+            cwd=module,
+            env=_go_environment(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+    except OSError as error:
+        raise BuildError(f"{go} could not be started: {error.strerror}; check the Go installation") from error
+    if done.returncode:
+        tail = "\n".join(f"  {line}" for line in done.stdout.strip().splitlines()[-LOG_TAIL:])
+        raise BuildError(f"'go build' of the tools in {module / 'go.mod'} failed; its last lines:\n{tail}")
+
+
+def _go_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """The caller's environment, for a build for this machine, of these modules alone, without a C compiler."""
+    kept = {name: value for name, value in environ.items() if name not in {"GOOS", "GOARCH"}}
+    return {**kept, "CGO_ENABLED": "0", "GOWORK": "off"}
+
+
+def _say(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="build.py",
+        description="Build the Kubernetes control plane for the end-to-end tests; the last line is its directory.",
+    )
+    parser.add_argument(
+        "--cache",
+        type=Path,
+        metavar="DIR",
+        help="cache directory (default: $KUBEVIRT_WEBHOOK_CACHE, else kubevirt-webhook in the user's cache directory)",
+    )
+    parser.add_argument(
+        "--print", action="store_true", help="build nothing, only print where the binaries are or will be"
+    )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Prints the directory or one sentence of what is wrong; returns the exit code."""
+    options = _parser().parse_args(arguments)
+    try:
+        print(location(os.environ, options.cache) if options.print else ensure(os.environ, options.cache))
+    except UnavailableError as reason:
+        _say(str(reason))
+        return EX_UNAVAILABLE
+    except BuildError as error:
+        _say(f"error: {error}")
+        return 1
+    except OSError as error:
+        _say(f"error: {error.filename}: {error.strerror}; choose another cache directory with --cache")
+        return 1
+    except KeyboardInterrupt:
+        _say("error: interrupted; run it again, what was compiled is kept in Go's cache")
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""How to reach a control plane that runs: as whom one likes, from any process that can read its directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+from .kube import Kube
+from .pki import ADMIN, KUBEVIRT_CONTROLLER, Pki
+
+
+class Access:
+    """A plane's address and certificates, and nothing that could stop it: what tests of the shared plane get."""
+
+    def __init__(self, directory: Path, server: str, binaries: Path) -> None:
+        self.directory = directory
+        self.server = server
+        self.binaries = binaries
+        self.pki = Pki(directory / "pki")
+
+    @cached_property
+    def admin(self) -> Kube:
+        return self.kube(*ADMIN)
+
+    @cached_property
+    def kubevirt_controller(self) -> Kube:
+        return self.kube(*KUBEVIRT_CONTROLLER)
+
+    def kube(self, user: str, groups: Iterable[str] = ()) -> Kube:
+        """A client that acts as ``user``."""
+        return Kube(self.server, self.pki.ca, self.pki.client(user, groups), user)
+
+    def kubeconfig_for(self, user: str, groups: Iterable[str] = ()) -> Path:
+        """A self-contained kubeconfig of ``user``."""
+        return self.pki.kubeconfig(self.server, user, groups)
+
+    def has(self, binary: str) -> bool:
+        return os.access(self.binaries / binary, os.X_OK)
+
+    def kubectl(
+        self,
+        *arguments: str,
+        stdin: str | None = None,
+        user: str = ADMIN.user,
+        groups: Iterable[str] = ADMIN.groups,
+        check: bool = True,
+        timeout: float = 60,
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs kubectl as ``user``; with ``check``, a failure raises and says what kubectl said."""
+        done = subprocess.run(
+            [
+                self._kubectl(),
+                f"--kubeconfig={self.kubeconfig_for(user, groups)}",
+                # By default it is shared and keyed by address, which a later plane may have too.
+                f"--cache-dir={self.directory / 'kubectl-cache'}",
+                *arguments,
+            ],
+            input=stdin if stdin is not None else "",
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        if check and done.returncode:
+            raise AssertionError(f"kubectl {' '.join(arguments)} exited {done.returncode}: {done.stderr.strip()}")
+        return done
+
+    def _kubectl(self) -> str:
+        if self.has("kubectl"):
+            return str(self.binaries / "kubectl")
+        if found := shutil.which("kubectl"):
+            return found
+        raise AssertionError(f"no kubectl in {self.binaries} nor in PATH; unset KUBEBUILDER_ASSETS to have one built")

@@ -1,0 +1,119 @@
+"""The command lines of a control plane on loopback, and the configurations of its schedulers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+LOOPBACK = "127.0.0.1"
+
+DEFAULT_SCHEDULER: Mapping[str, Any] = {"profiles": [{"schedulerName": "default-scheduler"}]}
+# What this project is for: with ImageLocality, the nodes that report the launcher's image draw the pods to them.
+KUBEVIRT_SCHEDULER: Mapping[str, Any] = {
+    "profiles": [{"schedulerName": "kubevirt", "plugins": {"score": {"disabled": [{"name": "ImageLocality"}]}}}],
+}
+
+
+@dataclass(frozen=True)
+class Lease:
+    """The Lease by which the instances of one scheduler elect their leader."""
+
+    namespace: str
+    name: str
+    seconds: int = 15
+
+    def election(self) -> dict[str, Any]:
+        """Upstream's proportions (15, 10 and 2 seconds), so that a shorter Lease is renewed more often too."""
+        return {
+            "leaderElect": True,
+            "resourceLock": "leases",
+            "resourceNamespace": self.namespace,
+            "resourceName": self.name,
+            "leaseDuration": f"{self.seconds}s",
+            "renewDeadline": f"{self.seconds * 10_000 // 15}ms",
+            "retryPeriod": f"{self.seconds * 2_000 // 15}ms",
+        }
+
+
+DEFAULT_SCHEDULER_LEASE = Lease("kube-system", "kube-scheduler")
+KUBEVIRT_SCHEDULER_LEASE = Lease("kubevirt-scheduler", "kubevirt-scheduler")
+
+
+def etcd(binary: Path, data: Path, port: int, peer_port: int) -> list[str]:
+    client, peer = f"http://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{peer_port}"
+    return [
+        str(binary),
+        f"--data-dir={data}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        "--unsafe-no-fsync",  # nothing in here is worth a disk's time: the data lives as long as the process
+        "--log-level=warn",
+    ]
+
+
+def apiserver(
+    binary: Path, port: int, etcd_port: int, *, ca: Path, serving: Path, service_accounts: Path, extra: Sequence[str]
+) -> list[str]:
+    return [
+        str(binary),
+        f"--etcd-servers=http://{LOOPBACK}:{etcd_port}",
+        f"--secure-port={port}",
+        f"--bind-address={LOOPBACK}",
+        f"--advertise-address={LOOPBACK}",
+        "--endpoint-reconciler-type=none",  # a loopback address can't be an endpoint of the kubernetes service
+        "--service-cluster-ip-range=10.0.0.0/24",
+        f"--tls-cert-file={serving}",
+        f"--tls-private-key-file={serving}",
+        f"--client-ca-file={ca}",
+        f"--service-account-key-file={service_accounts}",
+        f"--service-account-signing-key-file={service_accounts}",
+        "--service-account-issuer=https://kubernetes.default.svc",
+        "--authorization-mode=RBAC",
+        "--disable-admission-plugins=ServiceAccount",  # nobody makes the service accounts that it asks of every pod
+        "--allow-privileged=true",
+        "--shutdown-delay-duration=0",
+        *extra,
+    ]
+
+
+def controller_manager(binary: Path, port: int, *, ca: Path, serving: Path, kubeconfig: Path) -> list[str]:
+    return [
+        str(binary),
+        *_secure(port, ca=ca, serving=serving, kubeconfig=kubeconfig),
+        f"--kubeconfig={kubeconfig}",
+        "--controllers=*,-node-lifecycle-controller",  # it would taint nodes whose kubelets never report
+        "--leader-elect=false",
+    ]
+
+
+def scheduler(binary: Path, port: int, *, ca: Path, serving: Path, kubeconfig: Path, config: Path) -> list[str]:
+    return [str(binary), *_secure(port, ca=ca, serving=serving, kubeconfig=kubeconfig), f"--config={config}"]
+
+
+def scheduler_configuration(config: Mapping[str, Any], kubeconfig: Path, lease: Lease | None) -> dict[str, Any]:
+    """A whole KubeSchedulerConfiguration from the part of it that a test cares about."""
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(kubeconfig)},
+        "leaderElection": lease.election() if lease else {"leaderElect": False},
+        **config,
+    }
+
+
+def _secure(port: int, *, ca: Path, serving: Path, kubeconfig: Path) -> list[str]:
+    return [
+        f"--secure-port={port}",
+        f"--bind-address={LOOPBACK}",
+        f"--tls-cert-file={serving}",
+        f"--tls-private-key-file={serving}",
+        f"--client-ca-file={ca}",
+        f"--authentication-kubeconfig={kubeconfig}",
+        f"--authorization-kubeconfig={kubeconfig}",
+        "--authentication-tolerate-lookup-failure=true",
+    ]

@@ -1,0 +1,197 @@
+"""Fixtures of the end-to-end tests: a control plane for all of them, or one of a test's own to break.
+
+The tests are skipped, with the reason, where neither a control plane nor Go to build one is at hand. With
+``E2E_REQUIRED=1``, as in CI, they fail instead: a run that skipped them all must not look like a success.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from . import shared
+from .access import Access
+from .kube import ApiError, Kube
+from .plane import ControlPlane
+from .processes import StartError
+
+BUILD = Path(__file__).resolve().parents[2] / "hack" / "controlplane" / "build.py"
+EX_UNAVAILABLE = 69
+TIMEOUT = 180
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Why there are no binaries, and whether that is a reason to fail."""
+
+    reason: str
+    fail: bool
+
+
+BINARIES = pytest.StashKey[Path | Missing]()
+
+
+class OwnPlane(Protocol):
+    """Starts a control plane that ends with the test; the options are ControlPlane's."""
+
+    def __call__(self, **options: Any) -> ControlPlane: ...
+
+
+class NewNamespace(Protocol):
+    """Makes a namespace that is emptied and deleted after the test, and returns its name."""
+
+    def __call__(
+        self, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
+    ) -> str: ...
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "e2e: needs a real Kubernetes control plane (hack/controlplane/build.py)")
+    config.addinivalue_line("markers", "namespace_labels(labels): labels of the namespace fixture's namespace")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker(pytest.mark.e2e)
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(TIMEOUT))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtestloop(session: pytest.Session) -> None:
+    """Builds the binaries before the first test, for a test's timeout has no room for the minutes that it may take."""
+    config = session.config
+    wanted = any(item.get_closest_marker("e2e") for item in session.items)
+    if wanted and not config.option.collectonly:
+        config.stash[BINARIES] = _build(config)
+
+
+def _build(config: pytest.Config) -> Path | Missing:
+    capture = config.pluginmanager.getplugin("capturemanager")
+    with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+        return _run_build()
+
+
+def _run_build() -> Path | Missing:
+    """Runs the build, its progress going to the terminal as it comes."""
+    said = ""
+    with subprocess.Popen(
+        [sys.executable, str(BUILD)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as build:
+        assert build.stderr is not None
+        assert build.stdout is not None
+        for line in build.stderr:
+            said += line
+            print(line, end="", file=sys.stderr, flush=True)
+        directory = build.stdout.read().strip()
+    if build.returncode == 0:
+        return Path(directory.splitlines()[-1])
+    return Missing(said.strip(), fail=build.returncode != EX_UNAVAILABLE or _required())
+
+
+def _required() -> bool:
+    return os.environ.get("E2E_REQUIRED") == "1"
+
+
+@pytest.fixture(scope="session")
+def binaries(pytestconfig: pytest.Config) -> Path:
+    """The directory of the control plane's binaries."""
+    found = pytestconfig.stash[BINARIES]
+    if isinstance(found, Path):
+        return found
+    if found.fail:
+        pytest.fail(found.reason, pytrace=False)
+    pytest.skip(found.reason)
+
+
+@pytest.fixture(scope="session")
+def kube_scheduler(binaries: Path) -> Path:
+    """The scheduler's binary, for tests that start one: directories made for KUBEBUILDER_ASSETS usually have none."""
+    binary = binaries / "kube-scheduler"
+    if binary.exists():
+        return binary
+    reason = f"no kube-scheduler in {binaries}; unset KUBEBUILDER_ASSETS to have one built"
+    if _required():
+        pytest.fail(reason, pytrace=False)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def plane(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Access]:
+    """The control plane that all tests of all workers share: four nodes, schedulers ``default-scheduler`` and
+    ``kubevirt``, a controller manager. Keep to a namespace of your own in it, and to labels of your own on nodes."""
+    base = tmp_path_factory.getbasetemp()
+    run = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+    membership = _join(run / "control-plane", binaries)
+    if isinstance(membership, StartError):
+        pytest.fail(str(membership), pytrace=False)
+    yield membership.access
+    membership.leave()
+
+
+def _join(directory: Path, binaries: Path) -> shared.Membership | StartError:
+    """Returns the error, for raised from within it the failure would show both."""
+    try:
+        return shared.join(directory, binaries)
+    except StartError as error:
+        return error
+
+
+@pytest.fixture
+def own_plane(binaries: Path, tmp_path: Path) -> Iterator[OwnPlane]:
+    """Starts control planes of the test's own, to stop, restart and reconfigure."""
+    numbers = itertools.count(1)
+    with contextlib.ExitStack() as planes:
+
+        def start(**options: Any) -> ControlPlane:
+            plane = ControlPlane(tmp_path / f"plane-{next(numbers)}", binaries, **options)
+            return planes.enter_context(plane)
+
+        yield start
+
+
+@pytest.fixture
+def new_namespace(plane: Access) -> Iterator[NewNamespace]:
+    """Makes namespaces in the shared plane, with labels and annotations."""
+    made: list[str] = []
+
+    def make(labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None) -> str:
+        metadata = {"generateName": "e2e-", "labels": labels or {}, "annotations": annotations or {}}
+        answer = plane.admin.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+        made.append(answer["metadata"]["name"])
+        return made[-1]
+
+    yield make
+    for name in made:
+        _remove_namespace(plane.admin, name)
+
+
+@pytest.fixture
+def namespace(new_namespace: NewNamespace, request: pytest.FixtureRequest) -> str:
+    """A namespace of the test's own in the shared plane, labelled as ``@pytest.mark.namespace_labels({...})`` says."""
+    marker = request.node.get_closest_marker("namespace_labels")
+    return new_namespace(marker.args[0] if marker else None)
+
+
+@pytest.fixture
+def schedulers(plane: Access, kube_scheduler: Path) -> Access:
+    """The shared plane, for tests that need its schedulers or its controller manager."""
+    assert plane.has(kube_scheduler.name)
+    return plane
+
+
+def _remove_namespace(kube: Kube, name: str) -> None:
+    """Deletes a namespace without waiting; its pods at once, since no kubelet is there to end them gracefully."""
+    kube.delete_all("v1/pods", name, gracePeriodSeconds="0")
+    with contextlib.suppress(ApiError):  # the test may have deleted it itself
+        kube.delete("v1/namespaces", name)

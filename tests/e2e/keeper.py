@@ -1,0 +1,130 @@
+"""Runs the control plane that the workers of a test run share, for as long as one of them is connected.
+
+``python -m …e2e.keeper DIRECTORY BINARIES``, started by ``shared.py``, which says why it exists. It listens on a socket
+in the directory, says one line of JSON to everyone who connects, the plane's address or why there is none, and ends
+the plane when the last has hung up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from . import commands
+from .objects import make_node
+from .plane import ControlPlane
+from .processes import StartError
+from .shared import SOCKET
+
+NODES = ("node-a", "node-b", "node-c", "node-d")
+# For a worker that was killed before it could connect to the keeper that it had started.
+LONELY = 30.0
+
+
+class Users:
+    """The connected workers."""
+
+    def __init__(self, listener: socket.socket) -> None:
+        self._listener = listener
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+        self._connections: set[socket.socket] = set()
+
+    def serve(self, greeting: bytes) -> None:
+        """Greets everyone who comes, and returns when the last has gone or when nobody came."""
+        while self._one_round(greeting):
+            pass
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        self._selector.close()
+
+    def _one_round(self, greeting: bytes) -> bool:
+        ready = self._selector.select(None if self._connections else LONELY)
+        for key, _ in ready:
+            if key.fileobj is self._listener:
+                self._admit(greeting)
+            elif isinstance(key.fileobj, socket.socket) and self._is_last(key.fileobj):
+                return False
+        return bool(ready)
+
+    def _admit(self, greeting: bytes) -> None:
+        connection, _ = self._listener.accept()
+        self._connections.add(connection)
+        self._selector.register(connection, selectors.EVENT_READ)
+        with contextlib.suppress(OSError):  # gone already: the selector says so next
+            connection.sendall(greeting)
+
+    def _is_last(self, connection: socket.socket) -> bool:
+        """Lets a worker that hung up go; the last one is kept, it waits for the end of the plane."""
+        self._selector.unregister(connection)
+        if len(self._connections) == 1:
+            return True
+        self._connections.remove(connection)
+        connection.close()
+        return False
+
+
+def run(directory: Path, binaries: Path) -> None:
+    path = directory / SOCKET
+    path.unlink(missing_ok=True)  # of a keeper that was killed: this one is started only where nobody answers
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as ending:
+        listener.bind(str(path))
+        listener.listen(128)
+        users = Users(listener)
+        ending.callback(users.close)
+        # Of its own, by process id: the next keeper may start while this one is still ending its plane.
+        home = directory / f"plane-{os.getpid()}"
+        plane = ControlPlane(home, binaries, controller_manager=(binaries / "kube-controller-manager").exists())
+        ending.callback(plane.stop)
+        greeting = _start(plane)
+        users.serve(greeting)
+        # Whoever comes from here on finds no socket, or is hung up on, and starts another keeper.
+        path.unlink(missing_ok=True)
+        listener.close()
+
+
+def _start(plane: ControlPlane) -> bytes:
+    """The plane's greeting; a plane that can't start has one too, since only the tests can tell anybody."""
+    try:
+        plane.start()
+        for node in NODES:
+            make_node(plane.admin, node)
+        if plane.has("kube-scheduler"):
+            _start_schedulers(plane)
+    except StartError as error:
+        return _line(error=str(error))
+    return _line(server=plane.server, directory=str(plane.directory))
+
+
+def _start_schedulers(plane: ControlPlane) -> None:
+    """Two processes, as in production: the one of this project can die while the other serves."""
+    plane.start_scheduler("default", commands.DEFAULT_SCHEDULER, lease=commands.DEFAULT_SCHEDULER_LEASE)
+    plane.start_scheduler("kubevirt", commands.KUBEVIRT_SCHEDULER, lease=commands.KUBEVIRT_SCHEDULER_LEASE)
+
+
+def _line(**said: str) -> bytes:
+    return json.dumps(said).encode() + b"\n"
+
+
+def _end(number: int, frame: object) -> NoReturn:
+    """Ends the plane on the way out, as the last user's leaving does."""
+    sys.exit(128 + number)
+
+
+def main() -> None:
+    signal.signal(signal.SIGTERM, _end)
+    directory, binaries = (Path(argument) for argument in sys.argv[1:])
+    run(directory, binaries)
+
+
+if __name__ == "__main__":
+    main()

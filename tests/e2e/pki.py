@@ -1,0 +1,196 @@
+"""The certificates of one control plane: an authority, serving certificates, and a client certificate per identity.
+
+For the API server a client certificate is a name and groups, signed: that makes it the shortest way to act as anybody,
+KubeVirt's service accounts included. The authority lives in files, so that every process that shares a plane can issue.
+"""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import hashlib
+import ipaddress
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+LOOPBACK = ("localhost", "127.0.0.1")
+BACKDATED = dt.timedelta(hours=1)
+LIFETIME = dt.timedelta(days=7)
+
+
+class Identity(NamedTuple):
+    """Who sends a request; unpacks into every method that takes a user and groups."""
+
+    user: str
+    groups: tuple[str, ...] = ()
+
+
+def service_account(namespace: str, name: str) -> Identity:
+    """The identity that the API server gives to a service account's token."""
+    return Identity(
+        f"system:serviceaccount:{namespace}:{name}",
+        ("system:serviceaccounts", f"system:serviceaccounts:{namespace}"),
+    )
+
+
+ADMIN = Identity("admin", ("system:masters",))
+KUBEVIRT_CONTROLLER = service_account("kubevirt", "kubevirt-controller")
+KUBE_SCHEDULER = Identity("system:kube-scheduler")
+
+
+class Pki:
+    """Issues certificates into ``directory``; every PEM file holds a key and its certificate."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.ca = directory / "ca.crt"
+        self.service_account_key = directory / "service-accounts.pem"
+        self._ca_pem = directory / "ca.pem"
+        if not self._ca_pem.exists():
+            self._create_authority()
+        pem = self._ca_pem.read_bytes()
+        self._ca_key = serialization.load_pem_private_key(pem, password=None)
+        self._ca_certificate = x509.load_pem_x509_certificate(pem)
+
+    def serving(self, name: str, hosts: Sequence[str] = LOOPBACK) -> Path:
+        """A server's key and certificate, valid for ``hosts``."""
+        names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+        subject = _name((NameOID.COMMON_NAME, name))
+        return self._issue(f"serving-{name}", subject, ExtendedKeyUsageOID.SERVER_AUTH, names)
+
+    def client(self, user: str, groups: Iterable[str] = ()) -> Path:
+        """A client's key and certificate, issued once for each identity."""
+        groups = tuple(groups)
+        path = self.directory / f"{_file_name(user, groups)}.pem"
+        if path.exists():
+            return path
+        subject = _name((NameOID.COMMON_NAME, user), *((NameOID.ORGANIZATION_NAME, group) for group in groups))
+        return self._issue(path.stem, subject, ExtendedKeyUsageOID.CLIENT_AUTH)
+
+    def kubeconfig(self, server: str, user: str, groups: Iterable[str] = ()) -> Path:
+        """A kubeconfig for ``user`` that refers to no other file, so that it may be copied and mounted anywhere."""
+        pem = self.client(user, groups)
+        secret = base64.b64encode(pem.read_bytes()).decode()
+        authority = base64.b64encode(self.ca.read_bytes()).decode()
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "e2e", "cluster": {"server": server, "certificate-authority-data": authority}}],
+            "users": [{"name": user, "user": {"client-certificate-data": secret, "client-key-data": secret}}],
+            "contexts": [{"name": "e2e", "context": {"cluster": "e2e", "user": user}}],
+            "current-context": "e2e",
+        }
+        return _write(pem.with_suffix(".kubeconfig"), json.dumps(config, indent=1).encode())
+
+    def _create_authority(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name((NameOID.COMMON_NAME, "e2e control plane"))
+        usage = _key_usage(signs_certificates=True)
+        certificate = (
+            _builder(name, name, key.public_key())
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(usage, critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        _write(self.service_account_key, _key_pem(ec.generate_private_key(ec.SECP256R1())))
+        _write(self.ca, _certificate_pem(certificate))
+        _write(self._ca_pem, _key_pem(key) + _certificate_pem(certificate))
+
+    def _issue(
+        self,
+        stem: str,
+        subject: x509.Name,
+        purpose: x509.ObjectIdentifier,
+        names: x509.SubjectAlternativeName | None = None,
+    ) -> Path:
+        assert isinstance(self._ca_key, ec.EllipticCurvePrivateKey)
+        key = ec.generate_private_key(ec.SECP256R1())
+        authority = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._ca_key.public_key())
+        builder = (
+            _builder(subject, self._ca_certificate.subject, key.public_key())
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_key_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+            .add_extension(authority, critical=False)
+        )
+        if names is not None:
+            builder = builder.add_extension(names, critical=False)
+        certificate = builder.sign(self._ca_key, hashes.SHA256())
+        return _write(self.directory / f"{stem}.pem", _key_pem(key) + _certificate_pem(certificate))
+
+
+def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    now = dt.datetime.now(dt.UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(now + LIFETIME)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+
+
+def _name(*attributes: tuple[x509.ObjectIdentifier, str]) -> x509.Name:
+    """One attribute in each part of the name: the API server reads groups from as many O parts as there are."""
+    # Users of Kubernetes may have names beyond X.509's limit of 64 characters; Go doesn't enforce it, nor do we.
+    return x509.Name([x509.NameAttribute(oid, value, _validate=False) for oid, value in attributes])
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    # The traditional form, not PKCS #8: the API server reads service account keys in it.
+    form = serialization.PrivateFormat.TraditionalOpenSSL
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+def _certificate_pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _file_name(user: str, groups: tuple[str, ...]) -> str:
+    """Readable, and different for different groups of one user."""
+    readable = re.sub(r"[^A-Za-z0-9]+", "-", user).strip("-")[:60]
+    digest = hashlib.sha256("\0".join((user, *groups)).encode()).hexdigest()[:8]
+    return f"{readable}-{digest}"
+
+
+def _write(path: Path, content: bytes) -> Path:
+    """Writes by rename: parallel workers may issue the same certificate, and nobody may read half of it."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    with os.fdopen(handle, "wb") as file:
+        file.write(content)
+    return Path(temporary).replace(path)

@@ -1,0 +1,224 @@
+"""A Kubernetes control plane of one's own: started, broken and ended as a test needs it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import http.client
+import json
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from . import commands
+from .access import Access
+from .commands import Lease
+from .kube import ApiError, Kube
+from .objects import ensure_namespace, install_crds, install_rbac
+from .pki import ADMIN, KUBE_SCHEDULER
+from .processes import Process, StartError, free_port
+
+CRD_BUNDLE = "KUBEVIRT_CRDS"
+
+
+class ControlPlane(Access):
+    """etcd, kube-apiserver and, where asked for, a controller manager and schedulers, in ``directory``.
+
+    A context manager: entered, it is ready, with KubeVirt's kinds and the identities' rights; left, all of it is gone
+    but the logs. Its processes die with the thread that started them.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        binaries: Path,
+        *,
+        controller_manager: bool = False,
+        crds: bool = True,
+        apiserver_flags: Sequence[str] = (),
+    ) -> None:
+        port = free_port()
+        super().__init__(directory, f"https://localhost:{port}", binaries)
+        self._wants_controller_manager = controller_manager
+        self._wants_crds = crds
+        self._serving = self.pki.serving("control-plane")
+        self._etcd_port = free_port()
+        self._etcd = self._process("etcd", self._etcd_command())
+        self._apiserver = self._process("kube-apiserver", self._apiserver_command(port, apiserver_flags))
+        self._manager_port = free_port()
+        self._manager = self._process("kube-controller-manager", self._manager_command())
+        self._schedulers: dict[str, Process] = {}
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Starts what the constructor was asked for and returns when it is ready; after a failure, nothing runs."""
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """Kills everything at once, for no part has anything to save, and removes the data."""
+        for process in [*self._schedulers.values(), self._manager, self._apiserver, self._etcd]:
+            process.kill()
+        self._schedulers.clear()
+        shutil.rmtree(self.directory / "etcd", ignore_errors=True)
+
+    # -- the API server ------------------------------------------------------------------------------------------------
+
+    def start_apiserver(self) -> None:
+        self._apiserver.start()
+        self._apiserver.wait_ready(functools.partial(_ready, self.admin))
+
+    def stop_apiserver(self, grace: float = 2) -> None:
+        """Ends it, within ``grace`` seconds: left alone, it waits up to a minute for its watches."""
+        self._apiserver.stop(grace)
+
+    def restart_apiserver(self, grace: float = 2) -> None:
+        """A new API server on the same address and data."""
+        self.stop_apiserver(grace)
+        self.start_apiserver()
+
+    # -- the controller manager ----------------------------------------------------------------------------------------
+
+    def start_controller_manager(self) -> None:
+        self._require("kube-controller-manager")
+        self._manager.start()
+        self._manager.wait_ready(functools.partial(_ready, self._at(self._manager_port), "/healthz"))
+
+    def stop_controller_manager(self) -> None:
+        self._manager.stop()
+
+    # -- schedulers ----------------------------------------------------------------------------------------------------
+
+    def start_scheduler(
+        self,
+        name: str,
+        config: Mapping[str, Any] = commands.DEFAULT_SCHEDULER,
+        *,
+        lease: Lease | None = None,
+        wait: bool = True,
+    ) -> Process:
+        """Starts a scheduler with (a part of) a KubeSchedulerConfiguration; ``name`` is for the log and for stopping.
+
+        With ``lease`` it schedules only while it leads, and its namespace is made. With ``wait`` it returns when the
+        scheduler works, and leads; don't wait for one that stands by.
+        """
+        self._require("kube-scheduler")
+        if name in self._schedulers and self._schedulers[name].running:
+            raise StartError(f"a scheduler named {name} is running already; stop it first or choose another name")
+        if lease is not None:
+            ensure_namespace(self.admin, lease.namespace)
+        port = free_port()
+        process = self._process(f"kube-scheduler-{name}", self._scheduler_command(name, config, lease, port))
+        self._schedulers[name] = process
+        started = dt.datetime.now(dt.UTC)
+        process.start()
+        if wait:
+            process.wait_ready(functools.partial(_ready, self._at(port)))
+        if wait and lease is not None:
+            process.wait_ready(functools.partial(_renewed, self.admin, lease, started))
+        return process
+
+    def stop_scheduler(self, name: str, grace: float = 5) -> None:
+        """Ends a scheduler; with ``grace=0`` as a crash does, so that its Lease stays taken until it runs out."""
+        self._schedulers.pop(name).stop(grace)
+
+    # -- how it is done ------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        self._etcd.start()
+        self._etcd.wait_ready(functools.partial(_etcd_is_ready, self._etcd_port))
+        self.start_apiserver()
+        for namespace in ("default", "kubevirt"):
+            ensure_namespace(self.admin, namespace)
+        install_rbac(self.admin)
+        if self._wants_crds:
+            bundle = os.environ.get(CRD_BUNDLE)
+            install_crds(self.admin, Path(bundle) if bundle else None)
+        if self._wants_controller_manager:
+            self.start_controller_manager()
+
+    def _process(self, name: str, command: Sequence[str]) -> Process:
+        return Process(name, command, self.directory / "logs" / f"{name}.log")
+
+    def _etcd_command(self) -> list[str]:
+        return commands.etcd(self.binaries / "etcd", self.directory / "etcd", self._etcd_port, free_port())
+
+    def _apiserver_command(self, port: int, extra: Sequence[str]) -> list[str]:
+        return commands.apiserver(
+            self.binaries / "kube-apiserver",
+            port,
+            self._etcd_port,
+            ca=self.pki.ca,
+            serving=self._serving,
+            service_accounts=self.pki.service_account_key,
+            extra=extra,
+        )
+
+    def _manager_command(self) -> list[str]:
+        # Upstream's controllers act as a service account each; without those, one identity must be able to do it all.
+        return commands.controller_manager(
+            self.binaries / "kube-controller-manager",
+            self._manager_port,
+            ca=self.pki.ca,
+            serving=self._serving,
+            kubeconfig=self.kubeconfig_for(*ADMIN),
+        )
+
+    def _scheduler_command(self, name: str, config: Mapping[str, Any], lease: Lease | None, port: int) -> list[str]:
+        kubeconfig = self.kubeconfig_for(*KUBE_SCHEDULER)
+        whole = commands.scheduler_configuration(config, kubeconfig, lease)
+        file = self.directory / f"kube-scheduler-{name}.json"
+        file.write_text(json.dumps(whole, indent=1))
+        return commands.scheduler(
+            self.binaries / "kube-scheduler",
+            port,
+            ca=self.pki.ca,
+            serving=self._serving,
+            kubeconfig=kubeconfig,
+            config=file,
+        )
+
+    def _at(self, port: int) -> Kube:
+        """A client of one of the other servers, which answer health checks as the API server does."""
+        return Kube(f"https://localhost:{port}", self.pki.ca, self.pki.client(*ADMIN), ADMIN.user)
+
+    def _require(self, binary: str) -> None:
+        if not self.has(binary):
+            raise StartError(f"no {binary} in {self.binaries}; unset KUBEBUILDER_ASSETS to have it built")
+
+
+def _ready(server: Kube, path: str = "/readyz") -> bool:
+    try:
+        return server.text(path) == "ok"
+    except ApiError:
+        return False
+
+
+def _etcd_is_ready(port: int) -> bool:
+    with closing(http.client.HTTPConnection(commands.LOOPBACK, port, timeout=5)) as connection:
+        connection.request("GET", "/readyz")
+        return connection.getresponse().status == http.client.OK
+
+
+def _renewed(kube: Kube, lease: Lease, since: dt.datetime) -> bool:
+    """Whether somebody leads by this Lease, and not only did so before."""
+    try:
+        spec = kube.get("coordination.k8s.io/v1/leases", lease.name, lease.namespace)["spec"]
+    except ApiError:
+        return False
+    return bool(spec.get("holderIdentity")) and dt.datetime.fromisoformat(spec["renewTime"]) >= since

@@ -1,0 +1,127 @@
+"""One server of the control plane as a process: started, watched until it is ready, and ended by its process id."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+TETHER = Path(__file__).with_name("tether.py")
+# Below the range that Linux takes ports of outgoing connections from: nobody gets one of ours while a server restarts.
+PORTS = range(20_000, 30_000)
+LOG_TAIL = 20
+
+
+class StartError(Exception):
+    """A part of the control plane didn't become ready; the message carries the end of its log."""
+
+
+def free_port() -> int:
+    """A port on loopback that nothing listens on; a random one, so that parallel workers don't race for the same."""
+    for port in random.sample(PORTS, k=100):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise StartError(f"no free port on 127.0.0.1 from {PORTS.start} to {PORTS.stop}: is something using them all?")
+
+
+class Process:
+    """A server in a process group of its own, which dies with the thread that started it.
+
+    The thread, not only the process: that is how Linux counts parents for this. So start servers from a thread that
+    lives as long as they should, usually the main one.
+    """
+
+    def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._command = list(command)
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._popen is not None and self._popen.poll() is None
+
+    @property
+    def pid(self) -> int:
+        if self._popen is None:
+            raise StartError(f"{self.name} has no process id: it isn't running; start it first")
+        return self._popen.pid
+
+    def start(self) -> None:
+        if self.running:
+            raise StartError(f"{self.name} is running already (process {self.pid}); stop it first")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:  # appended to: after a restart, what happened before it still matters
+            self._popen = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *self._command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                process_group=0,
+            )
+
+    def wait_ready(self, ready: Callable[[], bool], timeout: float = 60) -> None:
+        """Returns once ``ready`` says so; an OSError in it (nobody listens yet) means no."""
+        deadline = time.monotonic() + timeout
+        while True:
+            with contextlib.suppress(OSError):
+                if ready():
+                    return
+            if not self.running:
+                raise StartError(f"{self.name} ended before it was ready ({self._how_it_ended()}); {self._tail()}")
+            if time.monotonic() > deadline:
+                raise StartError(f"{self.name} was not ready after {timeout:.0f} seconds; {self._tail()}")
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """Ends it at once, as a crash does."""
+        self.stop(grace=0)
+
+    def stop(self, grace: float = 5) -> None:
+        """Asks it to end, kills it after ``grace`` seconds, and returns when it is gone; nothing to do if it is."""
+        if self._popen is None:
+            return
+        if grace > 0:
+            self._signal(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._popen.wait(grace)
+        self._signal(signal.SIGKILL)
+        self._popen.wait()
+        self._popen = None
+
+    def pause(self) -> None:
+        """Freezes it: it is there, keeps its connections and says nothing, like a server on a hung machine."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.running:  # asked of the kernel just now, and not waited for since: the id is still ours
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, number)
+
+    def _how_it_ended(self) -> str:
+        code = self._popen.returncode if self._popen else None
+        return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+
+    def _tail(self) -> str:
+        return f"the end of {self.log}:\n{tail(self.log)}"
+
+
+def tail(log: Path, lines: int = LOG_TAIL) -> str:
+    """The last lines of a log, indented, for an error message."""
+    try:
+        text = log.read_text(errors="replace")
+    except OSError as error:
+        return f"  (unreadable: {error.strerror})"
+    return "\n".join(f"  {line}" for line in text.splitlines()[-lines:]) or "  (empty)"

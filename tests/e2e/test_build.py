@@ -1,0 +1,117 @@
+"""hack/controlplane/build.py, with a compiler that only pretends: one build for all, whole or not at all."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .conftest import BUILD, EX_UNAVAILABLE
+
+BINARIES = {"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"}
+# What follows -o is a directory (for Kubernetes) or a file (etcd). Every call leaves a line, and fails if told to.
+COMPILER = """#!/bin/sh
+echo "$CGO_ENABLED $*" >> "$CALLS"
+while [ "$1" != -o ]; do shift; done
+sleep 0.2
+[ -z "$BROKEN" ] || { echo "no required module provides package"; exit 1; }
+case "$2" in
+  */etcd) set -- "$2" "$2" ;;
+  *) set -- "$2" "$2kube-apiserver" "$2kube-controller-manager" "$2kube-scheduler" "$2kubectl" ;;
+esac
+shift
+for file; do : > "$file"; chmod +x "$file"; done
+"""
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """A machine with the pretended compiler and an empty cache."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "go").write_text(COMPILER)
+    (tools / "go").chmod(0o755)
+    return {
+        "PATH": f"{tools}:/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "KUBEVIRT_WEBHOOK_CACHE": str(tmp_path / "cache"),
+        "CALLS": str(tmp_path / "calls"),
+    }
+
+
+def start(environment: dict[str, str], *arguments: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-W", "error", str(BUILD), *arguments]
+    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def run(environment: dict[str, str], *arguments: str) -> tuple[int, str, str]:
+    with start(environment, *arguments) as build:
+        output, errors = build.communicate()
+    return build.returncode, output.strip(), errors.strip()
+
+
+def test_builds_every_binary(environment: dict[str, str], tmp_path: Path) -> None:
+    code, output, _ = run(environment)
+
+    assert code == 0
+    assert {file.name for file in Path(output).iterdir()} == BINARIES
+    assert Path(output).parent == tmp_path / "cache" / "controlplane"
+    calls = (tmp_path / "calls").read_text()
+    assert "0 build -mod=readonly -trimpath" in calls
+    assert f"gitVersion={Path(output).name.partition('-')[0]} " in calls
+
+
+def test_parallel_callers_share_one_build(environment: dict[str, str], tmp_path: Path) -> None:
+    builds = [start(environment) for _ in range(3)]
+    outputs = {build.communicate()[0] for build in builds}
+
+    assert len(outputs) == 1
+    assert len((tmp_path / "calls").read_text().splitlines()) == 2  # Kubernetes and etcd
+
+
+def test_prints_where_without_building(environment: dict[str, str], tmp_path: Path) -> None:
+    code, output, _ = run(environment, "--print", "--cache", str(tmp_path / "elsewhere"))
+
+    assert code == 0
+    assert output.startswith(str(tmp_path / "elsewhere" / "controlplane" / "v1."))
+    assert not Path(output).exists()
+
+
+def test_a_failed_build_leaves_nothing_that_looks_finished(environment: dict[str, str]) -> None:
+    code, output, errors = run({**environment, "BROKEN": "yes"})
+
+    assert (code, output) == (1, "")
+    assert errors.splitlines()[-1] == "  no required module provides package"
+    assert "error: 'go build' of the tools in" in errors
+    assert run(environment)[0] == 0
+
+
+def test_assets_of_the_user_are_taken_instead(environment: dict[str, str], tmp_path: Path) -> None:
+    environment = {**environment, "KUBEBUILDER_ASSETS": str(tmp_path / "assets"), "BROKEN": "yes"}
+    (tmp_path / "assets").mkdir()
+    assert "doesn't hold kube-apiserver and etcd" in run(environment)[2]
+
+    for name in ("etcd", "kube-apiserver"):
+        (tmp_path / "assets" / name).touch(mode=0o755)
+    assert run(environment) == (0, str(tmp_path / "assets"), "")
+
+
+def test_without_go_one_line_says_what_to_do(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "tools" / "go").unlink()
+    (tmp_path / "empty").mkdir()
+
+    code, output, errors = run({**environment, "PATH": str(tmp_path / "empty")})
+
+    assert (code, output, len(errors.splitlines())) == (EX_UNAVAILABLE, "", 1)
+    assert "install Go" in errors
+
+
+def test_a_cache_that_can_not_be_written_is_one_sentence(environment: dict[str, str], tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    code, _, errors = run(environment, "--cache", str(tmp_path / "file"))
+
+    assert (code, len(errors.splitlines())) == (1, 1)
+    assert "Not a directory; choose another cache directory with --cache" in errors
