@@ -87,7 +87,9 @@ def from_files(certificate: Path, key: Path) -> Pair:
     try:
         leaf = pair.leaf
     except ValueError:
-        raise CertificateError(f"{certificate} holds no certificate in PEM; give the file that starts with it") from None
+        raise CertificateError(
+            f"{certificate} holds no certificate in PEM; give the file that starts with it"
+        ) from None
     try:
         secret = serialization.load_pem_private_key(pair.key, password=None)
     except TypeError:
@@ -95,7 +97,9 @@ def from_files(certificate: Path, key: Path) -> Pair:
     except (ValueError, UnsupportedAlgorithm):
         raise CertificateError(f"{key} holds no private key in PEM; give the certificate's key") from None
     if _public(secret.public_key()) != _public(leaf.public_key()):
-        raise CertificateError(f"the key in {key} does not belong to the certificate in {certificate}; give its own key")
+        raise CertificateError(
+            f"the key in {key} does not belong to the certificate in {certificate}; give its own key"
+        )
     return pair
 
 

@@ -18,13 +18,15 @@ from tests.test_reviewer import MemoryCluster
 from webhook.admission.audit import NoAudit
 from webhook.cli.requests import endpoints
 from webhook.errors import Unavailable
-from webhook.facts import Key, NamespaceKey, ObjectKey, VmiKey
+from webhook.facts import Key, ObjectKey, VmiKey
 from webhook.objects import INSTANCETYPES, Instancetype
 from webhook.reviewer import Reviewer, Silent
 
 DATA = Path(__file__).parent / "data"
 EXPECTED: dict[str, Any] = yaml.safe_load((DATA / "captures.yaml").read_text())
-STATES = [(name, state) for name, case in EXPECTED.items() for state in ("known", "absent", "unreadable") if state in case]
+STATES = [
+    (name, state) for name, case in EXPECTED.items() for state in ("known", "absent", "unreadable") if state in case
+]
 
 
 def load(name: str) -> tuple[bytes, dict[str, Any]]:

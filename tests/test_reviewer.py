@@ -10,7 +10,8 @@ from typing import Any
 import jsonpatch
 import msgspec
 import pytest
-from hypothesis import given, settings as hypothesis_settings
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests import builders
@@ -172,7 +173,12 @@ def test_replay_never_changes_an_answer(health: Any, found: Any, mode: str | Non
 
 
 @hypothesis_settings(deadline=None)
-@given(_healths, _vmis, st.sampled_from([None, "", "default-scheduler", "kubevirt", "stork"]), st.sampled_from([None, "kubevirt"]))
+@given(
+    _healths,
+    _vmis,
+    st.sampled_from([None, "", "default-scheduler", "kubevirt", "stork"]),
+    st.sampled_from([None, "kubevirt"]),
+)
 def test_a_second_pass_over_the_patched_object_changes_nothing(
     health: Any, found: Any, scheduler: str | None, mark: str | None
 ) -> None:
@@ -208,7 +214,10 @@ def test_no_object() -> None:
 
 
 def test_unreadable_namespace_is_admitted_unchanged_with_a_warning() -> None:
-    facts = known(vmi()) | {NamespaceKey("demo"): Unavailable("x"), NamespaceKey("demo", fresh=True): Unavailable("slow")}
+    facts = known(vmi()) | {
+        NamespaceKey("demo"): Unavailable("x"),
+        NamespaceKey("demo", fresh=True): Unavailable("slow"),
+    }
     verdict, response = judge(review(launcher_pod()), facts)
 
     assert (verdict.label, response["allowed"]) == ("error", True)

@@ -30,7 +30,7 @@ class InputError(Exception):
         return f"{sentence}; {self.fix}" if self.fix else sentence
 
 
-class InputErrors(InputError):
+class InputErrors(InputError):  # noqa: N818 - several of them
     """Several mistakes in one input, reported at once so that nobody fixes them one run at a time."""
 
     def __init__(self, mistakes: Iterable[InputError]) -> None:

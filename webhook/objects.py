@@ -273,5 +273,5 @@ def lookup(root: object, path: Sequence[str]) -> object:
         elif isinstance(value, Mapping):
             value = value.get(segment)
         else:
-            raise ValueError(f"{'/'.join(path)}: a {type(value).__name__} stands where an object should")
+            raise TypeError(f"{'/'.join(path)}: a {type(value).__name__} stands where an object should")
     return ABSENT if value is None else value

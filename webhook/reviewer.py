@@ -118,7 +118,7 @@ class Reviewer:
         received = endpoint.codec.decode(body)
         try:
             verdict = await self._judge(endpoint, received, deadline)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - a bug must not decide: on_error does
             self._observer.failed(endpoint, error)
             reason = Reason(Code.BUG, "kubevirt-webhook has a bug that this request met; its log says more")
             verdict = _undecided(endpoint, received, names.ENFORCE, reason)
@@ -176,9 +176,7 @@ def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings:
     """
     request = received.request
     job = settings.job(endpoint.job)
-    where = scope.resolve(
-        endpoint.job, endpoint.stage, request, facts, job.cluster_wide, settings.excluded_namespaces
-    )
+    where = scope.resolve(endpoint.job, endpoint.stage, request, facts, job.cluster_wide, settings.excluded_namespaces)
     if where.mode == names.OFF:
         return _not_judged(endpoint, received, where)
     if received.malformed:

@@ -12,7 +12,11 @@ SECRET = "hunter2"
 @pytest.mark.parametrize("volume", ["cloudInitNoCloud", "cloudInitConfigDrive"])
 @pytest.mark.parametrize("member", ["userData", "userDataBase64", "networkData", "networkDataBase64"])
 def test_cloud_init(volume: str, member: str) -> None:
-    vm = {"spec": {"template": {"spec": {"volumes": [{"name": "c", volume: {member: SECRET, "secretRef": {"name": "s"}}}]}}}}
+    vm = {
+        "spec": {
+            "template": {"spec": {"volumes": [{"name": "c", volume: {member: SECRET, "secretRef": {"name": "s"}}}]}}
+        }
+    }
 
     shown = redacted(vm)
 

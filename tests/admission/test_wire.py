@@ -45,7 +45,9 @@ def test_decodes_what_the_policy_reads() -> None:
 def test_v1beta1_is_answered_as_v1beta1() -> None:
     received = PODS.decode(body(review(launcher_pod()) | {"apiVersion": "admission.k8s.io/v1beta1"}))
 
-    assert json.loads(encode(received.api_version, "u", Outcome(None, (), (), {}), None))["apiVersion"].endswith("v1beta1")
+    assert json.loads(encode(received.api_version, "u", Outcome(None, (), (), {}), None))["apiVersion"].endswith(
+        "v1beta1"
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,8 +119,19 @@ _json = st.recursive(
     max_leaves=8,
 )
 _paths = st.sampled_from(
-    [("object",), ("oldObject",), ("object", "spec"), ("object", "metadata"), ("object", "metadata", "labels"), ("dryRun",)]
-    + [("object", "metadata", "ownerReferences"), ("object", "spec", "schedulerName"), ("uid",), ("kind",), ("userInfo",)]
+    [
+        ("object",),
+        ("oldObject",),
+        ("object", "spec"),
+        ("object", "metadata"),
+        ("object", "metadata", "labels"),
+        ("dryRun",),
+        ("object", "metadata", "ownerReferences"),
+        ("object", "spec", "schedulerName"),
+        ("uid",),
+        ("kind",),
+        ("userInfo",),
+    ]
 )
 
 

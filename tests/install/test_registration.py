@@ -24,7 +24,9 @@ def entries(settings: Settings | None = None, target: Target = Target()) -> dict
 
 
 def entry(resource: str, stage: str = "enforce", **settings: Any) -> dict[str, Any]:
-    found: dict[str, Any] = entries(builders.settings(**settings))[f"{resource}.scheduling.{stage}.kubevirt-webhook.github.io"]
+    found: dict[str, Any] = entries(builders.settings(**settings))[
+        f"{resource}.scheduling.{stage}.kubevirt-webhook.github.io"
+    ]
     return found
 
 
@@ -38,7 +40,7 @@ def test_three_configurations_sort_around_kubevirts_own() -> None:
     ]
     mutating = [name for kind, name in names if kind.startswith("Mutating")]
     assert mutating[0] < "virt-api-mutator" < "virt-launcher-pod-mutator" < mutating[1]
-    assert "stork-webhook" < mutating[1]
+    assert mutating[1] > "stork-webhook"
 
 
 def test_pods_come_last_and_again() -> None:
@@ -47,7 +49,13 @@ def test_pods_come_last_and_again() -> None:
     assert pods["reinvocationPolicy"] == "IfNeeded"
     assert pods["objectSelector"] == {"matchLabels": {"kubevirt.io": "virt-launcher"}}
     assert pods["rules"] == [
-        {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"], "scope": "Namespaced"}
+        {
+            "apiGroups": [""],
+            "apiVersions": ["v1"],
+            "operations": ["CREATE"],
+            "resources": ["pods"],
+            "scope": "Namespaced",
+        }
     ]
     assert entry("virtualmachines")["reinvocationPolicy"] == "Never"
 
@@ -129,7 +137,7 @@ class Api:
     """An API server that knows names and uids."""
 
     def __init__(self, existing: set[str] = frozenset(), refused: str = "") -> None:  # type: ignore[assignment]
-        self.objects: dict[str, str] = {name: "foreign" for name in existing}
+        self.objects: dict[str, str] = dict.fromkeys(existing, "foreign")
         self.refused = refused
         self.broken = False
 

@@ -68,7 +68,10 @@ def test_the_label_decides_whether_a_stored_revision_counts() -> None:
         (RevisionData("VirtualMachineInstancetype", InstancetypeSpec("x")), "x"),
         (RevisionData("VirtualMachineClusterInstancetype", InstancetypeSpec()), ""),
         (RevisionData("VirtualMachineClusterInstancetype"), ""),
-        (RevisionData("VirtualMachinePreference"), Unresolved("its revision holds VirtualMachinePreference, not an instancetype")),
+        (
+            RevisionData("VirtualMachinePreference"),
+            Unresolved("its revision holds VirtualMachinePreference, not an instancetype"),
+        ),
         (RevisionData(), Unresolved("its revision holds no kind, not an instancetype")),
         (None, Unresolved("its revision holds no kind, not an instancetype")),
     ],

@@ -34,7 +34,9 @@ def test_second_owner_that_controls_nothing() -> None:
 def test_hotplug_attachment_pods_belong_to_a_pod(labels: dict[str, str], code: str) -> None:
     pod = launcher_pod()
     pod["metadata"]["labels"] = labels
-    pod["metadata"]["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}]
+    pod["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "u", "controller": True}
+    ]
     found = owner(pod)
 
     assert isinstance(found, NotLauncher)

@@ -212,9 +212,7 @@ class TestPods:
 
         assert decide(review(pod), known(vmi())).code == Code.INJECTED
 
-    @pytest.mark.parametrize(
-        ("health", "code"), [(DEAD, Code.SCHEDULER_DEAD), (UNKNOWN, Code.SCHEDULER_UNKNOWN)]
-    )
+    @pytest.mark.parametrize(("health", "code"), [(DEAD, Code.SCHEDULER_DEAD), (UNKNOWN, Code.SCHEDULER_UNKNOWN)])
     def test_nothing_is_injected_while_the_scheduler_may_be_down(self, health: Any, code: str) -> None:
         decision = decide(review(launcher_pod()), known(vmi(), health))
 

@@ -16,7 +16,11 @@ EXCLUDED = frozenset({"kube-system"})
 
 
 def scope(
-    stage: Stage = "enforce", where: str = "demo", cluster_wide: bool = False, facts: dict[Any, object] | None = None, **more: Any
+    stage: Stage = "enforce",
+    where: str = "demo",
+    cluster_wide: bool = False,
+    facts: dict[Any, object] | None = None,
+    **more: Any,
 ) -> Scope:
     request: Request[Pod] = Request(uid="u", namespace=where)
     there = facts if facts is not None else known(**more)

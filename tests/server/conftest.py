@@ -69,7 +69,9 @@ class Running:
 
     async def post(self, path: str, body: bytes, **headers: str) -> tuple[int, str]:
         async with self.client.post(
-            f"https://{self.address}{path}", data=io.BytesIO(body), headers={"Content-Type": "application/json"} | headers
+            f"https://{self.address}{path}",
+            data=io.BytesIO(body),
+            headers={"Content-Type": "application/json"} | headers,
         ) as answer:
             return answer.status, await answer.text()
 

@@ -39,7 +39,11 @@ async def test_a_review_is_answered(start: Start) -> None:
         (BODY[:-9], 400, "it is not JSON"),
         (b'{"request": {"object": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_002, 400, "nested too deeply"),
         (msgspec.json.encode(review(launcher_pod(), uid="")), 400, "has no uid"),
-        (msgspec.json.encode(review(launcher_pod(), kind={"kind": "Node", "version": "v1"})), 400, "judges Pod, not Node"),
+        (
+            msgspec.json.encode(review(launcher_pod(), kind={"kind": "Node", "version": "v1"})),
+            400,
+            "judges Pod, not Node",
+        ),
         (b"{}", 400, "it is not an AdmissionReview"),
         (b" " * (8 * 1024 * 1024), 413, f"larger than {MAX_BODY} bytes"),
     ],
@@ -109,7 +113,9 @@ async def raw(server: Running, data: bytes, *, half: bool = False) -> bytes:
 
 
 def head(length: int, path: str = PODS, extra: str = "") -> bytes:
-    lines = f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{extra}\r\n"
+    lines = (
+        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{extra}\r\n"
+    )
     return lines.encode()
 
 
@@ -151,7 +157,9 @@ async def test_keep_alive_outlives_the_api_servers(start: Start) -> None:
         writer.write(head(len(BODY)) + BODY)
         answer = await reader.readuntil(b"\r\n\r\n")
         assert b"200 OK" in answer
-        length = next(int(line.split(b":")[1]) for line in answer.splitlines() if line.lower().startswith(b"content-length"))
+        length = next(
+            int(line.split(b":")[1]) for line in answer.splitlines() if line.lower().startswith(b"content-length")
+        )
         await reader.readexactly(length)
     writer.close()
     assert KEEP_ALIVE > 90, "net/http keeps idle connections for 90 s"

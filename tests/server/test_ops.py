@@ -113,7 +113,10 @@ async def test_state_is_read_at_the_scrape(aiohttp_client: Any) -> None:
     counted, _ = metrics()
     now = {"kubevirt": 1.0}
     state = State(
-        {"kubevirt_webhook_scheduler_alive": ("Alive.", lambda: now), "kubevirt_webhook_ready": ("Ready.", lambda: {"": 1})},
+        {
+            "kubevirt_webhook_scheduler_alive": ("Alive.", lambda: now),
+            "kubevirt_webhook_ready": ("Ready.", lambda: {"": 1}),
+        },
         {"kubevirt_webhook_audit_dropped_total": ("Dropped.", lambda: {"": 3})},
         {"kubevirt_webhook_scheduler_alive": "scheduler"},
     )

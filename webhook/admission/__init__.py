@@ -1,0 +1,1 @@
+"""AdmissionReview in and out: codec, decisions, patches, audit."""

@@ -39,7 +39,7 @@ def operations(root: object, changes: Sequence[Change]) -> list[Operation]:
         changes: with non-empty paths through objects, not lists. A change to the present value makes no operation.
 
     Raises:
-        ValueError: a change leads through a value that is no object; that is a policy's bug.
+        TypeError: a change leads through a value that is no object; that is a policy's bug.
     """
     made: set[tuple[str, ...]] = set()
     result: list[Operation] = []

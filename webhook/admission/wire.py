@@ -119,7 +119,9 @@ class Codec(Generic[V]):
             raise _not_json(json_error) from None
         if review.request is None:
             return review
-        return msgspec.structs.replace(review, request=msgspec.structs.replace(review.request, object=None, old_object=None))
+        return msgspec.structs.replace(
+            review, request=msgspec.structs.replace(review.request, object=None, old_object=None)
+        )
 
     def _checked(self, review: Review[V], malformed: str | None) -> Received[V]:
         where, fix = "the request's body", "send an AdmissionReview as the API server does"
@@ -203,7 +205,7 @@ _EXPECTED: Final = re.compile(r"^Expected `(?P<want>[^`]*)`, got `(?P<got>[^`]*)
 
 
 def _sentence(error: msgspec.ValidationError) -> str:
-    """msgspec's words as ours: ``request.object.spec must be object, not array``; they hold no values."""
+    """The words of msgspec as ours: ``request.object.spec must be object, not array``; they hold no values."""
     text = str(error)
     at = _AT.search(text)
     path = (at["path"] if at else "") or "the review"

@@ -12,12 +12,12 @@ from typing import Any, Final
 import click
 
 from webhook import __version__
-from webhook.errors import InputError
 
 # Command: module and attribute, and the line that `--help` shows without importing it.
 _COMMANDS: Final = {
     "serve": ("webhook.cli.serve:serve", "Answer admission requests."),
     "review": ("webhook.cli.review:review", "Judge AdmissionReviews or manifests, without a server."),
+    "demo": ("webhook.cli.demo:demo", "See it work over an example cluster."),
     "manifests": ("webhook.cli.admin:manifests", "Print what the cluster needs to call us."),
     "config": ("webhook.cli.admin:config", "Show, check or describe the settings."),
     "version": ("webhook.cli.admin:version", "Print the version."),
@@ -46,6 +46,8 @@ class Lazy(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a mistake of the user ends in one sentence and exit status 2."""
+        from webhook.errors import InputError
+
         try:
             return super().invoke(ctx)
         except InputError as error:

@@ -70,9 +70,7 @@ async def asked(document: Document, cluster: Cluster, user: str | None, deadline
         InputError: the document is neither a review nor an object.
     """
     source = f"{document.file}:{document.line}"
-    value = document.value
-    if not isinstance(value, dict):
-        raise InputError("it is not an object", source, "give an AdmissionReview or a manifest")
+    value: dict[str, Any] = document.value  # `read` has refused everything else
     if value.get("kind") == "AdmissionReview":
         return Asked(source, value)
     kind = value.get("kind")

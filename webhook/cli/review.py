@@ -17,9 +17,7 @@ import click
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Take facts from a cluster.")
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="The settings file.")
 @click.option("--as", "user", metavar="USER", help="Who sends the manifests.")
-@click.option(
-    "-o", "--output", type=click.Choice(["text", "json", "yaml", "patch"]), default="text", show_default=True
-)
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml", "patch"]), default="text", show_default=True)
 @click.option("--show-secrets", is_flag=True, help="Print objects whole, cloud-init and passwords included.")
 def review(
     files: tuple[str, ...],

@@ -45,7 +45,9 @@ def _print_result(out: Console, result: dict[str, Any]) -> None:
     for judgement in result["judgements"]:
         for reason in judgement["reasons"]:
             out.print(
-                Text.assemble(f"  {judgement['job']} ({judgement['mode']}): {reason['text']} ", (f"[{reason['code']}]", "dim"))
+                Text.assemble(
+                    f"  {judgement['job']} ({judgement['mode']}): {reason['text']} ", (f"[{reason['code']}]", "dim")
+                )
             )
         for change in judgement["changes"]:
             out.print(Text(f"    {change_line(change)}"))

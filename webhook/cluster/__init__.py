@@ -1,0 +1,1 @@
+"""Where facts come from: a directory of YAML, or a running cluster."""

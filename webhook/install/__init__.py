@@ -1,0 +1,1 @@
+"""What a cluster needs to call us."""

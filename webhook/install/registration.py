@@ -8,7 +8,7 @@ every other scheduler's webhook had its say. None carries a caBundle: who serves
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
 from urllib.parse import quote
 
@@ -172,10 +172,11 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
 
 def _vm_conditions() -> dict[str, str]:
     template = "has(object.spec.template) && has(object.spec.template.spec)"
+    overwritten = f"({_marked('oldObject')} && !({_marked('object')}))"
     return {
         "not-being-deleted": "!has(object.metadata.deletionTimestamp)",
-        "no-scheduler-chosen": f'{template} && ({_unset("object.spec.template.spec", "schedulerName")})',
-        "created-or-overwritten": f'request.operation == "CREATE" || ({_marked("oldObject")} && !({_marked("object")}))',
+        "no-scheduler-chosen": f"{template} && ({_unset('object.spec.template.spec', 'schedulerName')})",
+        "created-or-overwritten": f'request.operation == "CREATE" || {overwritten}',
     }
 
 
@@ -191,7 +192,7 @@ class Requests(Protocol):
     """Calls the API server."""
 
     async def request(
-        self, method: str, path: str, query: dict[str, str] | None = None, body: object = None
+        self, method: str, path: str, query: Mapping[str, str] = ..., body: Any = ...
     ) -> tuple[int, bytes]:
         """Status code and body of the answer."""
 

@@ -1,0 +1,1 @@
+"""What each job decides, and where."""

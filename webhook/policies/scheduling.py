@@ -230,9 +230,7 @@ def _unfit(name: str, facts: Facts, settings: SchedulingSettings) -> Decision | 
     return skip(Code.SCHEDULER_UNKNOWN, text, f"{text}; nothing was changed")
 
 
-def _instancetype_objects(
-    vm: VirtualMachine, namespace: str, facts: Facts, status: VmStatus | None
-) -> Decision | None:
+def _instancetype_objects(vm: VirtualMachine, namespace: str, facts: Facts, status: VmStatus | None) -> Decision | None:
     """Why the VM's instancetype forbids a scheduler in the template; None if it doesn't.
 
     KubeVirt refuses a VM that sets what its instancetype sets, even to the same value.

@@ -85,7 +85,8 @@ def _of(found: Namespace | Unavailable | None, job: Job, stage: Stage, cluster_w
     if label == names.OFF:
         return _off(Code.OUT_OF_SCOPE, f"the namespace says {names.job_label(job)}=off")
     return _off(
-        Code.UNKNOWN_MODE, f"the namespace says {names.job_label(job)}={label}, which is none of enforce, warn, audit, off"
+        Code.UNKNOWN_MODE,
+        f"the namespace says {names.job_label(job)}={label}, which is none of enforce, warn, audit, off",
     )
 
 

@@ -96,4 +96,3 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
 )
 
 BY_PATH: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS}
-

@@ -1,0 +1,1 @@
+"""The listeners: requests, TLS, health and metrics."""

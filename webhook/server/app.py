@@ -83,17 +83,21 @@ class App:
         path, _, query = request.raw_path.partition("?")
         endpoint = self._endpoints.get(path)
         if endpoint is None:
-            return _text(404, f"there is no endpoint {path[:200]}; `kubevirt-webhook manifests webhooks` prints all", request)
+            return _text(
+                404, f"there is no endpoint {path[:200]}; `kubevirt-webhook manifests webhooks` prints all", request
+            )
         self.in_flight += 1
         try:
             response = await self._answer(endpoint, request, start + timeout_of(query) * MARGIN)
         except InputError as error:
             response = _text(400, str(error), request)
         except web.HTTPRequestEntityTooLarge:
-            response = _text(413, f"the request's body is larger than {MAX_BODY} bytes; send one review at a time", request)
+            response = _text(
+                413, f"the request's body is larger than {MAX_BODY} bytes; send one review at a time", request
+            )
         except (ConnectionError, web.RequestPayloadError) as error:
             response = _text(400, f"the request's body broke off ({type(error).__name__}); send it whole", request)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
             self._traffic.crashed(path, error)
             response = _text(500, "kubevirt-webhook has a bug that this request met; its log says more", request)
         finally:
@@ -115,7 +119,9 @@ class App:
         except TimeoutError:
             return _text(408, "the request's body did not arrive within its timeout; send it whole", request)
         if not await self._turn(deadline):
-            return _text(429, "kubevirt-webhook has more reviews than it can judge; try again", request, **{"Retry-After": "1"})
+            return _text(
+                429, "kubevirt-webhook has more reviews than it can judge; try again", request, **{"Retry-After": "1"}
+            )
         try:
             answer = await self._reviewer.review(endpoint, body, deadline)
         finally:

@@ -82,7 +82,12 @@ class Metrics:
         child = self._children.get(key)
         if child is None:
             child = self._decisions.labels(
-                endpoint.job, endpoint.resource, verdict.mode, verdict.label, verdict.decision.code, str(dry_run).lower()
+                endpoint.job,
+                endpoint.resource,
+                verdict.mode,
+                verdict.label,
+                verdict.decision.code,
+                str(dry_run).lower(),
             )
             self._children[key] = child
         child.inc()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import ssl
 import tempfile
+from pathlib import Path
 from typing import Final
 
 
@@ -21,13 +21,11 @@ def context(certificate: bytes, key: bytes) -> ssl.SSLContext:
     result.set_alpn_protocols(["http/1.1"])
     # OpenSSL wants files. The directory is ours alone and gone at once.
     with tempfile.TemporaryDirectory(prefix="kubevirt-webhook-") as directory:
-        names = []
-        for name, content in (("tls.crt", certificate), ("tls.key", key)):
-            path = os.path.join(directory, name)
-            with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(content)
-            names.append(path)
-        result.load_cert_chain(*names)
+        files = Path(directory, "tls.crt"), Path(directory, "tls.key")
+        for file, content in zip(files, (certificate, key), strict=True):
+            file.touch(0o600)
+            file.write_bytes(content)
+        result.load_cert_chain(*files)
     return result
 
 
@@ -51,5 +49,5 @@ class Swappable:
         """
         self._present = context(certificate, key)
 
-    def _pick(self, connection: ssl.SSLObject, name: str | None, listener: ssl.SSLContext) -> None:
+    def _pick(self, connection: ssl.SSLObject, _name: str | None, _listener: ssl.SSLContext) -> None:
         connection.context = self._present

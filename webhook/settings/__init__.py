@@ -1,0 +1,1 @@
+"""One YAML file of settings, checked, followed and never half applied."""

@@ -1,0 +1,91 @@
+# `make run` shows what this is; `make test` proves it. Both set up what they need.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+# Wheels come from wherever pip is configured to look; every file is checked against the lock's hashes.
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: help
+help: ## Show this help
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(READY): requirements-dev.lock pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing; install Python 3.11 or newer, or set PYTHON="; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: $(PYTHON) is older than 3.11; set PYTHON= to a newer one"; exit 1; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || { echo "make: $(PYTHON) has no venv; on Debian install python3-venv, or set PYTHON="; exit 1; }
+	@echo "setting up $(VENV) (once)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.PHONY: setup
+setup: $(READY) ## Make the environment that all other targets use
+
+.PHONY: run
+run: $(READY) ## Start the real server over an example cluster, ask it, show the answers
+	@$(BIN)/kubevirt-webhook demo
+
+.PHONY: serve
+serve: $(READY) ## Keep the server running over the example cluster
+	@$(BIN)/kubevirt-webhook serve --cluster-from examples/cluster --config examples/settings.yaml \
+	  --listen 127.0.0.1:8443 --ops-listen 127.0.0.1:8080
+
+# The control plane first, alone: its build would take the time that the tests beside it are allowed.
+.PHONY: binaries
+binaries: $(READY)
+	@$(BIN)/python hack/controlplane/build.py >/dev/null || echo "make: no control plane; the end-to-end tests will be skipped"
+
+.PHONY: test
+test: binaries ## Run all tests, on a real control plane too
+	@rm -f .coverage .coverage.*
+	@$(BIN)/coverage run -m pytest -n 2 --dist worksteal $(TESTS)
+	@$(BIN)/coverage combine --quiet
+	@$(BIN)/coverage report --fail-under=90
+	@$(BIN)/coverage report --fail-under=95 --include='webhook/policies/*,webhook/kubevirt/*,webhook/placement/*,webhook/admission/*,certs/*'
+
+.PHONY: unit
+unit: $(READY) ## Run the tests that need no control plane
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not e2e'
+
+.PHONY: e2e
+e2e: binaries ## Run only the tests on a real control plane
+	@E2E_REQUIRED=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/e2e
+
+.PHONY: lint
+lint: $(READY) ## Check style, types and the layers of the import graph
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+	@cd hack/controlplane && gofmt -l . | (! grep .) || { echo "make: run gofmt"; exit 1; }
+
+.PHONY: format
+format: $(READY) ## Put the code into the project's style
+	@$(BIN)/ruff check --fix-only --quiet . || true
+	@$(BIN)/ruff format --quiet .
+
+.PHONY: bench
+bench: $(READY) ## Measure reviews beside Go's and the usual Python webhooks
+	@$(BIN)/python -m bench.reviews $(BENCH)
+
+.PHONY: bench-placement
+bench-placement: binaries ## Measure where a real kube-scheduler puts launcher pods
+	@$(BIN)/python -m bench.placement $(BENCH)
+
+.PHONY: lab
+lab: binaries ## Start a control plane with KubeVirt's CRDs and leave it running, for trying things
+	@$(BIN)/python -m hack.lab
+
+.PHONY: lock
+lock: $(READY) ## Resolve the dependencies anew
+	@$(BIN)/python hack/lock.py
+
+.PHONY: dist
+dist: $(READY) ## Build the wheel
+	@$(BIN)/python -m hatchling build -t wheel

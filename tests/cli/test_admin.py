@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.test_main import run
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def test_webhooks_by_service_and_by_url() -> None:
+    service = list(yaml.safe_load_all(run("manifests", "webhooks").output))
+    url = list(yaml.safe_load_all(run("manifests", "webhooks", "--url", "https://localhost:8443").output))
+
+    assert [document["metadata"]["name"] for document in service] == [
+        "kubevirt-webhook",
+        "zz-kubevirt-webhook",
+        "kubevirt-webhook",
+    ]
+    assert service[1]["webhooks"][0]["clientConfig"]["service"]["namespace"] == "kubevirt-webhook"
+    assert url[1]["webhooks"][0]["clientConfig"]["url"].startswith("https://localhost:8443/mutate/")
+
+
+def test_url_must_be_https() -> None:
+    result = run("manifests", "webhooks", "--url", "http://localhost")
+
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert "https only" in result.stderr
+
+
+def test_show_is_valid_settings(tmp_path: Path) -> None:
+    shown = run("config", "show", "--config", EXAMPLES / "settings.yaml").output
+    again = tmp_path / "settings.yaml"
+    again.write_text(shown)
+
+    assert yaml.safe_load(shown)["scheduling"]["schedulerName"] == "kubevirt"
+    assert run("config", "check", again).exit_code == 0
+    assert run("config", "show", "--config", again).output == shown
+
+
+def test_schema_describes_every_setting() -> None:
+    schema = json.loads(run("config", "schema").output)
+
+    assert set(schema["properties"]) >= {"server", "tls", "schedulers", "scheduling", "webhooks", "kubevirt"}
+
+
+def test_check_tells_every_mistake(tmp_path: Path) -> None:
+    wrong = tmp_path / "settings.yaml"
+    wrong.write_text("scheduling:\n  schedulrName: kubevirt\n  clusterWide: perhaps\nwebhook: {}\n")
+    result = run("config", "check", wrong)
+
+    assert result.exit_code == 2
+    lines = result.stderr.splitlines()
+    assert len(lines) == 3
+    assert "schedulerName" in lines[0]
+    assert ":2:" in lines[0]
+
+
+@pytest.mark.parametrize("command", ["show", "check"])
+def test_missing_file(command: str, tmp_path: Path) -> None:
+    arguments = ["--config"] if command == "show" else []
+    result = run("config", command, *arguments, tmp_path / "none.yaml")
+
+    assert result.exit_code == 2
+    assert "none.yaml" in result.stderr

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_review import EXPECTED
+from webhook.cli import data
+from webhook.errors import InputError
+
+
+def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "webhook", "demo", *arguments], capture_output=True, text=True, timeout=60
+    )
+
+
+def test_shows_every_answer() -> None:
+    done = demo()
+
+    assert done.returncode == 0, done.stderr
+    assert f"{len(EXPECTED)} reviews answered, {len(EXPECTED)} as declared, 0 otherwise; median" in done.stdout
+    assert all(name.removesuffix(".yaml") in done.stdout for name in EXPECTED)
+    assert "+  schedulerName: kubevirt" in done.stdout
+    assert '"decision": "patched"' in done.stdout
+    assert "What to try next" in done.stdout
+
+
+def test_an_answer_that_differs_is_exit_1(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path; from webhook.cli import data, main\n"
+        f"data.directory = lambda name: Path({str(tmp_path)!r})\n"
+        "main.main(['demo'])"
+    )
+    examples = data.directory("examples")
+    for part in ("cluster", "reviews", "settings.yaml"):
+        (tmp_path / part).symlink_to(examples / part)
+    (tmp_path / "expected.yaml").write_text("01-launcher-pod.yaml: {decision: denied, reason: other}\n")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+
+    assert done.returncode == 1, done.stderr
+    assert "expected denied, other" in done.stdout
+    assert "1 reviews answered, 0 as declared, 1 otherwise" in done.stdout
+
+
+def test_installation_without_its_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(data, "_PACKAGE", tmp_path / "webhook")
+
+    with pytest.raises(InputError, match="this installation has no examples"):
+        data.directory("examples")

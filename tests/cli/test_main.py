@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from webhook import __version__
+from webhook.cli.main import main
+
+
+def run(*arguments: str | Path, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin, catch_exceptions=False)
+
+
+def test_help_imports_nothing_that_is_slow() -> None:
+    """`--help` answers in the time that click takes to load."""
+    slow = (
+        "aiohttp kubernetes_asyncio pydantic msgspec cryptography rich yaml structlog uvloop prometheus_client asyncio"
+    )
+    program = (
+        "import sys\n"
+        "from webhook.cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        f"print('loaded:', *(m for m in '{slow}'.split() if m in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert "serve" in done.stdout
+    assert done.stdout.splitlines()[-1] == "loaded:"
+
+
+@pytest.mark.parametrize("command", ["serve", "review", "demo", "manifests", "config", "version"])
+def test_every_command_has_help(command: str) -> None:
+    assert command in run("--help").output
+    assert run(command, "--help").exit_code == 0
+
+
+def test_version() -> None:
+    assert run("--version").output == f"kubevirt-webhook {__version__}\n"
+    assert run("version").output.startswith(f"kubevirt-webhook {__version__}\nPython 3.")
+
+
+@pytest.mark.parametrize("arguments", [["nonsense"], ["review"], ["serve", "--nonsense"], ["config", "check"]])
+def test_wrong_usage_is_exit_2(arguments: list[str]) -> None:
+    result = run(*arguments)
+
+    assert result.exit_code == 2
+    assert "Traceback" not in result.output

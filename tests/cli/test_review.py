@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from tests import builders
+from tests.cli.test_main import run
+from webhook import names
+from webhook.admission.decision import Decision, Denial, Reason
+from webhook.policies import table
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CLUSTER = ["--cluster-from", EXAMPLES / "cluster", "--config", EXAMPLES / "settings.yaml"]
+EXPECTED: dict[str, dict[str, str]] = yaml.safe_load((EXAMPLES / "expected.yaml").read_text())
+
+
+def test_every_example_has_an_expectation() -> None:
+    assert {path.name for path in (EXAMPLES / "reviews").iterdir()} == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_examples(name: str) -> None:
+    result = run("review", EXAMPLES / "reviews" / name, *CLUSTER, "-o", "json")
+    answer = json.loads(result.output)
+
+    assert result.exit_code == 0
+    assert answer["decision"] == EXPECTED[name]["decision"]
+    assert answer["judgements"][0]["reasons"][0]["code"] == EXPECTED[name]["reason"]
+
+
+def manifest(tmp_path: Path, obj: Any, name: str = "object.yaml") -> Path:
+    path = tmp_path / name
+    path.write_text(yaml.safe_dump_all(obj) if isinstance(obj, list) else yaml.safe_dump(obj))
+    return path
+
+
+def vm(**spec: Any) -> dict[str, Any]:
+    result = builders.vm(**spec)
+    result["metadata"]["namespace"] = "shop"
+    return result
+
+
+def test_text_is_for_people(tmp_path: Path) -> None:
+    output = run("review", manifest(tmp_path, vm()), *CLUSTER).output
+
+    assert output.splitlines() == [
+        f"patched  CREATE VirtualMachine shop/web01  by kubernetes-admin  ({tmp_path}/object.yaml:1)",
+        "  scheduling (enforce): the VM chose no scheduler [scheduler-injected]",
+        "    spec.template.spec.schedulerName: (none) → kubevirt",
+        "    metadata.annotations[kubevirt-webhook.github.io/injected-scheduler]: (none) → kubevirt",
+        "    spec.template.metadata.annotations[kubevirt-webhook.github.io/injected-scheduler]: (none) → kubevirt",
+    ]
+
+
+def test_yaml_is_the_patched_object(tmp_path: Path) -> None:
+    patched = yaml.safe_load(run("review", manifest(tmp_path, vm()), *CLUSTER, "-o", "yaml").output)
+
+    assert patched["spec"]["template"]["spec"]["schedulerName"] == "kubevirt"
+    assert patched["metadata"]["annotations"] == {names.SCHEDULER_MARK: "kubevirt"}
+
+
+def test_patch_is_a_json_patch(tmp_path: Path) -> None:
+    operations = json.loads(run("review", manifest(tmp_path, vm()), *CLUSTER, "-o", "patch").output)
+
+    assert operations[0] == {"op": "add", "path": "/spec/template/spec/schedulerName", "value": "kubevirt"}
+
+
+def test_standard_input_lists_and_several_documents(tmp_path: Path) -> None:
+    both = [{"apiVersion": "v1", "kind": "List", "items": [vm(), vm(scheduler="stork")]}, vm(scheduler="x")]
+    answers = json.loads(run("review", "-", *CLUSTER, "-o", "json", stdin=yaml.safe_dump_all(both)).output)
+
+    assert [answer["decision"] for answer in answers] == ["patched", "allowed", "allowed"]
+    text = run("review", manifest(tmp_path, both), *CLUSTER).output
+    assert text.count("CREATE VirtualMachine") == 3
+
+
+def test_launcher_pod_manifest_is_sent_by_kubevirt_and_defaulted(tmp_path: Path) -> None:
+    pod = builders.launcher_pod(schedulerName=None)
+    pod["metadata"]["namespace"] = "shop"
+    owner = pod["metadata"]["ownerReferences"][0]
+    owner |= {"name": "web", "uid": "6b0f3a52-0f4e-4b58-8a3c-000000000001"}
+    path = manifest(tmp_path, pod)
+
+    assert json.loads(run("review", path, *CLUSTER, "-o", "json").output)["decision"] == "patched"
+    asked = json.loads(run("review", path, *CLUSTER, "--as", "mallory", "-o", "json").output)
+    assert (asked["decision"], asked["user"]) == ("allowed", "mallory")
+
+
+def test_objects_that_nobody_asks_about(tmp_path: Path) -> None:
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "shop"}}
+
+    assert (
+        "no webhook of ours is asked about CREATE of Service"
+        in run("review", manifest(tmp_path, service), *CLUSTER).output
+    )
+
+
+def test_namespace_that_has_not_opted_in(tmp_path: Path) -> None:
+    obj = vm()
+    obj["metadata"]["namespace"] = "legacy"
+
+    assert run("review", manifest(tmp_path, obj), *CLUSTER).output.startswith("not-judged")
+
+
+def test_denied_is_exit_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any) -> Decision:
+        return Decision((Reason("no", "it is refused"),), denial=Denial(403, "not here"))
+
+    refusing = tuple(msgspec.structs.replace(endpoint, policy=refuse) for endpoint in table.ENDPOINTS)
+    monkeypatch.setattr("webhook.cli.requests.ENDPOINTS", refusing)
+    result = run("review", manifest(tmp_path, vm()), *CLUSTER)
+
+    assert result.exit_code == 1
+    assert "not here" in result.output
+    assert result.output.startswith("denied")
+
+
+SECRET = "hunter2"
+
+
+def test_secrets_are_shown_only_on_request(tmp_path: Path) -> None:
+    obj = vm()
+    obj["spec"]["template"]["spec"]["volumes"] = [{"name": "c", "cloudInitNoCloud": {"userData": SECRET}}]
+    path = manifest(tmp_path, obj)
+
+    for output in ("text", "json", "yaml", "patch"):
+        assert SECRET not in run("review", path, *CLUSTER, "-o", output).output
+    assert SECRET in run("review", path, *CLUSTER, "-o", "yaml", "--show-secrets").output
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "there is nothing to review"),
+        ("- 1", "is no Kubernetes object"),
+        ("just text", "is no Kubernetes object"),
+        ("kind: Pod", "it has no apiVersion and kind"),
+        ("apiVersion: v1\nkind: Pod", "it has no metadata"),
+        ("a: [", "object.yaml:1"),
+        ("a: 1\na: 2", "object.yaml:2"),
+        (
+            json.dumps(builders.review(vm(), uid="", namespace="shop")),
+            "has no uid",
+        ),
+    ],
+    ids=lambda value: value[:12],
+)
+def test_bad_input_is_one_sentence_and_exit_2(tmp_path: Path, content: str, said: str) -> None:
+    path = tmp_path / "object.yaml"
+    path.write_text(content)
+    result = run("review", path, *CLUSTER)
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert str(path) in result.stderr
+
+
+def test_bad_sources(tmp_path: Path) -> None:
+    path = manifest(tmp_path, vm())
+    both = run("review", path, "--cluster-from", tmp_path, "--kubeconfig", tmp_path)
+    missing = run("review", path, "--cluster-from", tmp_path / "none")
+    kubeconfig = run("review", path, "--kubeconfig", tmp_path / "none")
+    review = run("review", tmp_path / "none.yaml", *CLUSTER)
+
+    for result in (both, missing, kubeconfig, review):
+        assert result.exit_code == 2
+        assert result.stderr.count("\n") == 1

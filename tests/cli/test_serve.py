@@ -1,0 +1,182 @@
+"""`serve` as a process: what it says at its start, what it refuses, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from certs.source import Pair, self_signed
+from webhook.cli.runtime import Options
+from webhook.documents import read_documents
+from webhook.errors import InputError
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+FILES = ["--cluster-from", str(EXAMPLES / "cluster")]
+PODS = "/mutate/scheduling/pods/enforce"
+
+
+class Serving:
+    """A running `serve` process."""
+
+    def __init__(self, process: subprocess.Popen[str], trust: ssl.SSLContext | None) -> None:
+        self.process = process
+        self.said: list[dict[str, Any]] = []
+        self._trust = trust
+        started = self.until("serving")
+        self.address: str = started["address"]
+        self.ops: str = started["ops"]
+
+    def until(self, event: str) -> dict[str, Any]:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self.said.append(json.loads(line))
+            if self.said[-1]["event"] == event:
+                return self.said[-1]
+        raise AssertionError(f"never said {event}: {self.said}")
+
+    def post(self, body: bytes, path: str = PODS) -> dict[str, Any]:
+        request = urllib.request.Request(self.address + path, body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, context=self._trust, timeout=10) as answer:
+            result: dict[str, Any] = json.load(answer)["response"]
+        return result
+
+    def get(self, path: str) -> str:
+        with urllib.request.urlopen(self.ops + path, timeout=10) as answer:
+            text: str = answer.read().decode()
+        return text
+
+
+@contextmanager
+def serving(*arguments: str, pair: Pair | None = None, end: int = signal.SIGTERM) -> Iterator[Serving]:
+    command = [sys.executable, "-m", "webhook", "serve", "--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"]
+    trust = ssl.create_default_context(cadata=pair.authority.decode()) if pair else None
+    with subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            server = Serving(process, trust)
+            yield server
+        finally:
+            process.send_signal(end)
+            out, err = process.communicate(timeout=20)
+        assert process.returncode == 0, err
+        server.said.extend(json.loads(line) for line in err.splitlines())
+        server.audit = [json.loads(line) for line in out.splitlines()]  # type: ignore[attr-defined]
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    made = self_signed(["localhost", "127.0.0.1"])
+    (tmp_path / "crt").write_bytes(made.certificate)
+    (tmp_path / "key").write_bytes(made.key)
+    return made
+
+
+def tls(tmp_path: Path) -> list[str]:
+    return ["--tls-cert", str(tmp_path / "crt"), "--tls-key", str(tmp_path / "key")]
+
+
+def example(name: str) -> bytes:
+    (document,) = read_documents(EXAMPLES / "reviews" / name)
+    return msgspec.json.encode(document.value)
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+def test_serves_records_and_ends(tmp_path: Path, pair: Pair, end: int) -> None:
+    with serving(*FILES, "--config", str(EXAMPLES / "settings.yaml"), *tls(tmp_path), pair=pair, end=end) as server:
+        response = server.post(example("01-launcher-pod.yaml"))
+        metrics = server.get("/metrics")
+        assert (server.get("/healthz"), server.get("/readyz")) == ("ok\n", "ok\n")
+
+    assert response["patchType"] == "JSONPatch"
+    assert 'kubevirt_webhook_requests_total{code="200",webhook="/mutate/scheduling/pods/enforce"} 1.0' in metrics
+    assert 'kubevirt_webhook_scheduler_alive{scheduler="batch"} 0.0' in metrics
+    (line,) = server.audit  # type: ignore[attr-defined]
+    assert (line["uid"], line["decision"]) == (response["uid"], "patched")
+    assert [event["event"] for event in server.said] == ["cluster read from files", "serving", "stopping"]
+
+
+def test_makes_a_pair_of_its_own() -> None:
+    with serving(*FILES) as server:
+        host, _, port = server.address.removeprefix("https://").rpartition(":")
+        certificate = ssl.get_server_certificate((host, int(port)))
+
+    assert "BEGIN CERTIFICATE" in certificate
+
+
+def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text("scheduling: {clusterWide: false}\n")
+    other_namespace = example("09-not-opted-in.yaml")
+    with serving(*FILES, "--config", str(config), *tls(tmp_path), pair=pair) as server:
+        before = server.post(other_namespace)
+        config.write_text("scheduling: {clusterWid: true}\n")
+        refused = server.until("settings refused, the last good ones stay")
+        assert server.post(other_namespace) == before
+        config.write_text("scheduling: {clusterWide: true}\nserver: {maxInFlight: 5}\n")
+        server.until("settings reloaded")
+        restart = server.until("restart needed for changed settings")
+        after = server.post(other_namespace)
+        metrics = server.get("/metrics")
+
+    assert "did you mean "clusterWide"" in refused["mistakes"][0]
+    assert before["auditAnnotations"] == {"mode": "off", "reason": "out-of-scope"}
+    assert after["auditAnnotations"] == {"mode": "enforce", "reason": "vmi-gone"}
+    assert restart["keys"] == ["server.maxInFlight"]
+    assert 'kubevirt_webhook_settings_reloads_total{result="refused"} 1.0' in metrics
+    assert 'kubevirt_webhook_settings_reloads_total{result="accepted"} 1.0' in metrics
+
+
+def refusal(*arguments: str) -> str:
+    command = [sys.executable, "-m", "webhook", "serve", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert done.returncode == 2, done.stderr
+    sentences = [line for line in done.stderr.splitlines() if not line.startswith("{")]
+    assert len(sentences) == 1, done.stderr
+    return sentences[0]
+
+
+def test_refusals_at_the_start(tmp_path: Path, pair: Pair) -> None:
+    (tmp_path / "other").write_bytes(self_signed(["localhost"]).key)
+    (tmp_path / "kubeconfig").write_text("nonsense: [")
+    (tmp_path / "settings.yaml").write_text("schedulers: {kubevirt: {guard: leese a/b}}")
+    crt = str(tmp_path / "crt")
+    assert "does not belong to the certificate" in refusal(
+        *FILES, "--tls-cert", crt, "--tls-key", str(tmp_path / "other")
+    )
+    assert "can't be read" in refusal(*FILES, "--tls-cert", str(tmp_path / "none"), "--tls-key", str(tmp_path / "key"))
+    assert "kubeconfig" in refusal("--kubeconfig", str(tmp_path / "kubeconfig"))
+    assert "none" in refusal("--kubeconfig", str(tmp_path / "none"))
+    assert "settings.yaml:1" in refusal(*FILES, "--config", str(tmp_path / "settings.yaml"))
+    assert "none" in refusal("--cluster-from", str(tmp_path / "none"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert f"{address} is in use" in refusal(*FILES, "--listen", address, "--ops-listen", "127.0.0.1:0")
+        assert f"{address} is in use" in refusal(*FILES, "--ops-listen", address)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (Options(cluster_from=Path("a"), kubeconfig=Path("b")), "not from both"),
+        (Options(tls_cert=Path("a")), "give both or neither"),
+        (Options(register=True), "add --url"),
+        (Options(register=True, url="https://localhost", cluster_from=Path("a")), "use --kubeconfig"),
+        (Options(url="http://localhost"), "https only"),
+        (Options(listen="nonsense"), "nonsense is no HOST:PORT"),
+        (Options(ops_listen="localhost"), "localhost is no HOST:PORT"),
+    ],
+)
+def test_combinations_that_make_no_sense(options: Options, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        options.check()

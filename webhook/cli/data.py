@@ -1,0 +1,22 @@
+"""Files that come with the program: in the wheel beside its modules, in a checkout at its root."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Literal
+
+from webhook.errors import InputError
+
+_PACKAGE: Final = Path(__file__).resolve().parent.parent
+
+
+def directory(name: Literal["examples", "manifests"]) -> Path:
+    """A directory of the distribution.
+
+    Raises:
+        InputError: the installation has lost it.
+    """
+    for candidate in (_PACKAGE / "_data" / name, _PACKAGE.parent / name):
+        if candidate.is_dir():
+            return candidate
+    raise InputError(f"this installation has no {name}", str(_PACKAGE), "install kubevirt-webhook anew")

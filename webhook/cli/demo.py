@@ -1,0 +1,214 @@
+"""`kubevirt-webhook demo`: the real server over the example cluster, asked as an API server would ask it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import difflib
+import json
+import ssl
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import aiohttp
+import click
+import jsonpatch
+import yaml
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from certs.source import self_signed
+from webhook import __version__
+from webhook.cli import data, requests
+from webhook.cli.show import STYLES, console
+from webhook.cluster.files import FilesCluster
+from webhook.documents import read_documents
+from webhook.errors import InputError
+from webhook.policies.table import Endpoint
+from webhook.settings.file import load
+
+_START_SECONDS: Final = 20.0
+
+
+@dataclass
+class Answered:
+    """One example, its answer and its audit line."""
+
+    name: str
+    request: dict[str, Any]
+    expected: dict[str, str]
+    status: int
+    response: dict[str, Any]
+    audit: dict[str, Any]
+    seconds: float
+
+    @property
+    def right(self) -> bool:
+        """Whether the answer is the one that the example declares."""
+        reason = self.audit.get("reasons", [{}])[0].get("code")
+        return (self.audit.get("decision"), reason) == (self.expected["decision"], self.expected["reason"])
+
+
+@dataclass
+class _Server:
+    address: str
+    lines: asyncio.Queue[dict[str, Any]]
+
+
+@click.command()
+def demo() -> None:
+    """Start the server over the example cluster, send it the example reviews over TLS, and show the answers.
+
+    Exit status 1 if an answer is not the one that its example declares.
+    """
+    examples = data.directory("examples")
+    settings_file = examples / "settings.yaml"
+    cluster = FilesCluster.load(examples / "cluster", load(settings_file))
+    pair = self_signed(["localhost", "127.0.0.1"])
+    with tempfile.TemporaryDirectory(prefix="kubevirt-webhook-demo-") as directory:
+        certificate, key = Path(directory, "tls.crt"), Path(directory, "tls.key")
+        certificate.write_bytes(pair.certificate)
+        key.touch(0o600)
+        key.write_bytes(pair.key)
+        arguments = ["--cluster-from", examples / "cluster", "--config", settings_file]
+        arguments += ["--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"]
+        arguments += ["--tls-cert", certificate, "--tls-key", key]
+        trust = ssl.create_default_context(cadata=pair.authority.decode())
+        expected = yaml.safe_load((examples / "expected.yaml").read_text())
+        answers = asyncio.run(_run(examples, [str(part) for part in arguments], trust, expected, cluster))
+    wrong = [answer for answer in answers if not answer.right]
+    if wrong:
+        raise SystemExit(1)
+
+
+async def _run(
+    examples: Path, arguments: list[str], trust: ssl.SSLContext, expected: dict[str, Any], cluster: FilesCluster
+) -> list[Answered]:
+    out = console()
+    async with _serving(arguments) as server:
+        python = ".".join(map(str, sys.version_info[:3]))
+        out.print(Text.assemble(("kubevirt-webhook ", "bold"), f"{__version__} on Python {python}, {server.address}"))
+        out.print(f"cluster: {cluster.summary()}\n")
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as client:
+            reviews = examples / "reviews"
+            answers = [await _ask(client, server, cluster, reviews / name, expected[name]) for name in sorted(expected)]
+    _show(out, answers)
+    return answers
+
+
+async def _ask(
+    client: aiohttp.ClientSession, server: _Server, cluster: FilesCluster, path: Path, expected: dict[str, str]
+) -> Answered:
+    (document,) = read_documents(path)
+    asked = await requests.asked(document, cluster, None, 0.0)
+    endpoint: Endpoint = (await requests.endpoints(asked.request, cluster, 0.0))[0]
+    start = time.perf_counter()
+    async with client.post(
+        f"{server.address}{endpoint.path}?timeout=3s", data=asked.body, headers={"Content-Type": "application/json"}
+    ) as answer:
+        body = await answer.read()
+    seconds = time.perf_counter() - start
+    if answer.status != 200:
+        raise InputError(
+            f"the server answered {answer.status}: {body.decode().strip()}", str(path), "correct the example"
+        )
+    audit = await asyncio.wait_for(server.lines.get(), 5)
+    return Answered(path.stem, asked.request, expected, answer.status, json.loads(body)["response"], audit, seconds)
+
+
+@asynccontextmanager
+async def _serving(arguments: list[str]) -> AsyncIterator[_Server]:
+    """A `serve` process that has said where it listens; its audit lines come through the queue."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "webhook",
+        "serve",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout
+    assert process.stderr
+    lines: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
+
+    async def audit(stream: asyncio.StreamReader) -> None:
+        while line := await stream.readline():
+            lines.put_nowait(json.loads(line))
+
+    reading = asyncio.create_task(audit(process.stdout))
+    try:
+        async with asyncio.timeout(_START_SECONDS):
+            address = await _address(process.stderr)
+        yield _Server(address, lines)
+    finally:
+        with suppress(ProcessLookupError):
+            process.terminate()
+        await process.wait()
+        await reading
+
+
+async def _address(stderr: asyncio.StreamReader) -> str:
+    said = []
+    while line := await stderr.readline():
+        said.append(line.decode())
+        with suppress(ValueError):
+            event = json.loads(line)
+            if event.get("event") == "serving":
+                return str(event["address"])
+    raise InputError("the server did not start: " + " ".join("".join(said).split()), "serve", "see what it says")
+
+
+def _show(out: Console, answers: list[Answered]) -> None:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("review", "request", "mode", "decision", "why"):
+        table.add_column(column, overflow="fold")
+    for answer in answers:
+        audit = answer.audit
+        what = (
+            f"{audit['operation']} {audit['object']['kind']} {audit['object']['namespace']}/{audit['object']['name']}"
+        )
+        decision = Text(audit["decision"], style=STYLES[audit["decision"]])
+        if not answer.right:
+            decision.append(f" (expected {answer.expected['decision']}, {answer.expected['reason']})", style="bold red")
+        table.add_row(answer.name, what, audit["mode"], decision, audit["reasons"][0]["text"])
+    out.print(table)
+    _show_one(out, next(answer for answer in answers if "patch" in answer.response))
+    right = sum(answer.right for answer in answers)
+    median = statistics.median(answer.seconds for answer in answers) * 1000
+    out.print(
+        f"\n{len(answers)} reviews answered, {right} as declared, {len(answers) - right} otherwise; "
+        f"median {median:.1f} ms over TLS"
+    )
+    out.print(
+        "\nWhat to try next:\n"
+        "  make serve                                        keep the server running\n"
+        "  kubevirt-webhook review FILE --cluster-from DIR   judge your own manifests\n"
+        "  kubevirt-webhook manifests webhooks               what the API server is told\n"
+        "  make e2e                                          the same on a real control plane"
+    )
+
+
+def _show_one(out: Console, answer: Answered) -> None:
+    """One decision in full: what changed in the object, and the audit line."""
+    patch = json.loads(base64.b64decode(answer.response["patch"]))
+    after = jsonpatch.apply_patch(answer.request["object"], patch)
+    out.print(Text(f"\n{answer.name} in full", style="bold"))
+    before, shown = _lines(answer.request["object"]), _lines(after)
+    for line in list(difflib.unified_diff(before, shown, n=1000, lineterm=""))[3:]:
+        style = {"-": "red", "+": "green"}.get(line[:1], "dim")
+        out.print(Text(f"  {line}", style=style))
+    out.print(Text("  audit line:", style="bold"))
+    out.print(Text("  " + json.dumps(answer.audit)), soft_wrap=True)
+
+
+def _lines(obj: Any) -> list[str]:
+    return str(yaml.safe_dump(obj, sort_keys=False, default_flow_style=False, width=1000)).splitlines()

@@ -1,0 +1,272 @@
+"""A running server: its parts, in the order in which they start and end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from aiohttp import web
+
+from certs.source import CertificateError, Pair, from_files, self_signed
+from webhook import __version__
+from webhook.admission.audit import LineWriter
+from webhook.cli import logs
+from webhook.cli.sources import one_of
+from webhook.cluster.source import Cluster
+from webhook.errors import InputError
+from webhook.facts import SchedulerHealth, SchedulerKey
+from webhook.install.registration import Registration, Target, configurations
+from webhook.policies.table import BY_PATH
+from webhook.reviewer import Reviewer
+from webhook.server import tls
+from webhook.server.app import App
+from webhook.server.lifecycle import listen
+from webhook.server.ops import Metrics, State, ops_app
+from webhook.settings.file import SettingsFile, default_settings
+from webhook.settings.model import is_address
+from webhook.settings.snapshot import Settings
+
+# The collector finds little in a server whose requests make trees without cycles; rare runs keep its pauses rare.
+_GC_THRESHOLD: Final = (50_000, 20, 20)
+_SHUTDOWN_SECONDS: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line of `serve`."""
+
+    cluster_from: Path | None = None
+    kubeconfig: Path | None = None
+    config_file: Path | None = None
+    listen: str | None = None
+    ops_listen: str | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    url: str | None = None
+    register: bool = False
+    register_as: str = "local"
+
+    def check(self) -> None:
+        """Refuse combinations that make no sense.
+
+        Raises:
+            InputError: there is one.
+        """
+        one_of(self.cluster_from, self.kubeconfig)
+        for option, address in (("--listen", self.listen), ("--ops-listen", self.ops_listen)):
+            if address and not is_address(address):
+                raise InputError(f"{address} is no HOST:PORT", option, "write for example 127.0.0.1:8443")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise InputError("a certificate and its key go together", "--tls-cert, --tls-key", "give both or neither")
+        if self.register and not self.url:
+            raise InputError("the API server must be told where we are", "--register", "add --url https://HOST:PORT")
+        if self.register and self.cluster_from:
+            raise InputError("files have no API server to register at", "--register", "use --kubeconfig")
+        if self.url and urlsplit(self.url).scheme != "https":
+            raise InputError("the API server calls webhooks by https only", "--url", "give https://HOST:PORT")
+
+
+class _Follower:
+    """The settings in force, and what happens when they change."""
+
+    def __init__(self, path: Path | None, log: Any) -> None:
+        self._log: Final = log
+        self._fixed: Final = None if path else default_settings()
+        self.file: Final = (
+            SettingsFile(
+                path, on_refused=self._refused, on_reloaded=self._reloaded, on_restart_needed=self._restart_needed
+            )
+            if path
+            else None
+        )
+        self.reloads = {"accepted": 0, "refused": 0}
+        self.subscribers: list[Callable[[Settings], None]] = []
+
+    def current(self) -> Settings:
+        if self.file:
+            return self.file.current
+        assert self._fixed
+        return self._fixed
+
+    def _refused(self, error: InputError) -> None:
+        self.reloads["refused"] += 1
+        self._log.error("settings refused, the last good ones stay", mistakes=str(error).splitlines())
+
+    def _reloaded(self, _: Settings, new: Settings) -> None:
+        self.reloads["accepted"] += 1
+        self._log.info("settings reloaded", digest=new.digest[:12])
+        for subscriber in self.subscribers:
+            subscriber(new)
+
+    def _restart_needed(self, keys: list[str]) -> None:
+        self._log.warning("restart needed for changed settings", keys=keys)
+
+
+async def run(options: Options) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        InputError: something that the user gave can't be used.
+    """
+    options.check()
+    log = logs.configure()
+    async with AsyncExitStack() as ends:
+        stopped = _stop_signals()
+        settings = _Follower(options.config_file, log)
+        server = settings.current().server
+        pair = _pair(options, settings.current())
+        cluster = await ends.enter_async_context(_cluster(options, settings, log))
+        metrics = Metrics(BY_PATH, lambda event, path, error: log.error(event, webhook=path, exc_info=error))
+        audit = LineWriter(sys.stdout.fileno())
+        ends.callback(audit.close)
+        reviewer = Reviewer(cluster, settings.current, audit, metrics)
+        app = App(reviewer, BY_PATH, metrics, server.max_in_flight)
+        metrics.registry.register(_state(app, audit, settings, cluster))
+
+        ops = web.AppRunner(ops_app(metrics.registry, cluster.waiting_for), access_log=None)
+        ops_address = await listen(ops, options.ops_listen or server.ops_listen, None, "--ops-listen")
+        ends.push_async_callback(ops.cleanup)
+        web_server = web.ServerRunner(app.server(), shutdown_timeout=_SHUTDOWN_SECONDS)
+        context = tls.Swappable(pair.certificate, pair.key).listener
+        address = await listen(web_server, options.listen or server.listen, context, "--listen")
+        ends.push_async_callback(web_server.cleanup)
+        if settings.file:
+            ends.push_async_callback(_cancelled, asyncio.create_task(settings.file.watch(), name="settings"))
+        if options.register:
+            await ends.enter_async_context(_registered(options, settings.current(), pair, cluster, log))
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLD)
+        log.info("serving", version=__version__, address=f"https://{address}", ops=f"http://{ops_address}")
+        await stopped.wait()
+        log.info("stopping")
+
+
+def _stop_signals() -> asyncio.Event:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopped.set)
+    return stopped
+
+
+def _pair(options: Options, settings: Settings) -> Pair:
+    certificate = options.tls_cert or settings.server.cert_file
+    key = options.tls_key or settings.server.key_file
+    try:
+        if certificate and key:
+            return from_files(Path(certificate), Path(key))
+    except CertificateError as error:
+        raise InputError(str(error), "--tls-cert, --tls-key" if options.tls_cert else "tls") from None
+    host = urlsplit(options.url).hostname if options.url else None
+    return self_signed([*dict.fromkeys(["localhost", "127.0.0.1", "::1", *([host] if host else [])])])
+
+
+@asynccontextmanager
+async def _cluster(options: Options, settings: _Follower, log: Any) -> AsyncIterator[Cluster]:
+    """The source of facts, following the settings; not necessarily ready."""
+    if options.cluster_from:
+        from webhook.cluster.files import FilesCluster
+
+        files = FilesCluster.load(options.cluster_from, settings.current())
+        settings.subscribers.append(files.use)
+        log.info("cluster read from files", summary=files.summary())
+        yield files
+        return
+    from webhook.cluster.live import LiveCluster
+    from webhook.cluster.transport import connect
+
+    def changed(name: str, old: SchedulerHealth, new: SchedulerHealth) -> None:
+        level = log.info if new.state == "alive" else log.warning
+        level("scheduler's health changed", scheduler=name, was=old.state, now=new.state, why=new.why)
+
+    transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
+    live = LiveCluster(transport, settings.current(), on_health=changed)
+    settings.subscribers.append(live.use)
+    live.start()
+    try:
+        yield live
+    finally:
+        await live.close()
+
+
+@asynccontextmanager
+async def _registered(
+    options: Options, settings: Settings, pair: Pair, cluster: Cluster, log: Any
+) -> AsyncIterator[None]:
+    """Webhook configurations for as long as we run; made once we are ready, or they would only cost time."""
+    from webhook.cluster.transport import connect
+
+    while missing := cluster.waiting_for():
+        log.info("not registered yet", waiting_for=missing)
+        await asyncio.sleep(0.5)
+    target = Target(
+        url=options.url or "",
+        ca_bundle=pair.authority or pair.certificate,
+        suffix=f"-{options.register_as}",
+        only_ignore=True,
+    )
+    transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
+    try:
+        registration = Registration(transport)
+        manifests = configurations(settings, target)
+        await registration.register(manifests)
+        log.info("registered", configurations=[f"{m['kind']}/{m['metadata']['name']}" for m in manifests])
+        try:
+            yield
+        finally:
+            for problem in await registration.unregister():
+                log.error("not unregistered", problem=problem)
+    finally:
+        await transport.close()
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def _state(app: App, audit: LineWriter, settings: _Follower, cluster: Cluster) -> State:
+    def alive() -> dict[str, float]:
+        result = {}
+        for name in settings.current().scheduling.schedulers:
+            health = cluster.peek(SchedulerKey(name))
+            result[name] = float(isinstance(health, SchedulerHealth) and health.state == "alive")
+        return result
+
+    def staleness() -> dict[str, float]:
+        read = getattr(cluster, "staleness", None)
+        return read() if read else {}
+
+    return State(
+        gauges={
+            "kubevirt_webhook_requests_in_flight": ("Requests being answered.", lambda: {"": app.in_flight}),
+            "kubevirt_webhook_ready": (
+                "1 once all watches are synced.",
+                lambda: {"": float(not cluster.waiting_for())},
+            ),
+            "kubevirt_webhook_scheduler_alive": ("1 while a scheduler's guard knows that it serves.", alive),
+            "kubevirt_webhook_staleness_seconds": ("Since a watch last heard from the API server.", staleness),
+        },
+        counters={
+            "kubevirt_webhook_audit_dropped_total": ("Audit lines nobody read.", lambda: {"": audit.dropped}),
+            "kubevirt_webhook_settings_reloads_total": (
+                "Changes of the settings file.",
+                lambda: dict(settings.reloads),
+            ),
+        },
+        label={
+            "kubevirt_webhook_scheduler_alive": "scheduler",
+            "kubevirt_webhook_staleness_seconds": "watch",
+            "kubevirt_webhook_settings_reloads_total": "result",
+        },
+    )

@@ -1,0 +1,62 @@
+"""The cluster that a command takes its facts from: YAML files, or a running one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from webhook.cluster.source import Cluster
+from webhook.errors import InputError
+from webhook.settings.snapshot import Settings
+
+_PATIENCE = 15.0
+
+
+def one_of(cluster_from: Path | None, kubeconfig: Path | None) -> None:
+    """Check that not both sources are asked for.
+
+    Raises:
+        InputError: they are.
+    """
+    if cluster_from and kubeconfig:
+        raise InputError(
+            "facts come from files or from a cluster, not from both", "--cluster-from, --kubeconfig", "drop one"
+        )
+
+
+@asynccontextmanager
+async def opened(cluster_from: Path | None, kubeconfig: Path | None, settings: Settings) -> AsyncIterator[Cluster]:
+    """A source that is ready to answer, closed at the end. Without a choice: the cluster that kubectl would ask.
+
+    Raises:
+        InputError: the files or the kubeconfig can't be used, or the cluster gives no answer.
+    """
+    one_of(cluster_from, kubeconfig)
+    if cluster_from:
+        from webhook.cluster.files import FilesCluster
+
+        yield FilesCluster.load(cluster_from, settings)
+        return
+    from webhook.cluster.live import LiveCluster
+    from webhook.cluster.transport import connect
+
+    cluster = LiveCluster(await connect(str(kubeconfig) if kubeconfig else None), settings)
+    cluster.start()
+    try:
+        await _ready(cluster)
+        yield cluster
+    finally:
+        await cluster.close()
+
+
+async def _ready(cluster: Cluster) -> None:
+    for _ in range(int(_PATIENCE / 0.1)):
+        if not cluster.waiting_for():
+            return
+        await asyncio.sleep(0.1)
+    missing = "; ".join(cluster.waiting_for())
+    raise InputError(
+        f"the cluster gave no answer within {_PATIENCE:.0f} s", missing, "check the kubeconfig and its rights"
+    )

@@ -1,0 +1,151 @@
+"""What watches, guards and look-ups need of an API server, and its refusals put into words.
+
+`webhook.cluster.transport` is the real thing; tests bring their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from webhook.errors import Unavailable
+from webhook.objects import Object, Resource
+
+V = TypeVar("V", bound=Object)
+
+NO_QUERY: Final[Mapping[str, str]] = {}
+
+
+class Unreachable(Exception):  # noqa: N818 - a state of affairs
+    """No HTTP answer: no connection, a broken one, or none in time.
+
+    Args:
+        why: the cause as a clause.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why: Final = why
+
+
+class Refused(Exception):  # noqa: N818 - the same
+    """An HTTP answer other than the one that was asked for.
+
+    Args:
+        status: the HTTP status, or the ``code`` of a Status object inside a watch.
+        body: a Status object, usually; never shown to anybody, since it may quote what it refuses.
+    """
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(status)
+        self.status: Final = status
+        self.body: Final = body
+
+
+class Forbidden(Unavailable, frozen=True):
+    """The API server said 403: an answer, which waiting doesn't change."""
+
+
+class Transport(Protocol):
+    """An authenticated connection to one API server. Paths start with a slash and are already escaped."""
+
+    async def get(self, path: str, query: Mapping[str, str] = NO_QUERY) -> tuple[int, bytes]:
+        """The HTTP status and the whole body.
+
+        Raises:
+            Unreachable: there was no answer.
+        """
+
+    def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        """The body of a 200 answer in pieces of any size; the first, empty one says that it has begun.
+
+        Raises:
+            Refused: the answer has another status.
+            Unreachable: there was no answer, or the connection broke.
+        """
+
+    async def close(self) -> None:
+        """End all connections."""
+
+
+class _Status(msgspec.Struct):
+    reason: str | None = None
+
+
+_decode_status: Final = msgspec.json.Decoder(_Status).decode
+
+
+def explain(verb: str, resource: Resource[Any], namespace: str, status: int, body: bytes) -> Unavailable:
+    """Why an answer is not the one that was asked for, without quoting anything that a person wrote.
+
+    Args:
+        verb: the verb as RBAC calls it: ``get``, ``list`` or ``watch``.
+        resource: what was asked for.
+        namespace: where it was asked; empty for all namespaces.
+        status: the HTTP status of the answer.
+        body: a Status object, usually.
+
+    Returns:
+        `Forbidden` for 403, which names the missing permission.
+    """
+    if status == 403:
+        where = f" in namespace {namespace}" if namespace else ""
+        group = f".{resource.group}" if resource.group else ""
+        return Forbidden(f"the API server refused with 403: grant {verb} on {resource.plural}{group}{where}")
+    if status == 401:
+        return Unavailable("the API server answered 401: it does not accept our credentials")
+    try:
+        reason = _decode_status(body).reason or ""
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        reason = ""
+    # Reasons are words of a closed set (metav1.StatusReason); anything else is somebody's text.
+    known = f" {reason}" if reason.isascii() and reason.isalpha() and len(reason) <= 40 else ""
+    return Unavailable(f"the API server answered {status}{known} to {verb} {resource.plural}")
+
+
+def _is_segment(name: str) -> bool:
+    """Whether an object can have this name at all (``path.IsValidPathSegmentName`` of k8s.io/apimachinery).
+
+    Names come out of other people's objects: ``../secrets/x`` must not reach the path of a URL.
+    """
+    return name not in ("", ".", "..") and "/" not in name and "%" not in name
+
+
+async def fetch(
+    transport: Transport, resource: Resource[V], namespace: str, name: str, seconds: float
+) -> V | Unavailable | None:
+    """One object by GET.
+
+    Args:
+        transport: the way to the API server.
+        resource: its kind.
+        namespace: of the object; not used for cluster-wide kinds.
+        name: of the object, however wild.
+        seconds: to wait at most.
+
+    Returns:
+        The view; None for 404 and for names that no object can have; `Forbidden` for 403; else `Unavailable`.
+    """
+    if not _is_segment(name) or (resource.namespaced and not _is_segment(namespace)):
+        return None
+    path = resource.path(quote(namespace, safe=""), quote(name, safe=""))
+    try:
+        async with asyncio.timeout(seconds):
+            status, body = await transport.get(path)
+    except Unreachable as error:
+        return Unavailable(error.why)
+    except TimeoutError:
+        return Unavailable(f"the API server did not answer within {seconds * 1000:.0f} ms")
+    if status == 404:
+        return None
+    if status != 200:
+        return explain("get", resource, namespace, status, body)
+    try:
+        return msgspec.json.decode(body, type=resource.view)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # The decoder's own message would name the place, and with it keys that people wrote.
+        return Unavailable(f"the API server's {resource.kind} can't be decoded")

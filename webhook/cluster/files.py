@@ -1,0 +1,425 @@
+"""A cluster read from files: what ``kubectl get ... -o yaml`` has written into a directory.
+
+For the command line and for tests, where policies are asked what they would do. Everything is read and checked at the
+start, so every answer is at hand; nothing in it ages, a Lease is never renewed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast, get_args
+
+import msgspec
+
+from webhook import names
+from webhook.cluster.source import Cluster
+from webhook.documents import Document, mistakes_of, objects_in, quoted, read_documents, shown
+from webhook.errors import InputError, InputErrors, Unavailable
+from webhook.facts import (
+    Key,
+    KubeVirtInstall,
+    KubeVirtKey,
+    NamespaceKey,
+    ObjectKey,
+    SchedulerHealth,
+    SchedulerKey,
+    VmiKey,
+)
+from webhook.objects import (
+    LEASES,
+    NAMESPACES,
+    VMIS,
+    ControllerRevision,
+    Instancetype,
+    KubeVirt,
+    Lease,
+    Namespace,
+    Object,
+    PendingPod,
+    Resource,
+    VirtualMachine,
+    VirtualMachineInstance,
+)
+from webhook.settings.snapshot import SchedulerSettings, Settings
+
+T = TypeVar("T")
+
+# A scheduler that runs looks at a pod at once, and says so in its conditions even where it finds no node.
+UNNOTICED_SECONDS: Final = 30.0
+# More mistakes than anybody reads.
+MAX_MISTAKES: Final = 100
+
+_SUFFIXES: Final = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """A kind that files may hold.
+
+    Attributes:
+        versions: those accepted, as a pattern.
+        view: what objects of it are checked against.
+    """
+
+    group: str
+    name: str
+    versions: str = r"v[1-9][0-9]*((alpha|beta)[1-9][0-9]*)?"
+    namespaced: bool = True
+    view: type[Object] = Object
+
+
+_KUBEVIRT_VERSIONS: Final = "v1|v1alpha3"
+_CDI: Final = "cdi.kubevirt.io"
+
+KINDS: Final[Mapping[str, Kind]] = {
+    kind.name: kind
+    for kind in (
+        Kind("", "Namespace", "v1", False, Namespace),
+        Kind("", "Node", "v1", False),
+        Kind("", "Pod", "v1", view=PendingPod),
+        Kind("", "PersistentVolumeClaim", "v1"),
+        Kind("", "PersistentVolume", "v1", False),
+        Kind("coordination.k8s.io", "Lease", "v1", view=Lease),
+        Kind("apps", "ControllerRevision", "v1", view=ControllerRevision),
+        Kind(names.KUBEVIRT_GROUP, "KubeVirt", _KUBEVIRT_VERSIONS, view=KubeVirt),
+        Kind(names.KUBEVIRT_GROUP, "VirtualMachine", _KUBEVIRT_VERSIONS, view=VirtualMachine),
+        Kind(names.KUBEVIRT_GROUP, "VirtualMachineInstance", _KUBEVIRT_VERSIONS, view=VirtualMachineInstance),
+        Kind(names.KUBEVIRT_GROUP, "VirtualMachineInstanceReplicaSet", _KUBEVIRT_VERSIONS),
+        Kind(names.KUBEVIRT_GROUP, "VirtualMachineInstanceMigration", _KUBEVIRT_VERSIONS),
+        Kind("pool.kubevirt.io", "VirtualMachinePool"),
+        Kind(names.INSTANCETYPE_GROUP, "VirtualMachineInstancetype", view=Instancetype),
+        Kind(names.INSTANCETYPE_GROUP, "VirtualMachinePreference"),
+        Kind(names.INSTANCETYPE_GROUP, "VirtualMachineClusterInstancetype", namespaced=False, view=Instancetype),
+        Kind(names.INSTANCETYPE_GROUP, "VirtualMachineClusterPreference", namespaced=False),
+        Kind(_CDI, "DataVolume"),
+        Kind(_CDI, "DataSource"),
+        Kind("snapshot.storage.k8s.io", "VolumeSnapshot"),
+        Kind("migrations.kubevirt.io", "MigrationPolicy", namespaced=False),
+    )
+}
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One object, as it was read and as policies see it."""
+
+    value: dict[str, Any]
+    view: Object
+    where: str
+
+
+# Kind, namespace ("" for those without) and name: the kinds' names are unique across their groups.
+_Index = dict[str, dict[tuple[str, str], Entry]]
+
+
+class FilesCluster(Cluster):
+    """The objects of some files as a `Cluster` that knows everything at once and never changes.
+
+    Args:
+        index: the objects by kind, namespace and name.
+        settings: whose schedulers are judged.
+        clock: Unix time in seconds; how long pods have been waiting is counted up to it.
+    """
+
+    def __init__(self, index: _Index, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self._index: Final = index
+        self._settings = settings
+        self._clock = clock
+        self._pods: Final[dict[str, list[PendingPod]]] = defaultdict(list)
+        for pod in (entry.view for entry in self._entries("Pod")):
+            if isinstance(pod, PendingPod) and pod.spec and pod.spec.scheduler_name:
+                self._pods[pod.spec.scheduler_name].append(pod)
+
+    @classmethod
+    def load(
+        cls, directory: str | os.PathLike[str], settings: Settings, clock: Callable[[], float] = time.time
+    ) -> FilesCluster:
+        """Read every YAML and JSON file below a directory, compressed ones (``.gz``) too, or one file.
+
+        Hidden files and directories are passed over, and so are linked directories.
+
+        Raises:
+            InputError: there is nothing to read.
+            InputErrors: every mistake in what was read.
+        """
+        index: _Index = {name: {} for name in KINDS}
+        mistakes: list[InputError] = []
+        for document in _objects(Path(directory), mistakes):
+            try:
+                _add(index, document)
+            except InputError as error:
+                mistakes.extend(mistakes_of(error))
+        if len(mistakes) > MAX_MISTAKES:
+            more = InputError(f"{len(mistakes) - MAX_MISTAKES} more mistakes are not shown", os.fspath(directory))
+            mistakes[MAX_MISTAKES:] = [more]
+        if mistakes:
+            raise InputErrors(mistakes)
+        if not any(index.values()):
+            raise InputError("holds no objects", os.fspath(directory), "write some there with kubectl get -o yaml")
+        return cls(index, settings, clock)
+
+    def use(self, settings: Settings) -> None:
+        """Judge by other settings from now on."""
+        self._settings = settings
+
+    def objects(self, kind: str) -> list[dict[str, Any]]:
+        """All objects of a kind as plain JSON, in the order of the files; not to be changed.
+
+        Raises:
+            KeyError: no file can hold this kind; see `KINDS`.
+        """
+        return [entry.value for entry in self._entries(kind)]
+
+    def get(self, kind: str, namespace: str, name: str) -> dict[str, Any] | None:
+        """One object as plain JSON, not to be changed; None if there is none.
+
+        Args:
+            kind: one of `KINDS`.
+            namespace: empty for objects without.
+            name: of the object.
+
+        Raises:
+            KeyError: no file can hold this kind.
+        """
+        entry = self._index[kind].get((namespace, name))
+        return entry.value if entry else None
+
+    def peek(self, key: Key[Any]) -> object:
+        """The answer; there is always one."""
+        match key:
+            case NamespaceKey():
+                return self._view(NAMESPACES, "", key.name)
+            case VmiKey():
+                return self._view(VMIS, key.namespace, key.name)
+            case ObjectKey():
+                return self._view(key.resource, key.namespace, key.name)
+            case KubeVirtKey():
+                namespaces = frozenset(namespace for namespace, _ in self._index["KubeVirt"])
+                return KubeVirtInstall(namespaces) if namespaces else None
+            case SchedulerKey():
+                scheduler = self._settings.scheduling.schedulers.get(key.name)
+                return self._health(scheduler) if scheduler else None
+        return Unavailable(f"files can't answer a {type(key).__name__}")
+
+    async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:  # noqa: ARG002
+        """The same answer as `peek`'s, at once."""
+        return cast("T | Unavailable | None", self.peek(key))
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Nothing: everything was read at the start."""
+        return ()
+
+    def summary(self) -> str:
+        """What was read, in one line."""
+        labels = [names.job_label(job) for job in get_args(names.Job)]
+        modes = (names.ENFORCE, names.WARN, names.AUDIT)
+        namespaces = [entry.view.meta for entry in self._entries("Namespace")]
+        opted_in = sum(any(meta.label(label) in modes for label in labels) for meta in namespaces)
+        installs = sorted({namespace for namespace, _ in self._index["KubeVirt"]})
+        parts = [
+            _count(len(self._entries("Node")), "node"),
+            f"{_count(len(namespaces), 'namespace')} ({opted_in} opted in)",
+            _count(len(self._entries("VirtualMachine")), "VM"),
+            _count(len(self._entries("VirtualMachineInstance")), "VMI"),
+            f"KubeVirt in {' and '.join(installs)}" if installs else "no KubeVirt",
+        ]
+        schedulers = self._settings.scheduling.schedulers.values()
+        parts += [f"scheduler {scheduler.name} {self._health(scheduler).state}" for scheduler in schedulers]
+        return ", ".join(parts)
+
+    def _entries(self, kind: str) -> list[Entry]:
+        return list(self._index[kind].values())
+
+    def _view(self, resource: Resource[Any], namespace: str, name: str) -> Object | Unavailable | None:
+        kind = KINDS.get(resource.kind)
+        if kind is None or kind.group != resource.group:
+            return Unavailable(f"files can't hold a {resource.kind}")
+        entry = self._index[resource.kind].get((namespace if kind.namespaced else "", name))
+        if entry is None or type(entry.view) is resource.view:
+            return entry.view if entry else None
+        try:
+            return cast("Object", msgspec.convert(entry.value, resource.view))
+        except msgspec.ValidationError as error:
+            path, what, _ = _wrong_type(entry.value, error)
+            return Unavailable(f"{entry.where}: {shown(path)} {what}")
+
+    def _health(self, scheduler: SchedulerSettings) -> SchedulerHealth:
+        guard = scheduler.guard
+        if guard.kind == "off":
+            return SchedulerHealth("alive", "not guarded")
+        if why := unserved(self._pods.get(scheduler.name, ()), self._clock()):
+            return SchedulerHealth("dead", f"nobody serves {scheduler.name}: {why}")
+        if guard.kind == "pods":
+            return SchedulerHealth("alive", "no pod waits unnoticed")
+        lease = self._view(LEASES, guard.namespace, guard.name)
+        text = f"Lease {guard.namespace}/{guard.name}"
+        if not isinstance(lease, Lease):
+            return SchedulerHealth("dead", f"there is no {text}")
+        if not (lease.spec and lease.spec.holder_identity):
+            return SchedulerHealth("dead", f"{text} has been released by its holder")
+        return SchedulerHealth("alive", f"{text} is held; a snapshot shows no renewals")
+
+
+def unserved(pods: Iterable[PendingPod], now: float) -> str | None:
+    """Why nobody can be serving a scheduler's name, as a clause; None if nothing says so.
+
+    Args:
+        pods: those that name the scheduler.
+        now: Unix time in seconds.
+    """
+    waiting = []
+    for pod in pods:
+        meta, phase = pod.meta, pod.status.phase if pod.status else None
+        created = _unix_time(meta.creation_timestamp)
+        # A scheduler passes over a pod that is being deleted; one with a node needs none.
+        if phase in (None, "", "Pending") and not (
+            pod.looked_at or meta.deletion_timestamp or created is None or (pod.spec and pod.spec.node_name)
+        ):
+            waiting.append((created, f"{meta.namespace}/{meta.name}"))
+    since, pod_name = min(waiting, default=(now, ""))
+    if now - since <= UNNOTICED_SECONDS:
+        return None
+    return f"pod {pod_name} has been waiting for {now - since:.0f} s"
+
+
+def _unix_time(timestamp: str | None) -> float | None:
+    try:
+        moment = datetime.fromisoformat(timestamp or "")
+    except ValueError:
+        return None
+    return moment.timestamp() if moment.tzinfo else None
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _objects(root: Path, mistakes: list[InputError]) -> Iterator[Document]:
+    """All objects of all files; what can't be read becomes a mistake."""
+    for file in _files(root, mistakes):
+        try:
+            for document in read_documents(file):
+                try:
+                    yield from objects_in(document)
+                except InputError as error:
+                    mistakes.extend(mistakes_of(error))
+        except InputError as error:
+            mistakes.extend(mistakes_of(error))
+
+
+def _files(root: Path, mistakes: list[InputError]) -> list[Path]:
+    if not root.is_dir():
+        return [root]
+    found = []
+
+    def unreadable(error: OSError) -> None:
+        mistakes.append(InputError(f"can't be read: {error.strerror}", str(error.filename)))
+
+    for directory, below, files in os.walk(root, onerror=unreadable):
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        found += [Path(directory, name) for name in files if name.endswith(_SUFFIXES) and not name.startswith(".")]
+    if not found and not mistakes:
+        raise InputError("holds no YAML or JSON files", str(root), "write some there with kubectl get -o yaml")
+    return sorted(found)
+
+
+def _add(index: _Index, document: Document) -> None:
+    """Check one object and enter it.
+
+    Raises:
+        InputError: it can't be an object of a cluster, or is one that is known already.
+    """
+    value = document.value
+    kind = _kind(document)
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict):
+        raise InputError(f"this {kind.name} has no metadata", document.where(["metadata"]), "give it a name")
+    try:
+        view = msgspec.convert(value, kind.view)
+    except msgspec.ValidationError as error:
+        path, what, fix = _wrong_type(value, error)
+        raise InputError(f"{shown(path)} {what}", document.where(path), fix) from error
+    name, namespace = view.meta.name, view.meta.namespace or ""
+    where = document.where(["metadata"])
+    if not name:
+        raise InputError(f"this {kind.name} has no metadata.name", where, "objects of a cluster have one")
+    title = f"{kind.name} {quoted(name)}"
+    if kind.namespaced and not namespace:
+        raise InputError(f"{title} has no metadata.namespace", where, "objects of its kind are in one")
+    if namespace and not kind.namespaced:
+        raise InputError(f"{title} has a metadata.namespace", where, "objects of its kind are in none; remove it")
+    if view.meta.creation_timestamp is not None and _unix_time(view.meta.creation_timestamp) is None:
+        path = ("metadata", "creationTimestamp")
+        raise InputError(f"{shown(path)} is no time", document.where(path), "write it like 2026-01-31T12:00:00Z")
+    known = index[kind.name].setdefault((namespace, name), Entry(value, view, document.where()))
+    if known.value is not value:
+        place = f"{title} of namespace {namespace}" if namespace else title
+        raise InputError(f"{place} is here a second time", document.where(), f"remove it here or at {known.where}")
+
+
+def _kind(document: Document) -> Kind:
+    name, version = document.value.get("kind"), document.value.get("apiVersion")
+    if not isinstance(name, str) or not name:
+        raise InputError("the object has no kind", document.where(["kind"]), "write one such as kind: Node")
+    if not isinstance(version, str) or not version:
+        raise InputError(f"this {name} has no apiVersion", document.where(["apiVersion"]), "write one")
+    kind = KINDS.get(name)
+    if kind is None:
+        near = difflib.get_close_matches(name, KINDS, n=1)
+        fix = f"did you mean {near[0]}?" if near else f"remove it, or use one of {', '.join(KINDS)}"
+        raise InputError(f"{quoted(name)} is no kind that is read from files", document.where(["kind"]), fix)
+    group, _, number = version.rpartition("/")
+    if group != kind.group or not re.fullmatch(kind.versions, number):
+        known = kind.versions.partition("|")[0] if kind.versions.startswith("v1") else "VERSION"
+        fix = f"write {kind.group}/{known}" if kind.group else f"write {known}"
+        raise InputError(f"{quoted(version)} has no {name}", document.where(["apiVersion"]), fix)
+    return kind
+
+
+_TYPES: Final = {
+    "str": "a string",
+    "int": "a number",
+    "float": "a number",
+    "bool": "a boolean",
+    "object": "a mapping",
+    "array": "a list",
+    "null": "null",
+}
+_NAMES: Final = {
+    str: "str",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
+
+
+def _wrong_type(value: Any, error: msgspec.ValidationError) -> tuple[tuple[str | int, ...], str, str]:
+    """The path that msgspec complains of, what is wrong there, and what to do."""
+    message = re.fullmatch(r"Expected `(\w+)(?: \| null)?`, got `(\w+)`(?: - at `\$(.*)`)?", str(error))
+    if message is None:
+        return (), f"is not as it should be: {error}", ""
+    wanted, got, place = message.groups()
+    steps = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", place or "")
+    path = _found(value, [name or (step if step == "..." else int(step)) for name, step in steps], got) or ()
+    fix = "put it in quotes" if wanted == "str" and got in ("int", "float", "bool") else ""
+    return path, f"must be {_TYPES.get(wanted, wanted)}, not {_TYPES.get(got, got)}", fix
+
+
+def _found(value: Any, steps: list[str | int], got: str) -> tuple[str | int, ...] | None:
+    """The first path of that form whose value is of a type: msgspec tells no keys of mappings, only ``...``."""
+    if not steps:
+        return () if _NAMES.get(type(value)) == got else None
+    step, *rest = steps
+    for key in value if step == "..." else [step]:
+        below = _found(value[key], rest, got)
+        if below is not None:
+            return (key, *below)
+    return None

@@ -1,0 +1,282 @@
+"""The cluster that the API server shows: watched copies for hints, GETs for what is written into objects."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import random
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+from webhook.cluster.api import Transport, fetch
+from webhook.cluster.clock import REAL_TIME, Clock
+from webhook.cluster.guard import POLL_SECONDS, Guard, HealthChange
+from webhook.cluster.reflector import DEFAULT_TIMING, Reflector, Timing
+from webhook.cluster.source import Cluster
+from webhook.errors import Unavailable
+from webhook.facts import (
+    NOT_READ,
+    Key,
+    KubeVirtInstall,
+    KubeVirtKey,
+    NamespaceKey,
+    ObjectKey,
+    SchedulerKey,
+    VmiKey,
+)
+from webhook.objects import KUBEVIRTS, NAMESPACES, VMIS, Object, ObjectMeta, VirtualMachineInstance
+from webhook.settings.snapshot import Settings
+
+T = TypeVar("T")
+Found = Object | Unavailable | None
+
+GET_SECONDS: Final = 5.0
+CACHED_VMIS: Final = 20_000
+
+# Before a task that fell over a bug of ours is started again.
+_RESTART_SECONDS: Final = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class _Flight(NamedTuple):
+    """A GET on its way, shared by all that ask for the same object meanwhile."""
+
+    started: int
+    task: asyncio.Task[Found]
+
+
+class LiveCluster(Cluster):
+    """Answers from a running cluster.
+
+    Args:
+        transport: the way to the API server; closed together with us.
+        settings: names the schedulers to guard.
+        on_health: told when the state of a guarded scheduler changes.
+        get_seconds: for one GET, however long its askers wait.
+        cached_vmis: at most so many VMIs are remembered.
+        poll_seconds: between two reads of a guard's Lease.
+        timing: of all watches.
+        jitter: picks a number between two.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        settings: Settings,
+        *,
+        on_health: HealthChange | None = None,
+        clock: Clock = REAL_TIME,
+        get_seconds: float = GET_SECONDS,
+        cached_vmis: int = CACHED_VMIS,
+        poll_seconds: float = POLL_SECONDS,
+        timing: Timing = DEFAULT_TIMING,
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._transport = transport
+        self._on_health = on_health
+        self._clock = clock
+        self._get_seconds = get_seconds
+        self._cached_vmis = cached_vmis
+        self._poll_seconds = poll_seconds
+        self._timing = timing
+        self._jitter = jitter
+
+        self._namespaces = Reflector(transport, NAMESPACES, clock=clock, timing=timing, jitter=jitter)
+        self._kubevirts = Reflector(transport, KUBEVIRTS, clock=clock, timing=timing, jitter=jitter)
+        self._guards: dict[str, Guard] = {}
+        self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
+        self._flights: dict[ObjectKey[Any], _Flight] = {}
+        self._order = itertools.count()  # of arrivals and starts of GETs
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._guard_tasks: dict[str, asyncio.Task[None]] = {}
+        self._started = False
+        self._ready = False
+        self.use(settings)
+
+    def start(self) -> None:
+        """Begin to watch, in tasks of the running loop. Returns at once: `waiting_for` says what is missing."""
+        self._started = True
+        self._run("namespaces", self._namespaces.run)
+        self._run("kubevirts", self._kubevirts.run)
+        for guard in self._guards.values():
+            self._run_guard(guard)
+
+    async def close(self) -> None:
+        """End all tasks and connections. Whoever still waits for an answer gets `Unavailable`."""
+        self._started = False
+        ending = [*self._tasks, *(flight.task for flight in self._flights.values())]
+        for task in ending:
+            task.cancel()
+        await asyncio.gather(*ending, return_exceptions=True)
+        self._flights.clear()
+        await self._transport.close()
+
+    def use(self, settings: Settings) -> None:
+        """Guard what these settings declare. Guards that stay as they are keep what they know."""
+        wanted = settings.scheduling.schedulers
+        for name, guard in list(self._guards.items()):
+            if name not in wanted or wanted[name].guard != guard.settings:
+                del self._guards[name]
+                task = self._guard_tasks.pop(name, None)
+                if task:
+                    task.cancel()
+        for name, scheduler in wanted.items():
+            if name not in self._guards:
+                guard = self._guards[name] = Guard(
+                    self._transport,
+                    name,
+                    scheduler.guard,
+                    on_change=self._on_health,
+                    clock=self._clock,
+                    poll_seconds=self._poll_seconds,
+                    timing=self._timing,
+                    jitter=self._jitter,
+                )
+                if self._started:
+                    self._run_guard(guard)
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """What is missing before answers can be trusted, in words; empty once ready (and it stays ready)."""
+        if self._ready:
+            return ()
+        missing = [
+            f"{copy.resource.plural}: {copy.problem or 'not listed yet'}"
+            for copy in (self._namespaces, self._kubevirts)
+            if not copy.synced
+        ]
+        for name, guard in self._guards.items():
+            lack = guard.waiting_for()
+            if lack:
+                missing.append(f"scheduler {name}: {lack}")
+        self._ready = not missing
+        return tuple(missing)
+
+    def staleness(self) -> dict[str, float]:
+        """Seconds since each watch last heard from the API server, infinity if it never did."""
+        now = self._clock.now()
+        watches = {copy.resource.plural: copy.staleness(now) for copy in (self._namespaces, self._kubevirts)}
+        for name, guard in self._guards.items():
+            if guard.settings.kind != "off":
+                watches[f"pods of {name}"] = guard.pods.staleness(now)
+        return watches
+
+    def peek(self, key: Key[Any]) -> object:
+        """The answer if it can be given at once from memory, else `webhook.facts.NOT_READ`. Never waits."""
+        if isinstance(key, VmiKey):
+            vmi = self._vmis.get(key.uid)
+            if vmi is None or (vmi.meta.namespace, vmi.meta.name) != (key.namespace, key.name):
+                return NOT_READ
+            self._vmis.move_to_end(key.uid)
+            return vmi
+        if isinstance(key, NamespaceKey):
+            # One that the copy lacks may have been created a moment ago.
+            namespace = None if key.fresh or not self._namespaces.synced else self._namespaces.get(key.name)
+            return NOT_READ if namespace is None else namespace
+        if isinstance(key, SchedulerKey):
+            guard = self._guards.get(key.name)
+            return guard.health() if guard else None
+        if isinstance(key, KubeVirtKey):
+            return self._kubevirt()
+        return NOT_READ
+
+    async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
+        """The answer, read if need be. Never raises for what goes wrong on the way.
+
+        A VMI of a `VmiKey` has only what can't change: its identity and its ``spec``.
+
+        Args:
+            key: what to read.
+            deadline: on the running loop's clock, in seconds; past it the answer is `Unavailable`.
+        """
+        known = self.peek(key)
+        if known is NOT_READ:
+            known = await self._read(key, deadline)
+        return cast("T | Unavailable | None", known)
+
+    async def _read(self, key: Key[Any], deadline: float) -> Found:
+        if isinstance(key, VmiKey):
+            found = await self._get(ObjectKey(VMIS, key.namespace, key.name), deadline, key.uid)
+            return self._remember(found) if isinstance(found, VirtualMachineInstance) else found
+        if isinstance(key, NamespaceKey):
+            return await self._get(ObjectKey(NAMESPACES, "", key.name), deadline)
+        if isinstance(key, ObjectKey):
+            return await self._get(key, deadline)
+        return Unavailable(f"{type(key).__name__} can't be read from a cluster")
+
+    async def _get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Found:
+        """Join the GET of ``key`` that is on its way, or start it.
+
+        A GET that was started before we came may have missed what was created since: its 404, its failure and, where
+        a UID is asked for, another UID are not taken for an answer. The next GET is younger than us, so two suffice.
+        """
+        loop = asyncio.get_running_loop()
+        began, arrived = loop.time(), next(self._order)
+        late = Unavailable(f"the API server did not answer within {max(0.0, deadline - began) * 1000:.0f} ms")
+        while True:
+            left = deadline - loop.time()
+            if left <= 0:
+                return late
+            flight = self._flights.get(key) or self._launch(key)
+            # wait() leaves the GET alone when we are cancelled or late: others wait for it, too.
+            await asyncio.wait((flight.task,), timeout=left)
+            if not flight.task.done():
+                return late
+            if flight.task.cancelled():
+                return Unavailable("the server is being stopped")
+            found = flight.task.result()
+            positive = isinstance(found, Object) and (uid is None or found.meta.uid == uid)
+            if positive or flight.started > arrived:
+                return found
+
+    def _launch(self, key: ObjectKey[Any]) -> _Flight:
+        async def fly() -> Found:
+            try:
+                return await fetch(self._transport, key.resource, key.namespace, key.name, self._get_seconds)
+            finally:
+                # Here and not in a callback, which would run only after others could have joined a finished GET.
+                self._flights.pop(key, None)
+
+        flight = self._flights[key] = _Flight(next(self._order), asyncio.create_task(fly()))
+        return flight
+
+    def _remember(self, vmi: VirtualMachineInstance) -> VirtualMachineInstance:
+        meta = vmi.meta
+        # Labels and the like may change: in the cache they would be wrong one day.
+        kept = VirtualMachineInstance(
+            metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid), spec=vmi.spec
+        )
+        if meta.uid:
+            self._vmis[meta.uid] = kept
+            self._vmis.move_to_end(meta.uid)
+            if len(self._vmis) > self._cached_vmis:
+                self._vmis.popitem(last=False)
+        return kept
+
+    def _kubevirt(self) -> KubeVirtInstall | Unavailable | None:
+        if not self._kubevirts.synced:
+            return Unavailable(self._kubevirts.problem or "kubevirts have not been listed yet")
+        namespaces = frozenset(kubevirt.meta.namespace or "" for kubevirt in self._kubevirts)
+        return KubeVirtInstall(namespaces) if namespaces else None
+
+    def _run_guard(self, guard: Guard) -> None:
+        self._guard_tasks[guard.scheduler] = self._run(f"guard of {guard.scheduler}", guard.run)
+
+    def _run(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
+        task = asyncio.create_task(self._keep_running(name, work), name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _keep_running(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """A bug in a watch must not leave a copy that silently grows old."""
+        while True:
+            try:
+                await work()
+            except Exception:
+                logger.exception("%s: failed; starting it again", name)
+                await self._clock.sleep(_RESTART_SECONDS)
+            else:
+                return

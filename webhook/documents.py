@@ -1,0 +1,450 @@
+"""Strict reading of YAML as Kubernetes' users write it: plain values, exact lines, nothing guessed, nothing unbounded.
+
+Scalars are read as ``sigs.k8s.io/yaml`` (a fork of go-yaml v2) reads them, as kubectl and the API server do, but
+for ``yes``, ``no``, ``on`` and ``off``. Values are built from the parser's events rather than from PyYAML's nodes: that
+needs no recursion, so that depth is ours to limit, and it is several times faster.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import zlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from math import inf
+from pathlib import Path
+from sys import intern
+from typing import Any, Final, NoReturn
+
+import msgspec
+import yaml
+from yaml import events
+
+from webhook.errors import InputError, InputErrors
+
+# Of a file, after decompression.
+MAX_BYTES: Final = 256 * 1024 * 1024
+MAX_DEPTH: Final = 200
+# What aliases may add to a file, in parser events: a scalar is one, a collection two and its content.
+MAX_ALIASED: Final = 1_000_000
+MAX_MISTAKES: Final = 50
+_TOO_DEEP: Final = f"is nested more than {MAX_DEPTH} levels deep"
+
+KeyPath = Sequence[str | int]
+
+# By id of a mapping or list: the line of each child, in order. Beside the values, because those stay plain.
+Lines = dict[int, list[int]]
+
+_LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_TAG: Final = "tag:yaml.org,2002:"
+_TYPES: Final = {"!!bool": (bool,), "!!float": (float, int), "!!int": (int,), "!!null": (type(None),)}
+
+_UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+_WORD: Final = re.compile(r"[\w-]+")
+# To go-yaml yes, no, on and off are booleans too. Here they stay strings, as in YAML 1.2: people write them as values
+# of labels, where the API server takes nothing but a string.
+_CONSTANTS: Final[dict[str, bool | None]] = {
+    **dict.fromkeys(("", "~", "null", "Null", "NULL")),
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER: Final = re.compile("[-+]?(?:0[xX][0-9a-fA-F]{1,64}|0([oO]?[0-7]{1,64})|0[bB][01]{1,64}|0|[1-9][0-9]{0,63})")
+_FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
+_NOT_JSON: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One YAML document, or one object of a ``List``.
+
+    Attributes:
+        value: dict, list, str, int, float or bool, nested; not to be changed while lines are asked for.
+        file: the name that the file was given by.
+        line: where the value starts, from 1.
+        lines: what `line_of` looks up; empty for JSON.
+    """
+
+    value: Any
+    file: str
+    line: int
+    lines: Lines = field(default_factory=dict, repr=False, compare=False)
+
+    def line_of(self, path: KeyPath) -> int:
+        """The line, from 1, of the key or item at ``path``; where the path ends early, of its last part that is there.
+
+        In a JSON file every path has the document's line.
+        """
+        value, line = self.value, self.line
+        for segment in path:
+            keys = list(value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ())
+            lines = self.lines.get(id(value))
+            if lines is None or segment not in keys:
+                break
+            line, value = lines[keys.index(segment)], value[segment]
+        return line
+
+    def where(self, path: KeyPath = ()) -> str:
+        """``FILE:LINE`` of a path, as `InputError` wants it."""
+        return f"{self.file}:{self.line_of(path)}"
+
+
+def shown(path: KeyPath) -> str:
+    """A path in words: ``spec.volumes[0].name``, ``metadata.labels["kubernetes.io/hostname"]``."""
+    parts = (
+        f"[{part}]" if isinstance(part, int) else f".{part}" if _WORD.fullmatch(part) else f"[{quoted(part)}]"
+        for part in path
+    )
+    return "".join(parts).removeprefix(".")
+
+
+def quoted(text: str) -> str:
+    """A user's text for a message: in quotes, on one line, not too long."""
+    return msgspec.json.encode(_SURROGATE.sub("\ufffd", text if len(text) <= 60 else text[:57] + "...")).decode()
+
+
+def mistakes_of(error: InputError) -> tuple[InputError, ...]:
+    """The single mistakes that an error tells of."""
+    return error.mistakes if isinstance(error, InputErrors) else (error,)
+
+
+def _one(mistakes: Collection[InputError]) -> InputError:
+    return InputErrors(mistakes) if len(mistakes) > 1 else next(iter(mistakes))
+
+
+def read_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
+    """Read a file of YAML or JSON (``.json``), either of them compressed (``.gz``), as `parse_documents` does.
+
+    JSON is decoded some ten times faster than YAML, but a key written twice passes unseen and lines are the document's.
+
+    Raises:
+        InputError: as `parse_documents`; the file can't be read, is no gzip file, or is larger than `MAX_BYTES`.
+    """
+    file = os.fspath(path)
+    try:
+        with gzip.open(file) if file.endswith(".gz") else Path(file).open("rb") as stream:
+            data = stream.read(MAX_BYTES + 1)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise InputError("is not a whole gzip file", file, "compress it again, or drop .gz from its name") from error
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror or error}", file) from error
+    if len(data) > MAX_BYTES:
+        raise InputError(f"is larger than {MAX_BYTES >> 20} MiB", file, "split it into several files")
+    if file.removesuffix(".gz").endswith(".json"):
+        yield from _parse_json(data, file)
+    else:
+        yield from parse_documents(data, file)
+
+
+def parse_documents(source: str | bytes, where: str) -> Iterator[Document]:
+    """Read all documents of a YAML text; empty ones are skipped.
+
+    A document with mistakes is left out; they are raised when everything else has been read, so that all are told at
+    once and nobody who reads to the end can miss them.
+
+    Args:
+        source: text, or UTF-8 bytes.
+        where: the name of the source, for messages and `Document.file`.
+
+    Raises:
+        InputError: bad syntax or encoding, a key that is no string or stands twice, a tag or number that JSON doesn't
+            know, an alias of itself, more than `MAX_DEPTH` levels or `MAX_ALIASED` by aliases.
+        InputErrors: several of these.
+    """
+    text = _text(source, where)
+    builder = _Builder(where)
+    if bad := _UNPRINTABLE.search(text):
+        line = text.count("\n", 0, bad.start()) + 1
+        builder.give_up(f"holds U+{ord(bad[0]):04X}, which YAML doesn't allow", line, "remove it")
+    parser = _LOADER(text)
+    try:
+        while (event := parser.get_event()) is not None:
+            if (document := builder.take(event)) is not None:
+                yield document
+    # The latter two: PyYAML's own parser, for absurd escapes and versions.
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        builder.give_up(*_syntax_mistake(error, text))
+    finally:
+        parser.dispose()
+    if builder.mistakes:
+        raise _one(builder.mistakes.values())
+
+
+def objects_in(document: Document) -> Iterator[Document]:
+    """The Kubernetes objects of a document: itself, or the items of a ``List`` or ``...List``, nested ones too.
+
+    Items of a typed list need no ``apiVersion`` and ``kind``, as in the API server's own answers; they get the list's.
+
+    Raises:
+        InputError: the document, or an item, is no mapping, or ``items`` is no list; after all good ones.
+    """
+    pending, mistakes = [document], []
+    while pending:
+        current = pending.pop()
+        value = current.value
+        kind = value.get("kind") if isinstance(value, dict) else ""
+        if not isinstance(value, dict):
+            mistakes.append(InputError("is no Kubernetes object, which is a mapping with a kind", current.where()))
+        elif not isinstance(kind, str) or not kind.endswith("List") or (kind != "List" and "items" not in value):
+            yield current
+        elif isinstance(items := value.get("items"), list | None):
+            pending.extend(reversed([_item(current, index, item) for index, item in enumerate(items or ())]))
+        else:
+            mistakes.append(InputError(f"the items of this {kind} are no list", current.where(["items"])))
+    if mistakes:
+        raise _one(mistakes)
+
+
+def _item(parent: Document, index: int, item: Any) -> Document:
+    line = parent.line_of(["items", index])
+    kind = parent.value["kind"].removesuffix("List")
+    if kind and isinstance(item, dict):
+        implied = {"apiVersion": parent.value.get("apiVersion"), "kind": kind}
+        added = {key: value for key, value in implied.items() if key not in item}
+        lines = parent.lines.get(id(item))
+        item = {**added, **item}
+        if lines is not None:
+            parent.lines[id(item)] = [line] * len(added) + lines
+    return Document(item, parent.file, line, parent.lines)
+
+
+def _text(source: str | bytes, where: str) -> str:
+    try:
+        return (source if isinstance(source, str) else source.decode()).removeprefix("\ufeff")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise InputError("is not UTF-8", f"{where}:{line}", "save it as UTF-8") from error
+
+
+def _syntax_mistake(error: Exception, text: str) -> tuple[str, int, str]:
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return f"is not valid YAML: {error}", 1, ""
+    index, context = error.problem_mark.index, error.context or ""
+    line = text.count("\n", 0, index) + 1
+    if text[index : index + 1] == "\t":
+        return "a tab stands where YAML knows only spaces", line, "indent with spaces"
+    if error.context_mark is not None and error.context_mark.line + 1 < line:
+        context += f" that starts in line {error.context_mark.line + 1}"
+    return f"is not valid YAML: {error.problem}" + (f" ({context})" if context else ""), line, ""
+
+
+def _parse_json(data: bytes, where: str) -> Iterator[Document]:
+    text = _text(data, where)
+    try:
+        value = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        what, _, byte = str(error).removeprefix("JSON is malformed: ").partition(" (byte ")
+        line = text.encode().count(b"\n", 0, int(byte[:-1]) if byte else None) + 1
+        raise InputError(f"is not valid JSON: {what}", f"{where}:{line}") from error
+    except RecursionError as error:
+        raise InputError(_TOO_DEEP, where) from error
+    level = [value] if isinstance(value, dict | list) else []
+    for _ in range(MAX_DEPTH):
+        children = chain.from_iterable(parent.values() if isinstance(parent, dict) else parent for parent in level)
+        level = [child for child in children if isinstance(child, dict | list)]
+    if level:
+        raise InputError(_TOO_DEEP, where)
+    if value is not None:
+        yield Document(value, where, 1)
+
+
+@dataclass(slots=True)
+class _Node:
+    """A mapping or list under construction."""
+
+    value: Any
+    line: int
+    # Of a mapping: the key that waits for its value, None while the next one is awaited.
+    key: str | None = ""
+    lines: dict[str | int, int] = field(default_factory=dict)
+    # The keys that came from `<<` alone; None without one.
+    merged: set[str] | None = None
+    merging: bool = False
+    anchor: str | None = None
+    start: int = 0
+
+
+class _Builder:
+    """Makes documents of a parser's events."""
+
+    def __init__(self, where: str) -> None:
+        self._where = where
+        self.mistakes: dict[str, InputError] = {}
+        self._aliased = 0
+        self._begin()
+
+    def take(self, event: events.Event) -> Document | None:
+        """Use one event; the document, if it was the last of a good one."""
+        if isinstance(event, events.NodeEvent | events.CollectionEndEvent):
+            self._node(event)
+        elif isinstance(event, events.DocumentStartEvent):
+            self._begin()
+        elif isinstance(event, events.DocumentEndEvent):
+            root = self._open[0]
+            if root.value[0] is not None and len(self.mistakes) == self._mistakes_before:
+                return Document(root.value[0], self._where, root.lines[0], self._lines)
+        return None
+
+    def give_up(self, what: str, line: int, fix: str = "") -> NoReturn:
+        """Raise what was found, and a mistake after which nothing can be read."""
+        raise _one([*self.mistakes.values(), InputError(what, f"{self._where}:{line}", fix)])
+
+    def _begin(self) -> None:
+        self._mistakes_before = len(self.mistakes)
+        # The first holds the document itself.
+        self._open = [_Node([], 1)]
+        self._lines: Lines = {}
+        # An anchor's node is kept as its events, without aliases: replaying them makes copies, so that no two places
+        # of a value share a list. None while the node isn't complete.
+        self._anchors: dict[str, tuple[list[events.Event], int, int] | None] = {}
+        self._recording = 0
+        self._record: list[events.Event] = []
+
+    def _mistake(self, what: str, line: int, fix: str = "") -> None:
+        mistake = InputError(what, f"{self._where}:{line}", fix)
+        # A replay finds the same again.
+        self.mistakes.setdefault(str(mistake), mistake)
+        if len(self.mistakes) >= MAX_MISTAKES:
+            self.give_up(f"{MAX_MISTAKES} mistakes so far, the rest is not read", line)
+
+    def _node(self, event: events.Event, replayed: bool = False) -> None:
+        assert event.start_mark is not None
+        line = event.start_mark.line + 1
+        if isinstance(event, events.AliasEvent):
+            self._replay(event.anchor or "", line)
+            return
+        anchor = None if replayed else getattr(event, "anchor", None)
+        starts = isinstance(event, events.CollectionStartEvent)
+        if anchor is not None:
+            self._anchors[anchor] = None if starts else ([event], 0, 1)
+            self._recording += starts
+        if self._recording:
+            self._record.append(event)
+        if isinstance(event, events.CollectionStartEvent):
+            self._start(event, line, anchor)
+        elif not isinstance(event, events.ScalarEvent):
+            self._end()
+        elif self._open[-1].key is None:
+            self._key(self._open[-1], event, line)
+        else:
+            self._add(self._scalar(event, line), line)
+
+    def _start(self, event: events.CollectionStartEvent, line: int, anchor: str | None) -> None:
+        mapping = isinstance(event, events.MappingStartEvent)
+        if len(self._open) > MAX_DEPTH:
+            self.give_up(_TOO_DEEP, line)
+        if self._open[-1].key is None:
+            self.give_up(f"a {'mapping' if mapping else 'list'} stands where a key should", line)
+        if event.tag not in (None, "!", _TAG + ("map" if mapping else "seq")):
+            self._unknown_tag((event.tag or "").replace(_TAG, "!!"), line)
+        node = _Node({}, line, None) if mapping else _Node([], line)
+        node.anchor, node.start = anchor, len(self._record) - 1
+        self._open.append(node)
+
+    def _end(self) -> None:
+        node = self._open.pop()
+        if node.anchor is not None:
+            self._anchors[node.anchor] = (self._record, node.start, len(self._record))
+            self._recording -= 1
+            if not self._recording:
+                self._record = []
+        self._lines[id(node.value)] = list(node.lines.values())
+        self._add(node.value, node.line)
+
+    def _replay(self, anchor: str, line: int) -> None:
+        if anchor not in self._anchors:
+            self.give_up(f"the alias *{anchor} has no anchor &{anchor} before it", line)
+        if (span := self._anchors[anchor]) is None:
+            self.give_up(f"the alias *{anchor} stands inside of &{anchor} itself", line)
+        record, start, end = span
+        self._aliased += end - start
+        if self._aliased > MAX_ALIASED:
+            self.give_up(
+                f"the aliases unfold to more than {MAX_ALIASED:,} nodes", line, "write out what they stand for"
+            )
+        for index in range(start, end):
+            self._node(record[index], replayed=True)
+
+    def _add(self, value: Any, line: int) -> None:
+        node = self._open[-1]
+        if isinstance(node.value, list):
+            node.lines[len(node.value)] = line
+            node.value.append(value)
+            return
+        if node.merging:
+            self._merge(node, value, line)
+        else:
+            node.value[node.key] = value
+        node.key, node.merging = None, False
+
+    def _key(self, node: _Node, event: events.ScalarEvent, line: int) -> None:
+        key = node.key = intern(event.value)
+        if key == "<<" and event.implicit[0]:
+            if node.merged is not None:
+                self._mistake("the key << stands twice", line, "write one, with a list of aliases")
+            node.merging, node.merged = True, node.merged or set()
+            return
+        if not isinstance(self._scalar(event, line), str):
+            self._mistake(f"the key {quoted(key)} is no string", line, "put it in quotes")
+        if node.merged is not None and key in node.merged:
+            node.merged.remove(key)
+        elif key in node.value:
+            self._mistake(f"the key {quoted(key)} stands twice", line, f"remove it here or in line {node.lines[key]}")
+        node.lines[key] = line
+
+    def _merge(self, node: _Node, value: Any, line: int) -> None:
+        assert node.merged is not None
+        sources = value if isinstance(value, list) else [value]
+        # As in go-yaml, the first of several wins.
+        for source in reversed(sources):
+            if not isinstance(source, dict):
+                self._mistake("<< is given something else than mappings", line)
+                continue
+            for (key, item), at in zip(source.items(), self._lines.pop(id(source)), strict=True):
+                if key not in node.value or key in node.merged:
+                    node.value[key], node.lines[key] = item, at
+                    node.merged.add(key)
+                elif node.value[key] != item:
+                    # To YAML the mapping's own key wins, to go-yaml v2, and so to kubectl, the later one.
+                    self._mistake(
+                        f"the key {quoted(key)} is set again by the << below", node.lines[key], "put << first"
+                    )
+
+    def _scalar(self, event: events.ScalarEvent, line: int) -> Any:
+        text = event.value
+        if not text.isascii() and _SURROGATE.search(text):
+            self._mistake("half of a surrogate pair is escaped", line, "write the character itself")
+        tag = (event.tag or "").replace(_TAG, "!!")
+        if tag in ("!", "!!str") or not (tag or event.implicit[0]):
+            return text
+        if _NOT_JSON.fullmatch(text):
+            self._mistake(f"JSON has no number {text}", line, "put it in quotes if it is text")
+            return text
+        value = _plain(text)
+        if tag and tag not in _TYPES:
+            self._unknown_tag(tag, line)
+        elif tag and type(value) not in _TYPES[tag]:
+            self._mistake(f"{quoted(text)} is no {tag}", line)
+        return value
+
+    def _unknown_tag(self, tag: str, line: int) -> None:
+        self._mistake(f"the tag {quoted(tag)} has no meaning in Kubernetes", line, "remove it")
+
+
+def _plain(text: str) -> Any:
+    if text in _CONSTANTS:
+        return _CONSTANTS[text]
+    if text[0] not in "+-.0123456789":
+        return text
+    number = text.replace("_", "")
+    if match := _INTEGER.fullmatch(number):
+        value = int(number, 8 if match[1] else 0)
+        # What fits neither int64 nor uint64 is a float to go-yaml, if it is decimal.
+        if -(2**63) <= value < 2**63 or (number[0] != "+" and 0 <= value < 2**64):
+            return value
+    if _FLOAT.fullmatch(number) and abs(fraction := float(number)) != inf:
+        return fraction
+    return text

@@ -1,0 +1,353 @@
+"""The settings file's shape: every key with its type, default, limits and description, and the snapshot made of it.
+
+Keys are camelCase as everywhere in Kubernetes, null means absent, nothing unknown is accepted and no value is turned
+into another type. `webhook.settings.file` tells the mistakes; pydantic stays in this package.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    GetCoreSchemaHandler,
+    GetJsonSchemaHandler,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import PydanticCustomError, core_schema
+
+from webhook import names
+from webhook.settings import snapshot
+
+# The type of our own errors; their context has `what`, `fix` and `key` (below the place that pydantic names).
+OWN_ERROR: Final = "settings"
+
+_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
+_QUALIFIED: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_GUARD: Final = f"off|pods|lease +{_LABEL}/{_SUBDOMAIN}"
+_LOWER: Final = "use lower case letters, digits and -, and a letter or digit at both ends"
+
+
+def _error(what: str, fix: str = "", key: str = "") -> PydanticCustomError:
+    return PydanticCustomError(OWN_ERROR, "{what}", {"what": what, "fix": fix, "key": key})
+
+
+@dataclass(frozen=True)
+class _Syntax:
+    """A syntax of names; the rules are those of ``k8s.io/apimachinery/pkg/util/validation``."""
+
+    what: str
+    pattern: str
+    longest: int
+    fix: str
+
+    def check(self, text: str) -> str:
+        if len(text) > self.longest:
+            raise _error(f"{_shown(text)} is longer than {self.longest} characters", "shorten it")
+        if not re.fullmatch(self.pattern, text):
+            raise _error(f"{_shown(text)} is no {self.what}", self.fix)
+        return text
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        return core_schema.no_info_after_validator_function(self.check, handler(source))
+
+    def __get_pydantic_json_schema__(
+        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
+    ) -> JsonSchemaValue:
+        return {**handler(schema), "pattern": f"^(?:{self.pattern})$", "maxLength": self.longest}
+
+
+def _shown(text: str) -> str:
+    return f'"{text}"' if len(text) <= 60 else f'"{text[:57]}..."'
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is ``HOST:PORT``: a name, an IPv4 address or an IPv6 address in brackets, and a port."""
+    match = re.fullmatch(r"(?:\[(?P<six>[^]]+)\]|(?P<host>[^]:[]+)):(?P<port>[0-9]{1,5})", text)
+    if match is None or int(match["port"]) > 65535:
+        return False
+    try:
+        if match["six"]:
+            ipaddress.IPv6Address(match["six"])
+        elif re.fullmatch("[0-9.]+", match["host"]):
+            ipaddress.IPv4Address(match["host"])
+    except ValueError:
+        return False
+    return bool(match["six"] or re.fullmatch(_SUBDOMAIN, match["host"].lower()))
+
+
+def _check_address(text: str) -> str:
+    if not is_address(text):
+        raise _error(f"{_shown(text)} is no HOST:PORT", "write for example 0.0.0.0:8443, or [::]:8443 for IPv6")
+    return text
+
+
+def _check_scheduler_name(text: str) -> str:
+    if text == names.DEFAULT_SCHEDULER:
+        what = f"{names.DEFAULT_SCHEDULER} is what pods have anyway, and means that the owner opted out"
+        raise _error(what, "declare another scheduler")
+    return text
+
+
+def _check_guard(text: str) -> str:
+    if not re.fullmatch(_GUARD, text):
+        raise _error(f"{_shown(text)} is no guard", "write lease NAMESPACE/NAME, pods or off")
+    return text
+
+
+Address = Annotated[str, AfterValidator(_check_address)]
+Namespace = Annotated[str, _Syntax("name of a namespace", _LABEL, 63, _LOWER)]
+OptionalNamespace = Annotated[str, _Syntax("name of a namespace", f"({_LABEL})?", 63, _LOWER)]
+ServiceName = Annotated[
+    str, _Syntax("name of a Service", "[a-z]([-a-z0-9]*[a-z0-9])?", 63, f"{_LOWER}, no digit first")
+]
+SchedulerName = Annotated[
+    str, _Syntax("name of a scheduler", _SUBDOMAIN, 253, f"{_LOWER}; dots may separate such parts")
+]
+DeclaredName = Annotated[SchedulerName, AfterValidator(_check_scheduler_name)]
+LabelKey = Annotated[
+    str, _Syntax("key of a label", f"({_SUBDOMAIN}/)?{_QUALIFIED}", 317, "write NAME or DOMAIN/NAME, as in a label")
+]
+LabelValue = Annotated[str, _Syntax("value of a label", f"({_QUALIFIED})?", 63, "use letters, digits, -, _ and .")]
+# YAML 1.1 reads an unquoted off as false.
+GuardText = Annotated[
+    str,
+    AfterValidator(_check_guard),
+    BeforeValidator(lambda value: "off" if value is False else value),
+    WithJsonSchema({"anyOf": [{"type": "string", "pattern": f"^(?:{_GUARD})$"}, {"const": False}]}),
+]
+
+
+class Section(BaseModel):
+    """Base of all sections."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, alias_generator=to_camel, validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping):
+            return value
+        known = {field.alias for field in cls.model_fields.values()}
+        return {key: part for key, part in value.items() if part is not None or key not in known}
+
+
+class Server(Section):
+    """The listeners. Changes take effect at the next start."""
+
+    listen: Address = Field(
+        default="0.0.0.0:8443", description="HOST:PORT of the webhooks, served with TLS; port 0: any."
+    )
+    ops_listen: Address = Field(
+        default="0.0.0.0:8080", description="HOST:PORT of health and metrics, served without TLS; port 0: any."
+    )
+    max_in_flight: int = Field(
+        default=64, ge=1, le=10_000, description="Reviews judged at the same time; more of them wait, then get 429."
+    )
+
+    @field_validator("ops_listen")
+    @classmethod
+    def _is_another(cls, address: str, info: ValidationInfo) -> str:
+        if address == info.data.get("listen") and not address.endswith(":0"):
+            raise _error(f"{address} is server.listen already", "choose another port")
+        return address
+
+
+class Tls(Section):
+    """The serving certificate. Changed paths take effect at the next start, changed contents at once."""
+
+    cert_file: str = Field(default="", description="PEM file of the certificate and its chain; empty: made at start.")
+    key_file: str = Field(default="", description="PEM file of the certificate's key; needed with certFile.")
+
+    @field_validator("key_file")
+    @classmethod
+    def _both_or_none(cls, key_file: str, info: ValidationInfo) -> str:
+        cert_file = info.data.get("cert_file")
+        if cert_file is not None and bool(cert_file) != bool(key_file):
+            given, missing = ("certFile", "keyFile") if cert_file else ("keyFile", "certFile")
+            raise _error(f"tls.{given} is given without tls.{missing}", "give both or none")
+        return key_file
+
+
+class Kubevirt(Section):
+    """KubeVirt itself."""
+
+    namespace: OptionalNamespace = Field(
+        default="",
+        description="Where KubeVirt runs; empty: found by its KubeVirt object. Never matched by any webhook.",
+    )
+
+
+class Scheduler(Section):
+    """A scheduler profile that may be written into objects."""
+
+    guard: GuardText = Field(
+        description="How its health is watched: lease NAMESPACE/NAME (its leader election Lease, and pods that nobody "
+        "looks at), pods (only those pods) or off.",
+        examples=["pods"],
+    )
+    assume_alive: bool = Field(
+        default=False,
+        description="Inject its name also while nothing is known of its health, as right after our start.",
+    )
+
+    def snapshot(self, name: str) -> snapshot.SchedulerSettings:
+        if self.guard.startswith("lease"):
+            namespace, _, lease = self.guard.removeprefix("lease").strip().partition("/")
+            guard = snapshot.Guard("lease", namespace, lease)
+        else:
+            guard = snapshot.Guard("pods" if self.guard == "pods" else "off")
+        return snapshot.SchedulerSettings(name, guard, self.assume_alive)
+
+
+class Scheduling(Section):
+    """The job scheduling: a scheduler's name for VMs whose owners chose none."""
+
+    cluster_wide: bool = Field(
+        default=False, description=f"Enforce in namespaces without the label {names.job_label(names.SCHEDULING)} too."
+    )
+    scheduler_name: SchedulerName = Field(
+        default="kubevirt",
+        description="The scheduler, one of those under schedulers, "
+        f"where a namespace has no annotation {names.SCHEDULER_NAME_ANNOTATION}.",
+    )
+    virtual_machines: bool = Field(
+        default=True, description="Write the name into VirtualMachines too, when they are created."
+    )
+    virtual_machine_instances: bool = Field(
+        default=False, description="Write the name into VirtualMachineInstances that no VirtualMachine owns too."
+    )
+
+
+class Service(Section):
+    """The Service that the API server calls."""
+
+    namespace: Namespace = Field(default="kubevirt-webhook", description="Its namespace, and our own; never matched.")
+    name: ServiceName = Field(default="kubevirt-webhook", description="Its name.")
+    port: int = Field(default=443, ge=1, le=65535, description="Its port.")
+
+
+class MatchExpression(Section):
+    """A requirement on a namespace's labels."""
+
+    key: LabelKey = Field(description="The label's key.", examples=["kubernetes.io/metadata.name"])
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
+        description="How the label relates to the values.", examples=["NotIn"]
+    )
+    values: Annotated[tuple[LabelValue, ...], Field(strict=False)] = Field(
+        default=(), description="At least one for In and NotIn, none for Exists and DoesNotExist."
+    )
+
+    @field_validator("values")
+    @classmethod
+    def _fit_the_operator(cls, values: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        operator = info.data.get("operator")
+        if operator in ("In", "NotIn") and not values:
+            raise _error(f"{operator} needs at least one value", "list values, or use Exists or DoesNotExist")
+        if operator in ("Exists", "DoesNotExist") and values:
+            raise _error(f"{operator} takes no values", "remove them, or use In or NotIn")
+        return values
+
+    def snapshot(self) -> Mapping[str, Any]:
+        base = {"key": self.key, "operator": self.operator}
+        return {**base, "values": list(self.values)} if self.values else base
+
+
+class NamespaceSelector(Section):
+    """Which namespaces are matched at all, beside what the jobs' labels say."""
+
+    match_expressions: Annotated[tuple[MatchExpression, ...], Field(strict=False)] = Field(
+        default=(), description="Requirements on namespaces' labels; all must hold."
+    )
+
+
+class Webhooks(Section):
+    """The webhook configurations that are installed."""
+
+    service: Service = Field(default=Service(), description=Service.__doc__)
+    timeout_seconds: int = Field(
+        default=3,
+        ge=1,
+        le=3,
+        description="How long the API server waits for us, in seconds; it adds to every request's time.",
+    )
+    namespace_selector: NamespaceSelector = Field(default=NamespaceSelector(), description=NamespaceSelector.__doc__)
+
+
+class SettingsModel(Section):
+    """The settings of kubevirt-webhook."""
+
+    server: Server = Field(default=Server(), description=Server.__doc__)
+    tls: Tls = Field(default=Tls(), description=Tls.__doc__)
+    kubevirt: Kubevirt = Field(default=Kubevirt(), description=Kubevirt.__doc__)
+    excluded_namespaces: Annotated[tuple[Namespace, ...], Field(strict=False)] = Field(
+        default=("kube-system", "kube-public", "kube-node-lease"),
+        description="Never matched, whatever their labels say; KubeVirt's namespace and our own never are either.",
+    )
+    schedulers: dict[DeclaredName, Scheduler] = Field(
+        default={"kubevirt": Scheduler(guard="lease kubevirt-scheduler/kubevirt-scheduler")},
+        description="The scheduler profiles that may be written into objects, by name; no other name ever is.",
+    )
+    scheduling: Scheduling = Field(default=Scheduling(), description=Scheduling.__doc__)
+    webhooks: Webhooks = Field(default=Webhooks(), description=Webhooks.__doc__)
+
+    @field_validator("scheduling")
+    @classmethod
+    def _names_a_declared_scheduler(cls, scheduling: Scheduling, info: ValidationInfo) -> Scheduling:
+        declared = info.data.get("schedulers")
+        if declared is not None and scheduling.scheduler_name not in declared:
+            fix = f"declare it there, or use {' or '.join(sorted(declared))}" if declared else "declare it there"
+            raise _error(f"{scheduling.scheduler_name} is not declared under schedulers", fix, "schedulerName")
+        return scheduling
+
+    def snapshot(self, digest: str) -> snapshot.Settings:
+        """The settings as the request path reads them.
+
+        Args:
+            digest: of the file that they were read from; see `snapshot.Settings`.
+        """
+        service = self.webhooks.service
+        return snapshot.Settings(
+            server=snapshot.ServerSettings(
+                listen=self.server.listen,
+                ops_listen=self.server.ops_listen,
+                max_in_flight=self.server.max_in_flight,
+                cert_file=self.tls.cert_file,
+                key_file=self.tls.key_file,
+            ),
+            webhooks=snapshot.WebhookSettings(
+                service_namespace=service.namespace,
+                service_name=service.name,
+                service_port=service.port,
+                timeout_seconds=self.webhooks.timeout_seconds,
+                namespace_selector=tuple(
+                    expression.snapshot() for expression in self.webhooks.namespace_selector.match_expressions
+                ),
+            ),
+            scheduling=snapshot.SchedulingSettings(
+                cluster_wide=self.scheduling.cluster_wide,
+                scheduler_name=self.scheduling.scheduler_name,
+                virtual_machines=self.scheduling.virtual_machines,
+                virtual_machine_instances=self.scheduling.virtual_machine_instances,
+                schedulers={name: scheduler.snapshot(name) for name, scheduler in self.schedulers.items()},
+                kubevirt_namespace=self.kubevirt.namespace,
+            ),
+            excluded_namespaces=frozenset(
+                {*self.excluded_namespaces, service.namespace, self.kubevirt.namespace or "kubevirt"}
+            ),
+            digest=digest,
+        )
