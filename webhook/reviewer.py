@@ -110,7 +110,9 @@ class Reviewer:
             InputError: the body is no review that this endpoint can answer.
         """
         verdict = await self.judge(endpoint, body, deadline)
-        return wire.encode(verdict.api_version, verdict.request.uid, verdict.outcome, verdict.patch)
+        # The API server's own audit log shall say mode and reason too.
+        notes = {"mode": verdict.mode, "reason": verdict.decision.code, **verdict.outcome.notes}
+        return wire.encode(verdict.api_version, verdict.request.uid, verdict.outcome, verdict.patch, notes)
 
     async def judge(self, endpoint: Endpoint, body: bytes, deadline: float) -> Verdict:
         """As `review`, but with the reasons instead of the bytes."""
@@ -187,15 +189,9 @@ def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings:
         text = f"a request without an object ({request.operation}) is not judged"
         return _not_judged(endpoint, received, Scope(where.mode, reason=Reason(Code.OTHER_OPERATION, text)))
     decision = endpoint.policy(view, request, facts, job.under(where.parameters))
-    outcome = _with_notes(decision, decision.under(where.mode, endpoint.job), where.mode)
+    outcome = decision.under(where.mode, endpoint.job)
     rendered = patch.render(view, outcome.changes) if outcome.changes else None
     return Verdict(received.api_version, request, where.mode, decision, outcome, rendered, _label(decision, where.mode))
-
-
-def _with_notes(decision: Decision, outcome: Outcome, mode: Mode) -> Outcome:
-    """The outcome with mode and reason among its audit annotations: the API server's own audit log says them too."""
-    notes = {"mode": mode, "reason": decision.code, **outcome.notes}
-    return Outcome(outcome.denial, outcome.changes, outcome.warnings, notes)
 
 
 def _label(decision: Decision, mode: Mode) -> str:
@@ -213,7 +209,7 @@ def _not_judged(endpoint: Endpoint, received: Received[Any], where: Scope) -> Ve
     unreadable = reason.code == Code.NAMESPACE_UNREADABLE
     if unreadable:
         return _undecided(endpoint, received, names.ENFORCE, reason)
-    outcome = Outcome(None, (), (), {"mode": where.mode, "reason": reason.code})
+    outcome = decision.under(where.mode, endpoint.job)
     return Verdict(received.api_version, received.request, where.mode, decision, outcome, None, "not-judged")
 
 
@@ -223,5 +219,5 @@ def _undecided(endpoint: Endpoint, received: Received[Any], mode: Mode, reason: 
     denial = Denial(503, f"kubevirt-webhook can't judge this request: {reason.text}") if refuse else None
     warnings = () if refuse else (f"kubevirt-webhook admitted this {endpoint.kind} unchanged: {reason.text}",)
     decision = Decision((reason,), denial=denial, warnings=warnings)
-    outcome = _with_notes(decision, decision.under(mode, endpoint.job), mode)
+    outcome = decision.under(mode, endpoint.job)
     return Verdict(received.api_version, received.request, mode, decision, outcome, None, "error")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
 import jsonpatch
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from webhook.admission.decision import Change
 from webhook.admission.patch import operations, pointer, render
-from webhook.objects import Pod
+from webhook.objects import ABSENT, Pod, lookup
 
 # Names with everything that a JSON pointer must escape, and few of them, so that paths meet.
 _names = st.sampled_from(["a", "b", "a/b", "m~n", "~1", "", "kubevirt-webhook.github.io/x"])
@@ -37,6 +38,11 @@ def _set(root: dict[str, Any], path: tuple[str, ...], value: object) -> bool:
     return True
 
 
+def _old(root: dict[str, Any], path: Sequence[str]) -> object:
+    value = lookup(root, path)
+    return None if value is ABSENT else value
+
+
 @given(_objects, st.lists(st.tuples(st.lists(_names, min_size=1, max_size=4), st.text(max_size=3)), max_size=5))
 def test_applied_operations_give_the_intended_object(root: dict[str, Any], wanted: list[tuple[list[str], str]]) -> None:
     intended = copy.deepcopy(root)
@@ -49,14 +55,15 @@ def test_applied_operations_give_the_intended_object(root: dict[str, Any], wante
         trial = copy.deepcopy(intended)
         if _set(trial, tuple(path), value):
             intended = trial
-            changes.append(Change(tuple(path), None, value, "test"))
+            changes.append(Change(tuple(path), _old(root, path), value, "test"))
 
     rendered = render(root, changes)
     ops = msgspec.json.decode(rendered) if rendered else []
 
     assert jsonpatch.apply_patch(root, ops) == intended
     assert {op["op"] for op in ops} <= {"add"}, "nothing that can fail to apply"
-    assert render(intended, changes) is None, "a second pass changes nothing"
+    again = [Change(change.path, _old(intended, change.path), change.new, "test") for change in changes]
+    assert render(intended, again) is None, "a second pass changes nothing"
 
 
 def test_absent_parents_come_with_the_value() -> None:

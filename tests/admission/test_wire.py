@@ -45,7 +45,7 @@ def test_decodes_what_the_policy_reads() -> None:
 def test_v1beta1_is_answered_as_v1beta1() -> None:
     received = PODS.decode(body(review(launcher_pod()) | {"apiVersion": "admission.k8s.io/v1beta1"}))
 
-    assert json.loads(encode(received.api_version, "u", Outcome(None, (), (), {}), None))["apiVersion"].endswith(
+    assert json.loads(encode(received.api_version, "u", Outcome(None, (), (), {}), None, {}))["apiVersion"].endswith(
         "v1beta1"
     )
 
@@ -158,7 +158,7 @@ def test_any_bytes_are_refused_in_one_sentence(data: bytes) -> None:
 
 class TestEncode:
     def answer(self, outcome: Outcome, patch: bytes | None = None) -> Json:
-        result: Json = json.loads(encode("admission.k8s.io/v1", 'u"1', outcome, patch))
+        result: Json = json.loads(encode("admission.k8s.io/v1", 'u"1', outcome, patch, outcome.notes))
         return result
 
     def test_allowed(self) -> None:

@@ -129,7 +129,7 @@ def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
         after = server.post(other_namespace)
         metrics = server.get("/metrics")
 
-    assert "did you mean "clusterWide"" in refused["mistakes"][0]
+    assert "did you mean scheduling.clusterWide?" in refused["mistakes"][0]
     assert before["auditAnnotations"] == {"mode": "off", "reason": "out-of-scope"}
     assert after["auditAnnotations"] == {"mode": "enforce", "reason": "vmi-gone"}
     assert restart["keys"] == ["server.maxInFlight"]

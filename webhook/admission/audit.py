@@ -17,6 +17,10 @@ import msgspec
 
 from webhook.admission.decision import Change, Reason
 
+# How long lines gather before they are written together. A thread that wakes for every line takes the interpreter away
+# from the requests each time: measured, that cost a review three times what the whole policy does.
+GATHER_SECONDS: Final = 0.02
+
 SCHEMA: Final = "kubevirt-webhook.github.io/audit/v1alpha1"
 
 
@@ -85,7 +89,7 @@ class LineWriter:
         self._lines: deque[bytes] = deque()
         self._encode: Final = msgspec.json.Encoder().encode
         self._pending: Final = threading.Event()
-        self._closing = False
+        self._closing: Final = threading.Event()
         self._thread: Final = threading.Thread(target=self._run, name="audit", daemon=True)
         self.dropped = 0
         self._thread.start()
@@ -101,7 +105,7 @@ class LineWriter:
 
     def close(self, timeout: float = 5.0) -> None:
         """Write what waits and end the thread; after ``timeout`` seconds the rest counts as dropped."""
-        self._closing = True
+        self._closing.set()
         self._pending.set()
         self._thread.join(timeout)
         self.dropped += len(self._lines)
@@ -109,10 +113,11 @@ class LineWriter:
     def _run(self) -> None:
         while True:
             self._pending.wait()
+            self._closing.wait(GATHER_SECONDS)
             self._pending.clear()
             while self._lines:
                 self._write_batch()
-            if self._closing:
+            if self._closing.is_set():
                 return
 
     def _write_batch(self) -> None:

@@ -100,4 +100,6 @@ def _plain(value: object) -> str:
 
 
 def _short(warnings: tuple[str, ...]) -> tuple[str, ...]:
+    if not warnings:
+        return warnings
     return tuple(w if len(w) <= MAX_WARNING else w[: MAX_WARNING - 1] + "…" for w in warnings)

@@ -8,12 +8,13 @@ plugin/webhook/mutating/dispatcher.go). So there is no ``test`` and nothing that
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 import msgspec
 
 from webhook.admission.decision import Change
-from webhook.objects import ABSENT, lookup
+from webhook.objects import present
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -26,7 +27,8 @@ class Operation(msgspec.Struct, frozen=True):
     value: object
 
 
-def pointer(path: Sequence[str]) -> str:
+@lru_cache(maxsize=1024)
+def pointer(path: tuple[str, ...]) -> str:
     """The JSON pointer (RFC 6901) of a path: ``~`` and ``/`` in names are escaped."""
     return "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
 
@@ -36,7 +38,8 @@ def operations(root: object, changes: Sequence[Change]) -> list[Operation]:
 
     Args:
         root: the object as it is: a view that has every field on the changes' paths, or plain JSON.
-        changes: with non-empty paths through objects, not lists. A change to the present value makes no operation.
+        changes: with non-empty paths through objects, not lists, and true old values. A change from a value to the
+            same makes no operation.
 
     Raises:
         TypeError: a change leads through a value that is no object; that is a policy's bug.
@@ -45,14 +48,16 @@ def operations(root: object, changes: Sequence[Change]) -> list[Operation]:
     result: list[Operation] = []
     for change in changes:
         path, value = change.path, change.new
-        if lookup(root, path) == value:
+        if change.old == value:
             continue
-        # The deepest parent that exists, or that an earlier operation has made, takes the rest as one value.
         depth = len(path) - 1
-        while depth and path[:depth] not in made and lookup(root, path[:depth]) is ABSENT:
-            value = {path[depth]: value}
-            made.add(path[:depth])
-            depth -= 1
+        if change.old is None:
+            # The deepest parent that exists, or that an earlier operation has made, takes the rest as one value.
+            there = present(root, path)
+            while depth > there and path[:depth] not in made:
+                value = {path[depth]: value}
+                made.add(path[:depth])
+                depth -= 1
         result.append(Operation("add", pointer(path[: depth + 1]), value))
     return result
 

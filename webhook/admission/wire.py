@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
+from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -158,7 +159,7 @@ class _Response(View, frozen=True, omit_defaults=True):
     patch: str | None = None
     patch_type: str | None = None
     warnings: tuple[str, ...] = ()
-    audit_annotations: Any = None
+    audit_annotations: Mapping[str, str] | None = None
 
 
 class _Answer(View, frozen=True):
@@ -170,8 +171,13 @@ class _Answer(View, frozen=True):
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None) -> bytes:
-    """The AdmissionReview that answers a request; ``patch`` is a JSON patch or None."""
+def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, annotations: Mapping[str, str]) -> bytes:
+    """The AdmissionReview that answers a request.
+
+    Args:
+        patch: a JSON patch, or None.
+        annotations: for the API server's own audit log, which puts the entry's name before each key.
+    """
     denial = outcome.denial
     return _encode(
         _Answer(
@@ -184,7 +190,7 @@ def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None) ->
                 b64encode(patch).decode("ascii") if patch else None,
                 "JSONPatch" if patch else None,
                 outcome.warnings,
-                outcome.notes or None,
+                annotations or None,
             ),
         )
     )

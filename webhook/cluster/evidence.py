@@ -67,7 +67,7 @@ class LeaseState:
             self._trouble = lease
             return
         # A change that happened at some time of a long blindness dates nothing.
-        blind = self._checked_at is not None and now - self._checked_at > self._duration
+        blind = self._checked_at is not None and now - self._checked_at > self._memory
         first_sight = blind or not self._present
         self._trouble = None
         self._checked_at = now
@@ -96,7 +96,7 @@ class LeaseState:
         gone = not self._present or not self._held
         if trouble:
             # What was seen to be dead is no less dead because of one failed read; but not for ever.
-            stands = checked_at + self._duration if gone or checked_at >= expiry else expiry
+            stands = checked_at + self._memory if gone or checked_at >= expiry else expiry
             if now >= stands:
                 return SchedulerHealth("unknown", f"Lease {lease} can't be read any more: {trouble.why}")
         if not self._present:
@@ -109,6 +109,11 @@ class LeaseState:
         if not self._proven:
             return SchedulerHealth("unknown", f"Lease {lease} is old; waiting to see whether it is still renewed")
         return SchedulerHealth("alive", f"Lease {lease} was renewed {age:.0f} s ago")
+
+    @property
+    def _memory(self) -> float:
+        """Seconds for which what was read last still counts. A released Lease has a duration of one second."""
+        return max(self._duration, float(DEFAULT_LEASE_SECONDS))
 
     def _plausible(self, renewed: str | None, wall: float) -> bool:
         moment = unix_time(renewed)

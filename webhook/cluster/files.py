@@ -114,7 +114,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 # Kind, namespace ("" for those without) and name: the kinds' names are unique across their groups.
-_Index = dict[str, dict[tuple[str, str], Entry]]
+Index = dict[str, dict[tuple[str, str], Entry]]
 
 
 class FilesCluster(Cluster):
@@ -126,7 +126,7 @@ class FilesCluster(Cluster):
         clock: Unix time in seconds; how long pods have been waiting is counted up to it.
     """
 
-    def __init__(self, index: _Index, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, index: Index, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self._index: Final = index
         self._settings = settings
         self._clock = clock
@@ -147,7 +147,7 @@ class FilesCluster(Cluster):
             InputError: there is nothing to read.
             InputErrors: every mistake in what was read.
         """
-        index: _Index = {name: {} for name in KINDS}
+        index: Index = {name: {} for name in KINDS}
         mistakes: list[InputError] = []
         for document in _objects(Path(directory), mistakes):
             try:
@@ -206,7 +206,7 @@ class FilesCluster(Cluster):
                 return self._health(scheduler) if scheduler else None
         return Unavailable(f"files can't answer a {type(key).__name__}")
 
-    async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:  # noqa: ARG002
+    async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
         """The same answer as `peek`'s, at once."""
         return cast("T | Unavailable | None", self.peek(key))
 
@@ -245,8 +245,7 @@ class FilesCluster(Cluster):
         try:
             return cast("Object", msgspec.convert(entry.value, resource.view))
         except msgspec.ValidationError as error:
-            path, what, _ = _wrong_type(entry.value, error)
-            return Unavailable(f"{entry.where}: {shown(path)} {what}")
+            return Unavailable(f"{entry.where}: {_wrong_type(entry.value, error)[1]}")
 
     def _health(self, scheduler: SchedulerSettings) -> SchedulerHealth:
         guard = scheduler.guard
@@ -328,7 +327,7 @@ def _files(root: Path, mistakes: list[InputError]) -> list[Path]:
     return sorted(found)
 
 
-def _add(index: _Index, document: Document) -> None:
+def _add(index: Index, document: Document) -> None:
     """Check one object and enter it.
 
     Raises:
@@ -343,7 +342,7 @@ def _add(index: _Index, document: Document) -> None:
         view = msgspec.convert(value, kind.view)
     except msgspec.ValidationError as error:
         path, what, fix = _wrong_type(value, error)
-        raise InputError(f"{shown(path)} {what}", document.where(path), fix) from error
+        raise InputError(what, document.where(path), fix) from error
     name, namespace = view.meta.name, view.meta.namespace or ""
     where = document.where(["metadata"])
     if not name:
@@ -370,8 +369,8 @@ def _kind(document: Document) -> Kind:
         raise InputError(f"this {name} has no apiVersion", document.where(["apiVersion"]), "write one")
     kind = KINDS.get(name)
     if kind is None:
-        near = difflib.get_close_matches(name, KINDS, n=1)
-        fix = f"did you mean {near[0]}?" if near else f"remove it, or use one of {', '.join(KINDS)}"
+        near = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.8)
+        fix = f"did you mean {near[0]}?" if near else "leave it out"
         raise InputError(f"{quoted(name)} is no kind that is read from files", document.where(["kind"]), fix)
     group, _, number = version.rpartition("/")
     if group != kind.group or not re.fullmatch(kind.versions, number):
@@ -405,12 +404,12 @@ def _wrong_type(value: Any, error: msgspec.ValidationError) -> tuple[tuple[str |
     """The path that msgspec complains of, what is wrong there, and what to do."""
     message = re.fullmatch(r"Expected `(\w+)(?: \| null)?`, got `(\w+)`(?: - at `\$(.*)`)?", str(error))
     if message is None:
-        return (), f"is not as it should be: {error}", ""
+        return (), f"the object is not as it should be: {error}", ""
     wanted, got, place = message.groups()
     steps = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", place or "")
     path = _found(value, [name or (step if step == "..." else int(step)) for name, step in steps], got) or ()
     fix = "put it in quotes" if wanted == "str" and got in ("int", "float", "bool") else ""
-    return path, f"must be {_TYPES.get(wanted, wanted)}, not {_TYPES.get(got, got)}", fix
+    return path, f"{shown(path) or 'the object'} must be {_TYPES.get(wanted, wanted)}, not {_TYPES.get(got, got)}", fix
 
 
 def _found(value: Any, steps: list[str | int], got: str) -> tuple[str | int, ...] | None:
@@ -418,8 +417,5 @@ def _found(value: Any, steps: list[str | int], got: str) -> tuple[str | int, ...
     if not steps:
         return () if _NAMES.get(type(value)) == got else None
     step, *rest = steps
-    for key in value if step == "..." else [step]:
-        below = _found(value[key], rest, got)
-        if below is not None:
-            return (key, *below)
-    return None
+    below = ((key, _found(value[key], rest, got)) for key in (value if step == "..." else [step]))
+    return next(((key, *path) for key, path in below if path is not None), None)

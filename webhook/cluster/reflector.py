@@ -145,6 +145,7 @@ class Reflector(Generic[V]):
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
         self.resource: Final = resource
+        self._title = f"{resource.plural} ({field_selector})" if field_selector else resource.plural
         self._transport = transport
         self._namespace = namespace
         self._path = resource.path(namespace)
@@ -353,7 +354,7 @@ class Reflector(Generic[V]):
 
     def _failed(self, trouble: Unavailable) -> float:
         if trouble != self._trouble:
-            logger.warning("%s: %s", self.resource.plural, trouble.why)
+            logger.warning("%s: %s", self._title, trouble.why)
         self._trouble = trouble
         pause = self._backoff()
         self._failures += 1
@@ -369,7 +370,7 @@ class Reflector(Generic[V]):
 
     def _recovered(self) -> None:
         if self._trouble:
-            logger.info("%s: in step again", self.resource.plural)
+            logger.info("%s: in step again", self._title)
             self._trouble = None
 
 

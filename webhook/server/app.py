@@ -108,25 +108,20 @@ class App:
     async def _answer(self, endpoint: Endpoint, request: web.BaseRequest, deadline: float) -> web.StreamResponse:
         if request.method != "POST":
             return _text(405, f"{request.method} is not answered here; POST an AdmissionReview", request, Allow="POST")
-        if request.content_type != "application/json":
+        if request.headers.get("Content-Type") != "application/json" and request.content_type != "application/json":
             got = request.headers.get("Content-Type", "none")[:100]
             return _text(415, f"the content type is {got}; send application/json", request)
-        if (request.content_length or 0) > MAX_BODY:
-            raise web.HTTPRequestEntityTooLarge(MAX_BODY, request.content_length or 0)
         try:
-            async with asyncio.timeout_at(deadline):
-                body = await request.read()
+            body = await _body(request, deadline)
         except TimeoutError:
             return _text(408, "the request's body did not arrive within its timeout; send it whole", request)
         if not await self._turn(deadline):
-            return _text(
-                429, "kubevirt-webhook has more reviews than it can judge; try again", request, **{"Retry-After": "1"}
-            )
+            sentence = "kubevirt-webhook has more reviews than it can judge; try again"
+            return _text(429, sentence, request, **{"Retry-After": "1"})
         try:
-            answer = await self._reviewer.review(endpoint, body, deadline)
+            return Answer(await self._reviewer.review(endpoint, body, deadline))
         finally:
             self._turns.release()
-        return web.Response(body=answer, content_type="application/json")
 
     async def _turn(self, deadline: float) -> bool:
         """Wait for a turn; False if there was none in time."""
@@ -138,6 +133,53 @@ class App:
                 return await self._turns.acquire()
         except TimeoutError:
             return False
+
+
+class Answer(web.StreamResponse):
+    """A review's answer, written to the socket in one piece.
+
+    aiohttp's own response makes its headers anew for each request, which costs a tenth of a whole review; ours
+    differ in nothing but the length.
+    """
+
+    _HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__()
+        self._answer: Final = body
+        self._stays = False
+
+    @property
+    def keep_alive(self) -> bool | None:
+        """Whether the connection takes another request."""
+        return self._stays
+
+    async def prepare(self, request: web.BaseRequest) -> None:
+        """Write head and body."""
+        if request.transport is None:
+            raise ConnectionResetError("the client has gone")
+        self._stays = request.keep_alive
+        request.transport.write(self._HEAD % len(self._answer) + self._answer)
+
+    async def write_eof(self, data: bytes = b"") -> None:
+        """Nothing is left to write."""
+
+
+async def _body(request: web.BaseRequest, deadline: float) -> bytes:
+    """The whole body.
+
+    Raises:
+        TimeoutError: it was not there by the deadline.
+        web.HTTPRequestEntityTooLarge: it is larger than `MAX_BODY`.
+    """
+    if (request.content_length or 0) > MAX_BODY:
+        raise web.HTTPRequestEntityTooLarge(MAX_BODY, request.content_length or 0)
+    if request.content.is_eof():
+        # As good as always: the API server sends head and body together. Chunks have no length beforehand, but they
+        # are read at 64 KiB a time.
+        return request.content.read_nowait()
+    async with asyncio.timeout_at(deadline):
+        return await request.read()
 
 
 @lru_cache(maxsize=64)

@@ -274,7 +274,7 @@ def _other_setting(path: KeyPath) -> str:
     """What somebody may have meant by an unknown key: the same in another spelling or section, or a neighbour."""
     *parent, key = path
     neighbours = list(_node(parent).get("properties", ()))
-    likely = [place for place in _places() if _folded(place[-1]) == _folded(str(key))]
+    likely: list[KeyPath] = [place for place in _places() if _folded(place[-1]) == _folded(str(key))]
     if not likely and (near := _nearest(str(key), neighbours)):
         likely = [(*parent, near)]
     return f"did you mean {_either(map(shown, likely))}?" if likely else f"known here: {', '.join(neighbours)}"

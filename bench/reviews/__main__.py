@@ -1,0 +1,120 @@
+"""Command line of the benchmark: ``python -m bench.reviews``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from bench.reviews import golang, host, interpreter
+from bench.reviews.errors import BenchError
+from bench.reviews.load import Pressure
+from bench.reviews.report import Report
+from bench.reviews.rounds import Bench, Plan
+from bench.reviews.servers import ROOT, TITLES
+
+# Of at least three rounds there is a median; at two seconds each, all fits into five minutes.
+_FULL = (3, Pressure(seconds=2.0, warmup=0.4))
+_QUICK = (1, Pressure(seconds=0.5, warmup=0.2))
+
+
+def main() -> int:
+    """Measure and report; the exit code is 2 where the machine lacks something, 1 where a server failed."""
+    options = _parser().parse_args()
+    # As Ctrl-C does, so that no server outlives the benchmark.
+    signal.signal(signal.SIGTERM, _terminated)
+    try:
+        report = _measured(options)
+        if options.json:
+            report.write_json(options.json)
+    except BenchError as error:
+        print(f"bench.reviews: {error}", file=sys.stderr)
+        return error.exit_code
+    except OSError as error:
+        print(f"bench.reviews: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("bench.reviews: interrupted, nothing to report", file=sys.stderr)
+        return 130
+    if options.markdown:
+        print(report.markdown(), end="")
+    else:
+        report.print()
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.reviews",
+        description="Compare what one admission review costs on our server and on the usual ones.",
+        epilog="The first run builds the Go servers and a virtual environment, which takes a few minutes more.",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="one short round: shows that all works, not how fast it is"
+    )
+    parser.add_argument(
+        "--servers", metavar="NAME,…", type=_servers, default=list(TITLES), help=f"only these of {', '.join(TITLES)}"
+    )
+    parser.add_argument("--python", metavar="PROGRAM", help="interpreter for the Python servers (default: the fastest)")
+    parser.add_argument("--markdown", action="store_true", help="print Markdown instead of a table")
+    parser.add_argument("--json", metavar="FILE", type=_writable, help="also write all figures to FILE")
+    return parser
+
+
+def _servers(names: str) -> list[str]:
+    keys = [name.strip() for name in names.split(",")]
+    for key in keys:
+        if key not in TITLES:
+            raise argparse.ArgumentTypeError(f"there is no server {key!r}; known are {', '.join(TITLES)}")
+    return list(dict.fromkeys(keys))
+
+
+def _writable(name: str) -> Path:
+    """A file that can be written: said before minutes of measuring, not after."""
+    path = Path(name)
+    if not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
+        raise argparse.ArgumentTypeError(f"{name} can't be written")
+    return path
+
+
+def _measured(options: argparse.Namespace) -> Report:
+    cores = host.cores()
+    cache = host.cache_directory()
+    built = golang.build(cache)
+    python, compared = interpreter.choose(options.python)
+    _say(f"Python servers run on {python}")
+    venv_python = interpreter.environment(python, ROOT / "requirements.lock", cache)
+    rounds, pressure = _QUICK if options.quick else _FULL
+    plan = Plan(options.servers, rounds, pressure)
+    _say(f"about {plan.seconds:.0f} s; {cores}")
+    outcome = Bench(plan, venv_python, built, cores).measure(_say)
+    libraries = interpreter.versions(venv_python)
+    slower = [f"{other.version} {other.loop / python.loop:.2f}x" for other in compared if other is not python]
+    machine = {
+        "Machine": host.describe(),
+        "Cores": f"{cores}; one core for each server (GOMAXPROCS=1), whatever more it could use",
+        "Python": f"{python.version}, the fastest build here"
+        + (f" (time of the same loop elsewhere: {', '.join(slower)})" if slower else "")
+        + ", with "
+        + ", ".join(f"{name} {version}" for name, version in libraries.items()),
+        "Go": ", ".join(f"{name} {version}".removeprefix("Go ") for name, version in built.versions.items())
+        + (f"; needed fields only: GOEXPERIMENT={golang.FASTER_JSON}" if built.faster_json else ""),
+        "Method": f"median of interleaved rounds ({rounds} of {pressure.seconds:g} s each); TLS 1.3 with a P-256 key, "
+        "HTTP/1.1 keep-alive; ours with look-ups, metrics and an audit line for each review, the others without",
+    }
+    return Report(plan, outcome, machine)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _terminated(*_: object) -> NoReturn:
+    raise SystemExit(143)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
