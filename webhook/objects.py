@@ -102,6 +102,14 @@ class PendingPod(Object, frozen=True):
         conditions = self.status.conditions if self.status else None
         return any(condition.type == "PodScheduled" for condition in conditions or ())
 
+    @property
+    def unnoticed(self) -> bool:
+        """Whether the pod waits for a scheduler that has not looked at it.
+
+        A scheduler passes over a pod that is being deleted; one with a node needs none.
+        """
+        return not (self.looked_at or self.meta.deletion_timestamp or (self.spec and self.spec.node_name))
+
 
 class Matcher(View, frozen=True):
     """``spec.instancetype`` or ``spec.preference`` of a VM."""

@@ -12,13 +12,13 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast, get_args
 
 import msgspec
 
 from webhook import names
+from webhook.cluster.evidence import UNNOTICED_SECONDS, unix_time
 from webhook.cluster.source import Cluster
 from webhook.documents import Document, mistakes_of, objects_in, quoted, read_documents, shown
 from webhook.errors import InputError, InputErrors, Unavailable
@@ -51,8 +51,6 @@ from webhook.settings.snapshot import SchedulerSettings, Settings
 
 T = TypeVar("T")
 
-# A scheduler that runs looks at a pod at once, and says so in its conditions even where it finds no node.
-UNNOTICED_SECONDS: Final = 30.0
 # More mistakes than anybody reads.
 MAX_MISTAKES: Final = 100
 
@@ -274,24 +272,13 @@ def unserved(pods: Iterable[PendingPod], now: float) -> str | None:
     waiting = []
     for pod in pods:
         meta, phase = pod.meta, pod.status.phase if pod.status else None
-        created = _unix_time(meta.creation_timestamp)
-        # A scheduler passes over a pod that is being deleted; one with a node needs none.
-        if phase in (None, "", "Pending") and not (
-            pod.looked_at or meta.deletion_timestamp or created is None or (pod.spec and pod.spec.node_name)
-        ):
+        created = unix_time(meta.creation_timestamp)
+        if phase in (None, "", "Pending") and pod.unnoticed and created is not None:
             waiting.append((created, f"{meta.namespace}/{meta.name}"))
     since, pod_name = min(waiting, default=(now, ""))
     if now - since <= UNNOTICED_SECONDS:
         return None
     return f"pod {pod_name} has been waiting for {now - since:.0f} s"
-
-
-def _unix_time(timestamp: str | None) -> float | None:
-    try:
-        moment = datetime.fromisoformat(timestamp or "")
-    except ValueError:
-        return None
-    return moment.timestamp() if moment.tzinfo else None
 
 
 def _count(number: int, noun: str) -> str:
@@ -352,7 +339,7 @@ def _add(index: Index, document: Document) -> None:
         raise InputError(f"{title} has no metadata.namespace", where, "objects of its kind are in one")
     if namespace and not kind.namespaced:
         raise InputError(f"{title} has a metadata.namespace", where, "objects of its kind are in none; remove it")
-    if view.meta.creation_timestamp is not None and _unix_time(view.meta.creation_timestamp) is None:
+    if view.meta.creation_timestamp is not None and unix_time(view.meta.creation_timestamp) is None:
         path = ("metadata", "creationTimestamp")
         raise InputError(f"{shown(path)} is no time", document.where(path), "write it like 2026-01-31T12:00:00Z")
     known = index[kind.name].setdefault((namespace, name), Entry(value, view, document.where()))

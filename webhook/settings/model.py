@@ -296,7 +296,7 @@ class SettingsModel(Section):
     kubevirt: Kubevirt = Field(default=Kubevirt(), description=Kubevirt.__doc__)
     excluded_namespaces: Annotated[tuple[Namespace, ...], Field(strict=False)] = Field(
         default=("kube-system", "kube-public", "kube-node-lease"),
-        description="Never matched, whatever their labels say; KubeVirt's namespace and our own never are either.",
+        description="Never matched, whatever their labels say; nor are kube-system, KubeVirt's namespace and our own.",
     )
     schedulers: dict[DeclaredName, Scheduler] = Field(
         default={"kubevirt": Scheduler(guard="lease kubevirt-scheduler/kubevirt-scheduler")},
@@ -347,7 +347,7 @@ class SettingsModel(Section):
                 kubevirt_namespace=self.kubevirt.namespace,
             ),
             excluded_namespaces=frozenset(
-                {*self.excluded_namespaces, service.namespace, self.kubevirt.namespace or "kubevirt"}
+                {"kube-system", *self.excluded_namespaces, service.namespace, self.kubevirt.namespace or "kubevirt"}
             ),
             digest=digest,
         )

@@ -1,0 +1,538 @@
+from __future__ import annotations
+
+import gzip
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests import builders
+from webhook import names
+from webhook.cluster import files
+from webhook.cluster.files import KINDS, FilesCluster, unserved
+from webhook.errors import InputError, InputErrors, Unavailable
+from webhook.facts import (
+    Key,
+    KubeVirtInstall,
+    KubeVirtKey,
+    NamespaceKey,
+    ObjectKey,
+    SchedulerHealth,
+    SchedulerKey,
+    VmiKey,
+)
+from webhook.objects import (
+    CLUSTER_INSTANCETYPES,
+    INSTANCETYPES,
+    PODS,
+    VMIS,
+    Instancetype,
+    Namespace,
+    Object,
+    PendingPod,
+    Pod,
+    Resource,
+    VirtualMachineInstance,
+)
+from webhook.settings.snapshot import Guard, SchedulerSettings
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()
+
+
+def made(api_version: str, kind: str, name: str, namespace: str | None = None, **parts: Any) -> dict[str, Any]:
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **parts.pop("metadata", {})}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **parts}
+
+
+def pod(name: str, *, scheduler: str = "kubevirt", created: str | None = "2026-01-31T11:59:00Z", **parts: Any) -> Any:
+    spec = {"schedulerName": scheduler, **parts.pop("spec", {})}
+    metadata = {"creationTimestamp": created, **parts.pop("metadata", {})}
+    return made("v1", "Pod", name, "vms", metadata=metadata, spec=spec, **{"status": {"phase": "Pending"}, **parts})
+
+
+LEASE = made(
+    "coordination.k8s.io/v1",
+    "Lease",
+    "kubevirt-scheduler",
+    "kubevirt-scheduler",
+    spec={"holderIdentity": "scheduler-0_1", "renewTime": "2020-01-01T00:00:00.000000Z"},
+)
+
+
+def cluster(tmp_path: Path, *objects: Any, **settings: Any) -> FilesCluster:
+    (tmp_path / "objects.yaml").write_text(yaml.safe_dump_all([made("v1", "Node", "n1"), *objects]))
+    return FilesCluster.load(tmp_path, builders.settings(**settings), clock=lambda: NOW)
+
+
+def refusal(path: Path) -> list[str]:
+    with pytest.raises(InputError) as refused:
+        FilesCluster.load(path, builders.settings())
+    return str(refused.value).replace(f"{path}/", "").split("\n")
+
+
+def health(cluster: FilesCluster, name: str = "kubevirt") -> SchedulerHealth:
+    found = cluster.peek(SchedulerKey(name))
+    assert isinstance(found, SchedulerHealth)
+    return found
+
+
+class TestReading:
+    def test_every_file_below_the_directory_in_order(self, tmp_path: Path) -> None:
+        (tmp_path / "b").mkdir()
+        nodes = {"z.yaml": "n1", "b/a.yml": "n2", "a.json": "n3", "b/c.yaml.gz": "n4", "c.json.gz": "n5"}
+        for file, name in nodes.items():
+            data = json.dumps(made("v1", "Node", name)).encode()
+            (tmp_path / file).write_bytes(gzip.compress(data) if file.endswith(".gz") else data)
+
+        found = FilesCluster.load(tmp_path, builders.settings()).objects("Node")
+
+        assert [node["metadata"]["name"] for node in found] == ["n3", "n2", "n4", "n5", "n1"]
+
+    def test_hidden_and_other_files_are_passed_over(self, tmp_path: Path) -> None:
+        for hidden in (".git", "..data"):
+            (tmp_path / hidden).mkdir()
+            (tmp_path / hidden / "a.yaml").write_text("no: object")
+        (tmp_path / ".a.yaml").write_text("no: object")
+        (tmp_path / "README.md").write_text("no: object")
+
+        assert cluster(tmp_path).get("Node", "", "n1") == made("v1", "Node", "n1")
+
+    def test_one_file_of_any_name(self, tmp_path: Path) -> None:
+        path = tmp_path / ".dump"
+        path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [made("v1", "Node", "n1")]}))
+
+        assert len(FilesCluster.load(str(path), builders.settings()).objects("Node")) == 1
+
+    def test_linked_files_of_a_mounted_config_map(self, tmp_path: Path) -> None:
+        (tmp_path / "..1").mkdir()
+        (tmp_path / "..1" / "a.yaml").write_text(yaml.safe_dump(made("v1", "Node", "n1")))
+        (tmp_path / "..data").symlink_to("..1")
+        (tmp_path / "a.yaml").symlink_to("..data/a.yaml")
+
+        assert len(FilesCluster.load(tmp_path, builders.settings()).objects("Node")) == 1
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_every_kind(self, tmp_path: Path, kind: str) -> None:
+        known = KINDS[kind]
+        version = "v1beta1" if known.versions.startswith("v[") else "v1"
+        namespace = "ns" if known.namespaced else ""
+        thing = made(f"{known.group}/{version}".lstrip("/"), kind, "a", namespace)
+
+        found = cluster(tmp_path, thing)
+
+        assert found.objects(kind)[-1:] == [thing]
+        assert found.get(kind, namespace, "a") == thing
+        assert found.get(kind, namespace, "b") is None
+
+    @pytest.mark.parametrize("version", ["v1", "v1alpha3"])
+    def test_both_versions_of_kubevirt(self, tmp_path: Path, version: str) -> None:
+        found = cluster(tmp_path, made(f"kubevirt.io/{version}", "VirtualMachine", "vm", "ns"))
+
+        assert len(found.objects("VirtualMachine")) == 1
+
+    def test_other_kinds_are_a_mistake_of_the_program(self, tmp_path: Path) -> None:
+        with pytest.raises(KeyError):
+            cluster(tmp_path).objects("Service")
+        with pytest.raises(KeyError):
+            cluster(tmp_path).get("Service", "a", "b")
+
+
+class TestMistakes:
+    def test_a_missing_directory(self, tmp_path: Path) -> None:
+        assert refusal(tmp_path / "none") == [f"{tmp_path}/none: can't be read: No such file or directory"]
+
+    def test_a_directory_without_files(self, tmp_path: Path) -> None:
+        assert refusal(tmp_path) == [
+            f"{tmp_path}: holds no YAML or JSON files; write some there with kubectl get -o yaml"
+        ]
+
+    def test_files_without_objects(self, tmp_path: Path) -> None:
+        (tmp_path / "a.yaml").write_text("# nothing\n---\nkind: List\n")
+
+        assert refusal(tmp_path) == [f"{tmp_path}: holds no objects; write some there with kubectl get -o yaml"]
+
+    def test_a_directory_that_can_t_be_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def walk(root: Path, onerror: Any) -> Any:
+            onerror(PermissionError(13, "Permission denied", f"{root}/locked"))
+            return []
+
+        monkeypatch.setattr("os.walk", walk)
+
+        assert refusal(tmp_path) == ["locked: can't be read: Permission denied"]
+
+    def test_all_are_told_at_once(self, tmp_path: Path) -> None:
+        (tmp_path / "a.yaml").write_text(
+            """\
+kind: Node
+---
+apiVersion: v1
+---
+apiVersion: v1
+kind: Nod
+metadata: {name: a}
+---
+apiVersion: apps/v1
+kind: Pod
+metadata: {name: a}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: a}
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: a
+  namespace: b
+---
+apiVersion: v1
+kind: Node
+metadata:
+  generateName: a-
+---
+apiVersion: v1
+kind: Node
+---
+apiVersion: kubevirt.io/v2
+kind: KubeVirt
+metadata: {name: a, namespace: b}
+---
+apiVersion: pool.kubevirt.io/latest
+kind: VirtualMachinePool
+metadata: {name: a, namespace: b}
+---
+apiVersion: v1
+kind: List
+items:
+- 1
+- {apiVersion: v1, kind: Node, metadata: {name: a, creationTimestamp: yesterday}}
+"""
+        )
+        (tmp_path / "b.yaml").write_text("a: [")
+        (tmp_path / "c.yaml").write_text("a: {b: 1, b: 2}\n---\napiVersion: v1\nkind: WebApplication\n")
+
+        assert refusal(tmp_path) == [
+            "a.yaml:1: this Node has no apiVersion; write one",
+            "a.yaml:3: the object has no kind; write one such as kind: Node",
+            'a.yaml:6: "Nod" is no kind that is read from files; did you mean Node?',
+            'a.yaml:9: "apps/v1" has no Pod; write v1',
+            'a.yaml:15: Pod "a" has no metadata.namespace; objects of its kind are in one',
+            'a.yaml:19: Node "a" has a metadata.namespace; objects of its kind are in none; remove it',
+            "a.yaml:25: this Node has no metadata.name; objects of a cluster have one",
+            "a.yaml:28: this Node has no metadata; give it a name",
+            'a.yaml:31: "kubevirt.io/v2" has no KubeVirt; write kubevirt.io/v1',
+            'a.yaml:35: "pool.kubevirt.io/latest" has no VirtualMachinePool; write pool.kubevirt.io/VERSION',
+            "a.yaml:43: metadata.creationTimestamp is no time; write it like 2026-01-31T12:00:00Z",
+            "a.yaml:42: is no Kubernetes object, which is a mapping with a kind",
+            "b.yaml:1: is not valid YAML: did not find expected node content (while parsing a flow node)",
+            'c.yaml:4: "WebApplication" is no kind that is read from files; leave it out',
+            'c.yaml:1: the key "b" stands twice; remove it here or in line 1',
+        ]
+
+    def test_the_same_object_twice(self, tmp_path: Path) -> None:
+        (tmp_path / "a.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: a}\n")
+        (tmp_path / "b.yaml").write_text(
+            "apiVersion: v1\nkind: NodeList\nitems:\n- metadata: {name: b}\n- metadata: {name: a}\n---\n"
+            "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a, namespace: n}\n---\n"
+            "apiVersion: kubevirt.io/v1alpha3\nkind: VirtualMachine\nmetadata: {name: a, namespace: n}\n"
+        )
+
+        assert refusal(tmp_path) == [
+            'b.yaml:5: Node "a" is here a second time; remove it here or at a.yaml:1',
+            'b.yaml:11: VirtualMachine "a" of namespace n is here a second time; remove it here or at b.yaml:7',
+        ]
+
+    @pytest.mark.parametrize(
+        ("parts", "told"),
+        [
+            (
+                {"metadata": {"labels": {"a": "x", "b/c": True}}},
+                'metadata.labels["b/c"] must be a string, not a boolean; put it in quotes',
+            ),
+            (
+                {"metadata": {"annotations": {"a": 1}}},
+                "metadata.annotations.a must be a string, not a number; put it in quotes",
+            ),
+            ({"metadata": {"annotations": {"a": None}}}, "metadata.annotations.a must be a string, not null"),
+            ({"metadata": {"labels": ["a"]}}, "metadata.labels must be a mapping, not a list"),
+            (
+                {"metadata": {"ownerReferences": [{}, {"uid": 1.5}]}},
+                "metadata.ownerReferences[1].uid must be a string, not a number; put it in quotes",
+            ),
+            (
+                {"metadata": {"ownerReferences": [{"controller": "true"}]}},
+                "metadata.ownerReferences[0].controller must be a boolean, not a string",
+            ),
+            ({"spec": {"schedulerName": {"a": 1}}}, "spec.schedulerName must be a string, not a mapping"),
+            ({"spec": []}, "spec must be a mapping, not a list"),
+            ({"status": {"conditions": "x"}}, "status.conditions must be a list, not a string"),
+        ],
+    )
+    def test_wrong_types_are_told_with_their_path(self, tmp_path: Path, parts: dict[str, Any], told: str) -> None:
+        thing = made("v1", "Pod", "p", "ns", **parts)
+        (tmp_path / "a.yaml").write_text(json.dumps(thing, indent=1))
+
+        (line,) = refusal(tmp_path)
+
+        place, _, what = line.partition(": ")
+        assert what == told
+        assert place != "a.yaml:1"
+
+    def test_what_msgspec_says_otherwise_is_told_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        view = msgspec.defstruct("Counted", [("metadata", Any), ("count", int)])
+        kind = msgspec.structs.replace(KINDS["Node"], view=view)
+        monkeypatch.setattr(files, "KINDS", {**KINDS, "Node": kind})
+        (tmp_path / "a.yaml").write_text(json.dumps(made("v1", "Node", "p")))
+
+        assert refusal(tmp_path) == [
+            "a.yaml:1: the object is not as it should be: Object missing required field `count`"
+        ]
+
+    def test_endless_ones_come_to_an_end(self, tmp_path: Path) -> None:
+        (tmp_path / "a.yaml").write_text("---\nkind: X\n" * 1000)
+
+        told = refusal(tmp_path)
+
+        assert len(told) == files.MAX_MISTAKES + 1
+        assert told[-1] == f"{tmp_path}: 900 more mistakes are not shown"
+
+
+class TestAnswers:
+    def test_namespaces(self, tmp_path: Path) -> None:
+        found = cluster(tmp_path, made("v1", "Namespace", "vms", metadata={"labels": {"a": "off"}}))
+        namespace = found.peek(NamespaceKey("vms"))
+
+        assert isinstance(namespace, Namespace)
+        assert namespace.meta.label("a") == "off"
+        assert found.peek(NamespaceKey("vms", fresh=True)) is namespace
+        assert found.peek(NamespaceKey("other")) is None
+
+    def test_an_unquoted_off_is_a_label_s_value(self, tmp_path: Path) -> None:
+        (tmp_path / "a.yaml").write_text(
+            f"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: vms\n  labels:\n    {names.DOMAIN}/scheduling: off\n"
+        )
+        namespace = FilesCluster.load(tmp_path, builders.settings()).peek(NamespaceKey("vms"))
+
+        assert isinstance(namespace, Namespace)
+        assert namespace.meta.label(names.job_label("scheduling")) == "off"
+
+    def test_vmis(self, tmp_path: Path) -> None:
+        vmi = made(
+            "kubevirt.io/v1", "VirtualMachineInstance", "a", "vms", spec={"schedulerName": "x"}, metadata={"uid": "u"}
+        )
+        found = cluster(tmp_path, vmi).peek(VmiKey("vms", "a", "u"))
+
+        assert isinstance(found, VirtualMachineInstance)
+        assert (found.scheduler_name, found.meta.uid) == ("x", "u")
+        # Whether the UID is the right one is the asker's business.
+        assert cluster(tmp_path, vmi).peek(VmiKey("vms", "a", "other")) == found
+        assert cluster(tmp_path, vmi).peek(VmiKey("vms", "b", "u")) is None
+
+    def test_objects(self, tmp_path: Path) -> None:
+        found = cluster(
+            tmp_path,
+            made(
+                "instancetype.kubevirt.io/v1beta1", "VirtualMachineInstancetype", "a", "ns", spec={"schedulerName": "x"}
+            ),
+            made("instancetype.kubevirt.io/v1beta1", "VirtualMachineClusterInstancetype", "a", spec={}),
+        )
+        namespaced = found.peek(ObjectKey(INSTANCETYPES, "ns", "a"))
+        cluster_wide = found.peek(ObjectKey(CLUSTER_INSTANCETYPES, "", "a"))
+
+        assert isinstance(namespaced, Instancetype)
+        assert namespaced.spec is not None
+        assert namespaced.spec.scheduler_name == "x"
+        assert isinstance(cluster_wide, Instancetype)
+        assert found.peek(ObjectKey(CLUSTER_INSTANCETYPES, "ignored", "a")) is cluster_wide
+        assert found.peek(ObjectKey(INSTANCETYPES, "other", "a")) is None
+        assert found.peek(ObjectKey(VMIS, "ns", "a")) is None
+
+    def test_objects_through_another_view(self, tmp_path: Path) -> None:
+        class Strict(Object, frozen=True):
+            spec: str | None = None
+
+        found = cluster(tmp_path, pod("p"))
+        seen = found.peek(ObjectKey(Resource("", "v1", "pods", "Pod", True, Pod), "vms", "p"))
+
+        assert type(seen) is Pod
+        assert seen.spec is not None
+        assert seen.spec.scheduler_name == "kubevirt"
+        assert type(found.peek(ObjectKey(PODS, "vms", "p"))) is PendingPod
+        assert found.peek(ObjectKey(Resource("", "v1", "pods", "Pod", True, Strict), "vms", "p")) == Unavailable(
+            f"{tmp_path}/objects.yaml:6: spec must be a string, not a mapping"
+        )
+
+    @pytest.mark.parametrize(("group", "kind"), [("storage.k8s.io", "StorageClass"), ("example.com", "Pod")])
+    def test_what_files_can_t_hold_is_not_known(self, tmp_path: Path, group: str, kind: str) -> None:
+        key = ObjectKey(Resource(group, "v1", "things", kind, True, Object), "a", "b")
+
+        assert cluster(tmp_path).peek(key) == Unavailable(f"files can't hold a {kind}")
+
+    def test_kubevirt(self, tmp_path: Path) -> None:
+        assert cluster(tmp_path).peek(KubeVirtKey()) is None
+        objects = [made("kubevirt.io/v1", "KubeVirt", "kv", namespace) for namespace in ("a", "b")]
+
+        assert cluster(tmp_path, *objects).peek(KubeVirtKey()) == KubeVirtInstall(frozenset({"a", "b"}))
+
+    def test_other_keys_are_not_known(self, tmp_path: Path) -> None:
+        class NewKey(Key[str], frozen=True):
+            pass
+
+        assert cluster(tmp_path).peek(NewKey()) == Unavailable("files can't answer a NewKey")
+
+    async def test_reading_is_peeking(self, tmp_path: Path) -> None:
+        found = cluster(tmp_path, made("v1", "Namespace", "vms"))
+
+        assert await found.read(NamespaceKey("vms"), deadline=0.0) is found.peek(NamespaceKey("vms"))
+        assert await found.read(NamespaceKey("x"), deadline=0.0) is None
+        assert found.waiting_for() == ()
+
+
+class TestSchedulers:
+    def test_undeclared_ones_have_no_health(self, tmp_path: Path) -> None:
+        assert cluster(tmp_path, LEASE).peek(SchedulerKey("other")) is None
+
+    def test_a_held_lease_is_alive_whatever_its_age(self, tmp_path: Path) -> None:
+        assert health(cluster(tmp_path, LEASE)) == SchedulerHealth(
+            "alive", "Lease kubevirt-scheduler/kubevirt-scheduler is held; a snapshot shows no renewals"
+        )
+
+    def test_no_lease_is_dead(self, tmp_path: Path) -> None:
+        assert health(cluster(tmp_path)) == SchedulerHealth(
+            "dead", "there is no Lease kubevirt-scheduler/kubevirt-scheduler"
+        )
+
+    @pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": ""}, {"holderIdentity": None}])
+    def test_a_released_lease_is_dead(self, tmp_path: Path, spec: Any) -> None:
+        assert health(cluster(tmp_path, {**LEASE, "spec": spec})) == SchedulerHealth(
+            "dead", "Lease kubevirt-scheduler/kubevirt-scheduler has been released by its holder"
+        )
+
+    def test_a_pod_that_nobody_looks_at_is_stronger_than_a_lease(self, tmp_path: Path) -> None:
+        assert health(cluster(tmp_path, LEASE, pod("p"))) == SchedulerHealth(
+            "dead", "nobody serves kubevirt: pod vms/p has been waiting for 60 s"
+        )
+
+    def test_pods_of_other_schedulers_say_nothing(self, tmp_path: Path) -> None:
+        found = cluster(tmp_path, LEASE, pod("p", scheduler="batch"), made("v1", "Pod", "q", "vms"))
+
+        assert health(found).state == "alive"
+        assert health(found, "batch") == SchedulerHealth(
+            "dead", "nobody serves batch: pod vms/p has been waiting for 60 s"
+        )
+
+    def test_pods_alone_may_be_the_guard(self, tmp_path: Path) -> None:
+        assert health(cluster(tmp_path), "batch") == SchedulerHealth("alive", "no pod waits unnoticed")
+
+    def test_without_guard_all_is_well(self, tmp_path: Path) -> None:
+        found = cluster(tmp_path, pod("p"), schedulers={"kubevirt": SchedulerSettings("kubevirt", Guard("off"))})
+
+        assert health(found) == SchedulerHealth("alive", "not guarded")
+
+    def test_other_settings_can_be_used(self, tmp_path: Path) -> None:
+        found = cluster(tmp_path)
+        found.use(builders.settings(schedulers={"new": SchedulerSettings("new", Guard("off"))}))
+
+        assert found.peek(SchedulerKey("kubevirt")) is None
+        assert health(found, "new").state == "alive"
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"created": "2026-01-31T11:59:30Z"},
+            {"created": "2026-01-31T12:05:00Z"},
+            {"created": None},
+            {"status": {"phase": "Running"}},
+            {
+                "status": {
+                    "phase": "Pending",
+                    "conditions": [{"type": "Ready"}, {"type": "PodScheduled", "status": "False"}],
+                }
+            },
+            {"metadata": {"deletionTimestamp": "2026-01-31T11:59:59Z"}},
+            {"spec": {"nodeName": "n1"}},
+        ],
+    )
+    def test_pods_that_prove_nothing(self, changes: dict[str, Any]) -> None:
+        view = msgspec.convert(pod("p", **changes), PendingPod)
+
+        assert unserved([view], NOW) is None
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {},
+            {"created": "2026-01-31T12:59:29+01:00"},
+            {"status": {}},
+            {"status": None},
+            {"status": {"phase": "Pending", "conditions": [{"type": "Ready"}]}},
+            {"status": {"phase": ""}},
+        ],
+    )
+    def test_pods_that_prove_that_nobody_is_there(self, changes: dict[str, Any]) -> None:
+        view = msgspec.convert(pod("p", **changes), PendingPod)
+        waited = 31 if "created" in changes else 60
+
+        assert unserved([view], NOW) == f"pod vms/p has been waiting for {waited} s"
+
+    def test_the_oldest_is_named(self) -> None:
+        views = [
+            msgspec.convert(pod(name, created=f"2026-01-31T11:{minute}:00Z"), PendingPod)
+            for name, minute in (("a", 58), ("b", 50), ("c", 55))
+        ]
+
+        assert unserved(views, NOW) == "pod vms/b has been waiting for 600 s"
+
+
+class TestSummary:
+    def test_of_a_whole_cluster(self, tmp_path: Path) -> None:
+        label = names.job_label("scheduling")
+        found = cluster(
+            tmp_path,
+            made("v1", "Node", "n2"),
+            *(
+                made("v1", "Namespace", f"ns-{mode}", metadata={"labels": {label: mode}})
+                for mode in ("enforce", "audit", "off", "x")
+            ),
+            made("v1", "Namespace", "plain"),
+            made("kubevirt.io/v1", "VirtualMachine", "a", "ns"),
+            *(made("kubevirt.io/v1", "VirtualMachineInstance", name, "ns") for name in ("a", "b")),
+            made("kubevirt.io/v1", "KubeVirt", "kv", "kubevirt"),
+            LEASE,
+            pod("p", scheduler="batch"),
+        )
+
+        assert found.summary() == (
+            "2 nodes, 5 namespaces (2 opted in), 1 VM, 2 VMIs, KubeVirt in kubevirt, "
+            "scheduler kubevirt alive, scheduler batch dead"
+        )
+
+    def test_of_nearly_nothing(self, tmp_path: Path) -> None:
+        assert cluster(tmp_path, schedulers={}).summary() == (
+            "1 node, 0 namespaces (0 opted in), 0 VMs, 0 VMIs, no KubeVirt"
+        )
+
+
+LEAVES = st.none() | st.booleans() | st.integers() | st.sampled_from(["v1", "Pod", "Node", "PodList", "x", ""])
+KEYS = st.sampled_from(["apiVersion", "kind", "metadata", "name", "namespace", "labels", "spec", "status", "items"])
+
+
+@settings(max_examples=200)
+@given(st.recursive(LEAVES, lambda below: st.lists(below, max_size=3) | st.dictionaries(KEYS, below), max_leaves=20))
+def test_any_content_is_objects_or_clear_mistakes(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
+    path = tmp_path_factory.mktemp("files") / "a.yaml"
+    path.write_text(json.dumps(value))
+    try:
+        found = FilesCluster.load(path, builders.settings())
+    except InputErrors as refused:
+        assert all(str(mistake).startswith(f"{path}:1: ") for mistake in refused.mistakes)
+    except InputError as refused:
+        assert refused.what == "holds no objects"
+    else:
+        assert found.summary()

@@ -1,0 +1,462 @@
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.errors import InputError, InputErrors
+from webhook.settings import file
+from webhook.settings.file import SettingsFile, default_settings, effective, load, parse, schema
+from webhook.settings.snapshot import Settings
+
+
+def refusal(text: str) -> list[str]:
+    with pytest.raises(InputErrors) as refused:
+        parse(text.encode(), "s.yaml")
+    return str(refused.value).split("\n")
+
+
+def test_an_empty_file_means_the_defaults() -> None:
+    for text in (b"", b"# nothing\n", b"{}", b"server:\n"):
+        settings = parse(text, "s.yaml")
+
+        assert settings.digest == hashlib.sha256(text).hexdigest()
+        assert settings.scheduling == default_settings().scheduling
+        assert settings.server == default_settings().server
+
+
+def test_without_a_file_the_digest_says_so() -> None:
+    assert default_settings().digest == "default"
+
+
+def test_load_reads_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text("scheduling: {clusterWide: true}\n")
+
+    assert load(path) == parse(path.read_bytes(), "s.yaml")
+    assert load(path).scheduling.cluster_wide
+
+
+@pytest.mark.parametrize("guard", ["off", "'off'", "false"])
+def test_off_needs_no_quotes(guard: str) -> None:
+    settings = parse(f"schedulers: {{kubevirt: {{guard: {guard}}}}}".encode(), "s.yaml")
+
+    assert settings.scheduling.schedulers["kubevirt"].guard.kind == "off"
+
+
+class TestMistakes:
+    def test_are_told_all_at_once_in_the_order_of_the_file(self) -> None:
+        assert refusal(
+            """\
+server:
+  listen: ":8443"
+  opsListen: 8080
+  maxInFlight: "64"
+tls: {certFile: a}
+excludedNamespaces: [kube-system, 3, UP]
+schedulers:
+  default-scheduler: {guard: pods}
+  a.b: {guard: leese a/b}
+  none: {}
+  empty:
+scheduling: {clusterWide: "true", virtualMachines: yes}
+webhooks:
+  timeoutSeconds: 30
+  namespaceSelector:
+    matchExpressions:
+    - {key: a, operator: exists}
+    - 3
+"""
+        ) == [
+            's.yaml:2: server.listen: ":8443" is no HOST:PORT; write for example 0.0.0.0:8443, or [::]:8443 for IPv6',
+            "s.yaml:3: server.opsListen: must be text, not 8080; put it in quotes",
+            's.yaml:4: server.maxInFlight: must be a whole number, not "64"; write it without quotes',
+            "s.yaml:5: tls.keyFile: tls.certFile is given without tls.keyFile; give both or none",
+            "s.yaml:6: excludedNamespaces[1]: must be text, not 3; put it in quotes",
+            (
+                's.yaml:6: excludedNamespaces[2]: "UP" is no name of a namespace; '
+                "use lower case letters, digits and -, and a letter or digit at both ends"
+            ),
+            (
+                "s.yaml:8: schedulers.default-scheduler: default-scheduler is what pods have anyway, "
+                "and means that the owner opted out; declare another scheduler"
+            ),
+            's.yaml:9: schedulers["a.b"].guard: "leese a/b" is no guard; write lease NAMESPACE/NAME, pods or off',
+            "s.yaml:10: schedulers.none.guard: is missing; write for example guard: pods",
+            "s.yaml:11: schedulers.empty: must be a mapping, not null",
+            's.yaml:12: scheduling.clusterWide: must be true or false, not "true"; write true without quotes',
+            's.yaml:12: scheduling.virtualMachines: must be true or false, not "yes"; write true without quotes',
+            "s.yaml:14: webhooks.timeoutSeconds: must be 1 to 3, not 30",
+            (
+                "s.yaml:17: webhooks.namespaceSelector.matchExpressions[0].operator: "
+                'must be In, NotIn, Exists or DoesNotExist, not "exists"; did you mean Exists?'
+            ),
+            "s.yaml:18: webhooks.namespaceSelector.matchExpressions[1]: must be a mapping, not 3",
+        ]
+
+    def test_come_in_the_order_of_lines_not_of_sections(self) -> None:
+        told = refusal("webhooks: {timeoutSeconds: 9}\nx: 1\nserver: {maxInFlight: 0}\n")
+
+        assert [line.partition(": ")[0] for line in told] == ["s.yaml:1", "s.yaml:2", "s.yaml:3"]
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ("servr: {}", "servr: there is no such setting; did you mean server?"),
+            ("tls: {cert_file: x}", "tls.cert_file: there is no such setting; did you mean tls.certFile?"),
+            ("tls: {certfile: x}", "tls.certfile: there is no such setting; did you mean tls.certFile?"),
+            ("timeoutSeconds: 2", "timeoutSeconds: there is no such setting; did you mean webhooks.timeoutSeconds?"),
+            ("key-file: 2", "key-file: there is no such setting; did you mean tls.keyFile?"),
+            (
+                "namespace: x",
+                "namespace: there is no such setting; did you mean kubevirt.namespace or webhooks.service.namespace?",
+            ),
+            (
+                "webhooks: {namespaceSelector: {zzz: {}}}",
+                "webhooks.namespaceSelector.zzz: there is no such setting; known here: matchExpressions",
+            ),
+            (
+                "schedulers: {a_b: {guard: pods, asumeAlive: true}}",
+                "schedulers.a_b.asumeAlive: there is no such setting; did you mean schedulers.a_b.assumeAlive?",
+            ),
+        ],
+    )
+    def test_unknown_keys_are_guessed_at(self, text: str, told: str) -> None:
+        assert f"s.yaml:1: {told}" in refusal(text)
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ("server: []", "server: must be a mapping, not a list"),
+            ("schedulers: x", 'schedulers: must be a mapping, not "x"'),
+            ("excludedNamespaces: {a: b}", "excludedNamespaces: must be a list, not a mapping"),
+            ("excludedNamespaces: [null]", "excludedNamespaces[0]: must be text, not null"),
+            ("tls: {certFile: [a]}", "tls.certFile: must be text, not a list"),
+            ("server: {maxInFlight: 1.5}", "server.maxInFlight: must be a whole number, not 1.5"),
+            ("server: {maxInFlight: x1}", 'server.maxInFlight: must be a whole number, not "x1"'),
+            ("server: {maxInFlight: true}", "server.maxInFlight: must be a whole number, not true"),
+            ("scheduling: {clusterWide: 1}", "scheduling.clusterWide: must be true or false, not 1"),
+            ("scheduling: {clusterWide: maybe}", 'scheduling.clusterWide: must be true or false, not "maybe"'),
+            (
+                "scheduling: {clusterWide: Off}",
+                'scheduling.clusterWide: must be true or false, not "Off"; write false without quotes',
+            ),
+            (
+                "scheduling: {schedulerName: x}",
+                "scheduling.schedulerName: x is not declared under schedulers; declare it there, or use kubevirt",
+            ),
+            (
+                "webhooks: {namespaceSelector: {matchExpressions: [{key: a, operator: 3}]}}",
+                (
+                    "webhooks.namespaceSelector.matchExpressions[0].operator: "
+                    "must be In, NotIn, Exists or DoesNotExist, not 3"
+                ),
+            ),
+            ("schedulers: {my_one: {guard: x}}", 'schedulers.my_one.guard: "x" is no guard'),
+        ],
+    )
+    def test_are_told_in_plain_words(self, text: str, told: str) -> None:
+        assert any(line.startswith(f"s.yaml:1: {told}") for line in refusal(text))
+
+    @pytest.mark.parametrize(
+        ("text", "told"),
+        [
+            ("[]", "s.yaml:1: must be a mapping, not a list"),
+            ("\nhello", 's.yaml:2: must be a mapping, not "hello"'),
+            ("{}\n---\nserver: {}", "s.yaml:3: a second document starts here; keep one"),
+            ("server: {}\nserver: {}", 's.yaml:2: the key "server" stands twice; remove it here or in line 1'),
+            ("server:\n\t- x", "s.yaml:2: a tab stands where YAML knows only spaces; indent with spaces"),
+        ],
+    )
+    def test_of_the_whole_file(self, text: str, told: str) -> None:
+        assert refusal(text) == [told]
+
+    def test_in_words_of_pydantic_where_we_have_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(file, "_WANTED", {})
+
+        assert refusal("server: []") == ["s.yaml:1: server: Input should be a valid dictionary or instance of Server"]
+
+    def test_a_missing_file(self, tmp_path: Path) -> None:
+        with pytest.raises(InputErrors) as refused:
+            load(tmp_path / "none.yaml")
+
+        assert str(refused.value) == f"{tmp_path}/none.yaml: can't be read: No such file or directory"
+
+    def test_a_large_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "s.yaml"
+        path.write_bytes(b"#" * (file.MAX_BYTES + 1))
+
+        with pytest.raises(InputErrors) as refused:
+            load(path)
+
+        assert str(refused.value) == f"{path}: is larger than 1 MiB; it is no settings file"
+
+    @given(
+        st.text()
+        | st.recursive(
+            st.integers() | st.sampled_from(["off", "x", None]),
+            lambda b: st.dictionaries(
+                st.sampled_from(["server", "listen", "tls", "schedulers", "guard", "webhooks", "x"]), b
+            ),
+        ).map(json.dumps)
+    )
+    def test_never_end_in_anything_else(self, text: str) -> None:
+        try:
+            parse(text.encode("utf-8", "surrogatepass"), "s.yaml")
+        except InputErrors as refused:
+            assert all(line.startswith("s.yaml:") for line in str(refused).split("\n"))
+
+
+class TestEffective:
+    def test_settings_are_a_settings_file(self, tmp_path: Path) -> None:
+        (tmp_path / "in.yaml").write_text(
+            "excludedNamespaces: [a]\nschedulers: {b: {guard: off}}\nscheduling: {schedulerName: b}\n"
+        )
+        shown = effective(tmp_path / "in.yaml")
+        (tmp_path / "out.yaml").write_text(yaml.safe_dump(shown))
+
+        assert shown["schedulers"] == {"b": {"guard": "off", "assumeAlive": False}}
+        assert shown["webhooks"]["timeoutSeconds"] == 3
+        assert effective(tmp_path / "out.yaml") == shown
+
+    def test_defaults_need_no_file(self) -> None:
+        shown = effective()
+
+        assert list(shown) == [
+            "server",
+            "tls",
+            "kubevirt",
+            "excludedNamespaces",
+            "schedulers",
+            "scheduling",
+            "webhooks",
+        ]
+        assert shown["excludedNamespaces"] == ["kube-system", "kube-public", "kube-node-lease"]
+        assert parse(yaml.safe_dump(shown).encode(), "x").scheduling == default_settings().scheduling
+
+    def test_mistakes_are_told(self, tmp_path: Path) -> None:
+        (tmp_path / "s.yaml").write_text("x: 1")
+
+        with pytest.raises(InputErrors):
+            effective(tmp_path / "s.yaml")
+
+
+class TestSchema:
+    def test_takes_what_we_take(self) -> None:
+        jsonschema.Draft202012Validator.check_schema(schema())
+
+        jsonschema.validate(effective(), schema())
+        jsonschema.validate({"schedulers": {"a": {"guard": False}}}, schema())
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            {"x": 1},
+            {"webhooks": {"timeoutSeconds": 4}},
+            {"schedulers": {"a": {"guard": "lease a"}}},
+            {"excludedNamespaces": ["A"]},
+        ],
+    )
+    def test_refuses_what_we_refuse(self, value: dict[str, Any]) -> None:
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(value, schema())
+
+    def test_has_no_noise(self) -> None:
+        assert '"title"' not in json.dumps(schema())
+        assert "lease NAMESPACE/NAME" in json.dumps(schema())
+
+
+class Watcher:
+    """A followed file and what was called back."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.refused: list[InputError] = []
+        self.reloaded: list[tuple[Settings, Settings]] = []
+        self.restart: list[list[str]] = []
+        self.file = SettingsFile(
+            path,
+            on_refused=self.refused.append,
+            on_reloaded=lambda old, new: self.reloaded.append((old, new)),
+            on_restart_needed=self.restart.append,
+            interval=0,
+        )
+
+    async def settle(self, text: str | None = None) -> None:
+        if text is not None:
+            self.path.write_text(text)
+        await self.file.poll()
+        await self.file.poll()
+
+
+@pytest.fixture
+def watcher(tmp_path: Path) -> Watcher:
+    path = tmp_path / "s.yaml"
+    path.write_text("scheduling: {clusterWide: false}\n")
+    return Watcher(path)
+
+
+GOOD = "scheduling: {clusterWide: true}\n"
+BAD = "scheduling: {clusterWide: 3}\n"
+
+
+class TestFollowing:
+    async def test_an_unchanged_file_calls_nobody(self, watcher: Watcher) -> None:
+        before = watcher.file.current
+        for _ in range(3):
+            await watcher.file.poll()
+
+        assert watcher.file.current is before
+        assert (watcher.refused, watcher.reloaded, watcher.restart) == ([], [], [])
+
+    async def test_a_change_counts_once_it_was_seen_twice(self, watcher: Watcher) -> None:
+        before = watcher.file.current
+        watcher.path.write_text(GOOD)
+        await watcher.file.poll()
+        assert watcher.file.current is before
+
+        await watcher.file.poll()
+        await watcher.settle()
+
+        assert watcher.file.current == parse(GOOD.encode(), "x")
+        assert watcher.reloaded == [(before, watcher.file.current)]
+
+    async def test_a_write_that_is_still_going_on_is_not_read(self, watcher: Watcher) -> None:
+        for text in ("", "scheduling:", "scheduling: {clus", GOOD):
+            watcher.path.write_text(text)
+            await watcher.file.poll()
+        await watcher.file.poll()
+
+        assert watcher.refused == []
+        assert [new.scheduling.cluster_wide for _, new in watcher.reloaded] == [True]
+
+    async def test_a_refused_change_leaves_the_last_good_state(self, watcher: Watcher) -> None:
+        before = watcher.file.current
+        await watcher.settle(BAD)
+        await watcher.settle()
+
+        assert watcher.file.current is before
+        assert [str(error) for error in watcher.refused] == [
+            f"{watcher.path}:1: scheduling.clusterWide: must be true or false, not 3"
+        ]
+        assert watcher.file.refused is watcher.refused[0]
+        assert watcher.reloaded == []
+
+    async def test_each_refused_content_is_told_once(self, watcher: Watcher) -> None:
+        await watcher.settle(BAD)
+        await watcher.settle(BAD + "\n")
+        await watcher.settle()
+        assert len(watcher.refused) == 2
+
+        await watcher.settle(GOOD)
+        assert watcher.file.refused is None
+        await watcher.settle(BAD)
+        assert len(watcher.refused) == 3
+
+    async def test_taking_a_bad_change_back_is_no_change(self, watcher: Watcher) -> None:
+        before, text = watcher.file.current, watcher.path.read_text()
+        await watcher.settle(BAD)
+        await watcher.settle(text)
+
+        assert watcher.file.current is before
+        assert watcher.file.refused is None
+        assert watcher.reloaded == []
+
+    async def test_a_file_that_is_away_for_a_moment_is_nothing(self, watcher: Watcher) -> None:
+        text = watcher.path.read_text()
+        watcher.path.unlink()
+        await watcher.file.poll()
+        watcher.path.write_text(text)
+        await watcher.settle()
+
+        assert watcher.refused == []
+
+    async def test_a_file_that_stays_away_is_told_once(self, watcher: Watcher) -> None:
+        before = watcher.file.current
+        watcher.path.unlink()
+        await watcher.settle()
+        await watcher.settle()
+
+        assert [str(error) for error in watcher.refused] == [
+            f"{watcher.path}: can't be read: No such file or directory"
+        ]
+        assert watcher.file.current is before
+        await watcher.settle(GOOD)
+        assert watcher.file.current.scheduling.cluster_wide
+
+    async def test_a_mounted_config_map_is_followed(self, tmp_path: Path) -> None:
+        # As the kubelet does it: s.yaml -> ..data/s.yaml, ..data -> a directory by time, replaced atomically.
+        for name, text in (("..1", "scheduling: {clusterWide: false}"), ("..2", GOOD)):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "s.yaml").write_text(text)
+        (tmp_path / "..data").symlink_to("..1")
+        (tmp_path / "s.yaml").symlink_to("..data/s.yaml")
+        watcher = Watcher(tmp_path / "s.yaml")
+
+        (tmp_path / "..tmp").symlink_to("..2")
+        (tmp_path / "..tmp").replace(tmp_path / "..data")
+        await watcher.settle()
+
+        assert watcher.file.current.scheduling.cluster_wide
+
+    async def test_listeners_and_certificates_wait_for_the_next_start(self, watcher: Watcher) -> None:
+        at_start = watcher.file.current.server
+        moved = "server: {listen: 'a:1', maxInFlight: 9}\ntls: {certFile: c, keyFile: k}\n"
+        await watcher.settle(GOOD + moved)
+
+        assert watcher.restart == [["server.listen", "server.maxInFlight", "tls.certFile", "tls.keyFile"]]
+        assert watcher.file.current.server == at_start
+        assert watcher.file.current.scheduling.cluster_wide
+        assert watcher.reloaded[0][1] is watcher.file.current
+
+        await watcher.settle(GOOD + moved + "# c\n")
+        assert len(watcher.reloaded) == 2
+        assert len(watcher.restart) == 1
+
+        await watcher.settle(GOOD)
+        assert len(watcher.restart) == 1
+
+        await watcher.settle("server: {opsListen: 'a:1'}")
+        assert watcher.restart[1:] == [["server.opsListen"]]
+
+    async def test_nobody_needs_to_listen(self, watcher: Watcher) -> None:
+        quiet = SettingsFile(watcher.path)
+        for text in (BAD, "server: {listen: 'a:1'}"):
+            watcher.path.write_text(text)
+            await quiet.poll()
+            await quiet.poll()
+
+        assert quiet.current.digest == hashlib.sha256(b"server: {listen: 'a:1'}").hexdigest()
+
+    async def test_watch_polls_until_cancelled(self, watcher: Watcher) -> None:
+        task = asyncio.create_task(watcher.file.watch())
+        watcher.path.write_text(GOOD)
+        while not watcher.reloaded:
+            await asyncio.sleep(0)
+        task.cancel()
+
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    def test_a_bad_file_at_the_start_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "s.yaml").write_text(BAD)
+
+        with pytest.raises(InputErrors):
+            SettingsFile(tmp_path / "s.yaml")
+
+
+def test_the_import_is_light() -> None:
+    code = "import sys, webhook.settings.file; print({'aiohttp', 'kubernetes_asyncio'} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "set()\n"

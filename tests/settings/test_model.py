@@ -1,0 +1,406 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from webhook.settings.model import OWN_ERROR, SettingsModel
+from webhook.settings.snapshot import (
+    Guard,
+    SchedulerSettings,
+    SchedulingSettings,
+    ServerSettings,
+    Settings,
+    WebhookSettings,
+)
+
+EVERYTHING: dict[str, Any] = {
+    "server": {"listen": "[::]:9443", "opsListen": "localhost:9090", "maxInFlight": 8},
+    "tls": {"certFile": "/tls/tls.crt", "keyFile": "/tls/tls.key"},
+    "kubevirt": {"namespace": "openshift-cnv"},
+    "excludedNamespaces": ["kube-system"],
+    "schedulers": {
+        "gpu.example": {"guard": "lease gpu-system/gpu.scheduler", "assumeAlive": True},
+        "batch": {"guard": "pods"},
+        "free": {"guard": "off"},
+    },
+    "scheduling": {
+        "clusterWide": True,
+        "schedulerName": "batch",
+        "virtualMachines": False,
+        "virtualMachineInstances": True,
+    },
+    "webhooks": {
+        "service": {"namespace": "ops", "name": "hook", "port": 8443},
+        "timeoutSeconds": 1,
+        "namespaceSelector": {
+            "matchExpressions": [
+                {"key": "example.com/tier", "operator": "In", "values": ["a", ""]},
+                {"key": "tenant", "operator": "Exists"},
+            ]
+        },
+    },
+}
+
+
+def snapshot(value: dict[str, Any]) -> Settings:
+    return SettingsModel.model_validate(value).snapshot("digest")
+
+
+def mistakes(value: dict[str, Any]) -> list[tuple[str, tuple[int | str, ...]]]:
+    with pytest.raises(ValidationError) as refused:
+        SettingsModel.model_validate(value)
+    found = refused.value.errors(include_url=False)
+    return [
+        (details["ctx"]["what"] if details["type"] == OWN_ERROR else details["type"], details["loc"])
+        for details in found
+    ]
+
+
+def test_the_defaults() -> None:
+    assert snapshot({}) == Settings(
+        server=ServerSettings("0.0.0.0:8443", "0.0.0.0:8080", 64, "", ""),
+        webhooks=WebhookSettings("kubevirt-webhook", "kubevirt-webhook", 443, 3, ()),
+        scheduling=SchedulingSettings(
+            cluster_wide=False,
+            scheduler_name="kubevirt",
+            virtual_machines=True,
+            virtual_machine_instances=False,
+            schedulers={
+                "kubevirt": SchedulerSettings(
+                    "kubevirt", Guard("lease", "kubevirt-scheduler", "kubevirt-scheduler"), assume_alive=False
+                )
+            },
+            kubevirt_namespace="",
+        ),
+        excluded_namespaces=frozenset(
+            {"kube-system", "kube-public", "kube-node-lease", "kubevirt", "kubevirt-webhook"}
+        ),
+        digest="digest",
+    )
+
+
+def test_everything_said_is_in_the_snapshot() -> None:
+    assert snapshot(EVERYTHING) == Settings(
+        server=ServerSettings("[::]:9443", "localhost:9090", 8, "/tls/tls.crt", "/tls/tls.key"),
+        webhooks=WebhookSettings(
+            "ops",
+            "hook",
+            8443,
+            1,
+            (
+                {"key": "example.com/tier", "operator": "In", "values": ["a", ""]},
+                {"key": "tenant", "operator": "Exists"},
+            ),
+        ),
+        scheduling=SchedulingSettings(
+            cluster_wide=True,
+            scheduler_name="batch",
+            virtual_machines=False,
+            virtual_machine_instances=True,
+            schedulers={
+                "gpu.example": SchedulerSettings(
+                    "gpu.example", Guard("lease", "gpu-system", "gpu.scheduler"), assume_alive=True
+                ),
+                "batch": SchedulerSettings("batch", Guard("pods")),
+                "free": SchedulerSettings("free", Guard("off")),
+            },
+            kubevirt_namespace="openshift-cnv",
+        ),
+        excluded_namespaces=frozenset({"kube-system", "openshift-cnv", "ops"}),
+        digest="digest",
+    )
+
+
+def test_null_means_absent() -> None:
+    nulls: dict[str, Any] = {
+        "server": None,
+        "schedulers": None,
+        "scheduling": {"schedulerName": None, "clusterWide": True},
+        "webhooks": {"namespaceSelector": {"matchExpressions": None}},
+    }
+
+    assert snapshot(nulls) == snapshot({"scheduling": {"clusterWide": True}})
+
+
+def test_snake_case_and_unknown_keys_are_refused_even_if_null() -> None:
+    assert mistakes({"excluded_namespaces": None, "server": {"max_in_flight": 3}}) == [
+        ("extra_forbidden", ("server", "max_in_flight")),
+        ("extra_forbidden", ("excluded_namespaces",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("guard", "read"),
+    [
+        (False, Guard("off")),
+        ("off", Guard("off")),
+        ("pods", Guard("pods")),
+        ("lease a/b", Guard("lease", "a", "b")),
+        ("lease   a-1/b.c-d", Guard("lease", "a-1", "b.c-d")),
+    ],
+)
+def test_guards(guard: object, read: Guard) -> None:
+    settings = snapshot({"schedulers": {"kubevirt": {"guard": guard}}})
+
+    assert settings.scheduling.schedulers["kubevirt"] == SchedulerSettings("kubevirt", read)
+
+
+@pytest.mark.parametrize(
+    "guard", ["", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "leasea/b", "lease a.b/c", "pods ", " off"]
+)
+def test_guards_that_are_none(guard: str) -> None:
+    assert mistakes({"schedulers": {"kubevirt": {"guard": guard}}}) == [
+        (f'"{guard}" is no guard', ("schedulers", "kubevirt", "guard"))
+    ]
+
+
+@pytest.mark.parametrize("guard", [True, 1, ["off"]])
+def test_guards_are_text(guard: object) -> None:
+    assert mistakes({"schedulers": {"kubevirt": {"guard": guard}}}) == [
+        ("string_type", ("schedulers", "kubevirt", "guard"))
+    ]
+
+
+def test_a_guard_is_always_chosen() -> None:
+    assert mistakes({"schedulers": {"kubevirt": {}}}) == [("missing", ("schedulers", "kubevirt", "guard"))]
+
+
+@pytest.mark.parametrize(
+    "address", ["0.0.0.0:0", "127.0.0.1:65535", "[::]:1", "[fe80::1]:80", "localhost:80", "a-b.Example.com:80"]
+)
+def test_addresses(address: str) -> None:
+    assert snapshot({"server": {"listen": address}}).server.listen == address
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "",
+        ":80",
+        "80",
+        "host",
+        "host:",
+        "host:65536",
+        "host:a",
+        "::1:80",
+        "[::1]",
+        "[x]:80",
+        "[]:80",
+        "1.2.3:80",
+        "1.2.3.256:80",
+        "a b:80",
+        "a_b:80",
+        "host:80 ",
+        "host:-1",
+        "tcp://host:80",
+        "host:123456",
+        "-a:80",
+        "host:٣",
+    ],
+)
+def test_addresses_that_are_none(address: str) -> None:
+    assert mistakes({"server": {"listen": address}}) == [(f'"{address}" is no HOST:PORT', ("server", "listen"))]
+
+
+def test_the_listeners_differ() -> None:
+    assert mistakes({"server": {"listen": "a:1", "opsListen": "a:1"}}) == [
+        ("a:1 is server.listen already", ("server", "opsListen"))
+    ]
+    assert snapshot({"server": {"listen": "a:0", "opsListen": "a:0"}}).server.ops_listen == "a:0"
+
+
+@pytest.mark.parametrize(("given", "missing"), [("certFile", "keyFile"), ("keyFile", "certFile")])
+def test_a_certificate_has_a_key(given: str, missing: str) -> None:
+    ((what, _),) = mistakes({"tls": {given: "x"}})
+
+    assert what == f"tls.{given} is given without tls.{missing}"
+
+
+NAMES = [
+    ("a", True),
+    ("a-1", True),
+    ("1a", True),
+    ("a" * 63, True),
+    ("a" * 64, False),
+    ("", False),
+    ("-a", False),
+    ("a-", False),
+    ("A", False),
+    ("a_b", False),
+    ("a.b", False),
+    ("a\n", False),
+]
+
+
+@pytest.mark.parametrize(("name", "good"), NAMES)
+def test_namespaces(name: str, good: bool) -> None:
+    values: list[dict[str, Any]] = [{"excludedNamespaces": [name]}, {"webhooks": {"service": {"namespace": name}}}]
+    for value in values:
+        if good:
+            assert name in snapshot(value).excluded_namespaces
+        else:
+            assert len(mistakes(value)) == 1
+
+
+@pytest.mark.parametrize(("name", "good"), [*NAMES, ("", True)][6:])
+def test_kubevirt_s_namespace_may_be_empty(name: str, good: bool) -> None:
+    value = {"kubevirt": {"namespace": name}}
+    if good:
+        assert (name or "kubevirt") in snapshot(value).excluded_namespaces
+    else:
+        assert mistakes(value) == [(f'"{name}" is no name of a namespace', ("kubevirt", "namespace"))]
+
+
+def test_a_service_s_name_starts_with_a_letter() -> None:
+    assert mistakes({"webhooks": {"service": {"name": "1a"}}}) == [
+        ('"1a" is no name of a Service', ("webhooks", "service", "name"))
+    ]
+
+
+def test_what_is_too_long_is_told_shortly() -> None:
+    assert mistakes({"excludedNamespaces": ["x" * 64]}) == [
+        (f'"{"x" * 57}..." is longer than 63 characters', ("excludedNamespaces", 0))
+    ]
+
+
+@pytest.mark.parametrize(("name", "good"), [("a.b-c", True), ("a" * 253, True), ("a" * 254, False), ("a..b", False)])
+def test_schedulers_names(name: str, good: bool) -> None:
+    value = {"schedulers": {name: {"guard": "pods"}}, "scheduling": {"schedulerName": name}}
+    if good:
+        assert snapshot(value).scheduling.schedulers[name].name == name
+    else:
+        assert [loc for _, loc in mistakes(value)] == [
+            ("schedulers", name, "[key]"),
+            ("scheduling", "schedulerName"),
+        ]
+
+
+def test_default_scheduler_is_nobody_s_choice() -> None:
+    value = {"schedulers": {"default-scheduler": {"guard": "off"}, "kubevirt": {"guard": "off"}}}
+
+    assert mistakes(value) == [
+        (
+            "default-scheduler is what pods have anyway, and means that the owner opted out",
+            ("schedulers", "default-scheduler", "[key]"),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "fix"),
+    [
+        ({"scheduling": {"schedulerName": "x"}}, "declare it there, or use kubevirt"),
+        ({"schedulers": {}, "scheduling": {"schedulerName": "x"}}, "declare it there"),
+        (
+            {"schedulers": {"b": {"guard": "off"}, "a": {"guard": "off"}}, "scheduling": {"schedulerName": "x"}},
+            "declare it there, or use a or b",
+        ),
+    ],
+)
+def test_the_scheduler_is_a_declared_one(value: dict[str, Any], fix: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        SettingsModel.model_validate(value)
+    (details,) = refused.value.errors()
+
+    assert details["ctx"] == {"what": "x is not declared under schedulers", "fix": fix, "key": "schedulerName"}
+
+
+def test_the_default_scheduler_name_is_checked_too() -> None:
+    assert mistakes({"schedulers": {"a": {"guard": "off"}}}) == [
+        ("kubevirt is not declared under schedulers", ("scheduling",))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "good", "bad"),
+    [
+        (("webhooks", "timeoutSeconds"), (1, 3), (0, 4)),
+        (("webhooks", "service", "port"), (1, 65535), (0, 65536)),
+        (("server", "maxInFlight"), (1, 10_000), (0, 10_001)),
+    ],
+)
+def test_ranges(path: tuple[str, ...], good: tuple[int, int], bad: tuple[int, int]) -> None:
+    def nested(number: object) -> dict[str, Any]:
+        value: Any = number
+        for key in reversed(path):
+            value = {key: value}
+        assert isinstance(value, dict)
+        return value
+
+    for number in good:
+        snapshot(nested(number))
+    for number in bad:
+        assert [loc for _, loc in mistakes(nested(number))] == [path]
+    for wrong in (True, 2.0, "2"):
+        assert mistakes(nested(wrong)) == [("int_type", path)]
+
+
+@pytest.mark.parametrize(
+    ("expression", "wrong"),
+    [
+        ({"key": "a", "operator": "In", "values": ["x"]}, None),
+        ({"key": "a.b/c_D.e", "operator": "NotIn", "values": ["x-Y.z_1", ""]}, None),
+        ({"key": "a", "operator": "Exists", "values": []}, None),
+        ({"key": "a", "operator": "DoesNotExist"}, None),
+        ({"key": "a", "operator": "In"}, "In needs at least one value"),
+        ({"key": "a", "operator": "NotIn", "values": []}, "NotIn needs at least one value"),
+        ({"key": "a", "operator": "Exists", "values": ["x"]}, "Exists takes no values"),
+        ({"key": "a", "operator": "DoesNotExist", "values": ["x"]}, "DoesNotExist takes no values"),
+        ({"key": "a", "operator": "in", "values": ["x"]}, "literal_error"),
+        ({"operator": "Exists"}, "missing"),
+        ({"key": "a"}, "missing"),
+        ({"key": "", "operator": "Exists"}, '"" is no key of a label'),
+        ({"key": "a/b/c", "operator": "Exists"}, '"a/b/c" is no key of a label'),
+        ({"key": "A/b", "operator": "Exists"}, '"A/b" is no key of a label'),
+        ({"key": "x" * 64, "operator": "Exists"}, f'"{"x" * 57}..." is no key of a label'),
+        ({"key": "a", "operator": "In", "values": ["-"]}, '"-" is no value of a label'),
+        ({"key": "a", "operator": "In", "values": "x"}, "tuple_type"),
+        ({"key": "a", "operator": "In", "values": [1]}, "string_type"),
+        ({"key": "a", "operator": "Exists", "value": "x"}, "extra_forbidden"),
+    ],
+)
+def test_match_expressions(expression: dict[str, Any], wrong: str | None) -> None:
+    value = {"webhooks": {"namespaceSelector": {"matchExpressions": [expression]}}}
+    if wrong is None:
+        (read,) = snapshot(value).webhooks.namespace_selector
+        assert read == {name: part for name, part in expression.items() if part != []}
+    else:
+        assert [what for what, _ in mistakes(value)] == [wrong]
+
+
+def test_the_model_can_t_be_changed() -> None:
+    model = SettingsModel.model_validate({})
+
+    with pytest.raises(ValidationError):
+        model.server.listen = "x:1"
+
+
+def test_every_setting_is_described() -> None:
+    schema = SettingsModel.model_json_schema()
+    sections = [schema, *schema["$defs"].values()]
+
+    for section in sections:
+        assert section["additionalProperties"] is False
+        for name, setting in section["properties"].items():
+            described = setting.get("description") or schema["$defs"][setting["$ref"].rpartition("/")[2]]["description"]
+            assert described.endswith("."), name
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(),
+        lambda below: (
+            st.lists(below) | st.dictionaries(st.sampled_from([*EVERYTHING, "guard", "listen", "x"]) | st.text(), below)
+        ),
+    )
+)
+def test_nothing_but_validation_errors_come_out(value: Any) -> None:
+    try:
+        model = SettingsModel.model_validate(value)
+    except ValidationError:
+        return
+    assert isinstance(model.snapshot("x"), Settings)
