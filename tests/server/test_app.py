@@ -259,3 +259,45 @@ async def test_the_deadline_reaches_look_ups(start: Start) -> None:
 
     assert deadlines
     assert all(10 < left <= 18 for left in deadlines)
+
+
+async def answers(server: Running, data: bytes) -> bytes:
+    """Everything that the server says until it closes the connection."""
+    host, _, port = server.address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=server.trust, server_hostname="localhost")
+    writer.write(data)
+    try:
+        return await asyncio.wait_for(reader.read(), 5)
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "request_", [head(len(BODY), extra="Connection: close\r\n"), head(len(BODY)).replace(b"HTTP/1.1", b"HTTP/1.0")]
+)
+async def test_connections_that_shall_not_stay(start: Start, request_: bytes) -> None:
+    server = await start()
+
+    assert (await answers(server, request_ + BODY)).count(b" 200 OK\r\n") == 1
+
+
+async def test_pipelined_requests_are_answered_in_order(start: Start) -> None:
+    server = await start()
+    other = BODY.replace(b"705ab4f5", b"00000000")
+    last = head(len(BODY), extra="Connection: close\r\n")
+    said = await answers(server, head(len(BODY)) + BODY + head(len(other)) + other + last + BODY)
+
+    assert said.count(b" 200 OK\r\n") == 3
+    uids = [part.split(b'"')[0] for part in said.split(b'"uid":"')[1:]]
+    assert [uid[:8] for uid in uids] == [b"705ab4f5", b"00000000", b"705ab4f5"]
+
+
+async def test_chunked_body(start: Start) -> None:
+    server = await start()
+    chunked = head(0, extra="Transfer-Encoding: chunked\r\nConnection: close\r\n").replace(
+        b"Content-Length: 0\r\n", b""
+    )
+    said = await answers(server, chunked + b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY))
+
+    assert said.count(b" 200 OK\r\n") == 1
+    assert b'"patchType":"JSONPatch"' in said

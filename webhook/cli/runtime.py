@@ -37,6 +37,7 @@ from webhook.settings.snapshot import Settings
 # The collector finds little in a server whose requests make trees without cycles; rare runs keep its pauses rare.
 _GC_THRESHOLD: Final = (50_000, 20, 20)
 _SHUTDOWN_SECONDS: Final = 10.0
+_READY_POLL_SECONDS: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -140,8 +141,8 @@ async def run(options: Options) -> None:
         ends.push_async_callback(web_server.cleanup)
         if settings.file:
             ends.push_async_callback(_cancelled, asyncio.create_task(settings.file.watch(), name="settings"))
-        if options.register:
-            await ends.enter_async_context(_registered(options, settings.current(), pair, cluster, log))
+        if options.register and await _ready(cluster, stopped, log):
+            await ends.enter_async_context(_registered(options, settings.current(), pair, log))
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLD)
@@ -198,16 +199,27 @@ async def _cluster(options: Options, settings: _Follower, log: Any) -> AsyncIter
         await live.close()
 
 
+async def _ready(cluster: Cluster, stopped: asyncio.Event, log: Any) -> bool:
+    """Wait until the cluster's answers can be trusted; False if we are to end before.
+
+    Configurations that came earlier would only cost the API server time.
+    """
+    told: tuple[str, ...] = ()
+    while missing := cluster.waiting_for():
+        if missing != told:
+            log.info("not registered yet", waiting_for=missing)
+            told = missing
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopped.wait(), _READY_POLL_SECONDS)
+            return False
+    return True
+
+
 @asynccontextmanager
-async def _registered(
-    options: Options, settings: Settings, pair: Pair, cluster: Cluster, log: Any
-) -> AsyncIterator[None]:
-    """Webhook configurations for as long as we run; made once we are ready, or they would only cost time."""
+async def _registered(options: Options, settings: Settings, pair: Pair, log: Any) -> AsyncIterator[None]:
+    """Webhook configurations for as long as we run."""
     from webhook.cluster.transport import connect
 
-    while missing := cluster.waiting_for():
-        log.info("not registered yet", waiting_for=missing)
-        await asyncio.sleep(0.5)
     target = Target(
         url=options.url or "",
         ca_bundle=pair.authority or pair.certificate,

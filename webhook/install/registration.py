@@ -15,6 +15,7 @@ from urllib.parse import quote
 import msgspec
 
 from webhook import names
+from webhook.cluster.api import Unreachable
 from webhook.errors import InputError
 from webhook.kubevirt.launcher import controller_account
 from webhook.policies.table import ENDPOINTS, Endpoint
@@ -194,7 +195,11 @@ class Requests(Protocol):
     async def request(
         self, method: str, path: str, query: Mapping[str, str] = ..., body: Any = ...
     ) -> tuple[int, bytes]:
-        """Status code and body of the answer."""
+        """Status code and body of the answer.
+
+        Raises:
+            Unreachable: there was none.
+        """
 
 
 class _Created(msgspec.Struct):
@@ -222,7 +227,7 @@ class Registration:
         """Create all configurations, or none.
 
         Raises:
-            InputError: one exists already, or the API server refuses it.
+            InputError: one exists already, or the API server refuses it or gives no answer.
         """
         try:
             for manifest in manifests:
@@ -236,7 +241,11 @@ class Registration:
         problems = []
         while self._created:
             path, uid = self._created.pop()
-            status, body = await self._api.request("DELETE", path, body={"preconditions": {"uid": uid}})
+            try:
+                status, body = await self._api.request("DELETE", path, body={"preconditions": {"uid": uid}})
+            except Unreachable as error:
+                problems.append(f"{path} was not deleted: {error.why}; delete it by hand")
+                continue
             # 404 and 409: somebody has deleted or replaced it; then it is not ours any more.
             if status not in (200, 202, 404, 409):
                 problems.append(f"{path} was not deleted ({status}): {_message(body)}; delete it by hand")
@@ -245,7 +254,12 @@ class Registration:
     async def _create(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
         collection = f"/apis/{API_VERSION}/{manifest['kind'].lower()}s"
-        status, body = await self._api.request("POST", collection, body=manifest)
+        try:
+            status, body = await self._api.request("POST", collection, body=manifest)
+        except Unreachable as error:
+            raise InputError(
+                f"it can't be created: {error.why}", f"{manifest['kind']} {name}", "start again once there is an answer"
+            ) from None
         if status == 409:
             raise InputError(
                 "it exists already",
