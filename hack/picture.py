@@ -20,7 +20,7 @@ COMMANDS = (
 
 def main() -> None:
     """Run the commands and write docs/images/decision.svg."""
-    console = Console(record=True, width=118, file=sys.stderr, highlight=False)
+    console = Console(record=True, width=142, file=sys.stderr, highlight=False)
     for command in COMMANDS:
         console.print(Text.assemble(("$ ", "bold green"), (command, "bold")))
         argv = [sys.executable, "-m", "webhook", *command.split()[1:]]
