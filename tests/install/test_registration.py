@@ -19,7 +19,7 @@ def entries(settings: Settings | None = None, target: Target = Target()) -> dict
     return {
         entry["name"]: entry
         for configuration in configurations(settings or builders.settings(), target)
-        for entry in configuration["webhooks"]
+        for entry in configuration.get("webhooks", ())
     }
 
 

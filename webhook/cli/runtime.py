@@ -141,12 +141,12 @@ async def run(options: Options) -> None:
         ends.push_async_callback(web_server.cleanup)
         if settings.file:
             ends.push_async_callback(_cancelled, asyncio.create_task(settings.file.watch(), name="settings"))
-        if options.register and await _ready(cluster, stopped, log):
-            await ends.enter_async_context(_registered(options, settings.current(), pair, log))
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLD)
         log.info("serving", version=__version__, address=f"https://{address}", ops=f"http://{ops_address}")
+        if options.register and await _ready(cluster, stopped, log):
+            await ends.enter_async_context(_registered(options, settings.current(), pair, log))
         await stopped.wait()
         log.info("stopping")
 

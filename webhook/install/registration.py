@@ -55,12 +55,7 @@ def configurations(settings: Settings, target: Target = Target()) -> list[Manife
         ("ValidatingWebhookConfiguration", names.FIRST_CONFIGURATION, validating),
     )
     return [
-        {
-            "apiVersion": API_VERSION,
-            "kind": kind,
-            "metadata": {"name": name + target.suffix, "labels": {"app.kubernetes.io/name": "kubevirt-webhook"}},
-            "webhooks": [_entry(endpoint, settings, target) for endpoint in endpoints],
-        }
+        _configuration(kind, name + target.suffix, [_entry(endpoint, settings, target) for endpoint in endpoints])
         for kind, name, endpoints in plan
     ]
 
@@ -68,6 +63,16 @@ def configurations(settings: Settings, target: Target = Target()) -> list[Manife
 def entry_name(endpoint: Endpoint) -> str:
     """The name of an endpoint's entry: what users see in a refusal and admins in the API server's metrics."""
     return f"{endpoint.resource}.{endpoint.job}.{endpoint.stage}.{names.DOMAIN}"
+
+
+def _configuration(kind: str, name: str, entries: list[Manifest]) -> Manifest:
+    """Also without entries: applied, it takes those away that it had before."""
+    metadata = {"name": name, "labels": {"app.kubernetes.io/name": "kubevirt-webhook"}}
+    manifest: Manifest = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata}
+    if entries:
+        # The API server keeps no empty list: with one, every apply would be a change.
+        manifest["webhooks"] = entries
+    return manifest
 
 
 def _wanted(endpoint: Endpoint, settings: Settings) -> bool:
