@@ -66,3 +66,9 @@ def test_missing_file(command: str, tmp_path: Path) -> None:
 
     assert result.exit_code == 2
     assert "none.yaml" in result.stderr
+
+
+def test_the_manifests_in_the_repository_are_those_that_we_print() -> None:
+    kept = (EXAMPLES.parent / "manifests" / "webhooks.yaml").read_text()
+
+    assert kept.partition("\n")[2] == run("manifests", "webhooks").output, "print them anew"

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.cli.yamltext import dump
+from webhook.documents import parse_documents
+
+
+@pytest.mark.parametrize(
+    "text", ["y", "N", "on", "1e5", "12E45", ".5e3", "-1_0e+5", "0o17", "0x1f", "017", "1_000", "~"]
+)
+def test_text_stays_text(text: str) -> None:
+    (document,) = parse_documents(dump([{text: text}]), "dumped")
+
+    assert document.value == {text: text}
+    assert "'" in dump([text])
+
+
+@given(st.text("0123456789_.eExXoObB+-yYnN", max_size=8))
+def test_whatever_looks_like_a_number_stays_text(text: str) -> None:
+    (document,) = parse_documents(dump([[text]]), "dumped")
+
+    assert document.value == [text]
+
+
+def test_numbers_and_plain_text_need_no_quotes() -> None:
+    documents = [{"name": "web", "port": 443, "share": 1e20, "on": True}, {"second": None}]
+
+    assert "'web'" not in dump(documents)
+    assert list(yaml.safe_load_all(dump(documents))) == documents
