@@ -15,7 +15,7 @@ from webhook.admission.decision import Decision, Denial, Reason
 from webhook.policies import table
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-CLUSTER = ["--cluster-from", EXAMPLES / "cluster", "--config", EXAMPLES / "settings.yaml"]
+CLUSTER: list[str | Path] = ["--cluster-from", EXAMPLES / "cluster", "--config", EXAMPLES / "settings.yaml"]
 EXPECTED: dict[str, dict[str, str]] = yaml.safe_load((EXAMPLES / "expected.yaml").read_text())
 
 

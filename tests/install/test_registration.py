@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -12,10 +13,11 @@ from webhook.errors import InputError
 from webhook.install.registration import Registration, Target, configurations
 from webhook.settings.snapshot import Settings
 
+IN_CLUSTER = Target()
 LABEL = "kubevirt-webhook.github.io/scheduling"
 
 
-def entries(settings: Settings | None = None, target: Target = Target()) -> dict[str, dict[str, Any]]:
+def entries(settings: Settings | None = None, target: Target = IN_CLUSTER) -> dict[str, dict[str, Any]]:
     return {
         entry["name"]: entry
         for configuration in configurations(settings or builders.settings(), target)
@@ -142,7 +144,7 @@ class Api:
         self.broken = False
 
     async def request(
-        self, method: str, path: str, query: dict[str, str] | None = None, body: Any = None
+        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None
     ) -> tuple[int, bytes]:
         if method == "POST":
             key = f"{path}/{body['metadata']['name']}"

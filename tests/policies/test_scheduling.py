@@ -226,7 +226,7 @@ class TestPods:
 
     def test_assume_alive_bridges_ignorance_but_not_death(self) -> None:
         base = builders.scheduling().schedulers
-        trusting = base | {"kubevirt": msgspec.structs.replace(base["kubevirt"], assume_alive=True)}
+        trusting = {**base, "kubevirt": msgspec.structs.replace(base["kubevirt"], assume_alive=True)}
 
         assert decide(review(launcher_pod()), known(vmi(), UNKNOWN), schedulers=trusting).code == Code.INJECTED
         assert decide(review(launcher_pod()), known(vmi(), DEAD), schedulers=trusting).code == Code.SCHEDULER_DEAD

@@ -8,13 +8,6 @@ from typing import Any
 
 import click
 
-
-def _yaml(documents: list[Any]) -> str:
-    import yaml
-
-    return yaml.safe_dump_all(documents, sort_keys=False, default_flow_style=False, width=1000)
-
-
 _config_option = click.option(
     "--config", "config_file", type=click.Path(path_type=Path), help="The settings file; default: all defaults."
 )
@@ -36,12 +29,13 @@ def manifests() -> None:
 @click.option("--url", default="", help="Call https://HOST:PORT instead of the settings' Service.")
 def webhooks(config_file: Path | None, url: str) -> None:
     """The webhook configurations, without a caBundle: who serves the certificate writes it."""
+    from webhook.cli.yamltext import dump
     from webhook.errors import InputError
     from webhook.install.registration import Target, configurations
 
     if url and not url.startswith("https://"):
         raise InputError(f"the API server calls webhooks by https only, not {url}", "--url", "give https://HOST:PORT")
-    click.echo(_yaml(configurations(_settings(config_file), Target(url=url))), nl=False)
+    click.echo(dump(configurations(_settings(config_file), Target(url=url))), nl=False)
 
 
 @click.group()
@@ -53,9 +47,10 @@ def config() -> None:
 @_config_option
 def show(config_file: Path | None) -> None:
     """Print the settings as they are in effect, defaults filled in."""
+    from webhook.cli.yamltext import dump
     from webhook.settings.file import effective
 
-    click.echo(_yaml([effective(config_file)]), nl=False)
+    click.echo(dump([effective(config_file)]), nl=False)
 
 
 @config.command()

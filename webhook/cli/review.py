@@ -146,10 +146,10 @@ def _print(results: list[dict[str, Any]], output: str) -> None:
         patches = [result["patch"] for result in results]
         click.echo(json.dumps(patches if len(patches) != 1 else patches[0], indent=2))
     elif output == "yaml":
-        import yaml
+        from webhook.cli.yamltext import dump
 
         objects = [result["object"] for result in results if result["object"] is not None]
-        click.echo(yaml.safe_dump_all(objects, sort_keys=False, default_flow_style=False), nl=False)
+        click.echo(dump(objects), nl=False)
     else:
         from webhook.cli.show import print_results
 

@@ -138,8 +138,7 @@ class PodsState:
         """
         meta = pod.meta
         uid = meta.uid or ""
-        # A scheduler passes over a pod that is being deleted; one with a node needs none.
-        if pod.looked_at or meta.deletion_timestamp or (pod.spec and pod.spec.node_name):
+        if not pod.unnoticed:
             self.gone(uid)
         elif uid not in self._unnoticed:
             entry = (since, f"{meta.namespace}/{meta.name}")

@@ -1,0 +1,356 @@
+"""An API server in a few hundred lines: lists in pages, watches, bookmarks, selectors, and every way of failing.
+
+It keeps what the real one promises and clients rely on: one resourceVersion for everything, growing; a watch from a
+version brings what happened since; versions older than the last compaction are 410 Gone; an object that leaves a field
+selector is DELETED for those who watch it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import yaml
+from aiohttp import web
+
+from webhook.cluster.clock import Clock
+from webhook.objects import Resource
+
+Json = dict[str, Any]
+
+
+class Asked(NamedTuple):
+    """A request, as it came in."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def verb(self) -> str:
+        if self.method != "GET":
+            return self.method.lower()
+        return "watch" if self.query.get("watch") == "true" else "get"
+
+
+class FakeClock(Clock):
+    """Time that passes only when somebody sleeps, or when a test says so."""
+
+    def __init__(self) -> None:
+        self.time = 1000.0
+        self.wall_offset = 1_790_000_000.0
+        self.slept: list[float] = []
+
+    def now(self) -> float:
+        return self.time
+
+    def wall(self) -> float:
+        return self.time + self.wall_offset
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.time += seconds
+        await asyncio.sleep(0.001)
+
+
+class HeldClock(FakeClock):
+    """Time that only a test moves: whoever sleeps stays asleep until `advance` passes the end of the sleep."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._moved = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        until = self.time + seconds
+        while self.time < until:
+            await self._moved.wait()
+
+    def advance(self, seconds: float) -> None:
+        self.time += seconds
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+
+
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Wait until something is true; only a broken test waits to the end."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+def status(code: int, reason: str = "", message: str = "") -> Json:
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "status": "Failure",
+        "code": code,
+        "reason": reason,
+        "message": message,
+    }
+
+
+Answer = Callable[[web.Request], Any]
+
+
+class OpenWatch:
+    """One watch request: what is still to be sent; None ends it, nothing at all breaks its connection."""
+
+    def __init__(self, collection: str, selector: str) -> None:
+        self.collection = collection
+        self.selector = selector
+        self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def tell(self, collection: str, old: Json | None, new: Json | None) -> None:
+        if collection != self.collection:
+            return
+        was = old is not None and selected(old, self.selector)
+        if new is not None and selected(new, self.selector):
+            event = {"type": "MODIFIED" if was else "ADDED", "object": new}
+        elif was:
+            gone = {**(old or {})}
+            if new is not None:
+                gone["metadata"] = {**gone["metadata"], "resourceVersion": new["metadata"]["resourceVersion"]}
+            event = {"type": "DELETED", "object": gone}
+        else:
+            return
+        self.lines.put_nowait(json.dumps(event).encode() + b"\n")
+
+
+class FakeApiServer:
+    """State, and the switches of its failures."""
+
+    def __init__(self) -> None:
+        self.version = 100
+        self.compacted = 0
+        self.asked: list[Asked] = []
+        self.token: str | None = None  # the only one that is accepted
+        self.url = ""
+        self.page_hook: Callable[[], None] = lambda: None  # after every page of a list that has more
+        self._kinds: dict[str, tuple[Resource[Any], dict[tuple[str, str], Json]]] = {}
+        self._log: list[tuple[int, str, Json | None, Json | None]] = []  # version, kind, old, new
+        self._faults: list[tuple[str, str, int, Answer]] = []
+        self._watches: set[OpenWatch] = set()
+        self._snapshots: dict[tuple[int, str], list[Json]] = {}
+
+    # What the cluster holds.
+
+    def serve(self, resource: Resource[Any]) -> None:
+        self._kinds.setdefault(resource.path(), (resource, {}))
+
+    def unserve(self, resource: Resource[Any]) -> None:
+        del self._kinds[resource.path()]
+
+    def put(self, resource: Resource[Any], name: str, namespace: str = "", **fields: Any) -> Json:
+        """Create or replace; ``metadata`` is filled up."""
+        self.serve(resource)
+        self.version += 1
+        uid = f"uid-of-{namespace}-{name}"
+        meta = {"name": name, "uid": uid, "resourceVersion": str(self.version)}
+        if namespace:
+            meta["namespace"] = namespace
+        new = {
+            "apiVersion": resource.api_version,
+            "kind": resource.kind,
+            **fields,
+            "metadata": meta | fields.get("metadata", {}),
+        }
+        objects = self._kinds[resource.path()][1]
+        self._log_change(resource, objects.get((namespace, name)), new)
+        objects[namespace, name] = new
+        return new
+
+    def remove(self, resource: Resource[Any], name: str, namespace: str = "") -> None:
+        self.version += 1
+        self._log_change(resource, self._kinds[resource.path()][1].pop((namespace, name)), None)
+
+    def held(self, resource: Resource[Any]) -> Mapping[tuple[str, str], Json]:
+        """What there is, by namespace and name."""
+        return self._kinds[resource.path()][1]
+
+    def compact(self) -> None:
+        """Forget what happened: a watch from an older version, or a list begun before, is 410 Gone."""
+        self.version += 1
+        self.compacted = self.version
+
+    # How it fails.
+
+    def answer(self, path: str, answer: Answer, *, times: int = 1, verb: str = "") -> None:
+        """Answer the next requests for a path otherwise; ``verb`` limits it to get or watch."""
+        self._faults.append((path, verb, times, answer))
+
+    def fail(self, path: str, code: int, reason: str = "", *, times: int = 1, verb: str = "") -> None:
+        body = status(code, reason, "a message with SECRET content")
+        self.answer(path, lambda _: web.json_response(body, status=code), times=times, verb=verb)
+
+    def hang(self, path: str, release: asyncio.Event, *, times: int = 1, verb: str = "") -> None:
+        """Answer only when released, with what is then true."""
+
+        async def wait(request: web.Request) -> web.StreamResponse:
+            await release.wait()
+            return await self._truth(request)
+
+        self.answer(path, wait, times=times, verb=verb)
+
+    def heal(self) -> None:
+        self._faults.clear()
+
+    @property
+    def watching(self) -> int:
+        return len(self._watches)
+
+    def send(self, line: bytes | Json) -> None:
+        """Say something on all open watches."""
+        for watch in self._watches:
+            watch.lines.put_nowait(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n")
+
+    def bookmark(self) -> None:
+        self.version += 1
+        self.send({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": str(self.version)}}})
+
+    def end_watches(self) -> None:
+        """As at the end of timeoutSeconds."""
+        for watch in self._watches:
+            watch.lines.put_nowait(None)
+
+    def cut(self) -> None:
+        """Break the connections of all open watches in the middle of a line."""
+        for watch in self._watches:
+            watch.lines.put_nowait(b'{"type":"MODIFIED","obj')
+            watch.lines.put_nowait(b"")
+
+    def requests(self, path: str, verb: str = "") -> list[Asked]:
+        return [asked for asked in self.asked if asked.path == path and verb in ("", asked.verb)]
+
+    # HTTP.
+
+    def kubeconfig(self, file: Path, **user: Any) -> str:
+        """Write a kubeconfig that leads here."""
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "fake",
+            "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "us"}}],
+            "clusters": [{"name": "fake", "cluster": {"server": self.url}}],
+            "users": [{"name": "us", "user": user or {"token": "t0"}}],
+        }
+        file.write_text(yaml.safe_dump(document))
+        return str(file)
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        asked = Asked(request.method, request.path, dict(request.query), dict(request.headers), await request.read())
+        self.asked.append(asked)
+        if self.token is not None and request.headers.get("Authorization") != f"Bearer {self.token}":
+            return web.json_response(status(401, "Unauthorized"), status=401)
+        for index, (path, verb, times, answer) in enumerate(self._faults):
+            if path == asked.path and verb in ("", asked.verb):
+                if times > 1:
+                    self._faults[index] = (path, verb, times - 1, answer)
+                else:
+                    del self._faults[index]
+                result = answer(request)
+                response: web.StreamResponse = await result if asyncio.iscoroutine(result) else result
+                return response
+        return await self._truth(request)
+
+    async def _truth(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/version":
+            return web.json_response({"gitVersion": "v1.36.3"})
+        for collection, (resource, objects) in self._kinds.items():
+            if request.path == collection:
+                watch = request.query.get("watch") == "true"
+                return await self._watch(request, collection) if watch else self._list(request, resource, objects)
+            for (namespace, name), held in objects.items():
+                if request.path == resource.path(namespace, name):
+                    return web.json_response(held)
+        return web.json_response(status(404, "NotFound"), status=404)
+
+    def _list(
+        self, request: web.Request, resource: Resource[Any], objects: dict[tuple[str, str], Json]
+    ) -> web.Response:
+        selector = request.query.get("fieldSelector", "")
+        limit = int(request.query.get("limit", "0")) or len(objects) + 1
+        at, start = (int(part) for part in request.query.get("continue", f"{self.version}.0").split("."))
+        if at < self.compacted:
+            return web.json_response(status(410, "Expired"), status=410)
+        # All pages show the moment of the first.
+        if start == 0:
+            self._snapshots[at, request.path] = [item for _, item in sorted(objects.items())]
+        items = [item for item in self._snapshots[at, request.path] if selected(item, selector)]
+        page = items[start : start + limit]
+        more = start + limit < len(items)
+        meta = {"resourceVersion": str(at)} | ({"continue": f"{at}.{start + limit}"} if more else {})
+        answer = web.json_response({"kind": f"{resource.kind}List", "metadata": meta, "items": page})
+        if more:
+            self.page_hook()
+        return answer
+
+    async def _watch(self, request: web.Request, collection: str) -> web.StreamResponse:
+        selector = request.query.get("fieldSelector", "")
+        since = int(request.query.get("resourceVersion") or self.version)
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        if since < self.compacted:
+            gone = {"type": "ERROR", "object": status(410, "Expired")}
+            await response.write(json.dumps(gone).encode() + b"\n")
+            return response
+        watch = OpenWatch(collection, selector)
+        for version, kind, old, new in self._log:
+            if version > since:
+                watch.tell(kind, old, new)
+        self._watches.add(watch)
+        try:
+            while (line := await watch.lines.get()) is not None:
+                if not line:
+                    assert request.transport
+                    request.transport.abort()
+                    break
+                await response.write(line)
+        except ConnectionResetError:
+            pass
+        finally:
+            self._watches.remove(watch)
+        return response
+
+    def _log_change(self, resource: Resource[Any], old: Json | None, new: Json | None) -> None:
+        if old and new is None:
+            old = {**old, "metadata": old["metadata"] | {"resourceVersion": str(self.version)}}
+        self._log.append((self.version, resource.path(), old, new))
+        for watch in self._watches:
+            watch.tell(resource.path(), old, new)
+
+
+def selected(item: Json, selector: str) -> bool:
+    """Whether an object matches a fieldSelector of equalities."""
+    for term in filter(None, selector.split(",")):
+        path, _, wanted = term.partition("=")
+        value: Any = item
+        for segment in path.split("."):
+            value = (value or {}).get(segment)
+        if (value or "") != wanted:
+            return False
+    return True
+
+
+@asynccontextmanager
+async def running(server: FakeApiServer, ssl_context: Any = None) -> AsyncIterator[FakeApiServer]:
+    """Serve on a free port of the loopback interface."""
+    application = web.Application(client_max_size=16 << 20)
+    application.router.add_route("*", "/{path:.*}", server.handle)
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0.05, handler_cancellation=True)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=ssl_context)
+    await site.start()
+    port = runner.addresses[0][1]
+    server.url = f"https://localhost:{port}" if ssl_context else f"http://127.0.0.1:{port}"
+    try:
+        yield server
+    finally:
+        server.end_watches()
+        await runner.cleanup()

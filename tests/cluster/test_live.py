@@ -1,0 +1,523 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests import builders
+from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running, status, until
+from webhook.cluster.live import LiveCluster
+from webhook.cluster.transport import connect
+from webhook.errors import Unavailable
+from webhook.facts import (
+    NOT_READ,
+    Key,
+    KubeVirtInstall,
+    KubeVirtKey,
+    NamespaceKey,
+    ObjectKey,
+    SchedulerHealth,
+    SchedulerKey,
+    VmiKey,
+)
+from webhook.objects import (
+    INSTANCETYPES,
+    KUBEVIRTS,
+    LEASES,
+    NAMESPACES,
+    PODS,
+    VMIS,
+    Instancetype,
+    Namespace,
+    VirtualMachineInstance,
+)
+from webhook.settings.snapshot import Guard, SchedulerSettings, Settings
+
+VMI = VmiKey("demo", "web01", "uid-1")
+VMI_PATH = VMIS.path("demo", "web01")
+TYPE = ObjectKey(INSTANCETYPES, "demo", "small")
+TYPE_PATH = INSTANCETYPES.path("demo", "small")
+SOON = 10.0
+
+
+def declared(**guards: Guard) -> Settings:
+    return builders.settings(schedulers={name: SchedulerSettings(name, guard) for name, guard in guards.items()})
+
+
+class Case:
+    """A live cluster in front of a fake API server."""
+
+    def __init__(self, server: FakeApiServer, clock: FakeClock, cluster: LiveCluster) -> None:
+        self.server = server
+        self.clock = clock
+        self.cluster = cluster
+        self.changes: list[tuple[str, str]] = []
+
+    async def read(self, key: Key[Any], seconds: float = SOON) -> Any:
+        return await self.cluster.read(key, asyncio.get_running_loop().time() + seconds)
+
+    def reading(self, key: Key[Any], seconds: float = SOON) -> asyncio.Task[Any]:
+        return asyncio.create_task(self.read(key, seconds))
+
+    async def asked(self, path: str, times: int) -> None:
+        await until(lambda: len(self.server.requests(path)) >= times)
+
+    def put_vmi(self, uid: str = "uid-1", **spec: Any) -> None:
+        self.server.put(VMIS, "web01", "demo", metadata={"uid": uid, "labels": {"a": "b"}}, spec=spec)
+
+    async def ready(self) -> None:
+        await until(lambda: not self.cluster.waiting_for())
+
+
+@asynccontextmanager
+async def live(
+    tmp_path: Path,
+    settings: Settings | None = None,
+    *,
+    start: bool = False,
+    prepare: Callable[[FakeApiServer], None] = lambda _: None,
+    **options: Any,
+) -> AsyncIterator[Case]:
+    server = FakeApiServer()
+    for resource in (NAMESPACES, KUBEVIRTS, PODS, LEASES):
+        server.serve(resource)
+    prepare(server)
+    clock = HeldClock()
+    case: Case
+    async with running(server):
+        transport = await connect(server.kubeconfig(tmp_path / "config"))
+        cluster = LiveCluster(
+            transport,
+            settings or declared(),
+            clock=clock,
+            on_health=lambda name, _, new: case.changes.append((name, new.state)),
+            **options,
+        )
+        case = Case(server, clock, cluster)
+        if start:
+            cluster.start()
+        try:
+            yield case
+        finally:
+            await cluster.close()
+
+
+class TestObjects:
+    async def test_are_read_fresh_every_time(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            case.server.put(INSTANCETYPES, "small", "demo", spec={"schedulerName": "one"})
+            assert case.cluster.peek(TYPE) is NOT_READ
+            first = await case.read(TYPE)
+            case.server.put(INSTANCETYPES, "small", "demo", spec={"schedulerName": "two"})
+            second = await case.read(TYPE)
+            assert [found.spec.scheduler_name for found in (first, second)] == ["one", "two"]
+            assert isinstance(first, Instancetype)
+            assert case.cluster.peek(TYPE) is NOT_READ
+
+    async def test_404_is_none(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            assert await case.read(TYPE) is None
+
+    @pytest.mark.parametrize(
+        "name", ["", ".", "..", "../../../../api/v1/namespaces/kube-system/secrets/x", "a%2Fb", "a/b"]
+    )
+    async def test_names_that_no_object_can_have_are_not_asked_for(self, tmp_path: Path, name: str) -> None:
+        async with live(tmp_path) as case:
+            assert await case.read(ObjectKey(INSTANCETYPES, "demo", name)) is None
+            assert await case.read(ObjectKey(INSTANCETYPES, name, "small")) is None
+            assert case.server.asked == []
+
+    async def test_other_wild_names_stay_in_their_place(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            assert await case.read(ObjectKey(INSTANCETYPES, "demo", "small?watch=true#x y")) is None
+            assert case.server.asked[0].path == TYPE_PATH + "?watch=true#x y"
+            assert not case.server.asked[0].query
+
+    @pytest.mark.parametrize(
+        ("code", "reason", "why"),
+        [
+            (
+                403,
+                "Forbidden",
+                (
+                    "the API server refused with 403: grant get on virtualmachineinstancetypes.instancetype.kubevirt.io"
+                    " in namespace demo"
+                ),
+            ),
+            (500, "InternalError", "the API server answered 500 InternalError to get virtualmachineinstancetypes"),
+            (401, "Unauthorized", "the API server answered 401: it does not accept our credentials"),
+        ],
+    )
+    async def test_refusals_in_words(self, tmp_path: Path, code: int, reason: str, why: str) -> None:
+        async with live(tmp_path) as case:
+            case.server.fail(TYPE_PATH, code, reason, times=2)
+            found = await case.read(TYPE)
+            assert isinstance(found, Unavailable)
+            assert found.why == why
+
+    @pytest.mark.parametrize("body", ["<html>SECRET</html>", '{"spec": {"schedulerName": {"SECRET": 1}}}', "[" * 5000])
+    async def test_what_can_not_be_decoded(self, tmp_path: Path, body: str) -> None:
+        async with live(tmp_path) as case:
+            case.server.answer(TYPE_PATH, lambda _: web.Response(text=body))
+            assert await case.read(TYPE) == Unavailable("the API server's VirtualMachineInstancetype can't be decoded")
+
+    async def test_no_api_server(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            case.server.answer(TYPE_PATH, _abort, times=5)  # aiohttp itself tries a GET twice
+            found = await case.read(TYPE)
+            assert isinstance(found, Unavailable)
+            assert found.why.startswith("the connection to the API server broke")
+
+    async def test_a_get_ends_by_itself(self, tmp_path: Path) -> None:
+        async with live(tmp_path, get_seconds=0.05) as case:
+            case.server.hang(TYPE_PATH, asyncio.Event())
+            assert await case.read(TYPE) == Unavailable("the API server did not answer within 50 ms")
+
+    async def test_keys_of_other_kinds(self, tmp_path: Path) -> None:
+        class OtherKey(Key[str], frozen=True):
+            pass
+
+        async with live(tmp_path) as case:
+            assert case.cluster.peek(OtherKey()) is NOT_READ
+            assert await case.read(OtherKey()) == Unavailable("OtherKey can't be read from a cluster")
+
+
+async def _abort(request: web.Request) -> web.StreamResponse:
+    assert request.transport
+    request.transport.abort()
+    return web.Response()
+
+
+class TestJoining:
+    async def test_many_askers_share_one_get(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            case.server.put(INSTANCETYPES, "small", "demo")
+            release = asyncio.Event()
+            case.server.hang(TYPE_PATH, release)
+            readers = [case.reading(TYPE) for _ in range(50)]
+            await case.asked(TYPE_PATH, 1)
+            release.set()
+            found = await asyncio.gather(*readers)
+            assert all(isinstance(instancetype, Instancetype) for instancetype in found)
+            assert len(case.server.requests(TYPE_PATH)) == 1
+
+    async def test_keys_of_one_object_share_it_too(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            case.server.put(NAMESPACES, "demo")
+            release = asyncio.Event()
+            path = NAMESPACES.path(name="demo")
+            case.server.hang(path, release)
+            readers = [
+                case.reading(key)
+                for key in (
+                    NamespaceKey("demo"),
+                    NamespaceKey("demo", fresh=True),
+                    ObjectKey(NAMESPACES, "", "demo"),
+                )
+            ]
+            await case.asked(path, 1)
+            release.set()
+            assert all(isinstance(namespace, Namespace) for namespace in await asyncio.gather(*readers))
+            assert len(case.server.requests(path)) == 1
+
+    async def test_one_that_gives_up_leaves_it_to_the_others(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            case.server.put(INSTANCETYPES, "small", "demo")
+            release = asyncio.Event()
+            case.server.hang(TYPE_PATH, release)
+            first, second, patient = case.reading(TYPE), case.reading(TYPE, 0.05), case.reading(TYPE)
+            await case.asked(TYPE_PATH, 1)
+            first.cancel()
+            late = await second
+            assert late == Unavailable("the API server did not answer within 50 ms")
+            release.set()
+            assert isinstance(await patient, Instancetype)
+            assert first.cancelled()
+            assert len(case.server.requests(TYPE_PATH)) == 1
+
+    async def test_after_the_deadline_nothing_is_asked(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            assert await case.read(TYPE, -1.0) == Unavailable("the API server did not answer within 0 ms")
+            assert case.server.asked == []
+
+    async def test_a_404_from_before_is_not_trusted(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            release = asyncio.Event()
+
+            async def absent(_: web.Request) -> web.Response:
+                await release.wait()
+                return web.json_response(status(404, "NotFound"), status=404)
+
+            case.server.answer(TYPE_PATH, absent)
+            early = case.reading(TYPE)
+            await case.asked(TYPE_PATH, 1)
+            case.server.put(INSTANCETYPES, "small", "demo")
+            late = [case.reading(TYPE) for _ in range(20)]
+            await asyncio.sleep(0)
+            release.set()
+            assert await early is None
+            assert all(isinstance(found, Instancetype) for found in await asyncio.gather(*late))
+            assert len(case.server.requests(TYPE_PATH)) == 2
+
+    async def test_neither_is_a_failure_from_before(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            release = asyncio.Event()
+
+            async def broken(_: web.Request) -> web.Response:
+                await release.wait()
+                return web.json_response(status(500), status=500)
+
+            case.server.put(INSTANCETYPES, "small", "demo")
+            case.server.answer(TYPE_PATH, broken)
+            early = case.reading(TYPE)
+            await case.asked(TYPE_PATH, 1)
+            late = case.reading(TYPE)
+            await asyncio.sleep(0)
+            release.set()
+            assert isinstance(await early, Unavailable)
+            assert isinstance(await late, Instancetype)
+
+    async def test_a_second_404_is_an_answer(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            release = asyncio.Event()
+            case.server.hang(TYPE_PATH, release)
+            readers = [case.reading(TYPE) for _ in range(3)]
+            await case.asked(TYPE_PATH, 1)
+            release.set()
+            assert await asyncio.gather(*readers) == [None, None, None]
+            assert len(case.server.requests(TYPE_PATH)) == 2
+
+    async def test_closing_answers_those_who_wait(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            case.server.hang(TYPE_PATH, asyncio.Event())
+            reader = case.reading(TYPE)
+            await case.asked(TYPE_PATH, 1)
+            await case.cluster.close()
+            assert await reader == Unavailable("the server is being stopped")
+            assert await case.read(TYPE) == Unavailable("the connection to the API server has been closed")
+
+
+class TestVmis:
+    async def test_are_remembered_by_uid(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            case.put_vmi(schedulerName="mine")
+            assert case.cluster.peek(VMI) is NOT_READ
+            found = await case.read(VMI)
+            assert isinstance(found, VirtualMachineInstance)
+            assert found.scheduler_name == "mine"
+            assert case.cluster.peek(VMI) == found
+            assert await case.read(VMI) == found
+            assert len(case.server.requests(VMI_PATH)) == 1
+
+    async def test_have_only_what_can_not_change(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            case.put_vmi()
+            found = await case.read(VMI)
+            assert found.meta.labels is None
+            assert (found.meta.namespace, found.meta.name, found.meta.uid) == ("demo", "web01", "uid-1")
+            assert (await case.read(ObjectKey(VMIS, "demo", "web01"))).meta.labels == {"a": "b"}
+
+    async def test_of_another_uid_are_told_but_not_taken_for_the_one(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            case.put_vmi("uid-2")
+            found = await case.read(VMI)
+            assert found.meta.uid == "uid-2"
+            assert case.cluster.peek(VMI) is NOT_READ
+            assert case.cluster.peek(VmiKey("demo", "web01", "uid-2")) == found
+            assert case.cluster.peek(VmiKey("evil", "web01", "uid-2")) is NOT_READ
+
+    async def test_another_uid_from_before_is_not_trusted(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            release = asyncio.Event()
+
+            async def former(_: web.Request) -> web.Response:
+                await release.wait()
+                return web.json_response({"metadata": {"name": "web01", "namespace": "demo", "uid": "uid-0"}})
+
+            case.server.answer(VMI_PATH, former)
+            early = case.reading(VMI)
+            await case.asked(VMI_PATH, 1)
+            case.put_vmi()
+            late = case.reading(VMI)
+            await asyncio.sleep(0)
+            release.set()
+            assert (await early).meta.uid == "uid-0"
+            assert (await late).meta.uid == "uid-1"
+
+    async def test_absence_is_not_remembered(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            assert await case.read(VMI) is None
+            case.put_vmi()
+            assert isinstance(await case.read(VMI), VirtualMachineInstance)
+
+    async def test_without_uid_are_not_remembered(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            case.put_vmi("")
+            key = VmiKey("demo", "web01", "")
+            await case.read(key)
+            assert case.cluster.peek(key) is NOT_READ
+
+    async def test_the_least_recently_used_are_forgotten(self, tmp_path: Path) -> None:
+        async with live(tmp_path, cached_vmis=2) as case:
+            keys = [VmiKey("demo", f"vm{i}", f"u{i}") for i in range(3)]
+            for key in keys:
+                case.server.put(VMIS, key.name, "demo", metadata={"uid": key.uid})
+            await case.read(keys[0])
+            await case.read(keys[1])
+            assert case.cluster.peek(keys[0]) is not NOT_READ
+            await case.read(keys[2])
+            assert [case.cluster.peek(key) is NOT_READ for key in keys] == [False, True, False]
+
+
+class TestCopies:
+    async def test_of_namespaces(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            case.server.put(NAMESPACES, "demo", metadata={"labels": {"a": "b"}})
+            assert case.cluster.peek(NamespaceKey("demo")) is NOT_READ
+            case.cluster.start()
+            await case.ready()
+            found = case.cluster.peek(NamespaceKey("demo"))
+            assert isinstance(found, Namespace)
+            assert found.meta.label("a") == "b"
+            assert await case.read(NamespaceKey("demo")) == found
+            assert case.server.requests(NAMESPACES.path(name="demo")) == []
+            assert case.cluster.peek(NamespaceKey("demo", fresh=True)) is NOT_READ
+            assert isinstance(await case.read(NamespaceKey("demo", fresh=True)), Namespace)
+            assert case.cluster.peek(NamespaceKey("new")) is NOT_READ
+            assert await case.read(NamespaceKey("new")) is None
+
+    async def test_of_kubevirts(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            key = KubeVirtKey()
+            assert case.cluster.peek(key) == Unavailable("kubevirts have not been listed yet")
+            case.cluster.start()
+            await case.ready()
+            assert case.cluster.peek(key) is None
+            assert await case.read(key) is None
+            case.server.put(KUBEVIRTS, "kubevirt", "kubevirt")
+            case.server.put(KUBEVIRTS, "kv", "harvester-system")
+            expected = KubeVirtInstall(frozenset({"kubevirt", "harvester-system"}))
+            await until(lambda: case.cluster.peek(key) == expected)
+
+    async def test_of_kubevirts_that_may_not_be_listed(self, tmp_path: Path) -> None:
+        def prepare(server: FakeApiServer) -> None:
+            server.fail(KUBEVIRTS.path(), 403, times=100)
+
+        async with live(tmp_path, start=True, prepare=prepare) as case:
+            why = "the API server refused with 403: grant list on kubevirts.kubevirt.io"
+            await until(lambda: case.cluster.waiting_for() == (f"kubevirts: {why}",))
+            assert case.cluster.peek(KubeVirtKey()) == Unavailable(why)
+
+    async def test_their_staleness(self, tmp_path: Path) -> None:
+        async with live(tmp_path, declared(kubevirt=Guard("pods"), other=Guard("off")), start=True) as case:
+            await case.ready()
+            await until(lambda: case.server.watching == 3)
+            assert case.cluster.staleness() == {"namespaces": 0.0, "kubevirts": 0.0, "pods of kubevirt": 0.0}
+
+
+class TestReadiness:
+    async def test_names_what_is_missing(self, tmp_path: Path) -> None:
+        def prepare(server: FakeApiServer) -> None:
+            server.fail(NAMESPACES.path(), 403, times=1)
+
+        async with live(tmp_path, declared(kubevirt=Guard("lease", "a", "b")), prepare=prepare) as case:
+            assert case.cluster.waiting_for() == (
+                "namespaces: not listed yet",
+                "kubevirts: not listed yet",
+                (
+                    "scheduler kubevirt: no answer from its guard yet: Lease a/b has not been read yet;"
+                    " its pods are not watched: not listed yet"
+                ),
+            )
+            case.cluster.start()
+            await until(
+                lambda: (
+                    case.cluster.waiting_for()
+                    == ("namespaces: the API server refused with 403: grant list on namespaces",)
+                )
+            )
+            assert isinstance(case.clock, HeldClock)
+            case.clock.advance(10.0)
+            await case.ready()
+
+    async def test_once_ready_stays_ready(self, tmp_path: Path) -> None:
+        async with live(tmp_path, start=True) as case:
+            await case.ready()
+            case.server.fail(PODS.path(), 500, times=100)
+            case.cluster.use(declared(kubevirt=Guard("pods")))
+            await asyncio.sleep(0)
+            assert case.cluster.waiting_for() == ()
+            assert case.cluster.peek(SchedulerKey("kubevirt")) != SchedulerHealth("alive", "not guarded")
+
+
+class TestGuards:
+    async def test_judge_declared_schedulers_only(self, tmp_path: Path) -> None:
+        async with live(tmp_path, declared(kubevirt=Guard("pods"), other=Guard("off")), start=True) as case:
+            await case.ready()
+            assert case.cluster.peek(SchedulerKey("kubevirt")) == SchedulerHealth("alive", "no pod waits unnoticed")
+            assert case.cluster.peek(SchedulerKey("other")) == SchedulerHealth("alive", "not guarded")
+            assert case.cluster.peek(SchedulerKey("undeclared")) is None
+            assert await case.read(SchedulerKey("undeclared")) is None
+            await until(lambda: case.clock.slept)
+            assert isinstance(case.clock, HeldClock)
+            case.clock.advance(2.0)
+            await until(lambda: case.changes)
+            assert case.changes == [("kubevirt", "alive")]
+
+    async def test_follow_the_settings_without_disturbing_each_other(self, tmp_path: Path) -> None:
+        before = declared(stays=Guard("pods"), changes=Guard("pods"), goes=Guard("pods"))
+        after = declared(stays=Guard("pods"), changes=Guard("lease", "a", "b"), comes=Guard("pods"))
+        async with live(tmp_path, before, start=True) as case:
+            await case.ready()
+            await until(lambda: case.server.watching == 5)
+            asked = len(case.server.requests(PODS.path()))
+            case.cluster.use(after)
+            await until(
+                lambda: case.cluster.peek(SchedulerKey("changes")) == SchedulerHealth("dead", "there is no Lease a/b")
+            )
+            await until(
+                lambda: case.cluster.peek(SchedulerKey("comes")) == SchedulerHealth("alive", "no pod waits unnoticed")
+            )
+            assert case.cluster.peek(SchedulerKey("goes")) is None
+            selectors = [asked.query["fieldSelector"] for asked in case.server.requests(PODS.path())[asked:]]
+            assert not any("stays" in selector for selector in selectors)
+            await until(lambda: case.server.watching == 5)
+
+    async def test_a_reload_before_the_start(self, tmp_path: Path) -> None:
+        async with live(tmp_path, declared(one=Guard("pods"))) as case:
+            case.cluster.use(declared(two=Guard("pods")))
+            case.cluster.start()
+            await case.ready()
+            assert case.cluster.peek(SchedulerKey("one")) is None
+            assert case.cluster.peek(SchedulerKey("two")) == SchedulerHealth("alive", "no pod waits unnoticed")
+
+    async def test_a_bug_in_a_listener_does_not_blind_us(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with live(tmp_path, declared(kubevirt=Guard("lease", "a", "b"))) as case:
+            bugs = ["first"]
+
+            def listener(name: str, old: SchedulerHealth, new: SchedulerHealth) -> None:
+                if bugs:
+                    raise RuntimeError(bugs.pop())
+                case.changes.append((name, new.state))
+
+            case.cluster._on_health = listener
+            case.cluster.use(declared())
+            case.cluster.use(declared(kubevirt=Guard("lease", "a", "b")))
+            with caplog.at_level(logging.ERROR):
+                case.cluster.start()
+                await until(lambda: 10.0 in case.clock.slept)
+            assert "guard of kubevirt: failed" in caplog.text
+            spec = {"holderIdentity": "host_1", "renewTime": "2000-01-01T00:00:00Z"}
+            case.server.put(LEASES, "b", "a", spec=spec)
+            assert isinstance(case.clock, HeldClock)
+            case.clock.advance(10.0)
+            await until(lambda: case.changes)
+            assert case.changes == [("kubevirt", "unknown")]

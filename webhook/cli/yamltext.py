@@ -1,0 +1,27 @@
+"""Objects as YAML that kubectl and the API server read as what they are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import yaml
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that is a boolean or a number to Kubernetes (``sigs.k8s.io/yaml``) and not to PyYAML."""
+
+
+for _kind, _pattern, _first in (
+    ("bool", "[yYnN]$", "yYnN"),
+    ("int", "[-+]?0o[0-7_]+$", "-+0"),
+    ("float", r"[-+]?(\.[0-9_]+|[0-9][0-9_]*(\.[0-9_]*)?)[eE][-+]?[0-9_]+$", "-+.0123456789"),
+):
+    _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), list(_first))
+
+
+def dump(documents: Iterable[Any]) -> str:
+    """The documents in block style, their keys in their own order, long texts unbroken."""
+    text: str = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=1000)
+    return text
