@@ -22,7 +22,6 @@ import click
 import jsonpatch
 import yaml
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from certs.source import self_signed
@@ -99,7 +98,10 @@ async def _run(
         out.print(f"cluster: {cluster.summary()}\n")
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust)) as client:
             reviews = examples / "reviews"
-            answers = [await _ask(client, server, cluster, reviews / name, expected[name]) for name in sorted(expected)]
+            answers = []
+            for name in sorted(expected):
+                answers.append(await _ask(client, server, cluster, reviews / name, expected[name]))
+                _show_row(out, answers[-1])
     _show(out, answers)
     return answers
 
@@ -167,20 +169,18 @@ async def _address(stderr: asyncio.StreamReader) -> str:
     raise InputError("the server did not start: " + " ".join("".join(said).split()), "serve", "see what it says")
 
 
+def _show_row(out: Console, answer: Answered) -> None:
+    """What was asked and answered, and below it why; no wider than 80 columns."""
+    audit = answer.audit
+    what = f"{audit['operation']} {audit['object']['kind']} {audit['object']['namespace']}/{audit['object']['name']}"
+    row = Text.assemble((f"{audit['decision']:<12}", STYLES[audit["decision"]]), f"{audit['mode']:<8} {what}")
+    if not answer.right:
+        row.append(f"  (expected {answer.expected['decision']}, {answer.expected['reason']})", style="bold red")
+    out.print(row)
+    out.print(Text(f"{'':12}{audit['reasons'][0]['text']}  ({answer.name})", style="dim"))
+
+
 def _show(out: Console, answers: list[Answered]) -> None:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("review", "request", "mode", "decision", "why"):
-        table.add_column(column, overflow="fold")
-    for answer in answers:
-        audit = answer.audit
-        what = (
-            f"{audit['operation']} {audit['object']['kind']} {audit['object']['namespace']}/{audit['object']['name']}"
-        )
-        decision = Text(audit["decision"], style=STYLES[audit["decision"]])
-        if not answer.right:
-            decision.append(f" (expected {answer.expected['decision']}, {answer.expected['reason']})", style="bold red")
-        table.add_row(answer.name, what, audit["mode"], decision, audit["reasons"][0]["text"])
-    out.print(table)
     _show_one(out, next(answer for answer in answers if "patch" in answer.response))
     right = sum(answer.right for answer in answers)
     median = statistics.median(answer.seconds for answer in answers) * 1000
