@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -23,10 +24,18 @@ from .access import Access
 from .kube import ApiError, Kube
 from .plane import ControlPlane
 from .processes import StartError
+from .tenant import Tenant
+from .webhook_server import WebhookServer, install
 
 BUILD = Path(__file__).resolve().parents[2] / "hack" / "controlplane" / "build.py"
 EX_UNAVAILABLE = 69
 TIMEOUT = 180
+# Of the server that most tests share: the plane's own scheduler, one that is dead, and one that nobody looks after.
+SCHEDULERS = {
+    "kubevirt": {"guard": "lease kubevirt-scheduler/kubevirt-scheduler"},
+    "dead": {"guard": "lease kubevirt-scheduler/nobody"},
+    "unguarded": {"guard": "off"},
+}
 
 
 @dataclass(frozen=True)
@@ -52,6 +61,24 @@ class NewNamespace(Protocol):
     def __call__(
         self, labels: Mapping[str, str] | None = None, annotations: Mapping[str, str] | None = None
     ) -> str: ...
+
+
+class NewWebhook(Protocol):
+    """Starts a webhook server that ends with the test, on the shared plane or on one of the test's own."""
+
+    def __call__(self, settings: Mapping[str, Any] | None = None, *, access: Access | None = None) -> WebhookServer: ...
+
+
+class NewTenant(Protocol):
+    """Makes a namespace that a server, the shared one or the test's own, is asked about; mode None: has no label."""
+
+    def __call__(
+        self,
+        mode: str | None = "enforce",
+        *,
+        annotations: Mapping[str, str] | None = None,
+        server: WebhookServer | None = None,
+    ) -> Tenant: ...
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -188,6 +215,53 @@ def schedulers(plane: Access, kube_scheduler: Path) -> Access:
     """The shared plane, for tests that need its schedulers or its controller manager."""
     assert plane.has(kube_scheduler.name)
     return plane
+
+
+@pytest.fixture(scope="session")
+def webhook(plane: Access, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServer]:
+    """The webhook server that the tests of one worker share; each has namespaces, and so decisions, of its own."""
+    install(plane.admin)
+    with _webhook(plane, tmp_path_factory.mktemp("webhook"), {"schedulers": SCHEDULERS}) as server:
+        yield server
+
+
+@pytest.fixture
+def new_webhook(plane: Access, tmp_path: Path) -> Iterator[NewWebhook]:
+    """Starts webhook servers with settings of the test's own."""
+    with contextlib.ExitStack() as servers:
+
+        def start(settings: Mapping[str, Any] | None = None, *, access: Access | None = None) -> WebhookServer:
+            where = access or plane
+            install(where.admin)
+            return servers.enter_context(_webhook(where, tmp_path, settings or {"schedulers": SCHEDULERS}))
+
+        yield start
+
+
+def _webhook(access: Access, directory: Path, settings: Mapping[str, Any]) -> WebhookServer:
+    return WebhookServer(access, directory, f"test-{secrets.token_hex(4)}", settings)
+
+
+@pytest.fixture
+def new_tenant(request: pytest.FixtureRequest, new_namespace: NewNamespace) -> NewTenant:
+    """Makes namespaces under judgement in the shared plane."""
+
+    def make(
+        mode: str | None = "enforce",
+        *,
+        annotations: Mapping[str, str] | None = None,
+        server: WebhookServer | None = None,
+    ) -> Tenant:
+        server = server or request.getfixturevalue("webhook")
+        return Tenant(server, new_namespace(server.labels(mode), annotations))
+
+    return make
+
+
+@pytest.fixture
+def tenant(new_tenant: NewTenant, kube_scheduler: Path) -> Tenant:
+    """A namespace where the shared webhook server enforces."""
+    return new_tenant()
 
 
 def _remove_namespace(kube: Kube, name: str) -> None:

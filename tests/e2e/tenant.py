@@ -1,0 +1,91 @@
+"""A namespace under judgement: its owner, KubeVirt's controller at work in it, and what the server decided there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from .kube import Json, Kube, Object, eventually
+from .webhook_server import SCHEDULING, WebhookServer
+from .workloads import PODS, VMIS, VMS, launcher_of, scheduler_of, vm, vmi_of
+
+
+class Tenant:
+    """What happens in one namespace.
+
+    Args:
+        server: which is asked about it.
+        namespace: which exists already.
+    """
+
+    def __init__(self, server: WebhookServer, namespace: str) -> None:
+        self.server = server
+        self.namespace = namespace
+
+    @classmethod
+    def new(cls, server: WebhookServer, mode: str | None = "enforce") -> Self:
+        """In a namespace made now, and not removed: for planes that don't last longer than their test."""
+        metadata = {"generateName": "tenant-", "labels": server.labels(mode)}
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+        return cls(server, server.access.admin.create("v1/namespaces", namespace)["metadata"]["name"])
+
+    @property
+    def owner(self) -> Kube:
+        """Makes VMs, and anything else that nobody has to vouch for."""
+        return self.server.access.admin
+
+    @property
+    def controller(self) -> Kube:
+        """Makes VMIs and their pods, as KubeVirt does."""
+        return self.server.access.kubevirt_controller
+
+    # -- what is done --------------------------------------------------------------------------------------------------
+
+    def create(self, vm: Mapping[str, Any], **query: str) -> Object:
+        """A VM by its owner."""
+        return self.owner.create(VMS, vm, self.namespace, **query)
+
+    def start(self, vm: Mapping[str, Any]) -> Object:
+        """The VMI of a VM."""
+        return self.controller.create(VMIS, vmi_of(vm), self.namespace)
+
+    def launch(self, vmi: Mapping[str, Any], **query: str) -> Object:
+        """The pod of a VMI."""
+        return self.pod(launcher_of(vmi), **query)
+
+    def pod(self, manifest: Mapping[str, Any], **query: str) -> Object:
+        """Any pod, as KubeVirt's controller."""
+        return self.controller.create(PODS, manifest, self.namespace, **query)
+
+    def label(self, mode: str | None) -> None:
+        """Changes what the namespace says about the job; None: nothing any more."""
+        self.owner.patch("v1/namespaces", self.namespace, {"metadata": {"labels": {SCHEDULING: mode}}})
+
+    def choice(self) -> str | None:
+        """The scheduler of a VM that is made now by an owner who chooses none; it is not kept."""
+        return scheduler_of(self.create(vm("probe"), dryRun="All"))
+
+    # -- what comes of it ----------------------------------------------------------------------------------------------
+
+    def verdicts(self, kind: str | None = None) -> list[str]:
+        """What the server decided in this namespace: ``DECISION REASON`` of every review of a kind, in their order."""
+        return [f"{line['decision']} {line['reasons'][0]['code']}" for line in self.audit(kind)]
+
+    def audit(self, kind: str | None = None) -> list[Json]:
+        """The audit lines of this namespace, on objects of one kind or of all."""
+        lines = [line for line in self.server.audit() if line["object"]["namespace"] == self.namespace]
+        return [line for line in lines if kind in (None, line["object"]["kind"])]
+
+    def bound_by(self, pod: Mapping[str, Any]) -> str:
+        """Which scheduler gave a pod its node, once one has: by its own event."""
+        name = pod["metadata"]["name"]
+        self.owner.wait(
+            PODS, name, self.namespace, until=lambda it: it["spec"].get("nodeName"), what=f"a node for {name}"
+        )
+        which = f"regarding.name={name},reason=Scheduled"
+        events = eventually(
+            lambda: self.owner.list("events.k8s.io/v1/events", self.namespace, fieldSelector=which),
+            what=f"the event of {name}'s scheduling",
+        )
+        (by,) = {event["reportingController"] for event in events}
+        return str(by)

@@ -1,0 +1,118 @@
+"""The guard: a scheduler that died gets no more pods, and what we had promised it goes to another."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+
+from .commands import KUBEVIRT_SCHEDULER, Lease
+from .conftest import NewTenant, NewWebhook, OwnPlane
+from .kube import eventually
+from .objects import make_node
+from .plane import ControlPlane
+from .tenant import Tenant
+from .workloads import PODS, vm
+
+SCHEDULER_NAME = "kubevirt-webhook.github.io/scheduler-name"
+LEASE = Lease("kubevirt-scheduler", "kubevirt-scheduler", seconds=6)
+GUARD = f"lease {LEASE.namespace}/{LEASE.name}"
+UNNOTICED_SECONDS = 30.0
+PATIENCE = 10.0
+
+
+def injects(tenant: Tenant) -> bool:
+    """Whether new VMs are put on a scheduler of ours."""
+    return tenant.choice() is not None
+
+
+def gives_up(tenant: Tenant) -> bool:
+    """Whether they are left to the default scheduler."""
+    return tenant.choice() is None
+
+
+def seconds_until(check: Callable[[], bool], what: str, timeout: float) -> float:
+    """How long it takes."""
+    began = time.monotonic()
+    eventually(check, what=what, timeout=timeout)
+    return time.monotonic() - began
+
+
+@pytest.fixture
+def plane_with_short_lease(own_plane: OwnPlane, kube_scheduler: object) -> ControlPlane:
+    """Two schedulers, of which `kubevirt` is believed dead soon after it is."""
+    plane = own_plane()
+    make_node(plane.admin, "node-a")
+    plane.start_scheduler("default")
+    plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=LEASE)
+    return plane
+
+
+def test_a_scheduler_is_killed_and_comes_back(
+    plane_with_short_lease: ControlPlane, new_webhook: NewWebhook, record_property: Callable[[str, object], None]
+) -> None:
+    plane = plane_with_short_lease
+    tenant = Tenant.new(new_webhook({"schedulers": {"kubevirt": {"guard": GUARD}}}, access=plane))
+    promised = tenant.start(tenant.create(vm()))
+    assert promised["spec"]["schedulerName"] == "kubevirt"
+    assert tenant.bound_by(tenant.launch(promised)) == "kubevirt"
+
+    plane.stop_scheduler("kubevirt", grace=0)
+    stopped = seconds_until(partial(gives_up, tenant), "injection to stop", LEASE.seconds + PATIENCE)
+    pod = tenant.launch(promised)
+
+    assert pod["spec"]["schedulerName"] == "default-scheduler"
+    assert tenant.bound_by(pod) == "default-scheduler"
+    assert tenant.verdicts("Pod")[-1] == "patched scheduler-fell-back"
+
+    plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=LEASE)
+    resumed = seconds_until(partial(injects, tenant), "injection to go on", PATIENCE)
+
+    assert tenant.bound_by(tenant.launch(promised)) == "kubevirt"
+    record_property("seconds from the kill to the end of injection", round(stopped, 1))
+    record_property("seconds from the scheduler's return to injection", round(resumed, 1))
+
+
+def test_a_scheduler_that_ends_gracefully_is_noticed_at_once(
+    plane_with_short_lease: ControlPlane, new_webhook: NewWebhook, record_property: Callable[[str, object], None]
+) -> None:
+    plane = plane_with_short_lease
+    tenant = Tenant.new(new_webhook({"schedulers": {"kubevirt": {"guard": GUARD}}}, access=plane))
+    assert injects(tenant)
+
+    plane.stop_scheduler("kubevirt")
+
+    stopped = seconds_until(partial(gives_up, tenant), "injection to stop", LEASE.seconds)
+    record_property("seconds from the graceful end to the end of injection", round(stopped, 1))
+    (warning,) = tenant.create(vm(), dryRun="All").warnings
+    assert "has been released by its holder" in warning
+
+
+@pytest.mark.usefixtures("kube_scheduler")
+def test_a_name_that_nobody_serves_is_noticed_by_its_pods(
+    new_webhook: NewWebhook, new_tenant: NewTenant, record_property: Callable[[str, object], None]
+) -> None:
+    # The Lease is alive, for the process behind it is; only, its one profile has another name.
+    guards = {"behind-a-lease": GUARD, "by-pods-alone": "pods", "unguarded": "off"}
+    schedulers = {name: {"guard": guard} for name, guard in guards.items()}
+    server = new_webhook({"schedulers": schedulers, "scheduling": {"schedulerName": "unguarded"}})
+    tenants = {name: new_tenant(annotations={SCHEDULER_NAME: name}, server=server) for name in guards}
+    waiting = {name: tenant.launch(tenant.start(vm())) for name, tenant in tenants.items()}
+    began = time.monotonic()
+    assert {name: pod["spec"]["schedulerName"] for name, pod in waiting.items()} == {name: name for name in guards}
+
+    for name in ("behind-a-lease", "by-pods-alone"):
+        tenant = tenants[name]
+        eventually(partial(gives_up, tenant), what=f"{name} to be given up", timeout=UNNOTICED_SECONDS + PATIENCE)
+        noticed = time.monotonic() - began
+        record_property(f"seconds until {name} is given up", round(noticed, 1))
+        assert noticed > UNNOTICED_SECONDS - 1
+        assert tenant.bound_by(tenant.launch(tenant.start(vm("next")))) == "default-scheduler"
+    assert injects(tenants["unguarded"])
+
+    for name in ("behind-a-lease", "by-pods-alone"):
+        tenant, pod = tenants[name], waiting[name]
+        tenant.owner.delete(PODS, pod["metadata"]["name"], tenant.namespace, gracePeriodSeconds="0")
+        eventually(partial(injects, tenant), what=f"{name} to be tried again", timeout=PATIENCE)

@@ -1,0 +1,174 @@
+"""The server and the API server come and go independently of each other."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.builders import review
+
+from .access import Access
+from .conftest import NewTenant, NewWebhook, OwnPlane
+from .kube import eventually
+from .processes import free_port
+from .tenant import Tenant
+from .webhook_server import CONFIGURATIONS, WebhookServer, install
+from .workloads import vm
+
+SETTINGS = {"schedulers": {"kubevirt": {"guard": "pods"}}}
+
+
+class NewServer(Protocol):
+    """Makes servers that the test starts and ends itself."""
+
+    def __call__(self, access: Access, name: str) -> WebhookServer: ...
+
+
+@pytest.fixture
+def new_server(tmp_path: Path) -> Iterator[NewServer]:
+    made = []
+
+    def make(access: Access, name: str) -> WebhookServer:
+        made.append(WebhookServer(access, tmp_path, name, SETTINGS))
+        return made[-1]
+
+    yield make
+    for server in made:
+        server.kill()
+
+
+def staleness(server: WebhookServer) -> float:
+    """Seconds since the watch of namespaces last heard of the API server."""
+    return server.metric("kubevirt_webhook_staleness_seconds", watch="namespaces")
+
+
+def test_sigterm_takes_the_configurations_back(plane: Access, new_webhook: NewWebhook) -> None:
+    server = new_webhook()
+    assert len(server.configurations()) == 3
+
+    server.stop()  # which asserts the exit status, and that nothing is left
+
+    assert [line["event"] for line in server.logged()][-1] == "stopping"
+
+
+def test_a_killed_server_costs_nobody_anything_and_its_configurations_are_never_overwritten(
+    plane: Access, new_server: NewServer, new_tenant: NewTenant
+) -> None:
+    install(plane.admin)
+    name = f"killed-{secrets.token_hex(4)}"
+    killed, next_one = new_server(plane, name), new_server(plane, name)
+    killed.start()
+    killed.wait_called()
+    left = killed.configurations()
+    tenant = new_tenant(server=killed)
+    assert tenant.choice() == "kubevirt"
+
+    killed.kill()
+    assert tenant.choice() is None
+
+    next_one.start()
+    assert next_one.wait_ended() == 2
+    assert next_one.log.read_text().splitlines()[-1] == (
+        f"Error: MutatingWebhookConfiguration kubevirt-webhook-{name}: it exists already; end the server that "
+        "registered it, delete it, or register under another name with --register-as"
+    )
+    assert next_one.configurations() == left
+    for configuration in left:
+        plane.kubectl("delete", configuration.replace("/", ".admissionregistration.k8s.io/"))
+
+
+def test_a_refused_registration_leaves_what_is_not_ours(plane: Access, new_server: NewServer) -> None:
+    install(plane.admin)
+    name = f"taken-{secrets.token_hex(4)}"
+    theirs = plane.admin.create(
+        CONFIGURATIONS[0],
+        {
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": f"zz-kubevirt-webhook-{name}"},
+        },
+    )
+    server = new_server(plane, name)
+
+    server.start()
+
+    assert server.wait_ended() == 2
+    assert server.configurations() == [f"mutatingwebhookconfigurations/zz-kubevirt-webhook-{name}"]
+    assert plane.admin.get(CONFIGURATIONS[0], f"zz-kubevirt-webhook-{name}") == theirs
+    plane.admin.delete(CONFIGURATIONS[0], f"zz-kubevirt-webhook-{name}")
+
+
+def test_an_api_server_that_restarts(own_plane: OwnPlane, new_webhook: NewWebhook) -> None:
+    plane = own_plane()
+    server = new_webhook(SETTINGS, access=plane)
+    before = Tenant.new(server)
+    assert before.choice() == "kubevirt"
+
+    plane.stop_apiserver()
+    assert server.ops("/readyz") == (200, "ok\n")
+    answer = server.ask("/mutate/scheduling/virtualmachines/enforce", review(vm(), namespace=before.namespace))
+    assert "patch" in answer["response"]
+    plane.start_apiserver()
+
+    restarted = time.monotonic()
+    eventually(lambda: before.choice() == "kubevirt", what="namespaces of before to be judged")
+    assert Tenant.new(server).choice() == "kubevirt"
+    eventually(lambda: staleness(server) < time.monotonic() - restarted, what="the watch to be in step again")
+
+
+def test_a_server_that_starts_before_the_api_server(own_plane: OwnPlane, new_server: NewServer) -> None:
+    plane = own_plane()
+    install(plane.admin)
+    plane.stop_apiserver()
+    server = new_server(plane, "early")
+
+    server.start()
+    eventually(lambda: "no connection" in server.ops("/readyz")[1], what="the server to miss the API server")
+    status, text = server.ops("/readyz")
+    assert status == 503
+    assert text.splitlines()[0] == "waiting for namespaces: no connection to the API server"
+    assert server.ops("/healthz") == (200, "ok\n")
+
+    plane.start_apiserver()
+    server.wait_called()
+    assert server.ops("/readyz") == (200, "ok\n")
+    assert Tenant.new(server).choice() == "kubevirt"
+    server.stop()
+
+
+def test_a_server_that_still_waits_can_be_ended(binaries: Path, tmp_path: Path, new_server: NewServer) -> None:
+    nobody = Access(tmp_path / "no-plane", f"https://localhost:{free_port()}", binaries)
+    server = new_server(nobody, "waiting")
+    server.start()
+    server.wait_logged("not registered yet")
+
+    server.terminate()
+
+    assert server.wait_ended() == 0
+
+
+def test_configurations_that_can_not_be_taken_back_are_named(own_plane: OwnPlane, new_server: NewServer) -> None:
+    plane = own_plane()
+    install(plane.admin)
+    server = new_server(plane, "late")
+    server.start()
+    server.wait_logged("registered")
+
+    plane.stop_apiserver()
+    server.terminate()
+
+    assert server.wait_ended() == 0
+    assert [line["problem"] for line in server.events("not unregistered")] == [
+        f"/apis/admissionregistration.k8s.io/v1/{name} was not deleted: no connection to the API server; "
+        "delete it by hand"
+        for name in (
+            "validatingwebhookconfigurations/kubevirt-webhook-late",
+            "mutatingwebhookconfigurations/zz-kubevirt-webhook-late",
+            "mutatingwebhookconfigurations/kubevirt-webhook-late",
+        )
+    ]

@@ -1,0 +1,215 @@
+"""The job scheduling on virt-launcher pods: which scheduler really gets them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from .access import Access
+from .conftest import NewTenant
+from .foreign_webhook import ForeignWebhook
+from .kube import Json, Object
+from .objects import launcher_pod
+from .tenant import Tenant
+from .workloads import (
+    MARK,
+    PODS,
+    VMIS,
+    attachment_of,
+    launcher_of,
+    migration_target_of,
+    provisioning_of,
+    vm,
+)
+
+
+def is_ours(pod: Object) -> bool:
+    """Whether we chose the pod's scheduler; it must then carry both the name and the mark."""
+    chosen, mark = pod["spec"]["schedulerName"], pod["metadata"].get("annotations", {}).get(MARK)
+    assert (chosen == "kubevirt") == (mark == "kubevirt")
+    return bool(mark)
+
+
+def test_a_vm_made_under_judgement_runs_by_the_declared_scheduler(tenant: Tenant) -> None:
+    vmi = tenant.start(tenant.create(vm()))
+    pod = tenant.launch(vmi)
+
+    assert is_ours(pod)
+    assert tenant.bound_by(pod) == "kubevirt"
+    assert tenant.verdicts() == ["patched scheduler-injected", "allowed already-injected"]
+
+
+def test_a_vm_older_than_us_does_too(new_tenant: NewTenant) -> None:
+    tenant = new_tenant("off")
+    created = tenant.create(vm())
+    tenant.label("enforce")
+    vmi = tenant.start(created)
+    pod = tenant.launch(vmi)
+
+    assert "schedulerName" not in vmi["spec"]
+    assert is_ours(pod)
+    assert tenant.bound_by(pod) == "kubevirt"
+    assert tenant.verdicts() == ["patched scheduler-injected"]
+
+
+def test_what_is_decided_is_written_down(tenant: Tenant) -> None:
+    pod = tenant.launch(tenant.start(vm()))
+
+    (line,) = tenant.audit()
+    assert line["schema"] == "kubevirt-webhook.github.io/audit/v1alpha1"
+    assert line["endpoint"] == "/mutate/scheduling/pods/enforce"
+    assert line["object"] == {"kind": "Pod", "namespace": tenant.namespace, "name": pod["metadata"]["generateName"]}
+    assert line["user"] == tenant.controller.user
+    assert (line["mode"], line["dryRun"]) == ("enforce", False)
+    assert {"/".join(change["path"]): (change["old"], change["new"]) for change in line["changes"]} == {
+        "spec/schedulerName": ("default-scheduler", "kubevirt"),
+        f"metadata/annotations/{MARK}": (None, "kubevirt"),
+    }
+
+
+def test_an_explicit_default_scheduler_is_the_owners_choice(tenant: Tenant) -> None:
+    pod = tenant.launch(tenant.start(vm(scheduler="default-scheduler")))
+
+    assert not is_ours(pod)
+    assert tenant.bound_by(pod) == "default-scheduler"
+    assert tenant.verdicts() == ["allowed owner-opted-out"]
+
+
+def test_another_scheduler_is_left_alone(tenant: Tenant) -> None:
+    pod = tenant.launch(tenant.start(vm(scheduler="volcano")))
+
+    assert pod["spec"]["schedulerName"] == "volcano"
+    assert tenant.verdicts() == []  # our entry's conditions keep it away
+
+
+def test_a_pod_that_somebody_else_put_elsewhere_is_left_alone(tenant: Tenant) -> None:
+    vmi = tenant.start(vm(scheduler="volcano"))
+    rewritten = launcher_of(vmi)
+    rewritten["spec"]["schedulerName"] = "default-scheduler"
+
+    assert not is_ours(tenant.pod(rewritten))
+    assert tenant.verdicts() == ["allowed scheduler-rewritten"]
+
+
+def test_a_user_who_copies_a_launcher_pod_gets_nothing(tenant: Tenant) -> None:
+    pod = tenant.owner.create(PODS, launcher_of(tenant.start(vm())), tenant.namespace)
+
+    assert not is_ours(pod)
+    assert tenant.bound_by(pod) == "default-scheduler"
+    assert tenant.verdicts() == []
+
+
+def test_another_service_account_of_the_controllers_name_gets_nothing(tenant: Tenant, plane: Access) -> None:
+    impostor = plane.kube(f"system:serviceaccount:{tenant.namespace}:kubevirt-controller", ["system:masters"])
+
+    pod = impostor.create(PODS, launcher_of(tenant.start(vm())), tenant.namespace)
+
+    assert not is_ours(pod)
+    assert tenant.verdicts() == ["allowed not-made-by-kubevirt"]
+
+
+def test_the_label_alone_makes_no_launcher(tenant: Tenant) -> None:
+    pod = tenant.pod(launcher_pod("virt-launcher-web"))
+
+    assert not is_ours(pod)
+    assert tenant.verdicts() == ["allowed no-vmi-owner"]
+
+
+def test_a_vmi_that_was_replaced_meanwhile(tenant: Tenant) -> None:
+    tenant.start(vm("new"))
+    pod = launcher_of(tenant.start(vm("old")))
+    (owner,) = pod["metadata"]["ownerReferences"]
+    owner["name"] = "new"
+
+    assert not is_ours(tenant.pod(pod))
+    assert tenant.verdicts() == ["allowed vmi-replaced"]
+
+
+def test_a_vmi_that_is_gone(tenant: Tenant) -> None:
+    vmi = tenant.start(vm())
+    tenant.controller.delete(VMIS, "web", tenant.namespace)
+
+    assert not is_ours(tenant.launch(vmi))
+    assert tenant.verdicts() == ["allowed vmi-gone"]
+
+
+def test_a_vmi_of_that_name_made_anew_is_not_taken_for_the_old_one(tenant: Tenant) -> None:
+    old = tenant.start(vm())
+    assert is_ours(tenant.launch(old))
+    tenant.controller.delete(VMIS, "web", tenant.namespace)
+    new = tenant.start(vm(scheduler="default-scheduler"))
+
+    assert not is_ours(tenant.launch(new))
+    assert tenant.verdicts() == ["patched scheduler-injected", "allowed owner-opted-out"]
+
+
+def test_a_pod_made_with_a_node_needs_no_scheduler(tenant: Tenant) -> None:
+    pod = launcher_of(tenant.start(vm()))
+    pod["spec"]["nodeName"] = "node-a"
+
+    assert not is_ours(tenant.pod(pod))
+    assert tenant.verdicts() == []
+
+
+def test_a_gated_pod_is_for_the_declared_scheduler_once_it_is_let_go(tenant: Tenant) -> None:
+    gated = launcher_of(tenant.start(vm()))
+    gated["spec"]["schedulingGates"] = [{"name": "example.com/quota"}]
+
+    pod = tenant.pod(gated)
+    assert is_ours(pod)
+    let_go = [{"op": "remove", "path": "/spec/schedulingGates"}]
+    tenant.controller.patch(PODS, pod["metadata"]["name"], let_go, tenant.namespace, kind="json")
+
+    assert tenant.bound_by(pod) == "kubevirt"
+
+
+def test_a_hotplug_attachment_pod_is_none_of_ours(tenant: Tenant) -> None:
+    launcher = tenant.launch(tenant.start(vm()))
+
+    attachment = tenant.pod(attachment_of(launcher, "node-a"))
+
+    assert not is_ours(attachment)
+    assert tenant.bound_by(attachment) == "default-scheduler"
+    assert tenant.verdicts() == ["patched scheduler-injected"]
+
+
+@pytest.mark.parametrize("made_of", [provisioning_of, migration_target_of])
+def test_every_kind_of_launcher_is_injected(tenant: Tenant, made_of: Callable[[Mapping[str, Any]], Json]) -> None:
+    vmi = tenant.start(vm())
+    tenant.launch(vmi)
+
+    pod = tenant.pod(made_of(vmi))
+
+    assert is_ours(pod)
+    assert tenant.bound_by(pod) == "kubevirt"
+
+
+def test_an_owner_reference_of_an_older_version_counts(tenant: Tenant) -> None:
+    pod = launcher_of(tenant.start(vm()))
+    (owner,) = pod["metadata"]["ownerReferences"]
+    owner["apiVersion"] = "kubevirt.io/v1alpha3"
+
+    assert is_ours(tenant.pod(pod))
+
+
+def test_a_dry_run_shows_the_same_and_leaves_nothing(tenant: Tenant) -> None:
+    vmi = tenant.start(vm())
+
+    shown = tenant.launch(vmi, dryRun="All")
+
+    assert is_ours(shown)
+    assert tenant.owner.list(PODS, tenant.namespace) == []
+    (line,) = tenant.audit()
+    assert (line["decision"], line["dryRun"]) == ("patched", True)
+
+
+def test_a_later_webhook_makes_us_look_again_and_we_add_nothing(tenant: Tenant) -> None:
+    with ForeignWebhook(tenant.server.access, tenant.namespace) as other:
+        pod = tenant.launch(tenant.start(vm()))
+
+    assert other.pods.count("virt-launcher-web-") == 1
+    assert pod["metadata"]["labels"]["example.com/seen"] == "yes"
+    assert is_ours(pod)
+    assert tenant.verdicts() == ["patched scheduler-injected", "allowed already-injected"]

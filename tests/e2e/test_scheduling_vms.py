@@ -1,0 +1,271 @@
+"""The job scheduling on VirtualMachines: what is written into them, and what their owners' tools make of it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+
+from .conftest import NewTenant
+from .kube import Json, Kube, Object
+from .tenant import Tenant
+from .workloads import (
+    CLUSTER_INSTANCETYPES,
+    INSTANCETYPES,
+    MARK,
+    OLD_VMS,
+    REVISIONS,
+    VMS,
+    instancetype,
+    revision_of,
+    scheduler_of,
+    vm,
+)
+
+
+def marks_of(found: Mapping[str, Any]) -> list[str | None]:
+    """Our mark on a VM and on its template."""
+    both = (found["metadata"], found["spec"]["template"]["metadata"])
+    return [metadata.get("annotations", {}).get(MARK) for metadata in both]
+
+
+def is_ours(found: Mapping[str, Any]) -> bool:
+    """Whether we chose a VM's scheduler; the field and both marks go together."""
+    written = {scheduler_of(found), *marks_of(found)}
+    assert written in ({"kubevirt"}, {None})
+    return written == {"kubevirt"}
+
+
+# -- creation ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheduler", [None, ""])
+def test_a_vm_whose_owner_chose_nothing(tenant: Tenant, scheduler: str | None) -> None:
+    created = tenant.create(vm(scheduler=scheduler))
+
+    assert is_ours(created)
+    assert created.warnings == ()
+    assert tenant.owner.get(VMS, "web", tenant.namespace) == created
+    assert tenant.verdicts() == ["patched scheduler-injected"]
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "volcano"])
+def test_a_vm_whose_owner_chose(tenant: Tenant, scheduler: str) -> None:
+    created = tenant.create(vm(scheduler=scheduler))
+
+    assert scheduler_of(created) == scheduler
+    assert marks_of(created) == [None, None]
+    assert tenant.verdicts() == []
+
+
+def test_a_vm_of_an_older_version(tenant: Tenant) -> None:
+    old = {**vm(), "apiVersion": "kubevirt.io/v1alpha3"}
+
+    created = tenant.owner.create(OLD_VMS, old, tenant.namespace)
+
+    assert created["apiVersion"] == "kubevirt.io/v1alpha3"
+    assert is_ours(created)
+    assert is_ours(tenant.owner.get(VMS, "web", tenant.namespace))
+
+
+def test_a_dry_run_shows_the_same_and_leaves_nothing(tenant: Tenant) -> None:
+    assert is_ours(tenant.create(vm(), dryRun="All"))
+
+    assert tenant.owner.list(VMS, tenant.namespace) == []
+    assert [line["dryRun"] for line in tenant.audit()] == [True]
+
+
+def test_a_clone_that_carries_our_mark(tenant: Tenant) -> None:
+    original = tenant.create(vm())
+    clone = vm("clone")
+    clone["metadata"]["annotations"] = original["metadata"]["annotations"]
+    clone["spec"] = original["spec"]
+
+    assert is_ours(tenant.create(clone))
+    assert tenant.verdicts() == ["patched scheduler-injected"]
+
+
+# -- instancetypes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def instancetypes(tenant: Tenant) -> Iterator[Mapping[str, Object]]:
+    """Of each kind one that sets a scheduler and one that doesn't; the cluster's have the namespace in their names."""
+    made = {}
+    for scheduler in (None, "volcano"):
+        name = f"{tenant.namespace}-{scheduler or 'plain'}"
+        namespaced = instancetype(name, scheduler=scheduler, cluster=False)
+        made[f"namespaced {scheduler}"] = tenant.owner.create(INSTANCETYPES, namespaced, tenant.namespace)
+        made[f"cluster {scheduler}"] = tenant.owner.create(
+            CLUSTER_INSTANCETYPES, instancetype(name, scheduler=scheduler)
+        )
+    yield made
+    for scheduler in ("plain", "volcano"):
+        tenant.owner.delete(CLUSTER_INSTANCETYPES, f"{tenant.namespace}-{scheduler}")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        None,
+        "VirtualMachineClusterInstancetype",
+        "virtualmachineclusterinstancetypes",
+        "VirtualMachineInstancetype",
+        "VIRTUALMACHINEINSTANCETYPES",
+    ],
+)
+def test_a_vm_with_an_instancetype(tenant: Tenant, instancetypes: Mapping[str, Object], kind: str | None) -> None:
+    sort = "namespaced" if kind and "cluster" not in kind.lower() else "cluster"
+
+    def matcher(scheduler: str | None) -> Json:
+        name = instancetypes[f"{sort} {scheduler}"]["metadata"]["name"]
+        return {"name": name} | ({"kind": kind} if kind else {})
+
+    assert is_ours(tenant.create(vm("plain", instancetype=matcher(None))))
+    assert scheduler_of(tenant.create(vm("set", instancetype=matcher("volcano")))) is None
+    assert tenant.verdicts() == ["patched scheduler-injected", "allowed instancetype-sets-scheduler"]
+
+
+@pytest.mark.parametrize(("stored", "live"), [(None, "volcano"), ("volcano", None)])
+def test_a_revision_counts_and_not_what_the_instancetype_says_now(
+    tenant: Tenant, instancetypes: Mapping[str, Object], stored: str | None, live: str | None
+) -> None:
+    now = instancetypes[f"cluster {live}"]
+    then = {**instancetypes[f"cluster {stored}"], "metadata": now["metadata"]}
+    tenant.owner.create(REVISIONS, revision_of(then, "pinned"), tenant.namespace)
+
+    created = tenant.create(vm(instancetype={"name": now["metadata"]["name"], "revisionName": "pinned"}))
+
+    assert is_ours(created) == (stored is None)
+
+
+@pytest.mark.parametrize(
+    "matcher", [{"name": "missing"}, {"name": "web", "revisionName": "missing"}, {"inferFromVolume": "root"}]
+)
+def test_an_instancetype_that_nobody_can_tell_is_left_to_the_pod(tenant: Tenant, matcher: Json) -> None:
+    created = tenant.create(vm(instancetype=matcher))
+
+    assert scheduler_of(created) is None
+    assert tenant.verdicts() == ["allowed instancetype-unresolved"]
+
+
+# -- updates -----------------------------------------------------------------------------------------------------------
+
+
+def test_an_update_adds_nothing(new_tenant: NewTenant) -> None:
+    tenant = new_tenant("off")
+    tenant.create(vm())
+    tenant.label("enforce")
+
+    tenant.owner.patch(VMS, "web", {"metadata": {"labels": {"changed": "yes"}}}, tenant.namespace)
+    tenant.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, tenant.namespace)
+
+    assert scheduler_of(tenant.owner.get(VMS, "web", tenant.namespace)) is None
+    assert tenant.verdicts() == []
+
+
+def overwrite(kube: Kube, found: Mapping[str, Any], desired: Mapping[str, Any]) -> Object:
+    """Replaces a VM as a VirtualMachinePool does: spec and annotations as they are in the template, and no others."""
+    changed = copy.deepcopy(dict(found))
+    changed["spec"] = desired["spec"]
+    changed["metadata"].pop("annotations", None)
+    return kube.replace(VMS, changed)
+
+
+def test_an_overwrite_keeps_the_choice(tenant: Tenant) -> None:
+    created = tenant.create(vm())
+    desired = vm(runStrategy="Halted")
+
+    overwritten = overwrite(tenant.controller, created, desired)
+
+    assert is_ours(overwritten)
+    assert overwritten["spec"]["runStrategy"] == "Halted"
+    again = overwrite(tenant.controller, overwritten, desired)
+    assert again["metadata"]["resourceVersion"] == overwritten["metadata"]["resourceVersion"]
+    assert tenant.verdicts() == ["patched scheduler-injected", *["patched scheduler-carried-over"] * 2]
+
+
+def test_an_overwrite_that_brings_an_instancetype_with_a_scheduler(
+    tenant: Tenant, instancetypes: Mapping[str, Object]
+) -> None:
+    created = tenant.create(vm())
+    desired = vm(instancetype={"name": instancetypes["cluster volcano"]["metadata"]["name"]})
+
+    assert scheduler_of(overwrite(tenant.controller, created, desired)) is None
+    assert tenant.verdicts()[1:] == ["allowed instancetype-sets-scheduler"]
+
+
+def test_an_owner_who_takes_the_field_out_means_it(tenant: Tenant) -> None:
+    tenant.create(vm())
+    change = [{"op": "remove", "path": "/spec/template/spec/schedulerName"}]
+
+    patched = tenant.owner.patch(VMS, "web", change, tenant.namespace, kind="json")
+
+    assert scheduler_of(patched) is None
+    assert tenant.verdicts() == ["patched scheduler-injected"]
+
+
+@pytest.mark.parametrize("scheduler", ["default-scheduler", "volcano"])
+def test_an_owner_who_names_another_means_it(tenant: Tenant, scheduler: str) -> None:
+    tenant.create(vm())
+    change = {"spec": {"template": {"spec": {"schedulerName": scheduler}}}}
+
+    patched = tenant.owner.patch(VMS, "web", change, tenant.namespace)
+    pod = tenant.launch(tenant.start(patched))
+
+    assert scheduler_of(patched) == scheduler
+    assert pod["spec"]["schedulerName"] == scheduler
+
+
+def test_a_vm_that_is_being_deleted_is_not_touched(tenant: Tenant) -> None:
+    kept = vm()
+    kept["metadata"]["finalizers"] = ["example.com/finalizer"]
+    tenant.create(kept)
+
+    deleting = tenant.owner.delete(VMS, "web", tenant.namespace)
+    del deleting["metadata"]["finalizers"]
+    overwrite(tenant.controller, deleting, vm())
+
+    tenant.owner.wait_gone(VMS, "web", tenant.namespace)
+    assert tenant.verdicts() == ["patched scheduler-injected"]
+
+
+def test_a_status_is_none_of_our_business(tenant: Tenant) -> None:
+    stored = tenant.create(vm())
+    before = tenant.server.answered()
+
+    # Of an object that is sent to change its status, webhooks would see everything, and this one we would carry over.
+    old_copy = {**vm(runStrategy="Halted"), "metadata": {**stored["metadata"], "annotations": {}}}
+    tenant.controller.replace(VMS, {**old_copy, "status": {"ready": True}}, subresource="status")
+
+    found = tenant.owner.get(VMS, "web", tenant.namespace)
+    assert found["status"]["ready"] is True
+    assert is_ours(found)
+    assert tenant.server.answered() == before
+
+
+# -- warnings ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "warning"),
+    [
+        ("dead", "the scheduler dead is not running: there is no Lease kubevirt-scheduler/nobody; nothing was changed"),
+        (
+            "unheard-of",
+            "the settings don't declare the scheduler unheard-of that the namespace asks for; nothing was changed",
+        ),
+    ],
+)
+def test_a_scheduler_that_may_not_be_named_is_warned_of(new_tenant: NewTenant, scheduler: str, warning: str) -> None:
+    tenant = new_tenant(annotations={"kubevirt-webhook.github.io/scheduler-name": scheduler})
+
+    created = tenant.create(vm())
+    shown = tenant.server.access.kubectl("create", "-f-", f"-n{tenant.namespace}", stdin=json.dumps(vm("other")))
+
+    assert scheduler_of(created) is None
+    assert created.warnings == (warning,)
+    assert f"Warning: {warning}" in shown.stderr

@@ -1,0 +1,225 @@
+"""The server under test: the real `serve --register`, a process that a real API server calls."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from .access import Access
+from .commands import LOOPBACK
+from .kube import Json, Kube, eventually
+from .objects import launcher_pod
+from .pki import service_account
+from .processes import TETHER, free_port, tail
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+ACCOUNT = service_account("kubevirt-webhook", "kubevirt-webhook")
+CONFIGURATIONS = tuple(
+    f"admissionregistration.k8s.io/v1/{kind}webhookconfigurations" for kind in ("mutating", "validating")
+)
+SCHEDULING = "kubevirt-webhook.github.io/scheduling"
+OURS = "e2e"
+
+
+def install(kube: Kube) -> None:
+    """Makes what ``webhook.yaml`` holds; as often as one likes, and by several workers at a time."""
+    for document in yaml.safe_load_all((HERE / "webhook.yaml").read_text()):
+        kube.apply(document)
+
+
+class WebhookServer:
+    """One server with configurations of its own, which reach only the namespaces that carry `labels`.
+
+    A context manager: entered, the API server calls it; left, it has ended by itself and taken its configurations back.
+
+    Args:
+        access: to the plane that is to call it.
+        directory: for its settings, its log and its audit lines.
+        name: tells it from the other servers of the plane.
+        settings: sections of the settings file.
+    """
+
+    def __init__(self, access: Access, directory: Path, name: str, settings: Mapping[str, Any]) -> None:
+        self.access = access
+        self.name = name
+        self.log = directory / f"{name}.log"
+        self._audit = directory / f"{name}.audit.jsonl"
+        self._settings = directory / f"{name}.settings.json"
+        selector = {"matchExpressions": [{"key": OURS, "operator": "In", "values": [name]}]}
+        self._settings.write_text(json.dumps({**settings, "webhooks": {"namespaceSelector": selector}}))
+        self._port, self._ops_port = free_port(), free_port()
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+            self.wait_called()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._popen is not None:
+            self.stop()
+
+    def labels(self, mode: str | None = "enforce") -> dict[str, str]:
+        """Of a namespace that this server's configurations select; None: by no more than that."""
+        return {OURS: self.name} | ({SCHEDULING: mode} if mode is not None else {})
+
+    # -- the process ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Starts it and returns at once."""
+        with self._audit.open("ab") as stdout, self.log.open("ab") as stderr:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *self._command()],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                process_group=0,
+            )
+
+    def wait_called(self) -> None:
+        """Returns once the API server calls it: configurations reach it a moment after they were made."""
+        self.wait_logged("registered")
+        name = f"probe-{self.name}"
+        probe = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": self.labels()}}
+        self.access.admin.create("v1/namespaces", probe)
+        pod = launcher_pod("probe")
+
+        def called() -> bool:
+            self.access.kubevirt_controller.create("v1/pods", pod, name, dryRun="All")
+            return bool(self.answered())
+
+        eventually(called, what=f"the API server to call {self.name}")
+        self.access.admin.delete("v1/namespaces", name)
+
+    def wait_logged(self, event: str) -> Json:
+        """The line of its log that tells an event, once there is one."""
+
+        def look() -> Json | None:
+            lines = self.events(event)
+            assert lines or self.running, f"{self.name} ended: {tail(self.log)}"
+            return lines[-1] if lines else None
+
+        return eventually(look, what=f"{self.name} to log {event!r}")
+
+    @property
+    def running(self) -> bool:
+        return self._popen is not None and self._popen.poll() is None
+
+    def terminate(self) -> None:
+        """Asks it to end, as Kubernetes does, and returns at once."""
+        assert self._popen is not None
+        self._popen.send_signal(signal.SIGTERM)
+
+    def wait_ended(self, timeout: float = 30) -> int:
+        """Its exit status, once it has ended by itself."""
+        assert self._popen is not None
+        try:
+            return self._popen.wait(timeout)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """Ends it at once, if it has not ended yet; its configurations stay."""
+        if self._popen is not None:
+            self._popen.kill()
+            self._popen.wait()
+            self._popen = None
+
+    def stop(self) -> None:
+        """Ends it: it must do so by itself, successfully, after a life without mistakes, and leave nothing behind."""
+        self.terminate()
+        status = self.wait_ended()
+        assert status == 0, f"{self.name} exited {status}: {tail(self.log)}"
+        assert self.configurations() == []
+        assert [line for line in self.logged() if line["level"] in ("error", "critical")] == []
+
+    # -- what it says --------------------------------------------------------------------------------------------------
+
+    def logged(self) -> list[Json]:
+        """Its log."""
+        return _json_lines(self.log)
+
+    def events(self, event: str) -> list[Json]:
+        """The lines of its log that tell an event."""
+        return [line for line in self.logged() if line["event"] == event]
+
+    def audit(self) -> list[Json]:
+        """All audit lines up to now: a thread writes them, so they may come a moment after the answers."""
+        answered = self.answered()
+
+        def complete() -> list[list[Json]]:
+            lines = _json_lines(self._audit)
+            return [lines] if len(lines) >= answered else []
+
+        return eventually(complete, what=f"{answered} audit lines of {self.name}")[0]
+
+    def answered(self) -> int:
+        """How many reviews it has judged: exact as soon as the API server's client has its answer."""
+        return int(self.metric("kubevirt_webhook_requests_total", code="200"))
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that carry the labels."""
+        families = text_string_to_metric_families(self.ops("/metrics")[1])
+        samples = [sample for family in families for sample in family.samples if sample.name == name]
+        assert samples, f"there is no metric {name}"
+        return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+
+    def ops(self, path: str) -> tuple[int, str]:
+        """Status and text of ``/readyz``, ``/healthz`` or ``/metrics``."""
+        with closing(http.client.HTTPConnection(LOOPBACK, self._ops_port, timeout=10)) as connection:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+
+    def ask(self, path: str, review: Json) -> Json:
+        """Its answer to an AdmissionReview that no API server sent."""
+        unverified = ssl._create_unverified_context()
+        with closing(http.client.HTTPSConnection(LOOPBACK, self._port, timeout=10, context=unverified)) as connection:
+            connection.request("POST", path, json.dumps(review), {"Content-Type": "application/json"})
+            answer: Json = json.load(connection.getresponse())
+            return answer
+
+    def configurations(self) -> list[str]:
+        """Its webhook configurations in the API server, as ``PLURAL/NAME``."""
+        return [
+            f"{resource.rpartition('/')[2]}/{found['metadata']['name']}"
+            for resource in CONFIGURATIONS
+            for found in self.access.admin.list(resource)
+            if found["metadata"]["name"].endswith(f"-{self.name}")
+        ]
+
+    def _command(self) -> list[str]:
+        return [
+            *(sys.executable, "-m", "webhook", "serve", "--register", f"--register-as={self.name}"),
+            f"--kubeconfig={self.access.kubeconfig_for(*ACCOUNT)}",
+            f"--config={self._settings}",
+            f"--listen={LOOPBACK}:{self._port}",
+            f"--ops-listen={LOOPBACK}:{self._ops_port}",
+            f"--url=https://localhost:{self._port}",
+        ]
+
+
+def _json_lines(file: Path) -> list[Json]:
+    """The lines of a file that is still being written, its last one perhaps not to the end."""
+    return [json.loads(line) for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]

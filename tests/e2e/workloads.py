@@ -1,0 +1,126 @@
+"""What is sent to the API server: virtual machines by their owners, and what KubeVirt's controllers make of them."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from .kube import Json
+from .objects import launcher_pod, owner_reference
+
+PODS = "v1/pods"
+VMS = "kubevirt.io/v1/virtualmachines"
+OLD_VMS = "kubevirt.io/v1alpha3/virtualmachines"
+VMIS = "kubevirt.io/v1/virtualmachineinstances"
+INSTANCETYPES = "instancetype.kubevirt.io/v1beta1/virtualmachineinstancetypes"
+CLUSTER_INSTANCETYPES = "instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes"
+REVISIONS = "apps/v1/controllerrevisions"
+
+MARK = "kubevirt-webhook.github.io/injected-scheduler"
+
+
+def vm(name: str = "web", *, scheduler: str | None = None, **spec: Any) -> Json:
+    """A VM as its owner writes it; keywords go into its spec, ``scheduler`` into its template where it is not None."""
+    template: Json = {"metadata": {"labels": {"app": name}}, "spec": {"domain": {"devices": {}}}}
+    if scheduler is not None:
+        template["spec"]["schedulerName"] = scheduler
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name},
+        "spec": {"runStrategy": "Always", "template": template, **spec},
+    }
+
+
+def scheduler_of(workload: Mapping[str, Any]) -> str | None:
+    """What a VM's template, a VMI or a pod chooses."""
+    spec = workload["spec"]
+    chosen: str | None = (spec["template"]["spec"] if "template" in spec else spec).get("schedulerName")
+    return chosen
+
+
+def vmi_of(owner: Mapping[str, Any]) -> Json:
+    """The VMI that KubeVirt makes of a VM, its template copied; of a VM without UID, a bare one."""
+    template = copy.deepcopy(owner["spec"]["template"])
+    metadata = {**template["metadata"], "name": owner["metadata"]["name"]}
+    if "uid" in owner["metadata"]:
+        metadata["ownerReferences"] = [owner_reference(owner)]
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": metadata,
+        "spec": template["spec"],
+    }
+
+
+def launcher_of(vmi: Mapping[str, Any]) -> Json:
+    """The pod that is to run a VMI, with the VMI's labels, annotations and scheduler, and no name yet."""
+    name, meta = vmi["metadata"]["name"], vmi["metadata"]
+    pod = launcher_pod(name, vmi=vmi, scheduler=vmi["spec"].get("schedulerName"))
+    del pod["metadata"]["name"]
+    pod["metadata"]["generateName"] = f"virt-launcher-{name}-"
+    for field in ("labels", "annotations"):
+        pod["metadata"][field] = {**meta.get(field, {}), **pod["metadata"][field]}
+    return pod
+
+
+def migration_target_of(vmi: Mapping[str, Any]) -> Json:
+    """The pod that a live migration makes of a VMI which runs already: it has a second one of the same owner then."""
+    pod = launcher_of(vmi)
+    pod["metadata"]["labels"]["kubevirt.io/migrationJobUID"] = "6c1f0a52-7f0b-4b52-8f0a-9a6f2b3c4d5e"
+    pod["metadata"]["annotations"]["kubevirt.io/migrationJobName"] = "evacuation"
+    others = {"labelSelector": {"matchLabels": {"kubevirt.io/created-by": vmi["metadata"]["uid"]}}}
+    term = {**others, "topologyKey": "kubernetes.io/hostname"}
+    pod["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    return pod
+
+
+def provisioning_of(vmi: Mapping[str, Any]) -> Json:
+    """The short-lived pod whose node decides where the volumes of a VMI are made."""
+    pod = launcher_of(vmi)
+    pod["metadata"]["annotations"]["kubevirt.io/ephemeral-provisioning"] = "true"
+    return pod
+
+
+def attachment_of(launcher: Mapping[str, Any], node: str) -> Json:
+    """The pod that brings a hotplugged disk to the node of a launcher pod, which owns it."""
+    terms = [{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}]}]
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "hp-volume-",
+            "labels": {"kubevirt.io": "hotplug-disk"},
+            "ownerReferences": [owner_reference({"apiVersion": "v1", "kind": "Pod", **launcher})],
+        },
+        "spec": {
+            "affinity": {"nodeAffinity": affinity},
+            "containers": [{"name": "hotplug-disk", "image": "registry.example/kubevirt/virt-launcher:v1"}],
+        },
+    }
+
+
+def instancetype(name: str, *, scheduler: str | None = None, cluster: bool = True) -> Json:
+    """An instancetype, by itself or with a scheduler of its own."""
+    spec: Json = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}}
+    if scheduler is not None:
+        spec["schedulerName"] = scheduler
+    return {
+        "apiVersion": "instancetype.kubevirt.io/v1beta1",
+        "kind": "VirtualMachineClusterInstancetype" if cluster else "VirtualMachineInstancetype",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def revision_of(stored: Mapping[str, Any], name: str) -> Json:
+    """The ControllerRevision in which KubeVirt keeps an instancetype as it was."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {"name": name, "labels": {"instancetype.kubevirt.io/object-name": stored["metadata"]["name"]}},
+        "data": dict(stored),
+        "revision": 1,
+    }
