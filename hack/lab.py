@@ -23,11 +23,11 @@ from tests.e2e.commands import (
     KUBEVIRT_SCHEDULER_LEASE,
 )
 from tests.e2e.objects import make_node
-from tests.e2e.pki import ADMIN
+from tests.e2e.pki import ADMIN, KUBEVIRT_CONTROLLER
 from tests.e2e.plane import ControlPlane
 from tests.e2e.processes import StartError
 from tests.e2e.webhook_server import SCHEDULING, install
-from tests.e2e.workloads import vm
+from tests.e2e.workloads import VMIS, launcher_of, vm, vmi_of
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMESPACE = "demo"
@@ -45,18 +45,26 @@ In a third one:
 
   export KUBECONFIG={kubeconfig}
   alias kubectl={kubectl}
-  kubectl apply -n {namespace} -f {manifest}
-  kubectl get -n {namespace} vm web -o yaml       # schedulerName: kubevirt, and our mark
+  cd {files}
+
+  kubectl apply -n {namespace} -f vm.json             # a virtual machine
+  kubectl get -n {namespace} vm web -o yaml           # schedulerName: kubevirt, and our mark
+
+  # What KubeVirt's controller does for a virtual machine that is older than the webhook, and where it goes:
+  kubectl create -n {namespace} -f launcher.json --as={controller}
+  kubectl get -n {namespace} pods -o custom-columns=POD:metadata.name,BY:spec.schedulerName,NODE:spec.nodeName
+
   kubectl delete -n {namespace} vm web
   kubectl label ns {namespace} --overwrite {label}=warn
-  kubectl apply -n {namespace} -f {manifest}      # a warning instead
+  kubectl apply -n {namespace} -f vm.json             # warnings, and nothing else
   curl http://127.0.0.1:8080/metrics
 """
 
 
 def main() -> int:
     """Run the lab until a signal ends it; returns the exit status."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     binaries = _binaries()
     if binaries is None:
         return 1
@@ -83,7 +91,7 @@ def _binaries() -> Path | None:
         text=True,
         check=False,
     )
-    return Path(built.stdout.split("\n")[-2]) if built.returncode == 0 else None
+    return Path(built.stdout.splitlines()[-1]) if built.returncode == 0 else None
 
 
 @contextlib.contextmanager
@@ -96,8 +104,7 @@ def _lab(directory: Path, binaries: Path) -> Iterator[str]:
         plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=KUBEVIRT_SCHEDULER_LEASE)
         install(plane.admin)
         plane.admin.create("v1/namespaces", _namespace())
-        manifest = directory / "vm.json"
-        manifest.write_text(json.dumps(vm(), indent=2))
+        _write_manifests(plane, directory)
         yield WHAT_NEXT.format(
             version=plane.admin.request("GET", "/version")["gitVersion"],
             namespace=NAMESPACE,
@@ -105,8 +112,16 @@ def _lab(directory: Path, binaries: Path) -> Iterator[str]:
             python=sys.executable,
             kubeconfig=plane.kubeconfig_for(*ADMIN),
             kubectl=binaries / "kubectl",
-            manifest=manifest,
+            controller=KUBEVIRT_CONTROLLER.user,
+            files=directory,
         )
+
+
+def _write_manifests(plane: ControlPlane, directory: Path) -> None:
+    """What there is to send: a VM, and the pod of one that is there already."""
+    vmi = plane.kubevirt_controller.create(VMIS, vmi_of(vm("older")), NAMESPACE)
+    for name, manifest in (("vm", vm()), ("launcher", launcher_of(vmi))):
+        (directory / f"{name}.json").write_text(json.dumps(manifest, indent=2))
 
 
 def _namespace() -> dict[str, Any]:

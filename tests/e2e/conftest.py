@@ -218,7 +218,7 @@ def schedulers(plane: Access, kube_scheduler: Path) -> Access:
 
 
 @pytest.fixture(scope="session")
-def webhook(plane: Access, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServer]:
+def webhook(plane: Access, kube_scheduler: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServer]:
     """The webhook server that the tests of one worker share; each has namespaces, and so decisions, of its own."""
     install(plane.admin)
     with _webhook(plane, tmp_path_factory.mktemp("webhook"), {"schedulers": SCHEDULERS}) as server:
@@ -226,7 +226,7 @@ def webhook(plane: Access, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture
-def new_webhook(plane: Access, tmp_path: Path) -> Iterator[NewWebhook]:
+def new_webhook(plane: Access, kube_scheduler: Path, tmp_path: Path) -> Iterator[NewWebhook]:
     """Starts webhook servers with settings of the test's own."""
     with contextlib.ExitStack() as servers:
 
@@ -259,7 +259,7 @@ def new_tenant(request: pytest.FixtureRequest, new_namespace: NewNamespace) -> N
 
 
 @pytest.fixture
-def tenant(new_tenant: NewTenant, kube_scheduler: Path) -> Tenant:
+def tenant(new_tenant: NewTenant) -> Tenant:
     """A namespace where the shared webhook server enforces."""
     return new_tenant()
 

@@ -52,7 +52,7 @@ class ForeignWebhook:
         tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         tls.load_cert_chain(self._access.pki.serving(self._name))
         self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever)
+        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
         self._thread.start()
         self._access.admin.create(CONFIGURATIONS[0], self._configuration())
         eventually(self._called, what="the API server to call the other webhook")

@@ -24,12 +24,20 @@ class StartError(Exception):
 
 
 def free_port() -> int:
-    """A port on loopback that nothing listens on; a random one, so that parallel workers don't race for the same."""
+    """A port on loopback that nothing listens on, and that no other process of tests gets while this one lives.
+
+    It may take seconds until its server listens. Until then the UDP port of the same number stands for it, which no
+    server of ours uses: another process can't bind that too, and the kernel gives it back.
+    """
     for port in random.sample(PORTS, k=100):
+        claim = socket.socket(type=socket.SOCK_DGRAM)
         with socket.socket() as probe, contextlib.suppress(OSError):
+            claim.bind(("127.0.0.1", port))
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", port))
+            claim.detach()  # stays open until this process ends
             return port
+        claim.close()
     raise StartError(f"no free port on 127.0.0.1 from {PORTS.start} to {PORTS.stop}: is something using them all?")
 
 

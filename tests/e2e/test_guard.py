@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import pytest
 
@@ -41,7 +42,7 @@ def seconds_until(check: Callable[[], bool], what: str, timeout: float) -> float
 
 
 @pytest.fixture
-def plane_with_short_lease(own_plane: OwnPlane, kube_scheduler: object) -> ControlPlane:
+def plane_with_short_lease(own_plane: OwnPlane, kube_scheduler: Path) -> ControlPlane:
     """Two schedulers, of which `kubevirt` is believed dead soon after it is."""
     plane = own_plane()
     make_node(plane.admin, "node-a")
@@ -90,7 +91,6 @@ def test_a_scheduler_that_ends_gracefully_is_noticed_at_once(
     assert "has been released by its holder" in warning
 
 
-@pytest.mark.usefixtures("kube_scheduler")
 def test_a_name_that_nobody_serves_is_noticed_by_its_pods(
     new_webhook: NewWebhook, new_tenant: NewTenant, record_property: Callable[[str, object], None]
 ) -> None:

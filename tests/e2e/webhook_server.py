@@ -153,6 +153,7 @@ class WebhookServer:
         assert status == 0, f"{self.name} exited {status}: {tail(self.log)}"
         assert self.configurations() == []
         assert [line for line in self.logged() if line["level"] in ("error", "critical")] == []
+        assert "Traceback" not in self.log.read_text()
 
     # -- what it says --------------------------------------------------------------------------------------------------
 
@@ -221,5 +222,6 @@ class WebhookServer:
 
 
 def _json_lines(file: Path) -> list[Json]:
-    """The lines of a file that is still being written, its last one perhaps not to the end."""
-    return [json.loads(line) for line in file.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
+    """The objects in a file that is still being written, a line each; what a user is told at the end is plain text."""
+    lines = file.read_bytes().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.startswith(b"{") and line.endswith(b"\n")]

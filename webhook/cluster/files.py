@@ -128,6 +128,8 @@ class FilesCluster(Cluster):
         self._index: Final = index
         self._settings = settings
         self._clock = clock
+        namespaces = frozenset(namespace for namespace, _ in index["KubeVirt"])
+        self._install: Final = KubeVirtInstall(namespaces) if namespaces else None
         self._pods: Final[dict[str, list[PendingPod]]] = defaultdict(list)
         for pod in (entry.view for entry in self._entries("Pod")):
             if isinstance(pod, PendingPod) and pod.spec and pod.spec.scheduler_name:
@@ -197,8 +199,7 @@ class FilesCluster(Cluster):
             case ObjectKey():
                 return self._view(key.resource, key.namespace, key.name)
             case KubeVirtKey():
-                namespaces = frozenset(namespace for namespace, _ in self._index["KubeVirt"])
-                return KubeVirtInstall(namespaces) if namespaces else None
+                return self._install
             case SchedulerKey():
                 scheduler = self._settings.scheduling.schedulers.get(key.name)
                 return self._health(scheduler) if scheduler else None
@@ -218,7 +219,7 @@ class FilesCluster(Cluster):
         modes = (names.ENFORCE, names.WARN, names.AUDIT)
         namespaces = [entry.view.meta for entry in self._entries("Namespace")]
         opted_in = sum(any(meta.label(label) in modes for label in labels) for meta in namespaces)
-        installs = sorted({namespace for namespace, _ in self._index["KubeVirt"]})
+        installs = sorted(self._install.namespaces) if self._install else []
         parts = [
             _count(len(self._entries("Node")), "node"),
             f"{_count(len(namespaces), 'namespace')} ({opted_in} opted in)",
