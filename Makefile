@@ -63,7 +63,7 @@ lint: $(READY) ## Check style, types and the layers of the import graph
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@cd hack/controlplane && gofmt -l . | (! grep .) || { echo "make: run gofmt"; exit 1; }
+	@! command -v gofmt >/dev/null || { gofmt -l bench | (! grep .) || { echo "make: run gofmt on these"; exit 1; }; }
 
 .PHONY: format
 format: $(READY) ## Put the code into the project's style

@@ -12,7 +12,7 @@ from typing import Final
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 # Clocks differ: a certificate that is valid from now on is not yet valid for a client that is a minute behind.
@@ -77,11 +77,15 @@ def self_signed(hosts: Sequence[str], now: datetime | None = None, life: timedel
     return Pair(pem, secret, pem)
 
 
-def from_files(certificate: Path, key: Path) -> Pair:
+def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pair:
     """The pair in two PEM files.
 
+    Args:
+        now: the time at which it must be valid; default: the present.
+
     Raises:
-        CertificateError: a file can't be read or holds something else, or the key is not the certificate's.
+        CertificateError: a file can't be read or holds something else, the key is not the certificate's or of a kind
+            that the API server can't use, or the certificate has expired.
     """
     pair = Pair(_read(certificate), _read(key))
     try:
@@ -96,6 +100,12 @@ def from_files(certificate: Path, key: Path) -> Pair:
         raise CertificateError(f"the key in {key} is encrypted; give it unencrypted, readable by us alone") from None
     except (ValueError, UnsupportedAlgorithm):
         raise CertificateError(f"{key} holds no private key in PEM; give the certificate's key") from None
+    if not _usable(secret):
+        raise CertificateError(f"Go's TLS has no use for the kind of key in {key}; make one of ECDSA P-256")
+    if leaf.not_valid_after_utc <= (now or datetime.now(UTC)):
+        raise CertificateError(
+            f"the certificate in {certificate} expired at {leaf.not_valid_after_utc}; give a valid one"
+        )
     if _public(secret.public_key()) != _public(leaf.public_key()):
         raise CertificateError(
             f"the key in {key} does not belong to the certificate in {certificate}; give its own key"
@@ -108,6 +118,13 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise CertificateError(f"{path} can't be read: {error.strerror}; give a readable PEM file") from None
+
+
+def _usable(key: object) -> bool:
+    """Whether Go's crypto/tls, which is what the API server calls us with, knows keys of this kind."""
+    if isinstance(key, ec.EllipticCurvePrivateKey):
+        return isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1 | ec.SECP521R1)
+    return isinstance(key, ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey)
 
 
 def _public(key: object) -> bytes:

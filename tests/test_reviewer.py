@@ -45,6 +45,9 @@ class MemoryCluster:
         self.reads.append(key)
         return self.facts[key]
 
+    def staleness(self) -> dict[str, float]:
+        return {}
+
     def waiting_for(self) -> tuple[str, ...]:
         return ()
 

@@ -123,7 +123,7 @@ class Reviewer:
         except Exception as error:  # noqa: BLE001 - a bug must not decide: on_error does
             self._observer.failed(endpoint, error)
             reason = Reason(Code.BUG, "kubevirt-webhook has a bug that this request met; its log says more")
-            verdict = _undecided(endpoint, received, names.ENFORCE, reason)
+            verdict = _undecided(endpoint, received, _assumed(endpoint), reason)
         seconds = time.perf_counter() - start
         self._observer.judged(endpoint, verdict, seconds)
         self._audit.write(self._record(endpoint, verdict, seconds))
@@ -184,6 +184,9 @@ def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings:
     if received.malformed:
         text = f"the object can't be judged: {received.malformed}"
         return _undecided(endpoint, received, where.mode, Reason(Code.MALFORMED_OBJECT, text))
+    if request.sub_resource:
+        text = f"the subresource {request.sub_resource} is not judged"
+        return _not_judged(endpoint, received, Scope(where.mode, reason=Reason(Code.OTHER_OPERATION, text)))
     view = request.object
     if view is None:
         text = f"a request without an object ({request.operation}) is not judged"
@@ -208,14 +211,19 @@ def _not_judged(endpoint: Endpoint, received: Received[Any], where: Scope) -> Ve
     decision = Decision((reason,))
     unreadable = reason.code == Code.NAMESPACE_UNREADABLE
     if unreadable:
-        return _undecided(endpoint, received, names.ENFORCE, reason)
+        return _undecided(endpoint, received, _assumed(endpoint), reason)
     outcome = decision.under(where.mode, endpoint.job)
     return Verdict(received.api_version, received.request, where.mode, decision, outcome, None, "not-judged")
 
 
+def _assumed(endpoint: Endpoint) -> Mode:
+    """The mode where the namespace's own is not known: the strongest that the endpoint allows."""
+    return names.ENFORCE if endpoint.stage == "enforce" else names.AUDIT
+
+
 def _undecided(endpoint: Endpoint, received: Received[Any], mode: Mode, reason: Reason) -> Verdict:
     """The answer when we can't tell, as the endpoint's ``on_error`` says."""
-    refuse = endpoint.on_error == "refuse" and endpoint.stage == "enforce" and mode == names.ENFORCE
+    refuse = endpoint.on_error == "refuse" and mode == names.ENFORCE
     denial = Denial(503, f"kubevirt-webhook can't judge this request: {reason.text}") if refuse else None
     warnings = () if refuse else (f"kubevirt-webhook admitted this {endpoint.kind} unchanged: {reason.text}",)
     decision = Decision((reason,), denial=denial, warnings=warnings)

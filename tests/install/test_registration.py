@@ -9,8 +9,9 @@ import msgspec
 import pytest
 
 from tests import builders
+from webhook.cluster.api import Unreachable
 from webhook.errors import InputError
-from webhook.install.registration import Registration, Target, configurations
+from webhook.install.registration import Registration, Target, check_url, configurations
 from webhook.settings.snapshot import Settings
 
 IN_CLUSTER = Target()
@@ -141,10 +142,12 @@ class Api:
     def __init__(self, existing: set[str] = frozenset(), refused: str = "") -> None:  # type: ignore[assignment]
         self.objects: dict[str, str] = dict.fromkeys(existing, "foreign")
         self.refused = refused
+        self.silent = ""
+        self.bodies: dict[str, Any] = {}
         self.broken = False
 
     async def request(
-        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None
+        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None, *, seconds: float = 1
     ) -> tuple[int, bytes]:
         if method == "POST":
             key = f"{path}/{body['metadata']['name']}"
@@ -153,7 +156,15 @@ class Api:
             if key in self.objects:
                 return 409, b"{}"
             self.objects[key] = f"uid-{len(self.objects)}"
+            self.bodies[key] = json.loads(json.dumps(body)) | {
+                "metadata": body["metadata"] | {"uid": self.objects[key]}
+            }
+            if key == self.silent:
+                raise Unreachable("no answer")
             return 201, json.dumps({"metadata": {"uid": self.objects[key]}}).encode()
+        if method == "GET":
+            found = self.bodies.get(path)
+            return (200, json.dumps(found).encode()) if found else (404, b"{}")
         if self.broken:
             return 500, b"not json"
         if path not in self.objects:
@@ -197,6 +208,60 @@ async def test_refusal_of_the_api_server_is_told() -> None:
     with pytest.raises(InputError, match=r"refused it \(403\): forbidden: no rights"):
         await Registration(api).register(configurations(builders.settings()))
     assert api.objects == {}
+
+
+@pytest.mark.parametrize("theirs", [False, True])
+async def test_creation_without_an_answer_is_taken_back_if_it_happened(theirs: bool) -> None:
+    api = Api()
+    api.silent = f"{MUTATING}/zz-kubevirt-webhook"
+    registration = Registration(api)
+    with pytest.raises(InputError, match="can't be created: no answer"):
+        await registration.register(configurations(builders.settings()))
+    assert api.objects == {}
+
+    class Slow(Api):
+        async def request(self, method: str, path: str, *rest: Any, **more: Any) -> tuple[int, bytes]:
+            if method == "GET" and theirs:
+                self.bodies[path]["webhooks"][0]["clientConfig"] = {"url": "https://elsewhere"}
+            return await super().request(method, path, *rest, **more)
+
+    slow = Slow()
+    slow.silent = api.silent
+    with pytest.raises(InputError):
+        await Registration(slow).register(configurations(builders.settings()))
+    assert set(slow.objects) == ({slow.silent} if theirs else set())
+
+
+async def test_what_a_failed_registration_leaves_behind_is_told() -> None:
+    api = Api(refused=f"{MUTATING}/zz-kubevirt-webhook")
+    api.broken = True
+
+    with pytest.raises(InputError, match=r"forbidden: no rights; .*/kubevirt-webhook was not deleted \(500\)"):
+        await Registration(api).register(configurations(builders.settings()))
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://h", "https only"),
+        ("h:8443", "https only"),
+        ("https://", "names no host"),
+        ("https://[::1", "is no URL"),
+        ("https://h:99999", "is no URL"),
+        ("https://héllo:8443", "names no host"),
+        ("https://h:9/pre", "more than a host and a port"),
+        ("https://h?x=1", "more than a host and a port"),
+        ("https://u:p@h", "more than a host and a port"),
+    ],
+)
+def test_urls_that_nobody_can_call(url: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        check_url(url)
+
+
+@pytest.mark.parametrize("url", ["https://localhost:8443", "https://h/", "https://[::1]:8443", "https://10.0.0.1"])
+def test_urls_that_can_be_called(url: str) -> None:
+    check_url(url)
 
 
 async def test_what_somebody_replaced_is_not_ours_to_delete() -> None:

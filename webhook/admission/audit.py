@@ -8,10 +8,11 @@ requests beside it, because it takes the interpreter from them.
 from __future__ import annotations
 
 import os
+import select
 import threading
 from collections import deque
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -20,6 +21,10 @@ from webhook.admission.decision import Change, Reason
 # How long lines gather before they are written together. A thread that wakes for every line takes the interpreter away
 # from the requests each time: measured, that cost a review three times what the whole policy does.
 GATHER_SECONDS: Final = 0.02
+
+# A longer line holds some absurd name or value, for metadata is checked only after admission. Its strings are cut.
+MAX_LINE: Final = 16 * 1024
+_MAX_STRING: Final = 300
 
 SCHEMA: Final = "kubevirt-webhook.github.io/audit/v1alpha1"
 
@@ -57,6 +62,15 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
     changes: Sequence[Change]
     message: str | None
     duration_ms: float
+
+
+def _cut(value: Any) -> Any:
+    """Plain JSON with all long strings shortened."""
+    if isinstance(value, str):
+        return value if len(value) <= _MAX_STRING else value[: _MAX_STRING - 1] + "…"
+    if isinstance(value, dict):
+        return {key: _cut(item) for key, item in value.items()}
+    return [_cut(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 class Sink(Protocol):
@@ -99,7 +113,8 @@ class LineWriter:
         if len(self._lines) >= self._capacity:
             self.dropped += 1
             return
-        self._lines.append(self._encode(record))
+        line = self._encode(record)
+        self._lines.append(line if len(line) <= MAX_LINE else self._encode(_cut(msgspec.to_builtins(record))))
         if not self._pending.is_set():
             self._pending.set()
 
@@ -126,7 +141,11 @@ class LineWriter:
         data = memoryview(b"\n".join(batch) + b"\n")
         try:
             while data:
-                data = data[os.write(self._descriptor, data) :]
+                try:
+                    data = data[os.write(self._descriptor, data) :]
+                except BlockingIOError:
+                    # Somebody who shares the descriptor has made it non-blocking: wait for the reader as ever.
+                    select.select((), (self._descriptor,), ())
         except OSError:
-            # A closed pipe or a full disk: the decision stands all the same.
-            self.dropped += len(batch)
+            # A closed pipe or a full disk: the decision stands all the same. What was begun is a line too few.
+            self.dropped += bytes(data).count(b"\n")

@@ -113,9 +113,7 @@ class Codec(Generic[V]):
         try:
             review = _ENVELOPE.decode(text)
         except msgspec.ValidationError as envelope_error:
-            raise InputError(
-                _sentence(envelope_error), "the request's body", "send an AdmissionReview as the API server does"
-            ) from None
+            raise InputError(_sentence(envelope_error), _BODY, _FIX) from None
         except (msgspec.DecodeError, RecursionError) as json_error:
             raise _not_json(json_error) from None
         if review.request is None:
@@ -125,15 +123,7 @@ class Codec(Generic[V]):
         )
 
     def _checked(self, review: Review[V], malformed: str | None) -> Received[V]:
-        where, fix = "the request's body", "send an AdmissionReview as the API server does"
-        if review.kind != "AdmissionReview" or review.api_version not in API_VERSIONS:
-            got = f"{review.api_version or 'no apiVersion'} {review.kind or 'no kind'}"
-            raise InputError(f"it is not an AdmissionReview of {' or '.join(API_VERSIONS)} but {got}", where, fix)
-        request = review.request
-        if request is None:
-            raise InputError("the AdmissionReview has no request", where, fix)
-        if not request.uid:
-            raise InputError("the AdmissionReview's request has no uid", where, fix)
+        api_version, request = _asked(review)
         if request.kind.kind != self._kind or request.kind.group != self._group:
             raise InputError(
                 f"this endpoint judges {_dotted(self._kind, self._group)}, not "
@@ -141,7 +131,35 @@ class Codec(Generic[V]):
                 "request.kind",
                 "correct the rules of the webhook configuration that sends it here",
             )
-        return Received(review.api_version, request, malformed)
+        return Received(api_version, request, malformed)
+
+
+def envelope(value: object) -> Request[Any]:
+    """The request of a review in plain JSON, whatever its object is.
+
+    Raises:
+        InputError: it is no AdmissionReview that asks something.
+    """
+    try:
+        return _asked(msgspec.convert(value, Review[Any]))[1]
+    except msgspec.ValidationError as error:
+        raise InputError(_sentence(error), _BODY, _FIX) from None
+
+
+_BODY: Final = "the request's body"
+_FIX: Final = "send an AdmissionReview as the API server does"
+
+
+def _asked(review: Review[V]) -> tuple[str, Request[V]]:
+    """The API version and the request of a review that asks something."""
+    if review.kind != "AdmissionReview" or review.api_version not in API_VERSIONS:
+        got = f"{review.api_version or 'no apiVersion'} {review.kind or 'no kind'}"
+        raise InputError(f"it is not an AdmissionReview of {' or '.join(API_VERSIONS)} but {got}", _BODY, _FIX)
+    if review.request is None:
+        raise InputError("the AdmissionReview has no request", _BODY, _FIX)
+    if not review.request.uid:
+        raise InputError("the AdmissionReview's request has no uid", _BODY, _FIX)
+    return review.api_version, review.request
 
 
 _ENVELOPE: Final[msgspec.json.Decoder[Review[Any]]] = msgspec.json.Decoder(Review[Any])

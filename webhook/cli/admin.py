@@ -30,11 +30,10 @@ def manifests() -> None:
 def webhooks(config_file: Path | None, url: str) -> None:
     """The webhook configurations, without a caBundle: who serves the certificate writes it."""
     from webhook.cli.yamltext import dump
-    from webhook.errors import InputError
-    from webhook.install.registration import Target, configurations
+    from webhook.install.registration import Target, check_url, configurations
 
-    if url and not url.startswith("https://"):
-        raise InputError(f"the API server calls webhooks by https only, not {url}", "--url", "give https://HOST:PORT")
+    if url:
+        check_url(url)
     click.echo(dump(configurations(_settings(config_file), Target(url=url))), nl=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 from typing import Any
@@ -10,7 +11,7 @@ import structlog
 
 
 def configure() -> Any:
-    """Set up logging for a server and return its logger; libraries' own warnings go the same way."""
+    """Set up logging for a server in the running loop and return its logger; libraries' warnings go the same way."""
     terminal = sys.stderr.isatty()
     shared: list[Any] = [
         structlog.processors.add_log_level,
@@ -30,7 +31,15 @@ def configure() -> Any:
         )
     )
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+    logging.getLogger("webhook").setLevel(logging.INFO)
     # Every scan of the port would be an error in aiohttp's eyes; what reaches us is counted by the metrics.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
-    logging.getLogger("asyncio").setLevel(logging.CRITICAL)
+    asyncio.get_running_loop().set_exception_handler(_unhandled)
     return structlog.get_logger()
+
+
+def _unhandled(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Log what nobody caught, but for connections that broke: those are their clients' business."""
+    error = context.get("exception")
+    if not isinstance(error, OSError):
+        structlog.get_logger().error("unhandled", what=context.get("message"), exc_info=error)

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any, Final
 
@@ -26,6 +27,16 @@ _COMMANDS: Final = {
 
 class Lazy(click.Group):
     """A group that lists its commands without importing them."""
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """Run as a program, with standard streams that exist: a closed one would become the next file we open."""
+        while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+            pass
+        os.close(opened)
+        for number, name in enumerate(("stdin", "stdout", "stderr")):
+            if getattr(sys, name) is None:
+                setattr(sys, name, os.fdopen(number, "w" if number else "r", closefd=False))
+        return super().main(*args, **kwargs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """All names, in the order in which a newcomer needs them."""
@@ -52,6 +63,13 @@ class Lazy(click.Group):
             return super().invoke(ctx)
         except InputError as error:
             click.echo(f"Error: {error}", err=True)
+            ctx.exit(2)
+        except BrokenPipeError:
+            # Whoever read us has enough: no decision, so not the exit status of a refusal.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            ctx.exit(141)
+        except OSError as error:
+            click.echo(f"Error: {error.filename or 'the output'}: {error.strerror or error}", err=True)
             ctx.exit(2)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook import names
+from webhook.admission.wire import envelope
 from webhook.cluster.source import Cluster
 from webhook.documents import Document, objects_in, parse_documents, read_documents
 from webhook.errors import InputError
@@ -36,8 +37,8 @@ class Asked(msgspec.Struct, frozen=True):
 
     @property
     def request(self) -> dict[str, Any]:
-        request = self.review.get("request")
-        return request if isinstance(request, dict) else {}
+        request: dict[str, Any] = self.review["request"]
+        return request
 
     @property
     def body(self) -> bytes:
@@ -72,6 +73,10 @@ async def asked(document: Document, cluster: Cluster, user: str | None, deadline
     source = f"{document.file}:{document.line}"
     value: dict[str, Any] = document.value  # `read` has refused everything else
     if value.get("kind") == "AdmissionReview":
+        try:
+            envelope(value)
+        except InputError as error:
+            raise InputError(error.what, source, error.fix) from None
         return Asked(source, value)
     kind = value.get("kind")
     if not isinstance(kind, str) or not isinstance(value.get("apiVersion"), str):
@@ -105,8 +110,7 @@ async def endpoints(request: dict[str, Any], cluster: Cluster, deadline: float) 
 
     The stage follows the namespace's label; where it says neither, the endpoint itself will say why nothing is done.
     """
-    resource = request.get("resource")
-    resource = resource if isinstance(resource, dict) else {}
+    resource = request.get("resource") or {}
     if request.get("subResource"):
         return []
     found = await cluster.read(NamespaceKey(str(request.get("namespace") or ""), fresh=True), deadline)

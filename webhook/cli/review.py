@@ -42,7 +42,12 @@ def review(
         from webhook.admission.redaction import redacted
 
         for result in results:
-            result["object"] = redacted(result["object"])
+            shown = redacted(result["object"])
+            if shown != result["object"] and output in ("json", "yaml"):
+                click.echo(
+                    f"{result['source']}: secrets are redacted, so don't apply this; see --show-secrets", err=True
+                )
+            result["object"] = shown
     _print(results, output)
     if any(result["decision"] == "denied" for result in results):
         raise SystemExit(1)
@@ -81,7 +86,7 @@ async def _judge(asked: Any, reviewer: Any, cluster: Any, deadline: float) -> di
     from webhook.errors import InputError
 
     request = asked.request
-    kind = request.get("kind") if isinstance(request.get("kind"), dict) else {}
+    kind = request.get("kind") or {}
     result: dict[str, Any] = {
         "source": asked.source,
         "uid": request.get("uid", ""),

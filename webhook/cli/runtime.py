@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import re
 import signal
+import ssl
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,21 +26,22 @@ from webhook.cli.sources import one_of
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.facts import SchedulerHealth, SchedulerKey
-from webhook.install.registration import Registration, Target, configurations
+from webhook.install.registration import Registration, Target, check_url, configurations
 from webhook.policies.table import BY_PATH
 from webhook.reviewer import Reviewer
 from webhook.server import tls
 from webhook.server.app import App
-from webhook.server.lifecycle import listen
+from webhook.server.lifecycle import finish, listen
 from webhook.server.ops import Metrics, State, ops_app
+from webhook.settings.address import is_address
 from webhook.settings.file import SettingsFile, default_settings
-from webhook.settings.model import is_address
 from webhook.settings.snapshot import Settings
 
 # The collector finds little in a server whose requests make trees without cycles; rare runs keep its pauses rare.
 _GC_THRESHOLD: Final = (50_000, 20, 20)
 _SHUTDOWN_SECONDS: Final = 10.0
 _READY_POLL_SECONDS: Final = 0.5
+_RESTART_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -71,8 +75,10 @@ class Options:
             raise InputError("the API server must be told where we are", "--register", "add --url https://HOST:PORT")
         if self.register and self.cluster_from:
             raise InputError("files have no API server to register at", "--register", "use --kubeconfig")
-        if self.url and urlsplit(self.url).scheme != "https":
-            raise InputError("the API server calls webhooks by https only", "--url", "give https://HOST:PORT")
+        if self.url:
+            check_url(self.url)
+        if not re.fullmatch("[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?", self.register_as):
+            raise InputError(f"{self.register_as} is no name", "--register-as", "use lower-case letters, digits and -")
 
 
 class _Follower:
@@ -101,9 +107,20 @@ class _Follower:
         self.reloads["refused"] += 1
         self._log.error("settings refused, the last good ones stay", mistakes=str(error).splitlines())
 
-    def _reloaded(self, _: Settings, new: Settings) -> None:
+    async def follow(self) -> None:
+        """Follow the file until cancelled; a bug of ours must not leave settings that silently grow old."""
+        while self.file:
+            try:
+                await self.file.watch()
+            except Exception as error:  # noqa: BLE001 - logged, and begun again
+                self._log.error("following the settings failed; beginning again", exc_info=error)
+                await asyncio.sleep(_RESTART_SECONDS)
+
+    def _reloaded(self, old: Settings, new: Settings) -> None:
         self.reloads["accepted"] += 1
         self._log.info("settings reloaded", digest=new.digest[:12])
+        if configurations(old) != configurations(new):
+            self._log.warning("the webhook configurations have changed: apply `manifests webhooks`, or register again")
         for subscriber in self.subscribers:
             subscriber(new)
 
@@ -119,8 +136,13 @@ async def run(options: Options) -> None:
     """
     options.check()
     log = logs.configure()
+    stop = _Stop()
+    with suppress(_Stopped):
+        await stop.guarded(_serve(options, stop, log))
+
+
+async def _serve(options: Options, stop: _Stop, log: Any) -> None:
     async with AsyncExitStack() as ends:
-        stopped = _stop_signals()
         settings = _Follower(options.config_file, log)
         server = settings.current().server
         pair = _pair(options, settings.current())
@@ -136,30 +158,82 @@ async def run(options: Options) -> None:
         ops_address = await listen(ops, options.ops_listen or server.ops_listen, None, "--ops-listen")
         ends.push_async_callback(ops.cleanup)
         web_server = web.ServerRunner(app.server(), shutdown_timeout=_SHUTDOWN_SECONDS)
-        context = tls.Swappable(pair.certificate, pair.key).listener
-        address = await listen(web_server, options.listen or server.listen, context, "--listen")
-        ends.push_async_callback(web_server.cleanup)
+        address = await listen(web_server, options.listen or server.listen, pair.listener, "--listen")
+        ends.push_async_callback(finish, web_server, lambda: app.in_flight, _SHUTDOWN_SECONDS)
         if settings.file:
-            ends.push_async_callback(_cancelled, asyncio.create_task(settings.file.watch(), name="settings"))
+            ends.push_async_callback(_cancelled, asyncio.create_task(settings.follow(), name="settings"))
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLD)
         log.info("serving", version=__version__, address=f"https://{address}", ops=f"http://{ops_address}")
-        if options.register and await _ready(cluster, stopped, log):
-            await ends.enter_async_context(_registered(options, settings.current(), pair, log))
-        await stopped.wait()
+        stop.started()
+        if options.register and await _ready(cluster, stop.event, log):
+            await ends.enter_async_context(_registered(options, settings.current(), pair.authority, log))
+        await stop.event.wait()
         log.info("stopping")
 
 
-def _stop_signals() -> asyncio.Event:
-    stopped = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopped.set)
-    return stopped
+class _Stopped(Exception):  # noqa: N818 - nothing went wrong
+    """We were told to end before we had started, or a second time."""
 
 
-def _pair(options: Options, settings: Settings) -> Pair:
+class _Stop:
+    """SIGTERM, SIGINT and SIGHUP: the first asks us to end, a second ends us at once.
+
+    While we start there is nothing to end in order: the first one is enough then.
+    """
+
+    def __init__(self) -> None:
+        self.event: Final = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._at_once = True
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._signalled)
+
+    async def guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work`` so that a signal can end it.
+
+        Raises:
+            _Stopped: one has.
+        """
+        self._running = asyncio.create_task(work)
+        try:
+            await self._running
+        except asyncio.CancelledError:
+            raise _Stopped from None
+
+    def started(self) -> None:
+        """From now on the first signal is for `event`."""
+        self._at_once = self.event.is_set()
+
+    def _signalled(self) -> None:
+        if (self._at_once or self.event.is_set()) and self._running:
+            self._running.cancel()
+        self.event.set()
+
+
+@dataclass(frozen=True)
+class _Serving:
+    """The TLS context of the listener, and what a client must trust."""
+
+    listener: ssl.SSLContext
+    authority: bytes
+
+
+def _pair(options: Options, settings: Settings) -> _Serving:
+    pair = _certificate(options, settings)
+    try:
+        listener = tls.Swappable(pair.certificate, pair.key).listener
+    except ssl.SSLError as error:
+        why = error.reason or "no PEM"
+        raise InputError(
+            f"OpenSSL refuses the certificate or its key ({why})", "--tls-cert, --tls-key", "renew them"
+        ) from None
+    return _Serving(listener, pair.authority or pair.certificate)
+
+
+def _certificate(options: Options, settings: Settings) -> Pair:
     certificate = options.tls_cert or settings.server.cert_file
     key = options.tls_key or settings.server.key_file
     try:
@@ -189,6 +263,8 @@ async def _cluster(options: Options, settings: _Follower, log: Any) -> AsyncIter
         level = log.info if new.state == "alive" else log.warning
         level("scheduler's health changed", scheduler=name, was=old.state, now=new.state, why=new.why)
 
+    if not options.kubeconfig and not os.environ.get("KUBERNETES_SERVICE_HOST"):
+        raise InputError("we run in no pod", "serve", "say where facts come from: --kubeconfig or --cluster-from")
     transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
     live = LiveCluster(transport, settings.current(), on_health=changed)
     settings.subscribers.append(live.use)
@@ -216,13 +292,13 @@ async def _ready(cluster: Cluster, stopped: asyncio.Event, log: Any) -> bool:
 
 
 @asynccontextmanager
-async def _registered(options: Options, settings: Settings, pair: Pair, log: Any) -> AsyncIterator[None]:
+async def _registered(options: Options, settings: Settings, authority: bytes, log: Any) -> AsyncIterator[None]:
     """Webhook configurations for as long as we run."""
     from webhook.cluster.transport import connect
 
     target = Target(
         url=options.url or "",
-        ca_bundle=pair.authority or pair.certificate,
+        ca_bundle=authority,
         suffix=f"-{options.register_as}",
         only_ignore=True,
     )
@@ -255,10 +331,6 @@ def _state(app: App, audit: LineWriter, settings: _Follower, cluster: Cluster) -
             result[name] = float(isinstance(health, SchedulerHealth) and health.state == "alive")
         return result
 
-    def staleness() -> dict[str, float]:
-        read = getattr(cluster, "staleness", None)
-        return read() if read else {}
-
     return State(
         gauges={
             "kubevirt_webhook_requests_in_flight": ("Requests being answered.", lambda: {"": app.in_flight}),
@@ -267,7 +339,7 @@ def _state(app: App, audit: LineWriter, settings: _Follower, cluster: Cluster) -
                 lambda: {"": float(not cluster.waiting_for())},
             ),
             "kubevirt_webhook_scheduler_alive": ("1 while a scheduler's guard knows that it serves.", alive),
-            "kubevirt_webhook_staleness_seconds": ("Since a watch last heard from the API server.", staleness),
+            "kubevirt_webhook_staleness_seconds": ("Since a watch last heard from the API server.", cluster.staleness),
         },
         counters={
             "kubevirt_webhook_audit_dropped_total": ("Audit lines nobody read.", lambda: {"": audit.dropped}),

@@ -16,7 +16,7 @@ class _Dumper(yaml.SafeDumper):
 for _kind, _pattern, _first in (
     ("bool", "[yYnN]$", "yYnN"),
     ("int", "[-+]?0o[0-7_]+$", "-+0"),
-    ("float", r"[-+]?(\.[0-9_]+|[0-9][0-9_]*(\.[0-9_]*)?)[eE][-+]?[0-9_]+$", "-+.0123456789"),
+    ("float", r"[-+]?[0-9_]*\.?[0-9_]*([eE][-+]?[0-9_]+)?$", "-+._0123456789"),
 ):
     _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), list(_first))
 

@@ -112,7 +112,7 @@ def _is_segment(name: str) -> bool:
 
     Names come out of other people's objects: ``../secrets/x`` must not reach the path of a URL.
     """
-    return name not in ("", ".", "..") and "/" not in name and "%" not in name
+    return len(name) <= 253 and name not in ("", ".", "..") and "/" not in name and "%" not in name
 
 
 async def fetch(

@@ -209,6 +209,10 @@ class FilesCluster(Cluster):
         """The same answer as `peek`'s, at once."""
         return cast("T | Unavailable | None", self.peek(key))
 
+    def staleness(self) -> dict[str, float]:
+        """Nothing is watched."""
+        return {}
+
     def waiting_for(self) -> tuple[str, ...]:
         """Nothing: everything was read at the start."""
         return ()

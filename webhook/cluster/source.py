@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
 from webhook.errors import Unavailable
@@ -22,6 +23,9 @@ class Cluster(Protocol):
         Args:
             deadline: on the running loop's clock, in seconds; past it the answer is `Unavailable`.
         """
+
+    def staleness(self) -> Mapping[str, float]:
+        """Seconds since each watch last heard from the API server, by name; empty where nothing is watched."""
 
     def waiting_for(self) -> tuple[str, ...]:
         """What is missing before answers can be trusted, in words; empty once ready (and it stays ready)."""

@@ -7,10 +7,11 @@ every other scheduler's webhook had its say. None carries a caBundle: who serves
 
 from __future__ import annotations
 
+import asyncio
 from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Protocol
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -19,9 +20,13 @@ from webhook.cluster.api import Unreachable
 from webhook.errors import InputError
 from webhook.kubevirt.launcher import controller_account
 from webhook.policies.table import ENDPOINTS, Endpoint
+from webhook.settings.address import is_host
 from webhook.settings.snapshot import SchedulingSettings, Settings
 
 Manifest = dict[str, Any]
+
+# For each of the calls that take a configuration back: whoever waits for us to end waits for them.
+_DELETE_SECONDS: Final = 5.0
 
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
 _MARK: Final = f'"{names.SCHEDULER_MARK}"'
@@ -41,6 +46,26 @@ class Target(msgspec.Struct, frozen=True):
     ca_bundle: bytes = b""
     suffix: str = ""
     only_ignore: bool = False
+
+
+def check_url(url: str) -> None:
+    """Refuse what the API server could not call us by.
+
+    Raises:
+        InputError: the URL is not ``https://HOST[:PORT]`` and nothing else.
+    """
+    fix = "give https://HOST:PORT"
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError as error:
+        raise InputError(f"{url} is no URL ({error})", "--url", fix) from None
+    if parts.scheme != "https":
+        raise InputError(f"the API server calls webhooks by https only, not {url}", "--url", fix)
+    if not host or port == 0 or not is_host(host):
+        raise InputError(f"{url} names no host that a certificate could name", "--url", fix)
+    if parts.path.strip("/") or parts.query or parts.fragment or parts.username is not None:
+        raise InputError(f"{url} has more than a host and a port; our paths come behind them", "--url", fix)
 
 
 def configurations(settings: Settings, target: Target = Target()) -> list[Manifest]:  # noqa: B008 - frozen
@@ -154,7 +179,9 @@ def _conditions(endpoint: Endpoint, scheduling: SchedulingSettings) -> list[Mani
     by_resource = {
         "pods": _pod_conditions(scheduling),
         "virtualmachines": _vm_conditions(),
-        "virtualmachineinstances": {"no-scheduler-chosen": _unset("object.spec", "schedulerName")},
+        "virtualmachineinstances": {
+            "no-scheduler-chosen": f"has(object.spec) && ({_unset('object.spec', 'schedulerName')})"
+        },
     }
     return [{"name": name, "expression": cel} for name, cel in by_resource[endpoint.resource].items()]
 
@@ -177,7 +204,7 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
 
 
 def _vm_conditions() -> dict[str, str]:
-    template = "has(object.spec.template) && has(object.spec.template.spec)"
+    template = "has(object.spec) && has(object.spec.template) && has(object.spec.template.spec)"
     overwritten = f"({_marked('oldObject')} && !({_marked('object')}))"
     return {
         "not-being-deleted": "!has(object.metadata.deletionTimestamp)",
@@ -187,7 +214,8 @@ def _vm_conditions() -> dict[str, str]:
 
 
 def _unset(parent: str, field: str) -> str:
-    return f'!has({parent}.{field}) || {parent}.{field} == ""'
+    # Null stays where a schema preserves unknown fields.
+    return f'!has({parent}.{field}) || {parent}.{field} == null || {parent}.{field} == ""'
 
 
 def _marked(root: str) -> str:
@@ -198,9 +226,9 @@ class Requests(Protocol):
     """Calls the API server."""
 
     async def request(
-        self, method: str, path: str, query: Mapping[str, str] = ..., body: Any = ...
+        self, method: str, path: str, query: Mapping[str, str] = ..., body: Any = ..., *, seconds: float = ...
     ) -> tuple[int, bytes]:
-        """Status code and body of the answer.
+        """Status code and body of the answer, waited for so many seconds at most.
 
         Raises:
             Unreachable: there was none.
@@ -226,7 +254,9 @@ class Registration:
 
     def __init__(self, api: Requests) -> None:
         self._api: Final = api
-        self._created: list[tuple[str, str]] = []
+        # Path, and uid where we know it: a POST without an answer may have been carried out all the same.
+        self._created: list[tuple[str, str | None]] = []
+        self._entries: dict[str, Manifest] = {}
 
     async def register(self, manifests: Iterable[Manifest]) -> None:
         """Create all configurations, or none.
@@ -237,31 +267,56 @@ class Registration:
         try:
             for manifest in manifests:
                 await self._create(manifest)
+        except InputError as error:
+            left = await self.unregister()
+            raise InputError("; ".join([error.what, *left]), error.where, error.fix) from None
         except BaseException:
             await self.unregister()
             raise
 
     async def unregister(self) -> list[str]:
         """Delete what `register` created, and return what could not be deleted, as sentences."""
-        problems = []
-        while self._created:
-            path, uid = self._created.pop()
-            try:
-                status, body = await self._api.request("DELETE", path, body={"preconditions": {"uid": uid}})
-            except Unreachable as error:
-                problems.append(f"{path} was not deleted: {error.why}; delete it by hand")
-                continue
-            # 404 and 409: somebody has deleted or replaced it; then it is not ours any more.
-            if status not in (200, 202, 404, 409):
-                problems.append(f"{path} was not deleted ({status}): {_message(body)}; delete it by hand")
-        return problems
+        created, self._created = self._created, []
+        problems = await asyncio.gather(*(self._delete(path, uid) for path, uid in created))
+        return [problem for problem in problems if problem]
+
+    async def _delete(self, path: str, uid: str | None) -> str:
+        """Delete one configuration; says why not, or ``""``."""
+        try:
+            if uid is None:
+                uid = await self._ours(path)
+                if uid is None:
+                    return ""
+            status, body = await self._api.request(
+                "DELETE", path, body={"preconditions": {"uid": uid}}, seconds=_DELETE_SECONDS
+            )
+        except Unreachable as error:
+            return f"{path} was not deleted: {error.why}; delete it by hand"
+        # 404 and 409: somebody has deleted or replaced it; then it is not ours any more.
+        if status in (200, 202, 404, 409):
+            return ""
+        return f"{path} was not deleted ({status}): {_message(body)}; delete it by hand"
+
+    async def _ours(self, path: str) -> str | None:
+        """The uid of a configuration whose creation had no answer, if it is there and is what we sent."""
+        status, body = await self._api.request("GET", path, seconds=_DELETE_SECONDS)
+        if status != 200:
+            return None
+        found = msgspec.json.decode(body)
+        sent = [entry["clientConfig"] for entry in self._entries[path].get("webhooks", ())]
+        if [entry.get("clientConfig") for entry in found.get("webhooks") or ()] != sent:
+            return None
+        return str(found["metadata"]["uid"])
 
     async def _create(self, manifest: Manifest) -> None:
         name = manifest["metadata"]["name"]
         collection = f"/apis/{API_VERSION}/{manifest['kind'].lower()}s"
+        path = f"{collection}/{quote(name)}"
         try:
             status, body = await self._api.request("POST", collection, body=manifest)
         except Unreachable as error:
+            self._entries[path] = manifest
+            self._created.append((path, None))
             raise InputError(
                 f"it can't be created: {error.why}", f"{manifest['kind']} {name}", "start again once there is an answer"
             ) from None
@@ -272,13 +327,10 @@ class Registration:
                 "end the server that registered it, delete it, or register under another name with --register-as",
             )
         if status != 201:
-            raise InputError(
-                f"the API server refused it ({status}): {_message(body)}",
-                f"{manifest['kind']} {name}",
-                "register with an account that may create webhook configurations",
-            )
-        uid = msgspec.json.decode(body, type=_Created).metadata.uid
-        self._created.append((f"{collection}/{quote(name)}", uid))
+            fix = "register with an account that may create webhook configurations" if status in (401, 403) else ""
+            what = f"the API server refused it ({status}): {_message(body)}"
+            raise InputError(what, f"{manifest['kind']} {name}", fix)
+        self._created.append((path, msgspec.json.decode(body, type=_Created).metadata.uid))
 
 
 def _message(body: bytes) -> str:

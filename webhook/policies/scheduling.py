@@ -92,17 +92,20 @@ def _stranger(request: Request[Pod], facts: Facts, settings: SchedulingSettings)
 
 def _keep_or_fall_back(name: str, facts: Facts, settings: SchedulingSettings) -> Decision:
     """What to do with a pod that carries our own earlier choice."""
-    health: SchedulerHealth | Unavailable | None = None
-    if name in settings.schedulers:
-        health = facts.get(SchedulerKey(name))
-    if isinstance(health, SchedulerHealth) and health.state != "dead":
+    why = _lost(name, facts, settings)
+    if not why:
         return skip(Code.ALREADY_INJECTED, f"the pod carries our choice, {name}")
-    if isinstance(health, Unavailable):
-        return skip(Code.ALREADY_INJECTED, f"the pod carries our choice, {name}, whose health is not known")
-    why = health.why if health else "the settings don't declare it any more"
     text = f"our choice {name} can't be served now ({why}), so the pod goes to {names.DEFAULT_SCHEDULER}"
     change = Change(_POD_SCHEDULER, name, names.DEFAULT_SCHEDULER, Code.FELL_BACK)
     return Decision((Reason(Code.FELL_BACK, text),), (change,), warnings=(text,), notes={"scheduler": name})
+
+
+def _lost(name: str, facts: Facts, settings: SchedulingSettings) -> str:
+    """Why a choice of ours can't be served now, ``""`` if it can or if that is not known."""
+    if name not in settings.schedulers:
+        return "the settings don't declare it any more"
+    health = facts.get(SchedulerKey(name))
+    return health.why if isinstance(health, SchedulerHealth) and health.state == "dead" else ""
 
 
 def _inject_pod(
@@ -128,6 +131,9 @@ def _inject_pod(
         if chosen == pod.meta.annotation(names.SCHEDULER_MARK):
             return skip(Code.ALREADY_FELL_BACK, f"the pod has fallen back from our choice {chosen}")
         return skip(Code.REWRITTEN, f"{where} asks for {chosen}, but somebody changed the pod's scheduler on the way")
+    mark = pod.meta.annotation(names.SCHEDULER_MARK)
+    if mark and _lost(mark, facts, settings):
+        return skip(Code.ALREADY_FELL_BACK, f"the pod has fallen back from our choice {mark}")
     return _write(pod, name, Reason(Code.INJECTED, f"{where} chose no scheduler"), _POD_SCHEDULER, _MARK)
 
 
@@ -278,5 +284,6 @@ def _write(view: Object, name: str, reason: Reason, *paths: tuple[str, ...]) -> 
     changes = []
     for path in paths:
         old = lookup(view, path)
-        changes.append(Change(path, None if old is ABSENT else old, name, reason.code))
+        if old != name:
+            changes.append(Change(path, None if old is ABSENT else old, name, reason.code))
     return Decision((reason,), tuple(changes), notes={"scheduler": name})

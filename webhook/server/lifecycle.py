@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ssl
+from collections.abc import Callable
 
 from aiohttp import web
 
@@ -38,3 +40,19 @@ async def listen(runner: web.BaseRunner, address: str, tls: ssl.SSLContext | Non
     bound = runner.addresses[0][1]
     shown = f"[{host}]" if ":" in host else host
     return f"{shown}:{bound}"
+
+
+async def finish(runner: web.BaseRunner, in_flight: Callable[[], int], seconds: float) -> None:
+    """End a runner: take no new connections, let requests that have begun end, then close.
+
+    Args:
+        in_flight: how many requests are being answered.
+        seconds: to wait for them at most.
+    """
+    for site in list(runner.sites):
+        await site.stop()
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    while in_flight() and loop.time() < deadline:  # noqa: ASYNC110 - there is a count anyway; an event is a cost
+        await asyncio.sleep(0.02)
+    await runner.cleanup()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import ssl
-import tempfile
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final
 
 
@@ -19,14 +20,18 @@ def context(certificate: bytes, key: bytes) -> ssl.SSLContext:
     # Admission clients keep no sessions (client-go has no ClientSessionCache): a ticket would be work for nothing.
     result.num_tickets = 0
     result.set_alpn_protocols(["http/1.1"])
-    # OpenSSL wants files. The directory is ours alone and gone at once.
-    with tempfile.TemporaryDirectory(prefix="kubevirt-webhook-") as directory:
-        files = Path(directory, "tls.crt"), Path(directory, "tls.key")
-        for file, content in zip(files, (certificate, key), strict=True):
-            file.touch(0o600)
-            file.write_bytes(content)
-        result.load_cert_chain(*files)
+    # OpenSSL wants files: these are in memory alone, so that a key touches no disk and a read-only root will do.
+    with _in_memory("tls.crt", certificate) as crt, _in_memory("tls.key", key) as secret:
+        result.load_cert_chain(crt, secret)
     return result
+
+
+@contextmanager
+def _in_memory(name: str, content: bytes) -> Iterator[str]:
+    """The path of a file that is in memory only, for as long as the context lasts."""
+    with os.fdopen(os.memfd_create(name), "wb", buffering=0) as file:
+        file.write(content)
+        yield f"/proc/self/fd/{file.fileno()}"
 
 
 class Swappable:

@@ -6,7 +6,6 @@ into another type. `webhook.settings.file` tells the mistakes; pydantic stays in
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from pydantic_core import PydanticCustomError, core_schema
 
 from webhook import names
 from webhook.settings import snapshot
+from webhook.settings.address import is_address
 
 # The type of our own errors; their context has `what`, `fix` and `key` (below the place that pydantic names).
 OWN_ERROR: Final = "settings"
@@ -73,21 +73,6 @@ class _Syntax:
 
 def _shown(text: str) -> str:
     return f'"{text}"' if len(text) <= 60 else f'"{text[:57]}..."'
-
-
-def is_address(text: str) -> bool:
-    """Whether a text is ``HOST:PORT``: a name, an IPv4 address or an IPv6 address in brackets, and a port."""
-    match = re.fullmatch(r"(?:\[(?P<six>[^]]+)\]|(?P<host>[^]:[]+)):(?P<port>[0-9]{1,5})", text)
-    if match is None or int(match["port"]) > 65535:
-        return False
-    try:
-        if match["six"]:
-            ipaddress.IPv6Address(match["six"])
-        elif re.fullmatch("[0-9.]+", match["host"]):
-            ipaddress.IPv4Address(match["host"])
-    except ValueError:
-        return False
-    return bool(match["six"] or re.fullmatch(_SUBDOMAIN, match["host"].lower()))
 
 
 def _check_address(text: str) -> str:
@@ -168,7 +153,7 @@ class Server(Section):
 
 
 class Tls(Section):
-    """The serving certificate. Changed paths take effect at the next start, changed contents at once."""
+    """The serving certificate. Changes take effect at the next start."""
 
     cert_file: str = Field(default="", description="PEM file of the certificate and its chain; empty: made at start.")
     key_file: str = Field(default="", description="PEM file of the certificate's key; needed with certFile.")
@@ -229,7 +214,7 @@ class Scheduling(Section):
         default=True, description="Write the name into VirtualMachines too, when they are created."
     )
     virtual_machine_instances: bool = Field(
-        default=False, description="Write the name into VirtualMachineInstances that no VirtualMachine owns too."
+        default=False, description="Write the name into VirtualMachineInstances too, when they are created."
     )
 
 

@@ -59,7 +59,7 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
         cluster_wide: namespaces without a label count as ``enforce``.
         scheduler_name: where a namespace names none.
         virtual_machines: write the name into VMs too, at CREATE.
-        virtual_machine_instances: write the name into VMIs that no VM owns, at CREATE.
+        virtual_machine_instances: write the name into VMIs too, at CREATE, those of VMs among them.
         schedulers: the only names that may be written, by name.
         kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
     """
