@@ -9,7 +9,7 @@ COPY . .
 RUN /build/bin/python -m hatchling build -t wheel && /app/bin/pip install --no-cache-dir --no-deps dist/*.whl \
  && /app/bin/pip uninstall --yes pip
 
-# Run: the interpreter and the environment; no compiler, no pip, no root.
+# Run: the interpreter and the environment; no compiler, no root.
 FROM docker.io/library/python:3.13-slim
 COPY --from=build /app /app
 USER 65532:65532

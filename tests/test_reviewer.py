@@ -304,3 +304,17 @@ def test_missing_facts_are_read_together() -> None:
 
     assert verdict.decision.code == "done"
     assert cluster.reads[:2] == [NamespaceKey("a"), NamespaceKey("b")]
+
+
+def test_subresources_are_not_judged() -> None:
+    verdict, response = judge(review(launcher_pod(), subResource="status"))
+
+    assert (verdict.label, verdict.decision.code, response["allowed"]) == ("not-judged", Code.OTHER_OPERATION, True)
+    assert "patch" not in response
+
+
+def test_a_bug_at_an_observing_endpoint_is_silent() -> None:
+    verdict, response = judge(review(launcher_pod()), endpoint=_with_policy(_broken, stage="observe"))
+
+    assert (verdict.mode, verdict.label) == ("audit", "error")
+    assert "warnings" not in response

@@ -5,6 +5,8 @@ import os
 import threading
 from typing import Any
 
+import msgspec
+
 from webhook.admission.audit import SCHEMA, AuditedObject, LineWriter, NoAudit, Record
 from webhook.admission.decision import Change, Reason
 
@@ -110,3 +112,39 @@ def test_a_closed_reader_is_counted() -> None:
 
 def test_no_audit_takes_everything() -> None:
     NoAudit().write(record())
+
+
+def test_absurdly_long_names_are_cut() -> None:
+    reader, writer = os.pipe()
+    lines = LineWriter(writer)
+    long = msgspec.structs.replace(record(), object=AuditedObject("Pod", "demo", "x" * 2_000_000))
+    lines.write(long)
+    lines.close()
+    os.close(writer)
+    with os.fdopen(reader) as pipe:
+        (line,) = [json.loads(line) for line in pipe]
+
+    assert line["object"]["name"] == "x" * 299 + "…"
+    assert line["changes"][0]["new"] == "kubevirt"
+
+
+def test_a_non_blocking_reader_tears_no_line() -> None:
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    lines = LineWriter(writer)
+    for number in range(1000):
+        lines.write(record(str(number)))
+    read: list[bytes] = []
+
+    def drain() -> None:
+        with os.fdopen(reader, "rb") as pipe:
+            read.append(pipe.read())
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    lines.close()
+    os.close(writer)
+    thread.join()
+
+    assert [json.loads(line)["uid"] for line in read[0].splitlines()] == [str(number) for number in range(1000)]
+    assert lines.dropped == 0

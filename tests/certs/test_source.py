@@ -3,11 +3,12 @@ from __future__ import annotations
 import ipaddress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 
 from certs.source import CertificateError, from_files, self_signed
 
@@ -62,3 +63,40 @@ def test_wrong_files_get_one_sentence_each(tmp_path: Path) -> None:
     for crt, secret, said in cases:
         with pytest.raises(CertificateError, match=said):
             from_files(crt, secret)
+
+
+def test_expired_certificate(tmp_path: Path) -> None:
+    made = self_signed(["localhost"], NOW, timedelta(days=1))
+    files = write(tmp_path, "c", made.certificate), write(tmp_path, "k", made.key)
+
+    assert from_files(*files, now=NOW + timedelta(hours=23)).key == made.key
+    with pytest.raises(CertificateError, match="expired at 2026-01-02"):
+        from_files(*files, now=NOW + timedelta(days=1))
+
+
+@pytest.mark.parametrize(
+    ("key", "usable"),
+    [
+        (ec.generate_private_key(ec.SECP384R1()), True),
+        (ed25519.Ed25519PrivateKey.generate(), True),
+        (rsa.generate_private_key(65537, 2048), True),
+        (ec.generate_private_key(ec.SECP256K1()), False),
+        (ed448.Ed448PrivateKey.generate(), False),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_kinds_of_keys(tmp_path: Path, key: Any, usable: bool) -> None:
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "x")])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW + timedelta(days=1))
+    eddsa = isinstance(key, ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey)
+    certificate = builder.sign(key, None if eddsa else hashes.SHA256())
+    pem = serialization.Encoding.PEM
+    secret = key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    files = write(tmp_path, "c", certificate.public_bytes(pem)), write(tmp_path, "k", secret)
+
+    if usable:
+        assert from_files(*files, now=NOW).key == secret
+    else:
+        with pytest.raises(CertificateError, match="Go's TLS has no use"):
+            from_files(*files, now=NOW)

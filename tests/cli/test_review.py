@@ -171,3 +171,37 @@ def test_bad_sources(tmp_path: Path) -> None:
     for result in (both, missing, kubeconfig, review):
         assert result.exit_code == 2
         assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (None, "has no request"),
+        ([1], "request must be object or null, not array"),
+        ({"uid": "u", "userInfo": "x"}, "request.userInfo must be object, not str"),
+        ({}, "has no uid"),
+    ],
+)
+def test_reviews_that_ask_nothing(tmp_path: Path, request_: Any, said: str) -> None:
+    asked = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request_}
+    result = run("review", manifest(tmp_path, asked), *CLUSTER)
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+def test_redacted_output_says_so(tmp_path: Path) -> None:
+    obj = vm()
+    obj["spec"]["template"]["spec"]["volumes"] = [{"name": "c", "cloudInitNoCloud": {"userData": SECRET}}]
+
+    assert "secrets are redacted" in run("review", manifest(tmp_path, obj), *CLUSTER, "-o", "yaml").stderr
+    assert "redacted" not in run("review", manifest(tmp_path, vm()), *CLUSTER, "-o", "yaml").stderr
+
+
+def test_control_characters_are_shown_not_obeyed(tmp_path: Path) -> None:
+    obj = vm()
+    obj["metadata"]["name"] = "a\x1b[31mb"
+
+    output = run("review", manifest(tmp_path, obj), *CLUSTER).output
+    assert "\x1b" not in output
+    assert r"a\x1b[31mb" in output

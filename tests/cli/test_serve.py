@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import ssl
@@ -180,3 +181,46 @@ def test_refusals_at_the_start(tmp_path: Path, pair: Pair) -> None:
 def test_combinations_that_make_no_sense(options: Options, said: str) -> None:
     with pytest.raises(InputError, match=said):
         options.check()
+
+
+def test_weak_pair_is_refused_in_one_sentence(tmp_path: Path, pair: Pair) -> None:
+    (tmp_path / "crt").write_bytes(pair.certificate + b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n")
+
+    assert "OpenSSL refuses the certificate" in refusal(*FILES, *tls(tmp_path))
+
+
+def test_a_signal_ends_a_start_that_hangs(tmp_path: Path) -> None:
+    """The kubeconfig's exec plugin never answers."""
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "sleep",
+        "args": ["60"],
+        "interactiveMode": "Never",
+    }
+    kubeconfig = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"exec": plugin}}],
+    }
+    path = tmp_path / "kubeconfig"
+    path.write_text(json.dumps(kubeconfig))
+    command = [sys.executable, "-m", "webhook", "serve", "--kubeconfig", str(path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        # Until the plugin runs, a signal would meet Python's own handlers.
+        while not (
+            plugin_pid := subprocess.run(["pgrep", "-P", str(process.pid), "sleep"], capture_output=True).stdout
+        ):
+            assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=20)
+
+    assert process.returncode == 0
+    assert err == b""
+    os.kill(int(plugin_pid), signal.SIGKILL)
+
+
+def test_a_pod_is_no_place_for_somebodys_kubeconfig() -> None:
+    assert "say where facts come from" in refusal("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0")

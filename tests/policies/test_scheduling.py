@@ -603,3 +603,19 @@ def test_declared_schedulers_are_looked_up_by_name() -> None:
 
     assert changes(decision)[("spec", "schedulerName")] == "batch"
     assert VMI_UID in str(known(vmi()))
+
+
+def test_a_fallback_is_final() -> None:
+    """The second pass sees the default again, beside a mark that can't be served."""
+    pod = launcher_pod()
+    pod["metadata"]["annotations"][MARK] = "gone"
+
+    decision = decide(review(pod), known(vmi()))
+
+    assert (decision.code, decision.changes) == (Code.ALREADY_FELL_BACK, ())
+
+
+def test_a_mark_that_is_there_already_is_no_change() -> None:
+    decision = decide(review(vm(mark="kubevirt")))
+
+    assert changes(decision) == {VM_SCHEDULER: "kubevirt"}

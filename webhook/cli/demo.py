@@ -6,6 +6,7 @@ import asyncio
 import base64
 import difflib
 import json
+import signal
 import ssl
 import statistics
 import sys
@@ -82,7 +83,10 @@ def demo() -> None:
         arguments += ["--tls-cert", certificate, "--tls-key", key]
         trust = ssl.create_default_context(cadata=pair.authority.decode())
         expected = yaml.safe_load((examples / "expected.yaml").read_text())
-        answers = asyncio.run(_run(examples, [str(part) for part in arguments], trust, expected, cluster))
+        try:
+            answers = asyncio.run(_run(examples, [str(part) for part in arguments], trust, expected, cluster))
+        except asyncio.CancelledError:
+            raise SystemExit(143) from None
     wrong = [answer for answer in answers if not answer.right]
     if wrong:
         raise SystemExit(1)
@@ -92,6 +96,11 @@ async def _run(
     examples: Path, arguments: list[str], trust: ssl.SSLContext, expected: dict[str, Any], cluster: FilesCluster
 ) -> list[Answered]:
     out = console()
+    task = asyncio.current_task()
+    assert task
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        # Whoever ends us shall not leave a server behind.
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     async with _serving(arguments) as server:
         python = ".".join(map(str, sys.version_info[:3]))
         out.print(Text.assemble(("kubevirt-webhook ", "bold"), f"{__version__} on Python {python}, {server.address}"))

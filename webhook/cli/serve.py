@@ -14,7 +14,7 @@ import click
     "--kubeconfig",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Take facts from a cluster; default: the one that this pod runs in.",
+    help="Take facts from a cluster; in a pod by default from its own.",
 )
 @click.option("--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="The settings file.")
 @click.option("--listen", metavar="HOST:PORT", help="Where the API server calls us (TLS).")
