@@ -167,8 +167,8 @@ def test_configurations_that_can_not_be_taken_back_are_named(own_plane: OwnPlane
         f"/apis/admissionregistration.k8s.io/v1/{name} was not deleted: no connection to the API server; "
         "delete it by hand"
         for name in (
-            "validatingwebhookconfigurations/kubevirt-webhook-late",
-            "mutatingwebhookconfigurations/zz-kubevirt-webhook-late",
             "mutatingwebhookconfigurations/kubevirt-webhook-late",
+            "mutatingwebhookconfigurations/zz-kubevirt-webhook-late",
+            "validatingwebhookconfigurations/kubevirt-webhook-late",
         )
     ]
