@@ -266,6 +266,7 @@ async def _cluster(options: Options, settings: _Follower, log: Any) -> AsyncIter
     if not options.kubeconfig and not os.environ.get("KUBERNETES_SERVICE_HOST"):
         raise InputError("we run in no pod", "serve", "say where facts come from: --kubeconfig or --cluster-from")
     transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
+    log.info("facts come from a cluster", server=transport.server)
     live = LiveCluster(transport, settings.current(), on_health=changed)
     settings.subscribers.append(live.use)
     live.start()

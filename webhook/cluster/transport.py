@@ -79,6 +79,11 @@ class KubernetesTransport(Transport):
         self._renewed_at: float | None = None
         self._closed = False
 
+    @property
+    def server(self) -> str:
+        """The URL of the API server, for our own log: users' warnings don't name it."""
+        return str(self._configuration.host)
+
     async def get(self, path: str, query: Mapping[str, str] = NO_QUERY) -> tuple[int, bytes]:
         """The HTTP status and the whole body.
 
