@@ -9,6 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import click
+import jsonpatch
+import msgspec
+
+from webhook.admission.audit import NoAudit
+from webhook.admission.redaction import redacted
+from webhook.cli import requests
+from webhook.cli.show import print_results
+from webhook.cli.sources import opened
+from webhook.cli.yamltext import dump
+from webhook.cluster.source import Cluster
+from webhook.errors import InputError
+from webhook.reviewer import Reviewer, Silent
+from webhook.settings.file import default_settings, load
+from webhook.settings.snapshot import Settings
 
 
 @click.command()
@@ -33,14 +47,10 @@ def review(
     text shows decisions, reasons and changes; json all of it and the patched object; yaml the patched objects; patch
     the JSON patches. Exit status 1 if something was denied, 2 on bad input.
     """
-    from webhook.settings.file import default_settings, load
-
     settings = load(config_file) if config_file else default_settings()
     stdin = sys.stdin.buffer.read() if "-" in files else None
     results = asyncio.run(_judge_all(files, stdin, cluster_from, kubeconfig, settings, user))
     if not show_secrets:
-        from webhook.admission.redaction import redacted
-
         for result in results:
             shown = redacted(result["object"])
             if shown != result["object"] and output in ("json", "yaml"):
@@ -58,14 +68,9 @@ async def _judge_all(
     stdin: bytes | None,
     cluster_from: Path | None,
     kubeconfig: Path | None,
-    settings: Any,
+    settings: Settings,
     user: str | None,
 ) -> list[dict[str, Any]]:
-    from webhook.admission.audit import NoAudit
-    from webhook.cli import requests
-    from webhook.cli.sources import opened
-    from webhook.reviewer import Reviewer, Silent
-
     documents = requests.read(files, stdin)
     async with opened(cluster_from, kubeconfig, settings) as cluster:
         reviewer = Reviewer(cluster, lambda: settings, NoAudit(), Silent())
@@ -77,14 +82,8 @@ async def _judge_all(
         return results
 
 
-async def _judge(asked: Any, reviewer: Any, cluster: Any, deadline: float) -> dict[str, Any]:
+async def _judge(asked: requests.Asked, reviewer: Reviewer, cluster: Cluster, deadline: float) -> dict[str, Any]:
     """One review through all endpoints that the API server would call, each seeing what the one before has made."""
-    import jsonpatch
-    import msgspec
-
-    from webhook.cli import requests
-    from webhook.errors import InputError
-
     request = asked.request
     kind = request.get("kind") or {}
     result: dict[str, Any] = {
@@ -151,11 +150,7 @@ def _print(results: list[dict[str, Any]], output: str) -> None:
         patches = [result["patch"] for result in results]
         click.echo(json.dumps(patches if len(patches) != 1 else patches[0], indent=2))
     elif output == "yaml":
-        from webhook.cli.yamltext import dump
-
         objects = [result["object"] for result in results if result["object"] is not None]
         click.echo(dump(objects), nl=False)
     else:
-        from webhook.cli.show import print_results
-
         print_results(results)
