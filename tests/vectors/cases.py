@@ -1,0 +1,101 @@
+"""The vectors' files: a case and KubeVirt's answers to it on every line."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from webhook.errors import InputError
+from webhook.kubevirt.configuration import AMD64, Configuration
+from webhook.kubevirt.lookup import Get, among
+
+Json = dict[str, Any]
+
+_NAMESPACED = (
+    "ControllerRevision",
+    "DataSource",
+    "DataVolume",
+    "PersistentVolumeClaim",
+    "VirtualMachineInstancetype",
+    "VirtualMachinePreference",
+    "VolumeSnapshot",
+)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One line.
+
+    Attributes:
+        id: its name.
+        given: the case as it stands there.
+        expected: KubeVirt's answer by stage.
+    """
+
+    id: str
+    given: Json
+    expected: dict[str, Json]
+
+    @property
+    def namespace(self) -> str:
+        """The VM's."""
+        metadata: Json = (self.given.get("vm") or self.given.get("vmi") or {}).get("metadata", {})
+        return str(metadata.get("namespace", ""))
+
+    @property
+    def objects(self) -> list[Json]:
+        """Everything that exists beside the VM; what has no namespace is in the VM's."""
+        named = (self.given.get("instancetype"), self.given.get("preference"))
+        return [self._placed(item) for item in (*(self.given.get("objects") or ()), *named) if item is not None]
+
+    def _placed(self, item: Json) -> Json:
+        metadata = item.get("metadata", {})
+        if item.get("kind") not in _NAMESPACED or "namespace" in metadata:
+            return item
+        return {**item, "metadata": {**metadata, "namespace": self.namespace}}
+
+    @property
+    def get(self) -> Get:
+        """Look-ups among them."""
+        return among(self.objects)
+
+    @property
+    def configuration(self) -> Configuration:
+        """The cluster's."""
+        return Configuration.of(self.given.get("clusterConfig"), self.given.get("clusterArch") or AMD64)
+
+
+def read(path: Path) -> Iterator[Case]:
+    """The cases of a file, plain or compressed.
+
+    Raises:
+        InputError: the file can't be read, or a line is no case.
+    """
+    try:
+        data = path.read_bytes()
+        lines = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).splitlines()
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"can't be read: {getattr(error, 'strerror', None) or error}", str(path)) from error
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            yield _case(line, f"{path}:{number}")
+
+
+def _case(line: bytes, where: str) -> Case:
+    try:
+        entry = msgspec.json.decode(line)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InputError(f"is no JSON: {error}", where) from error
+    parts = [entry.get(key) for key in ("case", "expected")] if isinstance(entry, dict) else []
+    if not parts or not all(isinstance(part, dict) for part in parts):
+        raise InputError("is no case, which has the objects case and expected", where)
+    given, expected = parts
+    if not all(isinstance(answer, dict) for answer in expected.values()):
+        raise InputError("has an answer that is no object", where)
+    return Case(str(given.get("id", where)), given, expected)

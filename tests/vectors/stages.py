@@ -1,0 +1,110 @@
+"""Our answer to every stage of a case, in the shape of KubeVirt's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+
+from tests.vectors.cases import Case, Json
+from webhook.errors import InputError
+from webhook.kubevirt import admission, objectadmission, vmidefaults
+from webhook.kubevirt.admission import Answer
+from webhook.kubevirt.expand import expand
+from webhook.kubevirt.refusal import Conflicts, Refusal
+from webhook.kubevirt.sync import Round
+
+
+def uuids() -> Callable[[], str]:
+    """The fixed ones that stand for random ones in the vectors."""
+    return partial(next, (f"00000000-0000-4000-8000-{number:012}" for number in count(1)))
+
+
+def answers(case: Case) -> Iterator[tuple[str, Json]]:
+    """Our answers to the stages that KubeVirt has answered, later ones on the VM that ``mutate`` has changed."""
+    given = dict(case.given)
+    for stage in (*_STAGES, *sorted(case.expected.keys() - _STAGES.keys())):
+        if stage not in case.expected:
+            continue
+        if stage not in _STAGES:
+            raise InputError(f"names the stage {stage}, which there is not", case.id)
+        try:
+            answer = _STAGES[stage](case, given)
+        except InputError as refusal:
+            answer = {"allowed": False, "error": refusal.what}
+        if stage == "mutate" and answer.get("allowed"):
+            given["vm"] = answer["vm"]
+        yield stage, answer
+
+
+def _plain(answer: Answer) -> Json:
+    plain: Json = {"allowed": answer.allowed}
+    if not answer.allowed:
+        plain |= {"code": answer.code, "message": answer.message, "error": answer.message}
+    if answer.causes:
+        plain["causes"] = [cause.as_json() for cause in answer.causes]
+    if answer.vm is not None:
+        plain["vm"] = answer.vm
+    return plain
+
+
+def _mutate(case: Case, given: Json) -> Json:
+    old = given.get("oldVM") if given.get("operation") == "UPDATE" else None
+    return _plain(admission.mutate(given["vm"], case.get, uuids(), case.configuration, old))
+
+
+def _admit(case: Case, given: Json) -> Json:
+    return _plain(admission.validate(given["vm"], case.get, case.configuration))
+
+
+def _controller(case: Case, given: Json) -> Json:
+    whole = Round(given["vm"], case.get, case.configuration)
+    try:
+        synced = whole.sync()
+    except Refusal as refusal:
+        return {"error": refusal.what}
+    before = [item for item in case.objects if item.get("kind") == "ControllerRevision"]
+    answer: Json = {"vm": synced.vm, "controllerRevisions": [*before, *synced.revisions]}
+    try:
+        built = whole.build()
+        answer["vmi"] = built.encoded()
+        answer["admittedVMI"] = vmidefaults.create(answer["vmi"], case.configuration, uuids())
+    except Refusal as refusal:
+        answer["error"] = refusal.what
+    return answer
+
+
+def _expand(case: Case, given: Json) -> Json:
+    try:
+        return {"vm": expand(given["vm"], case.get, case.configuration)}
+    except Conflicts as refusal:
+        return {
+            "conflicts": ", ".join(refusal.paths),
+            "causes": [conflict.as_json() for conflict in refusal.conflicts],
+            "error": refusal.what,
+        }
+
+
+def _vmi(case: Case, given: Json) -> Json:
+    return {"admittedVMI": vmidefaults.create(given["vmi"], case.configuration, uuids())}
+
+
+def _instancetype_spec(case: Case, given: Json) -> Json:
+    return _plain(objectadmission.instancetype(given["instancetype"]))
+
+
+def _preference_spec(case: Case, given: Json) -> Json:
+    return _plain(objectadmission.preference(given["preference"]))
+
+
+# In the order in which KubeVirt comes to them.
+_STAGES: dict[str, Callable[[Case, Json], Json]] = {
+    "instancetypeSpec": _instancetype_spec,
+    "preferenceSpec": _preference_spec,
+    "mutate": _mutate,
+    "admit": _admit,
+    "controller": _controller,
+    "expand": _expand,
+    "vmi": _vmi,
+}
+STAGES = tuple(_STAGES)

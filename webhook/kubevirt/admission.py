@@ -1,0 +1,181 @@
+"""What KubeVirt's webhooks answer to a VM, as far as instancetypes go (KubeVirt, pkg/virt-api/webhooks).
+
+Of the validation only the part about instancetypes is here: KubeVirt goes on to validate the whole expanded spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from webhook.kubevirt import defaults, infer, instancetype, preference, requirements, topology, vmidefaults
+from webhook.kubevirt.configuration import ARCHITECTURES, DEFAULTS, Configuration
+from webhook.kubevirt.instancetype import TEMPLATE_BASE
+from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.machine import read_vm
+from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.refusal import CAUSES_SHOWN, Cause, Refusal, top_message
+from webhook.kubevirt.shape import Json, decode, encode
+from webhook.kubevirt.types.machines import VM
+
+_ARCHITECTURE_LABEL: Final = "template.kubevirt.io/architecture"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """KubeVirt's answer.
+
+    Attributes:
+        code: HTTP's, 200 where allowed.
+        message: why not; empty where allowed.
+        causes: one by one, at most ten; none where the refusal has no field.
+        warnings: for the user, whatever the answer.
+        vm: the VM as KubeVirt would change it (`mutate`) or has looked at it (`validate`); None if not allowed.
+    """
+
+    code: int = 200
+    message: str = ""
+    causes: Sequence[Cause] = ()
+    warnings: Sequence[str] = ()
+    vm: Json | None = None
+
+    @property
+    def allowed(self) -> bool:
+        """Whether it is a yes."""
+        return self.code == 200
+
+
+def denied(causes: Sequence[Cause], warnings: Sequence[str] = ()) -> Answer:
+    """A refusal with causes."""
+    return Answer(422, top_message(causes), tuple(causes[:CAUSES_SHOWN]), warnings)
+
+
+def mutate(
+    vm: Any,
+    get: Get,
+    new_uuid: Callable[[], str],
+    configuration: Configuration = DEFAULTS,
+    old: Any = None,
+) -> Answer:
+    """What KubeVirt's mutating webhook makes of a VM.
+
+    Args:
+        vm: plain JSON.
+        get: looks objects up: whatever inference may need, preferences, revisions.
+        new_uuid: makes the UUID and the serial number of a new machine's firmware.
+        configuration: the cluster's.
+        old: the VM before an update, plain JSON; None for a creation.
+
+    Returns:
+        The answer; its VM shares nothing with the arguments.
+
+    Raises:
+        InputError: an object is malformed.
+    """
+    changed = read_vm(vm)
+    if "deletionTimestamp" in changed["metadata"]:
+        return Answer(vm=changed)
+    if old is not None:
+        before = read_vm(old)
+        for matcher in MATCHERS:
+            if causes := matcher.stale_revision(changed, before):
+                return denied(causes)
+    for matcher in MATCHERS:
+        if causes := matcher.mistakes(changed):
+            return denied(causes)
+    try:
+        infer.infer(changed, get)
+    except Refusal as refusal:
+        return Answer(400, refusal.what)
+    template = changed["spec"]["template"]
+    _prefer(changed, get)
+    if old is None:
+        firmware = template["spec"]["domain"].setdefault("firmware", {})
+        for name in ("uuid", "serial"):
+            firmware[name] = firmware.get(name) or new_uuid()
+    _architecture(changed, get, configuration)
+    defaults.machine_type(template["spec"], configuration)
+    if old is None and vmidefaults.pcie(template["spec"]):
+        vmidefaults.annotate_pci_topology(template["metadata"])
+    return Answer(vm=encode(VM, changed))
+
+
+def _found(matcher: Matcher, vm: Json, get: Get) -> Json | None:
+    """The spec of what a matcher names. KubeVirt only logs what is missing, and goes on without it."""
+    try:
+        return matcher.find_spec(vm, get)
+    except Refusal:
+        return None
+
+
+def _prefer(vm: Json, get: Get) -> None:
+    found = _found(PREFERENCE_MATCHER, vm, get)
+    if found is not None:
+        spec = vm["spec"]["template"]["spec"]
+        preference.architecture(found, spec)
+        preference.machine_type(found, spec["domain"])
+        preference.storage_class(found, vm["spec"].get("dataVolumeTemplates", []))
+
+
+def _architecture(vm: Json, get: Get, configuration: Configuration) -> None:
+    spec = vm["spec"]["template"]["spec"]
+    if spec.get("architecture"):
+        return
+    sources = [template["spec"].get("sourceRef", {}) for template in vm["spec"].get("dataVolumeTemplates", ())]
+    labels = (
+        _source_label(source, vm["metadata"].get("namespace", ""), get)
+        for source in sources
+        if source.get("kind", "").lower() == "datasource"
+    )
+    known = (label for label in labels if label in ARCHITECTURES)
+    spec["architecture"] = next(known, configuration.default_architecture)
+
+
+def _source_label(reference: Json, namespace: str, get: Get) -> str | None:
+    source = get("DataSource", reference.get("namespace") or namespace, reference["name"])
+    if source is None:
+        return None
+    read = decode(infer.DATA_SOURCE, source, f"DataSource {reference['name']}")
+    further = read["spec"]["source"].get("dataSource")
+    if further is not None:
+        source = get("DataSource", further.get("namespace", ""), further.get("name", ""))
+        if source is None:
+            return None
+        read = decode(infer.DATA_SOURCE, source, f"DataSource {further.get('name', '')}")
+    label: str | None = read["metadata"].get("labels", {}).get(_ARCHITECTURE_LABEL)
+    return label
+
+
+def validate(vm: Any, get: Get, configuration: Configuration = DEFAULTS) -> Answer:
+    """What KubeVirt's validating webhook says of a VM's instancetype and preference.
+
+    Args:
+        vm: plain JSON.
+        get: looks instancetypes, preferences and revisions up.
+        configuration: the cluster's.
+
+    Returns:
+        The answer; its VM is the expanded copy that KubeVirt goes on to validate.
+
+    Raises:
+        Crash: KubeVirt would crash.
+        InputError: an object is malformed.
+    """
+    scratch = read_vm(vm)
+    found = [_found(matcher, scratch, get) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
+    template = scratch["spec"]["template"]
+    annotations = template["metadata"].setdefault("annotations", {})
+    if found[0] is not None:
+        cause = topology.check_divisible(found[0]["cpu"]["guest"], found[1])
+        if cause is not None:
+            return denied([cause])
+    conflicts = instancetype.apply(found[0], found[1], template["spec"], annotations, TEMPLATE_BASE)
+    if conflicts:
+        return denied(conflicts)
+    try:
+        defaults.spec_defaults(template["spec"], configuration)
+    except Refusal as refusal:
+        return Answer(400, refusal.what)
+    cause = requirements.check(found[0], found[1], template["spec"])
+    return Answer(vm=encode(VM, scratch)) if cause is None else denied([cause])

@@ -1,0 +1,61 @@
+"""Expansion: the matchers of a VM resolved into its template (KubeVirt, pkg/instancetype/expand).
+
+It is what ``virtctl expand`` and the reference policies ``expand`` and ``expandAll`` do, and not the same as what a VMI
+gets: preferences about automatic devices come too late here, and KubeVirt's defaults are frozen into the VM.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.kubevirt import defaults, instancetype
+from webhook.kubevirt.configuration import DEFAULTS, Configuration
+from webhook.kubevirt.instancetype import TEMPLATE_BASE
+from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.machine import read_vm
+from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER
+from webhook.kubevirt.refusal import Conflicts
+from webhook.kubevirt.shape import Json, copied, encode
+from webhook.kubevirt.types.machines import VM
+
+
+def expand(vm: Any, get: Get, configuration: Configuration = DEFAULTS) -> Json:
+    """A VM without matchers that says itself what they said; a VM without matchers as it is.
+
+    Args:
+        vm: plain JSON.
+        get: looks instancetypes, preferences and revisions up.
+        configuration: the cluster's.
+
+    Returns:
+        A new object that shares nothing with ``vm``.
+
+    Raises:
+        Conflicts: the VM and the instancetype set the same fields.
+        Refusal: an object is missing, the default interface is forbidden, or KubeVirt would crash.
+        InputError: an object is malformed.
+    """
+    decoded = read_vm(vm)
+    if any(matcher.field in decoded["spec"] for matcher in MATCHERS):
+        found = (INSTANCETYPE_MATCHER.find_spec(decoded, get), PREFERENCE_MATCHER.find_spec(decoded, get))
+        decoded = resolve(decoded, *found, configuration)
+    return encode(VM, decoded)
+
+
+def resolve(
+    vm: Json, found_instancetype: Json | None, found_preference: Json | None, configuration: Configuration
+) -> Json:
+    """The expansion of a decoded VM, a new object, from the specs of what it names. Raises as `expand`."""
+    expanded: Json = copied(vm)
+    template = expanded["spec"]["template"]
+    spec, annotations = template["spec"], template["metadata"].setdefault("annotations", {})
+    defaults.disks(spec)
+    defaults.network_interface(spec, configuration)
+    conflicts = instancetype.apply(found_instancetype, found_preference, spec, annotations, TEMPLATE_BASE)
+    if conflicts:
+        raise Conflicts(conflicts)
+    defaults.spec_defaults(spec, configuration)
+    for matcher in MATCHERS:
+        expanded["spec"].pop(matcher.field, None)
+        expanded["status"].pop(matcher.reference, None)
+    return expanded

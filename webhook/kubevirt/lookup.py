@@ -1,0 +1,49 @@
+"""Reading other objects: the one thing that KubeVirt's rules need from outside."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from webhook.kubevirt.refusal import NotFound
+from webhook.kubevirt.shape import Json
+
+# Kind, namespace (empty for cluster-wide kinds) and name; None where the API server would say 404.
+Get = Callable[[str, str, str], Json | None]
+
+_PLURALS: Final = {
+    "ControllerRevision": "controllerrevisions.apps",
+    "DataSource": "datasources.cdi.kubevirt.io",
+    "DataVolume": "datavolumes.cdi.kubevirt.io",
+    "PersistentVolumeClaim": "persistentvolumeclaims",
+    "VirtualMachineClusterInstancetype": "virtualmachineclusterinstancetypes.instancetype.kubevirt.io",
+    "VirtualMachineClusterPreference": "virtualmachineclusterpreferences.instancetype.kubevirt.io",
+    "VirtualMachineInstancetype": "virtualmachineinstancetypes.instancetype.kubevirt.io",
+    "VirtualMachinePreference": "virtualmachinepreferences.instancetype.kubevirt.io",
+    "VolumeSnapshot": "volumesnapshots.snapshot.storage.k8s.io",
+}
+
+
+def required(get: Get, kind: str, namespace: str, name: str) -> Json:
+    """An object that has to be there.
+
+    Raises:
+        NotFound: it isn't, in the API server's words.
+    """
+    found = get(kind, namespace, name)
+    if found is None:
+        raise NotFound(_PLURALS[kind], name)
+    return found
+
+
+def among(objects: Iterable[Any]) -> Get:
+    """Look-ups in a collection of plain objects; of several with the same name the last counts."""
+    known = {}
+    for item in objects:
+        metadata = item.get("metadata") or {}
+        known[item.get("kind"), metadata.get("namespace") or "", metadata.get("name")] = item
+
+    def get(kind: str, namespace: str, name: str) -> Json | None:
+        return known.get((kind, namespace, name))
+
+    return get

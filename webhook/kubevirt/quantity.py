@@ -1,0 +1,195 @@
+"""Quantities such as ``4Gi`` or ``1500m``: read, compared and written as Kubernetes does (apimachinery, api/resource).
+
+The JSON objects of this package carry quantities as strings in canonical form; this module is where they become
+numbers and back. Every value is held exactly, in billionths, the finest step that Kubernetes knows.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from enum import Enum
+from functools import total_ordering
+from typing import Any, Final
+
+from webhook.errors import InputError
+
+
+class Format(Enum):
+    """How a quantity was written, which decides how it is written again."""
+
+    BINARY_SI = "BinarySI"
+    DECIMAL_SI = "DecimalSI"
+    DECIMAL_EXPONENT = "DecimalExponent"
+
+
+_NANO: Final = 10**9
+_MAX: Final = 2**63 - 1
+# Ours: Kubernetes has no limit, but nobody means a number of this size, and computing with it takes its time.
+_MAX_LENGTH: Final = 100
+_MAX_EXPONENT: Final = 1000
+
+_TEXT: Final = re.compile(r"([+-]?)0*([0-9]*)(?:\.([0-9]*))?([eEinumkKMGTP]*[-+]?[0-9]*)")
+_EXPONENT: Final = re.compile("[eE]([-+]?[0-9]+)")
+_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
+_DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY_SUFFIX: Final = {exponent: suffix for suffix, exponent in _BINARY.items()} | {0: ""}
+_DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+
+
+@total_ordering
+class Quantity:
+    """A number with the format that it was written in.
+
+    Args:
+        nanos: the value in billionths.
+        format_: how it is to be written.
+        text: as it was written, where Kubernetes would write it the same again.
+    """
+
+    __slots__ = ("_text", "format", "nanos")
+
+    def __init__(self, nanos: int, format_: Format, text: str = "") -> None:
+        self.nanos: Final = nanos
+        self.format: Final = format_
+        self._text = text
+
+    @classmethod
+    def of(cls, value: int, format_: Format) -> Quantity:
+        """A whole number in a format."""
+        return cls(value * _NANO, format_)
+
+    @property
+    def value(self) -> int:
+        """The value as int64, fractions rounded away from zero; what doesn't fit wraps around, as in Go."""
+        size = -(-abs(self.nanos) // _NANO)
+        return ((size if self.nanos >= 0 else -size) + 2**63) % 2**64 - 2**63
+
+    def __bool__(self) -> bool:
+        return self.nanos != 0
+
+    def __eq__(self, other: object) -> bool:
+        return self.nanos == other.nanos if isinstance(other, Quantity) else NotImplemented
+
+    def __lt__(self, other: Quantity) -> bool:
+        return self.nanos < other.nanos
+
+    def __hash__(self) -> int:
+        return hash(self.nanos)
+
+    def __repr__(self) -> str:
+        return f"Quantity({self}, {self.format.value})"
+
+    def __str__(self) -> str:
+        if self._text:
+            return self._text
+        if not self.nanos:
+            return "0"
+        whole, rest = divmod(self.nanos, _NANO)
+        # Kubernetes avoids rounding, and hopes to avoid confusion, by writing small and broken ones as decimals.
+        if self.format is Format.BINARY_SI and not rest and not -1024 < whole < 1024:
+            return _scaled(whole, 1024, 10, 60, _BINARY_SUFFIX)
+        return self._decimal()
+
+    def _decimal(self) -> str:
+        mantissa, exponent = self.nanos, -9
+        while mantissa % 10 == 0:
+            mantissa //= 10
+            exponent += 1
+        shift = exponent % 3
+        mantissa, exponent = mantissa * 10**shift, exponent - shift
+        if self.format is not Format.DECIMAL_EXPONENT and exponent in _DECIMAL_SUFFIX:
+            return f"{mantissa}{_DECIMAL_SUFFIX[exponent]}"
+        return f"{mantissa}e{exponent}" if exponent else str(mantissa)
+
+
+def _scaled(value: int, base: int, step: int, most: int, suffixes: dict[int, str]) -> str:
+    exponent = 0
+    while exponent < most and value % base == 0:
+        value //= base
+        exponent += step
+    return f"{value}{suffixes[exponent]}"
+
+
+def parse(text: str) -> Quantity:
+    """The quantity that a text stands for.
+
+    Kubernetes keeps the text itself where it takes it for canonical at a glance, so that ``+4Gi`` and ``03Gi`` stay as
+    they are; so does this.
+
+    Raises:
+        InputError: the text is none, or absurdly long.
+    """
+    match = _TEXT.fullmatch(text) if 0 < len(text) <= _MAX_LENGTH else None
+    if match is None:
+        raise InputError("is no quantity such as 4Gi, 1500m or 2e9")
+    sign, number, fraction, suffix = match[1], match[2] or "0", match[3] or "", match[4]
+    base, exponent, format_ = _suffix(suffix)
+    digits = int(number + fraction)
+    if base == 2:
+        nanos, rest = divmod(digits * 2**exponent * _NANO, 10 ** len(fraction))
+    else:
+        power = exponent - len(fraction) + 9
+        nanos, rest = (digits * 10**power, 0) if power >= 0 else divmod(digits, 10**-power)
+    # If you want some resources, you should get some: what is too fine is rounded up.
+    nanos += rest > 0
+    kept = _looks_canonical(number, fraction, exponent, format_)
+    if format_ is Format.BINARY_SI and not kept:
+        nanos = min(nanos, _MAX * _NANO)
+        if 0 < nanos < _NANO:
+            format_ = Format.DECIMAL_SI
+    return Quantity(-nanos if sign == "-" else nanos, format_, text if kept else "")
+
+
+def _suffix(suffix: str) -> tuple[int, int, Format]:
+    if suffix in _BINARY:
+        return 2, _BINARY[suffix], Format.BINARY_SI
+    if suffix in _DECIMAL:
+        return 10, _DECIMAL[suffix], Format.DECIMAL_SI
+    match = _EXPONENT.fullmatch(suffix)
+    if match is None:
+        raise InputError(f"is no quantity, which can't end in {suffix}")
+    exponent = int(match[1])
+    if abs(exponent) > _MAX_EXPONENT:
+        raise InputError("is no quantity that a machine could have")
+    return 10, exponent, Format.DECIMAL_EXPONENT
+
+
+def _looks_canonical(number: str, fraction: str, exponent: int, format_: Format) -> bool:
+    """Whether apimachinery keeps the text: its fast path (few digits, nothing finer than nano) and a quick look."""
+    if format_ is Format.BINARY_SI:
+        fast = not fraction and 14 - len(number) - exponent * 3 // 10 >= 0
+        return fast and int(number) % 8 != 0
+    scale, digits = exponent - len(fraction), number + fraction
+    fast = len(digits) <= 18 and scale >= -9
+    return fast and scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
+
+
+def canonical(value: Any) -> str:
+    """A quantity in JSON, a string or a number, in the form in which Kubernetes writes it.
+
+    Raises:
+        InputError: it is none.
+    """
+    if isinstance(value, str):
+        return str(parse(value.strip()))
+    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= 10**_MAX_LENGTH:
+        raise InputError("is no quantity such as 4Gi, 1500m or 2e9")
+    return str(parse(repr(value)))
+
+
+def _float32(value: float) -> float:
+    return float(struct.unpack("f", struct.pack("f", value))[0])
+
+
+def overcommitted(guest: Quantity, percent: int) -> Quantity:
+    """The memory to request for a guest whose memory is overcommitted, in the guest's format.
+
+    Args:
+        guest: the guest's memory.
+        percent: of it that is not requested, 0 to 100.
+
+    KubeVirt computes it in float32 (pkg/instancetype/apply/memory.go), each step rounded; so must we, to the byte.
+    """
+    share = _float32(1 - _float32(_float32(percent) / 100))
+    return Quantity.of(int(_float32(_float32(guest.value) * share)), guest.format)

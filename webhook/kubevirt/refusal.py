@@ -1,0 +1,87 @@
+"""What stands in the way of a virtual machine, in KubeVirt's own words where it has some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from webhook.errors import InputError
+
+CAUSES_SHOWN: Final = 10
+
+
+class Refusal(InputError):
+    """KubeVirt, or we in its place, would not accept this; ``what`` is the text that a user would see."""
+
+
+class NotFound(Refusal):
+    """An object that is needed does not exist; the text is the API server's.
+
+    Args:
+        plural: the resource with its group, for example ``datasources.cdi.kubevirt.io``.
+        name: of the object.
+    """
+
+    def __init__(self, plural: str, name: str) -> None:
+        super().__init__(f'{plural} "{name}" not found')
+
+
+class Crash(Refusal):
+    """KubeVirt would crash on this, which users see as a failed call of its webhook."""
+
+
+class Cause(Refusal):
+    """One cause of a refusal, as ``status.details.causes`` of an API answer carries it.
+
+    Args:
+        reason: ``FieldValueInvalid``, ``FieldValueNotFound`` or ``FieldValueNotSupported``.
+        message: for people.
+        field: the path, several joined by ``", "``.
+    """
+
+    def __init__(self, reason: str, message: str, field: str) -> None:
+        super().__init__(message)
+        self.reason: Final = reason
+        self.field: Final = field
+
+    def as_json(self) -> dict[str, str]:
+        """The cause on the wire."""
+        return {"reason": self.reason, "message": self.what, "field": self.field}
+
+
+class Conflict(Cause):
+    """A field that both the VM and its instancetype set."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("FieldValueInvalid", conflict_sentence([path]), path)
+
+
+class Conflicts(Refusal):
+    """All fields that both the VM and its instancetype set, in KubeVirt's order."""
+
+    def __init__(self, conflicts: Iterable[Conflict], what: str = "") -> None:
+        self.conflicts: Final = tuple(conflicts)
+        super().__init__(what or conflict_sentence(self.paths))
+
+    @property
+    def paths(self) -> list[str]:
+        """The fields' paths."""
+        return [conflict.field for conflict in self.conflicts]
+
+    def in_vmi(self) -> Conflicts:
+        """The same, in the words in which virt-controller says it of a VMI."""
+        return Conflicts(
+            self.conflicts, f"VMI conflicts with instancetype spec in fields: [{', '.join(self.paths)}]"
+        )
+
+
+def conflict_sentence(paths: Sequence[str]) -> str:
+    """KubeVirt's sentence about conflicting fields."""
+    return f"VM field(s) {', '.join(paths)} conflicts with selected instance type"
+
+
+def top_message(causes: Sequence[Cause]) -> str:
+    """The message over several causes: the first ten, and how many more there are."""
+    text = ", ".join(cause.what for cause in causes[:CAUSES_SHOWN])
+    more = len(causes) - CAUSES_SHOWN
+    return f"{text}, and {more} more validation errors" if more > 0 else text

@@ -1,0 +1,111 @@
+"""ControllerRevisions: how virt-controller stores the instancetypes and preferences that VMs were started with.
+
+A VM keeps the state of its instancetype from the day on which it was captured (KubeVirt, pkg/instancetype/revision).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from webhook.kubevirt.refusal import Refusal
+from webhook.kubevirt.shape import FREE, STRING, Json, Struct, Value, decode, encode
+from webhook.kubevirt.types.core import METADATA
+from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
+
+PREFIX: Final = "instancetype.kubevirt.io/"
+OBJECT_NAME_LABEL: Final = f"{PREFIX}object-name"
+API_VERSION: Final = "instancetype.kubevirt.io/v1beta1"
+_VERSION: Final = "v1beta1"
+# What a stored object doesn't keep of its metadata.
+_DROPPED: Final = ("labels", "annotations", "finalizers", "ownerReferences", "managedFields")
+SHAPES: Final = {
+    "VirtualMachineInstancetype": INSTANCETYPE,
+    "VirtualMachineClusterInstancetype": INSTANCETYPE,
+    "VirtualMachinePreference": PREFERENCE,
+    "VirtualMachineClusterPreference": PREFERENCE,
+}
+_REVISION: Final = Struct(metadata=Value(METADATA), data=FREE)
+_TYPED: Final = Struct(apiVersion=STRING, kind=STRING)
+
+
+def owner_reference(vm: Json) -> Json:
+    """The owner reference by which a VM controls what virt-controller makes for it."""
+    metadata = vm["metadata"]
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "name": metadata.get("name", ""),
+        "uid": metadata.get("uid", ""),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def name(vm: Json, captured: Json) -> str:
+    """The name of the revision that captures an instancetype or preference for a VM."""
+    metadata = captured["metadata"]
+    parts = (vm["metadata"].get("name"), metadata.get("name"), _VERSION, metadata.get("uid"))
+    return "-".join([*(part or "" for part in parts), str(metadata.get("generation", 0))])
+
+
+def capture(vm: Json, captured: Json) -> Json:
+    """The revision that virt-controller stores.
+
+    Args:
+        vm: decoded.
+        captured: the live instancetype or preference, decoded, with its kind.
+    """
+    metadata, kind = captured["metadata"], captured["kind"]
+    labels = {
+        "object-generation": str(metadata.get("generation", 0)),
+        "object-kind": kind,
+        "object-name": metadata.get("name", ""),
+        "object-uid": metadata.get("uid", ""),
+        "object-version": _VERSION,
+    }
+    kept = {key: value for key, value in metadata.items() if key not in _DROPPED}
+    return {
+        "metadata": {
+            "name": name(vm, captured),
+            "namespace": vm["metadata"].get("namespace", ""),
+            "labels": {f"{PREFIX}{key}": value for key, value in labels.items()},
+            "ownerReferences": [owner_reference(vm)],
+        },
+        "data": encode(SHAPES[kind], {**captured, "apiVersion": API_VERSION, "metadata": kept}),
+        "revision": 0,
+    }
+
+
+def label(revision: Any) -> str | None:
+    """The name of the object that a revision says it captured; None where it doesn't say.
+
+    Raises:
+        InputError: the revision is malformed.
+    """
+    labels: dict[str, str] = decode(_REVISION, revision)["metadata"].get("labels", {})
+    return labels.get(OBJECT_NAME_LABEL)
+
+
+def payload(revision: Any, shape: Struct) -> Json:
+    """The instancetype or preference in a revision, decoded.
+
+    Args:
+        revision: plain JSON.
+        shape: the type that is expected.
+
+    Raises:
+        Refusal: it holds something else.
+        InputError: it is malformed.
+    """
+    read = decode(_REVISION, revision)
+    where = f"ControllerRevision {read['metadata'].get('name', '')}"
+    data = read.get("data")
+    typed = decode(_TYPED, data, where) if data is not None else {}
+    kind, version = typed.get("kind", ""), typed.get("apiVersion", "")
+    if version != API_VERSION or kind not in SHAPES:
+        raise Refusal(
+            f'failed to decode object in ControllerRevision: no kind "{kind}" is registered for version "{version}"'
+        )
+    if SHAPES[kind] is not shape:
+        raise Refusal(f"unexpected type in ControllerRevision: *v1beta1.{kind}")
+    return decode(shape, data, where)

@@ -1,0 +1,155 @@
+"""One round of virt-controller over a VM: capture or expand what its matchers name.
+
+The controller's writes are returned, not made (KubeVirt, pkg/instancetype/controller/vm).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from webhook.kubevirt import expand, instancetype, revision, vmi
+from webhook.kubevirt.configuration import DEFAULTS, Configuration
+from webhook.kubevirt.instancetype import TEMPLATE_BASE
+from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.machine import read_vm
+from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, Matcher
+from webhook.kubevirt.refusal import Conflicts, Refusal
+from webhook.kubevirt.shape import Json, copied, encode
+from webhook.kubevirt.types.machines import VM
+from webhook.kubevirt.vmi import Built
+
+STORING: Final = "error encountered while storing instancetype.kubevirt.io controllerRevisions: "
+EXPANDING: Final = "error encountered while expanding into VirtualMachine: "
+
+
+@dataclass(frozen=True, slots=True)
+class Synced:
+    """What a round left.
+
+    Attributes:
+        vm: with references to revisions in its status, or expanded; plain JSON.
+        revisions: ControllerRevisions to create.
+    """
+
+    vm: Json
+    revisions: Sequence[Json]
+
+
+class Round:
+    """One round over one VM.
+
+    Args:
+        vm: plain JSON.
+        get: looks instancetypes, preferences and revisions up.
+        configuration: the cluster's.
+
+    Raises:
+        InputError: the VM is malformed.
+    """
+
+    def __init__(self, vm: Any, get: Get, configuration: Configuration = DEFAULTS) -> None:
+        self._vm = read_vm(vm)
+        self._given = get
+        self._configuration: Final = configuration
+        self._revisions: Final[list[Json]] = []
+
+    def sync(self) -> Synced:
+        """Find what the matchers name, then capture it or expand the VM, as the cluster's reference policy says.
+
+        Raises:
+            Conflicts: the VM and the instancetype set the same fields.
+            Refusal: an object is missing or no instancetype, or KubeVirt would crash.
+            InputError: an object is malformed.
+        """
+        vm, policy = self._vm, self._configuration.reference_policy
+        if any(matcher.field in vm["spec"] for matcher in MATCHERS):
+            found = [matcher.find_spec(vm, self._get) for matcher in MATCHERS]
+            captured = any("controllerRevisionRef" in vm["status"].get(matcher.reference, {}) for matcher in MATCHERS)
+            if policy == "reference":
+                self._store()
+            elif policy == "expandAll" or not captured:
+                self._expand(found)
+        return Synced(encode(VM, self._vm), copied(self._revisions))
+
+    def build(self) -> Built:
+        """The VMI that the controller then creates; after `sync`. Raises as `webhook.kubevirt.vmi.build`."""
+        found = [matcher.find(self._vm, self._get) for matcher in MATCHERS]
+        built = vmi.start(self._vm, found[1], self._configuration)
+        vmi.apply(built, self._vm, found[0], found[1])
+        return built
+
+    def _get(self, kind: str, namespace: str, name: str) -> Json | None:
+        if kind == "ControllerRevision":
+            for stored in self._revisions:
+                if stored["metadata"]["name"] == name:
+                    return stored
+        return self._given(kind, namespace, name)
+
+    def _expand(self, found: Sequence[Json | None]) -> None:
+        try:
+            self._vm = expand.resolve(self._vm, found[0], found[1], self._configuration)
+        except Conflicts as conflicts:
+            raise Conflicts(conflicts.conflicts, f"{EXPANDING}{conflicts.what}") from None
+
+    def _store(self) -> None:
+        try:
+            references = {matcher.reference: self._reference(matcher) for matcher in MATCHERS}
+        except Conflicts as conflicts:
+            raise Conflicts(conflicts.conflicts, f"{STORING}{conflicts.what}") from None
+        except Refusal as refusal:
+            raise Refusal(f"{STORING}{refusal.what}") from None
+        self._vm["status"].update({key: reference for key, reference in references.items() if reference is not None})
+
+    def _reference(self, matcher: Matcher) -> Json | None:
+        """The reference for the VM's status; its revision is made where there is none yet."""
+        given = self._vm["spec"].get(matcher.field)
+        before = self._vm["status"].get(matcher.reference)
+        if given is None:
+            return before
+        reference: Json = copied(before or {})
+        for key in ("name", "kind", "inferFromVolume"):
+            # What was emptied in the matcher stays in the reference.
+            if key in given and given[key] != reference.get(key):
+                reference[key] = given[key]
+                reference.pop("controllerRevisionRef", None)
+        reference.pop("inferFromVolumeFailurePolicy", None)
+        if "inferFromVolumeFailurePolicy" in given:
+            reference["inferFromVolumeFailurePolicy"] = given["inferFromVolumeFailurePolicy"]
+        if "revisionName" in given:
+            reference["controllerRevisionRef"] = {"name": given["revisionName"]}
+        if "controllerRevisionRef" not in reference:
+            reference["controllerRevisionRef"] = {"name": self._capture(matcher)}
+        return reference
+
+    def _capture(self, matcher: Matcher) -> str:
+        """Make the revision of the live object, unless it is there; its name."""
+        found = matcher.live(self._vm, self._get)
+        if matcher is INSTANCETYPE_MATCHER:
+            self._check(found["spec"])
+        made = revision.capture(self._vm, found)
+        name: str = made["metadata"]["name"]
+        stored = self._get("ControllerRevision", made["metadata"]["namespace"], name)
+        if stored is None:
+            self._revisions.append(made)
+            return name
+        before = encode(matcher.shape, revision.payload(stored, matcher.shape))
+        if before["spec"] != made["data"]["spec"]:
+            raise Refusal(f"found existing ControllerRevision with unexpected data: {name}")
+        return name
+
+    def _check(self, found: Json) -> None:
+        template = self._vm["spec"]["template"]
+        # Of the spec a copy, of the annotations not: upstream, too, they leak from here into the VM in memory.
+        annotations = template["metadata"].setdefault("annotations", {})
+        conflicts = instancetype.apply(found, None, copied(template["spec"]), annotations, TEMPLATE_BASE)
+        if conflicts:
+            raise Conflicts(conflicts)
+
+
+def run(vm: Any, get: Get, configuration: Configuration = DEFAULTS) -> tuple[Synced, Built]:
+    """A round and the VMI that comes of it. Raises as `Round` and its methods."""
+    whole = Round(vm, get, configuration)
+    return whole.sync(), whole.build()
+

@@ -1,0 +1,140 @@
+"""VirtualMachine and VirtualMachineInstance (kubevirt.io/api/core/v1)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from webhook.kubevirt.shape import (
+    BOOL_POINTER,
+    EMPTY,
+    FREE,
+    INT64_POINTER,
+    QUANTITY,
+    STRING,
+    STRING_ALWAYS,
+    STRING_POINTER,
+    UINT64_ALWAYS,
+    List,
+    Map,
+    Shape,
+    Struct,
+    Value,
+)
+from webhook.kubevirt.types.core import (
+    AFFINITY,
+    DNS_CONFIG,
+    METADATA,
+    PROBE,
+    STRING_MAP,
+    STRINGS,
+    TOLERATION,
+    TOPOLOGY_SPREAD,
+)
+from webhook.kubevirt.types.devices import MAX_DEVICES
+from webhook.kubevirt.types.domain import DOMAIN
+from webhook.kubevirt.types.volumes import NETWORK, UTILITY_VOLUME, VOLUME
+
+TYPE: Final[dict[str, Shape]] = {"apiVersion": STRING, "kind": STRING}
+
+_SECRET: Final = Value(Struct(secret=Struct(secretName=STRING_ALWAYS)))
+_AGENT_USERS: Final = Struct(users=STRINGS)
+_ACCESS_CREDENTIAL: Final = Struct(
+    sshPublicKey=Struct(
+        source=_SECRET, propagationMethod=Value(Struct(configDrive=EMPTY, noCloud=EMPTY, qemuGuestAgent=_AGENT_USERS))
+    ),
+    userPassword=Struct(source=_SECRET, propagationMethod=Value(Struct(qemuGuestAgent=EMPTY))),
+)
+VMI_SPEC: Final = Struct(
+    priorityClassName=STRING,
+    domain=Value(DOMAIN),
+    nodeSelector=STRING_MAP,
+    affinity=AFFINITY,
+    schedulerName=STRING,
+    tolerations=List(TOLERATION),
+    topologySpreadConstraints=List(TOPOLOGY_SPREAD),
+    evictionStrategy=STRING_POINTER,
+    startStrategy=STRING_POINTER,
+    terminationGracePeriodSeconds=INT64_POINTER,
+    volumes=List(VOLUME, MAX_DEVICES),
+    livenessProbe=PROBE,
+    readinessProbe=PROBE,
+    hostname=STRING,
+    subdomain=STRING,
+    networks=List(NETWORK, MAX_DEVICES),
+    dnsPolicy=STRING,
+    dnsConfig=DNS_CONFIG,
+    accessCredentials=List(_ACCESS_CREDENTIAL, MAX_DEVICES),
+    architecture=STRING,
+    resourceClaims=List(
+        Struct(name=STRING_ALWAYS, resourceClaimName=STRING_POINTER, resourceClaimTemplateName=STRING_POINTER)
+    ),
+    utilityVolumes=List(UTILITY_VOLUME, MAX_DEVICES),
+    serviceAccountName=STRING,
+)
+
+
+class _Status(Struct):
+    """A status: its own fields by their shapes, everything else copied."""
+
+    def take(self, value: object, live: bool) -> dict[str, object]:
+        taken = super().take(value, live)
+        assert isinstance(value, dict)
+        rest = {key: item for key, item in value.items() if key not in self.fields}
+        return {key: item for key, item in FREE.take(rest, live).items() if item not in ("", 0, [], {})} | taken
+
+
+VMI: Final = Struct(
+    **TYPE,
+    metadata=Value(METADATA),
+    spec=Value(VMI_SPEC),
+    status=Value(_Status(guestOSInfo=Value(_Status()), runtimeUser=UINT64_ALWAYS)),
+)
+
+_REFERENCE: Final[dict[str, Shape]] = {
+    "name": STRING,
+    "kind": STRING,
+    "inferFromVolume": STRING,
+    "inferFromVolumeFailurePolicy": STRING_POINTER,
+}
+MATCHER: Final = Struct(**_REFERENCE, revisionName=STRING)
+STATUS_REF: Final = Struct(**_REFERENCE, controllerRevisionRef=Struct(name=STRING))
+_CLAIM_RESOURCES: Final = Value(Struct(requests=Map(QUANTITY), limits=Map(QUANTITY)))
+_CLAIM: Final[dict[str, Shape]] = {
+    "accessModes": STRINGS,
+    "selector": FREE,
+    "resources": _CLAIM_RESOURCES,
+    "volumeName": STRING,
+    "storageClassName": STRING_POINTER,
+    "volumeMode": STRING_POINTER,
+    "dataSource": FREE,
+    "dataSourceRef": FREE,
+}
+DATA_VOLUME_SPEC: Final = Struct(
+    source=FREE,
+    sourceRef=Struct(kind=STRING_ALWAYS, namespace=STRING_POINTER, name=STRING_ALWAYS),
+    pvc=Struct(**_CLAIM, volumeAttributesClassName=STRING_POINTER),
+    storage=Struct(**_CLAIM),
+    priorityClassName=STRING,
+    contentType=STRING,
+    checkpoints=FREE,
+    finalCheckpoint=BOOL_POINTER,
+    preallocation=BOOL_POINTER,
+)
+VM: Final = Struct(
+    **TYPE,
+    metadata=Value(METADATA),
+    spec=Value(
+        Struct(
+            running=BOOL_POINTER,
+            runStrategy=STRING_POINTER,
+            instancetype=MATCHER,
+            preference=MATCHER,
+            template=Struct(metadata=Value(METADATA), spec=Value(VMI_SPEC)),
+            dataVolumeTemplates=List(
+                Struct(**TYPE, metadata=Value(METADATA), spec=Value(DATA_VOLUME_SPEC), status=FREE), MAX_DEVICES
+            ),
+            updateVolumesStrategy=STRING_POINTER,
+        )
+    ),
+    status=Value(_Status(instancetypeRef=STATUS_REF, preferenceRef=STATUS_REF)),
+)
