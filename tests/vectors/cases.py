@@ -92,10 +92,9 @@ def _case(line: bytes, where: str) -> Case:
         entry = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
         raise InputError(f"is no JSON: {error}", where) from error
-    parts = [entry.get(key) for key in ("case", "expected")] if isinstance(entry, dict) else []
-    if not parts or not all(isinstance(part, dict) for part in parts):
+    given, expected = (entry.get("case"), entry.get("expected")) if isinstance(entry, dict) else (None, None)
+    if not isinstance(given, dict) or not isinstance(expected, dict):
         raise InputError("is no case, which has the objects case and expected", where)
-    given, expected = parts
     if not all(isinstance(answer, dict) for answer in expected.values()):
         raise InputError("has an answer that is no object", where)
     return Case(str(given.get("id", where)), given, expected)

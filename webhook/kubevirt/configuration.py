@@ -40,6 +40,7 @@ _CONFIGURATION: Final = Struct(
         featureGates=STRINGS, memoryOvercommit=INT64, cpuAllocationRatio=INT64, pvcTolerateLessSpaceUpToPercent=INT64
     ),
     imagePullPolicy=STRING,
+    confidentialCompute=Struct(tdx=Struct(attestation=Struct(qgsSocketPath=STRING_POINTER))),
 )
 _KUBEVIRT: Final = Struct(
     metadata=Struct(annotations=Struct(**{"alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity": STRING_POINTER})),
@@ -69,6 +70,7 @@ class Configuration:
         cpu_model: of VMIs that name none; empty: ``host-model``.
         live_update: whether VMIs are made ready for hotplug of CPUs and memory.
         max_hotplug_ratio: how many times more sockets and memory a VMI may get than it starts with.
+        qgs_socket_path: of the host's quote generation service, for VMIs with TDX.
         even_parity: the annotation that completes emulator threads to an even number of CPUs is set.
         set_by_admin: the names of the attributes that the cluster's administrator has set.
     """
@@ -86,6 +88,7 @@ class Configuration:
     max_guest: Quantity | None = None
     max_hotplug_ratio: int = 4
     feature_gates: frozenset[str] = frozenset()
+    qgs_socket_path: str = "/var/run/tdx-qgs/qgs.socket"
     even_parity: bool = False
     set_by_admin: frozenset[str] = frozenset()
 
@@ -112,6 +115,10 @@ class Configuration:
             "max_cpu_sockets": update.get("maxCpuSockets"),
             "max_guest": _parsed(update.get("maxGuest")),
             "max_hotplug_ratio": update.get("maxHotplugRatio"),
+            "qgs_socket_path": given.get("confidentialCompute", {})
+            .get("tdx", {})
+            .get("attestation", {})
+            .get("qgsSocketPath"),
             "feature_gates": frozenset(given.get("developerConfiguration", {}).get("featureGates", ())),
         }
         legacy = given.get("machineType")

@@ -31,7 +31,7 @@ def enable(features: Json) -> None:
         states += [hyperv[name][member] for member in members if member in hyperv.get(name, {})]
     for state in states:
         state.setdefault("enabled", True)
-    if "spinlocks" in hyperv:
+    if hyperv.get("spinlocks", {}).get("enabled"):
         hyperv["spinlocks"].setdefault("spinlocks", _SPINLOCK_RETRIES)
 
 

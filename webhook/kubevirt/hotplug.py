@@ -10,7 +10,7 @@ from typing import Final
 from webhook.kubevirt import quantity
 from webhook.kubevirt.configuration import AMD64, Configuration
 from webhook.kubevirt.origins import Note, Origin
-from webhook.kubevirt.quantity import Format, Quantity
+from webhook.kubevirt.quantity import Format, Quantity, int64
 from webhook.kubevirt.shape import Json
 
 _MAX_VCPUS: Final = 512
@@ -27,8 +27,10 @@ def max_sockets(cpu: Json, configuration: Configuration, note: Note) -> None:
         cpu["maxSockets"] = max(configuration.max_cpu_sockets, sockets)
         note(Origin.CLUSTER)
         return
-    most, siblings = sockets * configuration.max_hotplug_ratio, cpu.get("cores", 0) * cpu.get("threads", 0)
-    if most * siblings > _MAX_VCPUS:
+    # uint32 in Go, which wraps around.
+    most = sockets * configuration.max_hotplug_ratio % 2**32
+    siblings = cpu.get("cores", 0) * cpu.get("threads", 0) % 2**32
+    if most * siblings % 2**32 > _MAX_VCPUS:
         most = max(_MAX_VCPUS // siblings, sockets)
     cpu["maxSockets"] = most
     note(configuration.origin("max_hotplug_ratio"))
@@ -42,7 +44,7 @@ def max_guest(domain: Json, architecture: str, configuration: Configuration, not
     guest = quantity.parse(memory["guest"])
     most, origin = configuration.max_guest, Origin.CLUSTER
     if most is None:
-        most = Quantity.of(guest.value * configuration.max_hotplug_ratio, Format.BINARY_SI)
+        most = Quantity.of(int64(guest.value * configuration.max_hotplug_ratio), Format.BINARY_SI)
         origin = configuration.origin("max_hotplug_ratio")
     if architecture == AMD64 and _pluggable(domain, guest, most):
         memory["maxGuest"] = str(most)
@@ -56,4 +58,4 @@ def _pluggable(domain: Json, guest: Quantity, most: Quantity) -> bool:
     page = domain["memory"].get("hugepages", {}).get("pageSize")
     block = _GIB if page == "1Gi" else 2 * _MIB
     aligned = guest.value % block == 0 and most.value % block == 0
-    return aligned and _GIB <= guest.value and guest <= most
+    return aligned and guest.value >= _GIB and guest <= most

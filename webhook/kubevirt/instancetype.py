@@ -6,7 +6,6 @@ The functions here, in `preference` and in `defaults` change the spec that they 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 from webhook.kubevirt import preference as preferences
@@ -18,6 +17,15 @@ from webhook.kubevirt.shape import Json, copied
 # Of a VM's template, and of a VMI.
 TEMPLATE_BASE: Final = "spec.template.spec"
 VMI_BASE: Final = "spec"
+
+# By the instancetype's spelling, the VMI's.
+_CPU_FIELDS: Final = {
+    "model": "model",
+    "dedicatedCPUPlacement": "dedicatedCpuPlacement",
+    "isolateEmulatorThread": "isolateEmulatorThread",
+    "numa": "numa",
+    "realtime": "realtime",
+}
 
 
 def apply(
@@ -46,8 +54,7 @@ def apply(
     """
     conflicts: list[str] = []
     if instancetype is not None:
-        for step in _STEPS:
-            conflicts += [f"{base}.{path}" for path in step(instancetype, preference, spec)]
+        conflicts += [f"{base}.{path}" for path in _spec(instancetype, preference, spec)]
         conflicts += _annotations(instancetype, annotations)
         note(Origin.INSTANCETYPE)
     if preference is not None and not conflicts:
@@ -56,17 +63,35 @@ def apply(
     return [Conflict(path) for path in conflicts]
 
 
-def _node_selector(instancetype: Json, preference: Json | None, spec: Json) -> list[str]:
-    # Even an empty one counts, on both sides.
-    return _whole(instancetype, "nodeSelector", spec, "nodeSelector", "nodeSelector")
+def _spec(instancetype: Json, preference: Json | None, spec: Json) -> list[str]:
+    domain, devices = spec["domain"], spec["domain"]["devices"]
+    return [
+        *_whole(instancetype, spec, "nodeSelector"),
+        *_whole(instancetype, spec, "schedulerName"),
+        *_cpu(instancetype["cpu"], preference, domain),
+        *_memory(instancetype["memory"], domain),
+        *_io_threads(instancetype.get("ioThreads", {}), domain),
+        *_whole(instancetype, domain, "ioThreadsPolicy", "domain."),
+        *_whole(instancetype, domain, "launchSecurity", "domain."),
+        *_whole(instancetype, devices, "gpus", "domain.devices."),
+        *_whole(instancetype, devices, "hostDevices", "domain.devices."),
+    ]
 
 
-def _scheduler_name(instancetype: Json, preference: Json | None, spec: Json) -> list[str]:
-    return _whole(instancetype, "schedulerName", spec, "schedulerName", "schedulerName")
+def _whole(source: Json, target: Json, name: str, prefix: str = "") -> list[str]:
+    """Copy a field as a whole, or say that both sides set it: nothing is ever merged, equal values are no excuse.
+
+    An empty node selector is one, too.
+    """
+    if name not in source:
+        return []
+    if name in target:
+        return [f"{prefix}{name}"]
+    target[name] = copied(source[name])
+    return []
 
 
-def _cpu(instancetype: Json, preference: Json | None, spec: Json) -> list[str]:
-    domain, wanted = spec["domain"], instancetype["cpu"]
+def _cpu(wanted: Json, preference: Json | None, domain: Json) -> list[str]:
     cpu = domain.setdefault("cpu", {})
     conflicts = [
         f"domain.resources.{kind}.cpu" for kind in ("requests", "limits") if "cpu" in domain["resources"].get(kind, {})
@@ -85,17 +110,7 @@ def _cpu(instancetype: Json, preference: Json | None, spec: Json) -> list[str]:
     return []
 
 
-_CPU_FIELDS: Final = {
-    "model": "model",
-    "dedicatedCPUPlacement": "dedicatedCpuPlacement",
-    "isolateEmulatorThread": "isolateEmulatorThread",
-    "numa": "numa",
-    "realtime": "realtime",
-}
-
-
-def _memory(instancetype: Json, preference: Json | None, spec: Json) -> list[str]:
-    domain, wanted = spec["domain"], instancetype["memory"]
+def _memory(wanted: Json, domain: Json) -> list[str]:
     memory = domain.setdefault("memory", {})
     for name in ("guest", "hugepages", "maxGuest"):
         if name in wanted and name in memory:
@@ -113,52 +128,9 @@ def _memory(instancetype: Json, preference: Json | None, spec: Json) -> list[str
     return []
 
 
-def _io_threads(instancetype: Json, preference: Json | None, spec: Json) -> list[str]:
+def _io_threads(wanted: Json, domain: Json) -> list[str]:
     name = "supplementalPoolThreadCount"
-    threads = instancetype.get("ioThreads", {})
-    if name not in threads:
-        return []
-    target = spec["domain"].setdefault("ioThreads", {})
-    return _whole(threads, name, target, name, f"domain.ioThreads.{name}")
-
-
-def _io_threads_policy(instancetype: Json, preference: Json | None, spec: Json) -> list[str]:
-    return _whole(instancetype, "ioThreadsPolicy", spec["domain"], "ioThreadsPolicy", "domain.ioThreadsPolicy")
-
-
-def _launch_security(instancetype: Json, preference: Json | None, spec: Json) -> list[str]:
-    return _whole(instancetype, "launchSecurity", spec["domain"], "launchSecurity", "domain.launchSecurity")
-
-
-def _gpus(instancetype: Json, preference: Json | None, spec: Json) -> list[str]:
-    return _whole(instancetype, "gpus", spec["domain"]["devices"], "gpus", "domain.devices.gpus")
-
-
-def _host_devices(instancetype: Json, preference: Json | None, spec: Json) -> list[str]:
-    return _whole(instancetype, "hostDevices", spec["domain"]["devices"], "hostDevices", "domain.devices.hostDevices")
-
-
-_STEPS: Final[tuple[Callable[[Json, Json | None, Json], list[str]], ...]] = (
-    _node_selector,
-    _scheduler_name,
-    _cpu,
-    _memory,
-    _io_threads,
-    _io_threads_policy,
-    _launch_security,
-    _gpus,
-    _host_devices,
-)
-
-
-def _whole(source: Json, name: str, target: Json, key: str, path: str) -> list[str]:
-    """Copy a field as a whole, or say that both sides set it: nothing is ever merged, equal values are no excuse."""
-    if name not in source:
-        return []
-    if key in target:
-        return [path]
-    target[key] = copied(source[name])
-    return []
+    return _whole(wanted, domain.setdefault("ioThreads", {}), name, "domain.ioThreads.") if name in wanted else []
 
 
 def _annotations(instancetype: Json, annotations: dict[str, Any]) -> list[str]:

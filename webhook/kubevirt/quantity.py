@@ -63,7 +63,7 @@ class Quantity:
     def value(self) -> int:
         """The value as int64, fractions rounded away from zero; what doesn't fit wraps around, as in Go."""
         size = -(-abs(self.nanos) // _NANO)
-        return ((size if self.nanos >= 0 else -size) + 2**63) % 2**64 - 2**63
+        return int64(size if self.nanos >= 0 else -size)
 
     def __bool__(self) -> bool:
         return self.nanos != 0
@@ -88,7 +88,7 @@ class Quantity:
         whole, rest = divmod(self.nanos, _NANO)
         # Kubernetes avoids rounding, and hopes to avoid confusion, by writing small and broken ones as decimals.
         if self.format is Format.BINARY_SI and not rest and not -1024 < whole < 1024:
-            return _scaled(whole, 1024, 10, 60, _BINARY_SUFFIX)
+            return _binary(whole)
         return self._decimal()
 
     def _decimal(self) -> str:
@@ -103,12 +103,17 @@ class Quantity:
         return f"{mantissa}e{exponent}" if exponent else str(mantissa)
 
 
-def _scaled(value: int, base: int, step: int, most: int, suffixes: dict[int, str]) -> str:
+def _binary(value: int) -> str:
     exponent = 0
-    while exponent < most and value % base == 0:
-        value //= base
-        exponent += step
-    return f"{value}{suffixes[exponent]}"
+    while value % 1024 == 0 and exponent < max(_BINARY_SUFFIX):
+        value //= 1024
+        exponent += 10
+    return f"{value}{_BINARY_SUFFIX[exponent]}"
+
+
+def int64(value: int) -> int:
+    """A number as Go's int64 holds it: what doesn't fit wraps around."""
+    return (value + 2**63) % 2**64 - 2**63
 
 
 def parse(text: str) -> Quantity:

@@ -10,7 +10,7 @@ from webhook.errors import InputError
 CAUSES_SHOWN: Final = 10
 
 
-class Refusal(InputError):
+class Refusal(InputError):  # noqa: N818 - an answer, not a fault
     """KubeVirt, or we in its place, would not accept this; ``what`` is the text that a user would see."""
 
 
@@ -70,9 +70,7 @@ class Conflicts(Refusal):
 
     def in_vmi(self) -> Conflicts:
         """The same, in the words in which virt-controller says it of a VMI."""
-        return Conflicts(
-            self.conflicts, f"VMI conflicts with instancetype spec in fields: [{', '.join(self.paths)}]"
-        )
+        return Conflicts(self.conflicts, f"VMI conflicts with instancetype spec in fields: [{', '.join(self.paths)}]")
 
 
 def conflict_sentence(paths: Sequence[str]) -> str:

@@ -105,7 +105,7 @@ class Round:
     def _reference(self, matcher: Matcher) -> Json | None:
         """The reference for the VM's status; its revision is made where there is none yet."""
         given = self._vm["spec"].get(matcher.field)
-        before = self._vm["status"].get(matcher.reference)
+        before: Json | None = self._vm["status"].get(matcher.reference)
         if given is None:
             return before
         reference: Json = copied(before or {})
@@ -152,4 +152,3 @@ def run(vm: Any, get: Get, configuration: Configuration = DEFAULTS) -> tuple[Syn
     """A round and the VMI that comes of it. Raises as `Round` and its methods."""
     whole = Round(vm, get, configuration)
     return whole.sync(), whole.build()
-

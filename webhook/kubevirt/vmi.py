@@ -7,17 +7,18 @@ block tracking, receivers of decentralized migrations) are left out.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 from uuid import UUID, uuid5
 
-from webhook.kubevirt import defaults, instancetype, preference, revision
+from webhook.kubevirt import defaults, instancetype, preference, revision, vmidefaults
 from webhook.kubevirt.configuration import DEFAULTS, Configuration
 from webhook.kubevirt.instancetype import VMI_BASE
+from webhook.kubevirt.machine import read_vm
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER
 from webhook.kubevirt.origins import Origin, Origins
 from webhook.kubevirt.refusal import Conflicts
 from webhook.kubevirt.shape import Json, copied, decode, encode
-from webhook.kubevirt.machine import read_vm
 from webhook.kubevirt.types.machines import VMI
 
 _UUIDS: Final = UUID("6a1a24a1-4061-4607-8bf4-a3963d0c5895")
@@ -73,7 +74,7 @@ def trace(
     found_preference: Any = None,
     configuration: Configuration = DEFAULTS,
 ) -> Built:
-    """The same as `build`, with the origin of every field. Raises as `build`."""
+    """The same as `build`, still decoded, with the origin of every field. Raises as `build`."""
     decoded = read_vm(vm)
     wanted = [
         None if found is None else decode(matcher.shape, found, matcher.field)
@@ -82,6 +83,28 @@ def trace(
     built = start(decoded, wanted[1], configuration)
     apply(built, decoded, wanted[0], wanted[1])
     return built
+
+
+def explain(
+    vm: Any,
+    found_instancetype: Any = None,
+    found_preference: Any = None,
+    configuration: Configuration = DEFAULTS,
+    new_uuid: Callable[[], str] = str,
+) -> tuple[Json, dict[str, Origin]]:
+    """The VMI as it is stored, after KubeVirt's own webhook, and where each of its fields came from.
+
+    Args:
+        vm, found_instancetype, found_preference, configuration: as for `build`.
+        new_uuid: as for `vmidefaults.create`; never needed, since virt-controller derives the UUID from the name.
+
+    Returns:
+        The VMI and, for every leaf's path, its origin. Raises as `build` and `vmidefaults.create`.
+    """
+    built = trace(vm, found_instancetype, found_preference, configuration)
+    vmidefaults.mutate(built.vmi, configuration, new_uuid, built.origins.note)
+    stored = built.encoded()
+    return stored, built.origins.by_path(stored)
 
 
 def start(vm: Json, found_preference: Json | None, configuration: Configuration) -> Built:
@@ -145,8 +168,14 @@ def apply(built: Built, vm: Json, found_instancetype: Json | None, found_prefere
             scope = "" if matcher.kind(vm) == matcher.namespaced else "cluster-"
             annotations[f"kubevirt.io/{scope}{matcher.annotation}"] = given.get("name", "")
     built.origins.note(Origin.KUBEVIRT)
-    specs = [None if found is None else found["spec"] for found in (found_instancetype, found_preference)]
-    conflicts = instancetype.apply(*specs, built.vmi["spec"], annotations, VMI_BASE, built.origins.note)
+    conflicts = instancetype.apply(
+        None if found_instancetype is None else found_instancetype["spec"],
+        None if found_preference is None else found_preference["spec"],
+        built.vmi["spec"],
+        annotations,
+        VMI_BASE,
+        built.origins.note,
+    )
     if conflicts:
         raise Conflicts(conflicts).in_vmi()
 

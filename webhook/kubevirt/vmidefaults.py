@@ -7,7 +7,7 @@ finalizer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from webhook.kubevirt import defaults, features, hotplug
 from webhook.kubevirt.configuration import (
@@ -17,27 +17,25 @@ from webhook.kubevirt.configuration import (
     S390X,
     Configuration,
 )
-from webhook.kubevirt.origins import Note, Origin, Origins, ignore
+from webhook.kubevirt.origins import Note, Origin, ignore
 from webhook.kubevirt.refusal import Refusal
 from webhook.kubevirt.shape import Json, decode, encode
 from webhook.kubevirt.types.machines import VMI
 
 PCI_TOPOLOGY_ANNOTATION: Final = "kubevirt.io/pci-topology-version"
 _PCI_TOPOLOGY: Final = "v3"
+_QGS_ANNOTATION: Final = "kubevirt.io/qgs-socket-path"
 _NONROOT_USER: Final = 107
 _PROBE: Final = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
 _TIMERS: Final = ("hpet", "kvm", "pit", "rtc", "hyperv")
 
 
-def create(
-    vmi: Json, configuration: Configuration, new_uuid: Callable[[], str], origins: Origins | None = None
-) -> Json:
+def create(vmi: Any, configuration: Configuration, new_uuid: Callable[[], str]) -> Json:
     """A VMI as it is stored, from the VMI as it was posted.
 
     Args:
         vmi: plain JSON.
         new_uuid: makes the firmware's UUID, where the VMI has none.
-        origins: not used yet by callers that start from plain JSON; see `vmi.build`.
 
     Returns:
         A new object that shares nothing with ``vmi``.
@@ -47,7 +45,7 @@ def create(
         Refusal: KubeVirt would refuse it, or its architecture is none that KubeVirt knows.
     """
     created = decode(VMI, vmi)
-    mutate(created, configuration, new_uuid, origins.note if origins else ignore)
+    mutate(created, configuration, new_uuid)
     return encode(VMI, created)
 
 
@@ -75,8 +73,10 @@ def mutate(vmi: Json, configuration: Configuration, new_uuid: Callable[[], str],
         hotplug.max_guest(domain, architecture, configuration, note)
     if pcie(spec):
         annotate(vmi["metadata"], PCI_TOPOLOGY_ANNOTATION, _PCI_TOPOLOGY)
-    if _even_parity(domain["cpu"], configuration):
+    if domain["cpu"].get("isolateEmulatorThread") and configuration.even_parity and configuration.gate("AlignCPUs"):
         vmi["metadata"].setdefault("annotations", {})[EVEN_PARITY_ANNOTATION] = ""
+    if "tdx" in domain.get("launchSecurity", {}) and configuration.qgs_socket_path:
+        vmi["metadata"].setdefault("annotations", {})[_QGS_ANNOTATION] = configuration.qgs_socket_path
     if not configuration.gate("Root"):
         vmi["status"]["runtimeUser"] = _NONROOT_USER
     note(Origin.KUBEVIRT)
@@ -163,8 +163,3 @@ def _status(vmi: Json, domain: Json) -> None:
         vmi["status"]["memory"] = dict.fromkeys(("guestAtBoot", "guestCurrent", "guestRequested"), guest)
     parts = {name: domain["cpu"].get(name, 0) for name in ("sockets", "cores", "threads")}
     vmi["status"].setdefault("currentCPUTopology", {name: number for name, number in parts.items() if number})
-
-
-def _even_parity(cpu: Json, configuration: Configuration) -> bool:
-    dedicated = cpu.get("dedicatedCpuPlacement") and cpu.get("isolateEmulatorThread")
-    return bool(dedicated and configuration.even_parity and configuration.gate("AlignCPUs"))

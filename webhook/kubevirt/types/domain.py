@@ -17,6 +17,7 @@ from webhook.kubevirt.shape import (
     UINT32_POINTER,
     List,
     Map,
+    Shape,
     Struct,
     Value,
 )
@@ -67,7 +68,7 @@ _FIRMWARE: Final = Struct(
     ),
     acpi=Struct(slicNameRef=STRING, msdmNameRef=STRING),
 )
-CLOCK_OFFSET: Final = {"utc": Struct(offsetSeconds=INT64_POINTER), "timezone": STRING_POINTER}
+CLOCK_OFFSET: Final[dict[str, Shape]] = {"utc": Struct(offsetSeconds=INT64_POINTER), "timezone": STRING_POINTER}
 _PRESENT: Final = Struct(present=BOOL_POINTER)
 _TICKING: Final = Struct(tickPolicy=STRING, present=BOOL_POINTER)
 TIMER: Final = Struct(
