@@ -75,7 +75,7 @@ def mutate(
     """
     changed = read_vm(vm)
     if "deletionTimestamp" in changed["metadata"]:
-        return Answer(vm=changed)
+        return Answer(vm=encode(VM, changed))
     if old is not None:
         before = read_vm(old)
         for matcher in MATCHERS:

@@ -100,7 +100,9 @@ def payload(revision: Any, shape: Struct) -> Json:
     read = decode(_REVISION, revision)
     where = f"ControllerRevision {read['metadata'].get('name', '')}"
     data = read.get("data")
-    typed = decode(_TYPED, data, where) if data is not None else {}
+    if data is None:
+        raise Refusal("unexpected type in ControllerRevision: <nil>")
+    typed = decode(_TYPED, data, where)
     kind, version = typed.get("kind", ""), typed.get("apiVersion", "")
     if version != API_VERSION or kind not in SHAPES:
         raise Refusal(

@@ -1,0 +1,56 @@
+"""Objects as users write them, for the tests of KubeVirt's rules."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from webhook.kubevirt.instancetype import TEMPLATE_BASE, apply
+from webhook.kubevirt.refusal import Conflict
+from webhook.kubevirt.shape import Json, decode, encode
+from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
+from webhook.kubevirt.types.machines import VMI_SPEC
+
+GROUP = "instancetype.kubevirt.io/v1beta1"
+
+
+def vm(template: Json | None = None, **spec: Any) -> Json:
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": "vm", "namespace": "demo", "uid": "vm-uid"},
+        "spec": {"template": {"spec": {"domain": {}, **(template or {})}}, **spec},
+    }
+
+
+def instancetype(kind: str = "VirtualMachineClusterInstancetype", name: str = "u1", **spec: Any) -> Json:
+    metadata = {"name": name, "uid": "u", "generation": 1}
+    if "Cluster" not in kind:
+        metadata["namespace"] = "demo"
+    wanted = {"cpu": {"guest": 2}, "memory": {"guest": "4Gi"}, **spec}
+    return {"apiVersion": GROUP, "kind": kind, "metadata": metadata, "spec": wanted}
+
+
+def preference(kind: str = "VirtualMachineClusterPreference", name: str = "linux", **spec: Any) -> Json:
+    return {**instancetype(kind, name), "spec": spec}
+
+
+def revision(name: str, captured: Any, label: str | None = None) -> Json:
+    labels = {} if label is None else {"instancetype.kubevirt.io/object-name": label}
+    metadata = {"name": name, "namespace": "demo", "labels": labels}
+    return {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": metadata, "data": captured}
+
+
+def applied(
+    template: Json, wanted: Json | None = None, preferred: Json | None = None, annotations: dict[str, str] | None = None
+) -> tuple[Json, list[Conflict]]:
+    """A template's spec after an instancetype's and a preference's specs were applied, and the conflicts."""
+    spec = decode(VMI_SPEC, deepcopy(template))
+    conflicts = apply(
+        None if wanted is None else decode(INSTANCETYPE, instancetype(**wanted))["spec"],
+        None if preferred is None else decode(PREFERENCE, preference(**preferred))["spec"],
+        spec,
+        {} if annotations is None else annotations,
+        TEMPLATE_BASE,
+    )
+    return encode(VMI_SPEC, spec), conflicts

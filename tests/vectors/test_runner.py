@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vectors.__main__ import main
+from tests.vectors.compare import differences
+
+VM = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachine",
+    "metadata": {"name": "vm", "namespace": "demo"},
+    "spec": {"instancetype": {"name": "u1"}, "template": {"spec": {"domain": {}}}},
+}
+MISSING = 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u1" not found'
+
+
+def write(path: Path, *lines: Any) -> str:
+    path.write_bytes(gzip.compress("\n".join(json.dumps(line) for line in lines).encode()))
+    return str(path)
+
+
+def line(name: str, stage: str, **expected: Any) -> dict[str, Any]:
+    return {"case": {"id": name, "vm": VM}, "expected": {stage: expected}}
+
+
+def test_all_pass(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write(
+        tmp_path / "v.jsonl.gz", line("a", "expand", error=MISSING), line("b", "controller", error=f"sync: {MISSING}")
+    )
+
+    assert main(["instancetypes", file]) == 0
+    assert capsys.readouterr().out == "controller: 1 of 1\nexpand: 1 of 1\n2 passed, 0 failed\n"
+
+
+def test_the_first_failures_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = [line(f"case-{number}", "expand", error="another") for number in range(12)]
+
+    assert main(["instancetypes", write(tmp_path / "v.jsonl.gz", line("a", "expand", error=MISSING), *wrong)]) == 1
+    out = capsys.readouterr().out
+    assert f'case-0, expand:\n  - error: "another"\n  + error: {json.dumps(MISSING)}\n' in out
+    assert "case-9, " in out
+    assert "case-10" not in out
+    assert out.endswith("\n1 passed, 12 failed\n")
+
+
+def test_long_diffs_are_cut(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    vm = {str(number): number for number in range(40)}
+
+    assert main(["instancetypes", write(tmp_path / "v", line("a", "admit", allowed=True, vm=vm))]) == 1
+    assert "more lines" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        (b"{", ":1: is no JSON: "),
+        (b"[1]", ":1: is no case, which has the objects case and expected"),
+        (b'{"case": {}, "expected": {"admit": 1}}', ":1: has an answer that is no object"),
+        (b'\n{"case": {"id": "x"}, "expected": {"bake": {}}}', "x: names the stage bake, which there is not"),
+        (b"\x1f\x8bnonsense", "can't be read: "),
+    ],
+)
+def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: bytes, sentence: str) -> None:
+    file = tmp_path / "v.jsonl"
+    file.write_bytes(content)
+
+    assert main(["instancetypes", str(file)]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert main(["instancetypes", str(tmp_path / "missing")]) == 2
+    assert "No such file" in capsys.readouterr().err
+
+
+CAUSES = [{"field": f"annotations.{key}", "message": key} for key in "ab"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "expected", "ours", "agree"),
+    [
+        ("admit", {"panic": "nil"}, {"allowed": False, "error": "would crash"}, True),
+        ("admit", {"panic": "nil"}, {"allowed": True}, False),
+        ("admit", {"allowed": True}, {"allowed": True, "error": "x"}, False),
+        ("admit", {"causes": CAUSES}, {"causes": CAUSES[::-1]}, True),
+        ("admit", {"causes": CAUSES}, {"causes": CAUSES[:1]}, False),
+        ("admit", {"allowed": False}, {"allowed": False, "message": "why"}, True),
+        ("expand", {"error": "annotations.a, annotations.b"}, {"error": "annotations.b, annotations.a"}, True),
+        ("expand", {"error": "sync: x"}, {"error": "x"}, False),
+        ("controller", {"error": "sync: x"}, {"error": "x"}, True),
+        ("controller", {"vmi": {"spec": {"a": 1}}}, {"vmi": {"spec": {}}}, False),
+        ("controller", {"vmi": {"spec": {}}}, {"vmi": {"spec": {"a": 1}}}, False),
+        ("controller", {"vmi": []}, {"vmi": {}}, False),
+        (
+            "controller",
+            {"controllerRevisions": [{"metadata": {"name": "b"}}, {"metadata": {"name": "a"}}]},
+            {"controllerRevisions": [{"metadata": {"name": "a"}}, {"metadata": {"name": "b", "uid": "1"}}]},
+            True,
+        ),
+    ],
+)
+def test_comparing(stage: str, expected: dict[str, Any], ours: dict[str, Any], agree: bool) -> None:
+    assert (differences(stage, expected, ours) == []) is agree
