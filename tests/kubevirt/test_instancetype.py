@@ -48,7 +48,7 @@ def test_everything_is_copied() -> None:
                 "realtime": {"mask": "0-3"},
             },
             "memory": {"guest": "4Gi", "hugepages": {"pageSize": "2Mi"}, "maxGuest": "8Gi"},
-            "resources": {"requests": {"memory": "3565158Ki"}},
+            "resources": {"requests": {"memory": "3650722304"}},
             "ioThreads": {"supplementalPoolThreadCount": 2},
             "ioThreadsPolicy": "auto",
             "launchSecurity": {"snp": {}},

@@ -54,7 +54,7 @@ def test_read_an_empty_map_differs_from_none() -> None:
 def test_a_status_keeps_what_we_do_not_know() -> None:
     status = {"printableStatus": "Running", "ready": True, "created": False, "conditions": [], "x": {"y": None}}
 
-    assert encode(VM, {"status": status})["status"] == {"printableStatus": "Running", "ready": True, "x": {}}
+    assert encode(VM, {"status": status})["status"] == {"printableStatus": "Running", "ready": True}
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_deep_nesting() -> None:
     for _ in range(100_000):
         deep = [deep]
 
-    with pytest.raises(InputError, match="status.x: is nested more than 50 levels deep"):
+    with pytest.raises(InputError, match="status: is nested more than 50 levels deep"):
         decode(VM, {"status": {"x": deep}})
     assert decode(VM, {"spec": {"unknown": deep}})["spec"] == {}
 
