@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.kubevirt.samples import instancetype, preference, revision, vm
+from webhook.kubevirt.configuration import Configuration
+from webhook.kubevirt.lookup import among
+from webhook.kubevirt.refusal import Conflicts, Refusal
+from webhook.kubevirt.shape import Json
+from webhook.kubevirt.sync import Synced, run
+from webhook.kubevirt.vmi import Built
+
+BOTH = {"instancetype": {"name": "u1"}, "preference": {"name": "linux"}}
+OBJECTS = [instancetype(annotations={"i": "1"}), preference(preferredSubdomain="x")]
+
+
+def synced(given: Json, *objects: Json, **configuration: Any) -> tuple[Synced, Built]:
+    return run(given, among([*OBJECTS, *objects]), Configuration.of(configuration))
+
+
+def expanding(policy: str) -> Json:
+    return {"instancetype": {"referencePolicy": policy}}
+
+
+def test_nothing_to_do() -> None:
+    result, built = synced(vm())
+
+    assert result.revisions == []
+    assert result.vm["status"] == {}
+    assert "subdomain" not in built.encoded()["spec"]
+
+
+def test_capturing() -> None:
+    result, built = synced(vm(**BOTH))
+    names = ["vm-u1-v1beta1-u-1", "vm-linux-v1beta1-u-1"]
+
+    assert [item["metadata"]["name"] for item in result.revisions] == names
+    assert result.revisions[0]["metadata"]["labels"] == {
+        "instancetype.kubevirt.io/object-generation": "1",
+        "instancetype.kubevirt.io/object-kind": "VirtualMachineClusterInstancetype",
+        "instancetype.kubevirt.io/object-name": "u1",
+        "instancetype.kubevirt.io/object-uid": "u",
+        "instancetype.kubevirt.io/object-version": "v1beta1",
+    }
+    assert result.vm["status"] == {
+        "instancetypeRef": {"name": "u1", "controllerRevisionRef": {"name": names[0]}},
+        "preferenceRef": {"name": "linux", "controllerRevisionRef": {"name": names[1]}},
+    }
+    # As upstream, the instancetype's annotations leak into the VM in memory.
+    assert result.vm["spec"]["template"]["metadata"]["annotations"] == {"i": "1"}
+    assert built.encoded()["spec"]["subdomain"] == "x"
+
+
+def test_a_captured_state_stays() -> None:
+    captured = revision("mine", instancetype(cpu={"guest": 7}), "u1")
+    given = vm(instancetype={"name": "u1"})
+    given["status"] = {"instancetypeRef": {"name": "u1", "kind": "K", "controllerRevisionRef": {"name": "mine"}}}
+    result, built = synced(given, captured)
+
+    assert result.revisions == []
+    assert result.vm["status"] == given["status"]
+    assert built.encoded()["spec"]["domain"]["cpu"]["sockets"] == 7
+
+
+def test_another_name_or_policy_or_revision_is_noted() -> None:
+    given = vm(instancetype={"name": "u1", "inferFromVolumeFailurePolicy": "Ignore"})
+    given["status"] = {"instancetypeRef": {"name": "u0", "controllerRevisionRef": {"name": "old"}}}
+    result, _ = synced(given, revision("old", instancetype(name="u0"), "u0"))
+
+    assert result.vm["status"]["instancetypeRef"] == {
+        "name": "u1",
+        "inferFromVolumeFailurePolicy": "Ignore",
+        "controllerRevisionRef": {"name": "vm-u1-v1beta1-u-1"},
+    }
+    given["spec"]["instancetype"]["revisionName"] = "old"
+    result, _ = synced(given, revision("old", instancetype(name="u0"), "u0"))
+    assert result.vm["status"]["instancetypeRef"]["controllerRevisionRef"] == {"name": "old"}
+
+
+def test_a_revision_of_the_same_name() -> None:
+    same = revision("vm-u1-v1beta1-u-1", instancetype(annotations={"i": "1"}), "u1")
+    other = revision("vm-u1-v1beta1-u-1", instancetype(cpu={"guest": 9}), "u1")
+    given = vm(instancetype={"name": "u1"})
+
+    assert synced(given, same)[0].revisions == []
+    with pytest.raises(Refusal, match="found existing ControllerRevision with unexpected data: vm-u1-v1beta1-u-1"):
+        synced(given, other)
+
+
+def test_conflicts_while_storing() -> None:
+    with pytest.raises(Conflicts) as caught:
+        synced(vm({"schedulerName": "s"}, **BOTH), instancetype(schedulerName="s"))
+    assert str(caught.value) == (
+        "error encountered while storing instancetype.kubevirt.io controllerRevisions: "
+        "VM field(s) spec.template.spec.schedulerName conflicts with selected instance type"
+    )
+
+
+def test_conflicts_while_building() -> None:
+    given = vm({"schedulerName": "s"}, instancetype={"name": "u1", "revisionName": "r"})
+
+    with pytest.raises(Conflicts) as caught:
+        synced(given, revision("r", instancetype(schedulerName="s")))
+    assert str(caught.value) == "VMI conflicts with instancetype spec in fields: [spec.schedulerName]"
+
+
+@pytest.mark.parametrize("policy", ["expand", "expandAll"])
+def test_expanding(policy: str) -> None:
+    result, built = synced(vm(**BOTH), **expanding(policy))
+
+    assert result.vm["spec"]["template"]["spec"]["domain"]["cpu"] == {"sockets": 2, "cores": 1, "threads": 1}
+    assert not result.vm["spec"].keys() & BOTH.keys()
+    assert result.vm["status"] == {}
+    assert "kubevirt.io/cluster-instancetype-name" not in built.encoded()["metadata"]["annotations"]
+    with pytest.raises(Conflicts, match="error encountered while expanding into VirtualMachine: VM field"):
+        synced(vm({"domain": {"cpu": {"cores": 1}}}, **BOTH), **expanding(policy))
+
+
+def test_what_is_captured_is_expanded_only_by_expand_all() -> None:
+    given = vm(instancetype={"name": "u1"})
+    given["status"] = {"instancetypeRef": {"name": "u1", "controllerRevisionRef": {"name": "mine"}}}
+    captured = revision("mine", instancetype(), "u1")
+
+    assert synced(given, captured, **expanding("expand"))[0].vm["spec"]["instancetype"] == {"name": "u1"}
+    assert "instancetype" not in synced(given, captured, **expanding("expandAll"))[0].vm["spec"]
+
+
+def test_what_is_missing() -> None:
+    with pytest.raises(Refusal, match='^virtualmachineclusterpreferences.instancetype.kubevirt.io "x" not found'):
+        synced(vm(preference={"name": "x"}))
