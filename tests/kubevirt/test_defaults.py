@@ -48,7 +48,8 @@ def test_network_interface(spec: Json, network: Json, interfaces: list[Json] | N
 
     assert result["domain"]["devices"].get("interfaces") == interfaces
     assert ("networks" in result) == (
-        interfaces is not None and "name" in interfaces[0] and interfaces[0]["name"] == "default" or "networks" in spec
+        (interfaces is not None and "name" in interfaces[0] and interfaces[0]["name"] == "default")
+        or "networks" in spec
     )
 
 

@@ -104,7 +104,8 @@ def test_chains(objects: list[Json], volume: Json, template: Json | None) -> Non
             [stored("DataSource", "s", source=source("dataSource", "t"))],
             BY_VOLUME,
             {"sourceRef": REFERENCE},
-            "unable to infer defaults from DataSource that doesn't provide DataVolumeSourcePVC or DataVolumeSourceSnapshot",
+            "unable to infer defaults from DataSource that doesn't provide DataVolumeSourcePVC "
+            "or DataVolumeSourceSnapshot",
         ),
     ],
 )

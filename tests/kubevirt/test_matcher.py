@@ -84,9 +84,9 @@ def test_not_found(matcher: Json, reference: str, text: str) -> None:
 def test_malformed_objects_say_which() -> None:
     broken = instancetype(cpu={"guest": -1})
 
-    with pytest.raises(InputError, match="VirtualMachineClusterInstancetype u1.spec.cpu.guest: is not between"):
+    with pytest.raises(InputError, match=r"VirtualMachineClusterInstancetype u1.spec.cpu.guest: is not between"):
         INSTANCETYPE_MATCHER.find(read_vm(vm(instancetype={"name": "u1"})), among([broken]))
-    with pytest.raises(InputError, match="spec.template: is missing"):
+    with pytest.raises(InputError, match=r"spec.template: is missing"):
         read_vm({"spec": {}})
 
 

@@ -10,6 +10,13 @@ CPU = {"sockets": 2, "cores": 2, "threads": 2}
 BASE = "spec.template.spec.domain."
 
 
+def short(provided: int, required: int, parts: str) -> str:
+    return (
+        f"insufficient CPU resources of {provided} vCPU provided by VirtualMachine, "
+        f"preference requires {required} vCPU provided as {parts}"
+    )
+
+
 @pytest.mark.parametrize(
     ("cpu", "instancetype", "required", "text", "field"),
     [
@@ -26,21 +33,21 @@ BASE = "spec.template.spec.domain."
             {},
             None,
             3,
-            "insufficient CPU resources of 2 vCPU provided by VirtualMachine, preference requires 3 vCPU provided as sockets",
+            short(2, 3, "sockets"),
             f"{BASE}cpu.sockets",
         ),
         (
             {"preferredCPUTopology": "preferCores"},
             None,
             3,
-            "insufficient CPU resources of 2 vCPU provided by VirtualMachine, preference requires 3 vCPU provided as cores",
+            short(2, 3, "cores"),
             f"{BASE}cpu.cores",
         ),
         (
             {"preferredCPUTopology": "threads"},
             None,
             3,
-            "insufficient CPU resources of 2 vCPU provided by VirtualMachine, preference requires 3 vCPU provided as threads",
+            short(2, 3, "threads"),
             f"{BASE}cpu.threads",
         ),
         ({"preferredCPUTopology": "spread"}, None, 4, "", ""),
@@ -48,35 +55,35 @@ BASE = "spec.template.spec.domain."
             {"preferredCPUTopology": "spread"},
             None,
             5,
-            "insufficient CPU resources of 4 vCPU provided by VirtualMachine, preference requires 5 vCPU provided as SocketsCores",
+            short(4, 5, "SocketsCores"),
             f"{BASE}cpu.sockets, {BASE}cpu.cores",
         ),
         (
             {"preferredCPUTopology": "spread", "spreadOptions": {"across": "CoresThreads"}},
             None,
             5,
-            "insufficient CPU resources of 4 vCPU provided by VirtualMachine, preference requires 5 vCPU provided as CoresThreads",
+            short(4, 5, "CoresThreads"),
             f"{BASE}cpu.cores, {BASE}cpu.threads",
         ),
         (
             {"preferredCPUTopology": "spread", "spreadOptions": {"across": "SocketsCoresThreads"}},
             None,
             9,
-            "insufficient CPU resources of 8 vCPU provided by VirtualMachine, preference requires 9 vCPU provided as SocketsCoresThreads",
+            short(8, 9, "SocketsCoresThreads"),
             f"{BASE}cpu.sockets, {BASE}cpu.cores, {BASE}cpu.threads",
         ),
         (
             {"preferredCPUTopology": "spread", "spreadOptions": {"across": "x"}},
             None,
             1,
-            "insufficient CPU resources of 0 vCPU provided by VirtualMachine, preference requires 1 vCPU provided as x",
+            short(0, 1, "x"),
             "",
         ),
         (
             {"preferredCPUTopology": "any"},
             None,
             9,
-            "insufficient CPU resources of 8 vCPU provided by VirtualMachine, preference requires 9 vCPU provided as cores, sockets and threads",
+            short(8, 9, "cores, sockets and threads"),
             f"{BASE}cpu.cores, {BASE}cpu.sockets, {BASE}cpu.threads",
         ),
         ({"preferredCPUTopology": "x"}, None, 9, "", ""),
@@ -131,7 +138,8 @@ def test_architecture_comes_last() -> None:
     assert cause is not None
     assert cause.as_json() == {
         "reason": "FieldValueNotFound",
-        "message": "failure checking preference requirements: preference requires architecture arm64 but amd64 is being requested",
+        "message": "failure checking preference requirements: "
+        "preference requires architecture arm64 but amd64 is being requested",
         "field": "spec.template.spec.architecture",
     }
     assert check(None, wanted, {**spec, "architecture": "arm64"}) is None

@@ -9,7 +9,7 @@ from webhook.errors import InputError
 from webhook.kubevirt.shape import MAX_KEYS, copied, decode, encode
 from webhook.kubevirt.types.machines import VM, VMI_SPEC
 
-BARE = {"domain": {"devices": {}, "resources": {}}}
+BARE: dict[str, Any] = {"domain": {"devices": {}, "resources": {}}}
 
 
 @pytest.mark.parametrize(

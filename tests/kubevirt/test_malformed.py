@@ -1,0 +1,133 @@
+"""Whatever an object holds, the answer is an object or one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.kubevirt.samples import instancetype, preference, vm
+from webhook.errors import InputError
+from webhook.kubevirt import objectadmission, vmi, vmidefaults
+from webhook.kubevirt.admission import mutate, validate
+from webhook.kubevirt.configuration import DEFAULTS, Configuration
+from webhook.kubevirt.expand import expand
+from webhook.kubevirt.lookup import among
+from webhook.kubevirt.shape import Json
+from webhook.kubevirt.sync import run
+
+NAMES = ["name", "kind", "spec", "cpu", "guest", "memory", "disks", "devices", "annotations", "bus", "x"]
+scalars = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.sampled_from([-1, 2**32, 2**63, 10**400, "1Gi", "-5", "1e5", ""]),
+    st.text(max_size=5),
+)
+anything = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)
+)
+WHOLE = vm(
+    {
+        "architecture": "amd64",
+        "volumes": [{"name": "v", "dataVolume": {"name": "d"}}],
+        "networks": [{"name": "n", "pod": {}}],
+        "domain": {
+            "cpu": {"features": [{"name": "f"}]},
+            "features": {"hyperv": {"evmcs": {}}},
+            "devices": {"disks": [{"name": "d"}], "interfaces": [{"name": "n"}], "inputs": [{"name": "i"}]},
+            "clock": {"timer": {"hpet": {}}},
+            "resources": {"requests": {"x": "1"}},
+        },
+        "livenessProbe": {"exec": {"command": ["a"]}},
+    },
+    instancetype={"name": "u1"},
+    preference={"name": "linux"},
+    dataVolumeTemplates=[{"metadata": {"name": "d"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "s"}}}],
+)
+PREFERRED = preference(cpu={"preferredCPUTopology": "spread"}, devices={"preferredDiskBus": "b"}, requirements={})
+
+
+def replaced(value: Any, data: st.DataObject, new: Any) -> Any:
+    """A copy of a value with one of its parts replaced."""
+    if not isinstance(value, dict | list) or not value or data.draw(st.integers(0, 6)) == 0:
+        return new
+    key = data.draw(st.sampled_from(sorted(value) if isinstance(value, dict) else range(len(value))))
+    copy: Any = value.copy()
+    copy[key] = replaced(value[key], data, new)
+    return copy
+
+
+def everything(machine: Any, wanted: Any, preferred: Any) -> None:
+    """All that there is to be done with three objects; anything but an answer or a sentence is raised."""
+
+    def get(kind: str, namespace: str, name: str) -> Any:
+        return {"VirtualMachineClusterInstancetype": wanted, "VirtualMachineClusterPreference": preferred}.get(kind)
+
+    tasks: list[Callable[[], object]] = [
+        lambda: mutate(machine, get, lambda: "u"),
+        lambda: validate(machine, get),
+        lambda: expand(machine, get),
+        lambda: vmi.explain(machine, wanted, preferred),
+        lambda: run(machine, get),
+        lambda: vmidefaults.create(machine, DEFAULTS, lambda: "u"),
+        lambda: objectadmission.instancetype(wanted),
+        lambda: objectadmission.preference(preferred),
+        lambda: Configuration.of(machine),
+    ]
+    for task in tasks:
+        try:
+            task()
+        except InputError as sentence:
+            assert "\n" not in sentence.what
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.data(), anything)
+def test_one_part_replaced_by_anything(data: st.DataObject, new: Any) -> None:
+    objects = [WHOLE, instancetype(), PREFERRED]
+    which = data.draw(st.integers(0, 2))
+    objects[which] = replaced(objects[which], data, new)
+
+    everything(*objects)
+
+
+@settings(max_examples=100, deadline=None)
+@given(anything)
+def test_anything_at_all(value: Any) -> None:
+    everything(value, value, value)
+    everything(WHOLE, value, value)
+
+
+def deep() -> list[Any]:
+    value: list[Any] = []
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        (
+            {"domain": {"devices": {"disks": [{"name": str(n)} for n in range(10_000)]}}},
+            "disks: has 10000 items, more than 256",
+        ),
+        ({"volumes": [{"name": str(n)} for n in range(10_000)]}, "volumes: has 10000 items, more than 256"),
+        ({"domain": {"cpu": {"cores": 10**30}}}, "cores: is not between 0 and 4294967295"),
+        ({"domain": {"memory": {"guest": -(10**300)}}}, "guest: is no quantity"),
+        ({"domain": deep()}, "domain: is a list, not an object"),
+    ],
+    ids=["disks", "volumes", "huge", "negative", "deep"],
+)
+def test_a_sentence_in_no_time(template: Json, sentence: str) -> None:
+    start = perf_counter()
+    with pytest.raises(InputError, match=sentence):
+        validate(vm(template), among([]))
+
+    assert perf_counter() - start < 0.05
