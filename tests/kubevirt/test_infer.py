@@ -33,6 +33,9 @@ def source(kind: str, name: str, namespace: str = "other") -> Json:
 
 BY_CLAIM = {"name": "v", "persistentVolumeClaim": {"claimName": "p"}}
 BY_VOLUME = {"name": "v", "dataVolume": {"name": "d"}}
+UNKNOWN_SOURCE = (
+    "unable to infer defaults from DataSource that doesn't provide DataVolumeSourcePVC or DataVolumeSourceSnapshot"
+)
 REFERENCE = {"kind": "DataSource", "name": "s"}
 
 
@@ -104,8 +107,7 @@ def test_chains(objects: list[Json], volume: Json, template: Json | None) -> Non
             [stored("DataSource", "s", source=source("dataSource", "t"))],
             BY_VOLUME,
             {"sourceRef": REFERENCE},
-            "unable to infer defaults from DataSource that doesn't provide DataVolumeSourcePVC "
-            "or DataVolumeSourceSnapshot",
+            UNKNOWN_SOURCE,
         ),
     ],
 )

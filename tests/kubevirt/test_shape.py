@@ -95,6 +95,8 @@ def test_deep_nesting() -> None:
     with pytest.raises(InputError, match="status: is nested more than 50 levels deep"):
         decode(VM, {"status": {"x": deep}})
     assert decode(VM, {"spec": {"unknown": deep}})["spec"] == {}
+    with pytest.raises(InputError, match="status: has 5001 items"):
+        decode(VM, {"status": {"x": [0] * (MAX_KEYS + 1)}})
 
 
 def test_copies_share_nothing() -> None:

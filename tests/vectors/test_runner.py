@@ -79,6 +79,10 @@ def test_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "No such file" in capsys.readouterr().err
 
 
+def mutated(template: dict[str, Any], **metadata: str) -> dict[str, Any]:
+    return {"metadata": metadata, "spec": {"template": {"spec": template}}}
+
+
 CAUSES = [{"field": f"annotations.{key}", "message": key} for key in "ab"]
 
 
@@ -97,6 +101,8 @@ CAUSES = [{"field": f"annotations.{key}", "message": key} for key in "ab"]
         ("controller", {"vmi": {"spec": {"a": 1}}}, {"vmi": {"spec": {}}}, False),
         ("controller", {"vmi": {"spec": {}}}, {"vmi": {"spec": {"a": 1}}}, False),
         ("controller", {"vmi": []}, {"vmi": {}}, False),
+        ("mutate", {"vm": mutated({"a": 1})}, {"vm": mutated({"a": 1}, uid="2")}, True),
+        ("mutate", {"vm": mutated({"a": 1})}, {"vm": mutated({"a": 2})}, False),
         (
             "controller",
             {"controllerRevisions": [{"metadata": {"name": "b"}}, {"metadata": {"name": "a"}}]},

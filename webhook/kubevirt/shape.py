@@ -161,7 +161,7 @@ class Map:
             try:
                 taken[key] = self._item.take("" if item is None else item, live)
             except _Wrong as wrong:
-                wrong.path.append(f"[{key!r}]")
+                wrong.path.append(f"[{key[:100]!r}]")
                 raise
         return taken if taken or live else _OMITTED
 
@@ -182,6 +182,8 @@ class Free:
 def _copied(value: Any, depth: int) -> Any:
     if not depth:
         raise _Wrong(f"is nested more than {MAX_DEPTH} levels deep")
+    if type(value) in (dict, list) and len(value) > MAX_KEYS:
+        raise _Wrong(f"has {len(value)} items, more than {MAX_KEYS}")
     if type(value) is dict:
         return {key: _copied(item, depth - 1) for key, item in value.items() if item is not None}
     return [_copied(item, depth - 1) for item in value] if type(value) is list else value
