@@ -19,7 +19,8 @@ def differences(stage: str, expected: Json, ours: Json) -> list[str]:
     """What differs, a line each; nothing where the answers agree.
 
     Only what KubeVirt's answer mentions is compared; of the VM that ``mutate`` returns the matchers and the template's
-    spec, and of ControllerRevisions names, labels and data. A crash of KubeVirt's agrees with any refusal that says why.
+    spec, and of ControllerRevisions names, labels and data. A crash of KubeVirt's agrees with any refusal that says
+    why.
     """
     if "panic" in expected:
         refused = bool(ours.get("error")) and not ours.get("allowed")
