@@ -309,8 +309,15 @@ def test_the_scheduler_is_a_declared_one(value: dict[str, Any], fix: str) -> Non
     assert details["ctx"] == {"what": "x is not declared under schedulers", "fix": fix, "key": "schedulerName"}
 
 
+@pytest.mark.parametrize("scheduling", [{}, {"clusterWide": True}])
+def test_the_only_declared_scheduler_is_the_default(scheduling: dict[str, Any]) -> None:
+    made = snapshot({"schedulers": {"a": {"guard": "off"}}, "scheduling": scheduling})
+
+    assert made.scheduling.scheduler_name == "a"
+
+
 def test_the_default_scheduler_name_is_checked_too() -> None:
-    assert mistakes({"schedulers": {"a": {"guard": "off"}}}) == [
+    assert mistakes({"schedulers": {"a": {"guard": "off"}, "b": {"guard": "off"}}}) == [
         ("kubevirt is not declared under schedulers", ("scheduling",))
     ]
 

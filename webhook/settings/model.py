@@ -207,8 +207,8 @@ class Scheduling(Section):
     )
     scheduler_name: SchedulerName = Field(
         default="kubevirt",
-        description="The scheduler, one of those under schedulers, "
-        f"where a namespace has no annotation {names.SCHEDULER_NAME_ANNOTATION}.",
+        description="The scheduler, one of those under schedulers, where a namespace has no annotation "
+        f"{names.SCHEDULER_NAME_ANNOTATION}; where only one is declared, it is that one.",
     )
     virtual_machines: bool = Field(
         default=True, description="Write the name into VirtualMachines too, when they are created."
@@ -294,6 +294,8 @@ class SettingsModel(Section):
     @classmethod
     def _names_a_declared_scheduler(cls, scheduling: Scheduling, info: ValidationInfo) -> Scheduling:
         declared = info.data.get("schedulers")
+        if declared and len(declared) == 1 and "scheduler_name" not in scheduling.model_fields_set:
+            return scheduling.model_copy(update={"scheduler_name": next(iter(declared))})
         if declared is not None and scheduling.scheduler_name not in declared:
             fix = f"declare it there, or use {' or '.join(sorted(declared))}" if declared else "declare it there"
             raise _error(f"{scheduling.scheduler_name} is not declared under schedulers", fix, "schedulerName")
