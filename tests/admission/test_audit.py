@@ -41,6 +41,22 @@ def written(count: int, capacity: int = 10_000) -> list[dict[str, Any]]:
         return [json.loads(line) for line in pipe]
 
 
+def drained(lines: LineWriter, reader: int, writer: int) -> bytes:
+    """What comes out of the pipe when somebody reads at last and the writer ends."""
+    read: list[bytes] = []
+
+    def drain() -> None:
+        with os.fdopen(reader, "rb") as pipe:
+            read.append(pipe.read())
+
+    thread = threading.Thread(target=drain)
+    thread.start()
+    lines.close()
+    os.close(writer)
+    thread.join()
+    return read[0]
+
+
 def test_a_line_is_a_record() -> None:
     (line,) = written(1)
 
@@ -85,18 +101,8 @@ def test_a_reader_that_stalls_costs_records_not_requests() -> None:
 
     assert lines.dropped == 7
 
-    read: list[bytes] = []
-
-    def drain() -> None:
-        with os.fdopen(reader, "rb") as pipe:
-            read.append(pipe.read())
-
-    thread = threading.Thread(target=drain)
-    thread.start()
-    lines.close()
-    os.close(writer)
-    thread.join()
-    assert [json.loads(line)["uid"][:1] for line in read[0].splitlines()] == ["x", "0", "1", "2"]
+    read = drained(lines, reader, writer)
+    assert [json.loads(line)["uid"][:1] for line in read.splitlines()] == ["x", "0", "1", "2"]
 
 
 def test_a_closed_reader_is_counted() -> None:
@@ -134,17 +140,7 @@ def test_a_non_blocking_reader_tears_no_line() -> None:
     lines = LineWriter(writer)
     for number in range(1000):
         lines.write(record(str(number)))
-    read: list[bytes] = []
+    read = drained(lines, reader, writer)
 
-    def drain() -> None:
-        with os.fdopen(reader, "rb") as pipe:
-            read.append(pipe.read())
-
-    thread = threading.Thread(target=drain)
-    thread.start()
-    lines.close()
-    os.close(writer)
-    thread.join()
-
-    assert [json.loads(line)["uid"] for line in read[0].splitlines()] == [str(number) for number in range(1000)]
+    assert [json.loads(line)["uid"] for line in read.splitlines()] == [str(number) for number in range(1000)]
     assert lines.dropped == 0

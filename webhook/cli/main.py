@@ -1,6 +1,6 @@
 """The command line: a table of commands whose modules are imported only when they run.
 
-`kubevirt-webhook --help` answers in the time that click takes to load; the server's libraries cost four times that.
+`kubevirt-webhook --help` answers in the time that click takes to load; the server's libraries cost several times that.
 """
 
 from __future__ import annotations

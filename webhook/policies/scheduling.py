@@ -93,19 +93,19 @@ def _stranger(request: Request[Pod], facts: Facts, settings: SchedulingSettings)
 def _keep_or_fall_back(name: str, facts: Facts, settings: SchedulingSettings) -> Decision:
     """What to do with a pod that carries our own earlier choice."""
     why = _lost(name, facts, settings)
-    if not why:
+    if why is None:
         return skip(Code.ALREADY_INJECTED, f"the pod carries our choice, {name}")
     text = f"our choice {name} can't be served now ({why}), so the pod goes to {names.DEFAULT_SCHEDULER}"
     change = Change(_POD_SCHEDULER, name, names.DEFAULT_SCHEDULER, Code.FELL_BACK)
     return Decision((Reason(Code.FELL_BACK, text),), (change,), warnings=(text,), notes={"scheduler": name})
 
 
-def _lost(name: str, facts: Facts, settings: SchedulingSettings) -> str:
-    """Why a choice of ours can't be served now, ``""`` if it can or if that is not known."""
+def _lost(name: str, facts: Facts, settings: SchedulingSettings) -> str | None:
+    """Why a choice of ours can't be served now; None if it can, or if that is not known."""
     if name not in settings.schedulers:
         return "the settings don't declare it any more"
     health = facts.get(SchedulerKey(name))
-    return health.why if isinstance(health, SchedulerHealth) and health.state == "dead" else ""
+    return health.why if isinstance(health, SchedulerHealth) and health.state == "dead" else None
 
 
 def _inject_pod(
@@ -132,7 +132,7 @@ def _inject_pod(
             return skip(Code.ALREADY_FELL_BACK, f"the pod has fallen back from our choice {chosen}")
         return skip(Code.REWRITTEN, f"{where} asks for {chosen}, but somebody changed the pod's scheduler on the way")
     mark = pod.meta.annotation(names.SCHEDULER_MARK)
-    if mark and _lost(mark, facts, settings):
+    if mark and _lost(mark, facts, settings) is not None:
         return skip(Code.ALREADY_FELL_BACK, f"the pod has fallen back from our choice {mark}")
     return _write(pod, name, Reason(Code.INJECTED, f"{where} chose no scheduler"), _POD_SCHEDULER, _MARK)
 
