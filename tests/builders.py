@@ -12,6 +12,7 @@ from webhook.facts import Key, KubeVirtInstall, KubeVirtKey, NamespaceKey, Sched
 from webhook.objects import Namespace, ObjectMeta, VirtualMachineInstance, VmiSpec
 from webhook.settings.snapshot import (
     Guard,
+    InstancetypeSettings,
     SchedulerSettings,
     SchedulingSettings,
     ServerSettings,
@@ -51,6 +52,7 @@ def settings(**changes: Any) -> Settings:
         server=ServerSettings("127.0.0.1:0", "127.0.0.1:0", 64, "", ""),
         webhooks=WebhookSettings("kubevirt-webhook", "kubevirt-webhook", 443, 3, ()),
         scheduling=scheduling(**changes),
+        instancetypes=InstancetypeSettings(),
         excluded_namespaces=frozenset({"kube-system", "kubevirt", "kubevirt-webhook"}),
         digest="test",
     )

@@ -57,7 +57,7 @@ def test_capture(name: str, state: str) -> None:
     cluster = world(EXPECTED[name], state)
 
     async def judge() -> Any:
-        (endpoint,) = await endpoints(request, cluster, 0.0)
+        (endpoint,) = await endpoints(request, cluster, builders.settings(), 0.0)
         reviewer = Reviewer(cluster, builders.settings, NoAudit(), Silent())
         return await reviewer.judge(endpoint, body, 1e9), json.loads(await reviewer.review(endpoint, body, 1e9))
 
@@ -77,4 +77,4 @@ def test_capture(name: str, state: str) -> None:
 def test_nobody_asks_us(name: str) -> None:
     _, request = load(name)
 
-    assert asyncio.run(endpoints(request, world({}, "known"), 0.0)) == []
+    assert asyncio.run(endpoints(request, world({}, "known"), builders.settings(), 0.0)) == []

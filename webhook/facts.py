@@ -13,6 +13,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, cast
 import msgspec
 
 from webhook.errors import Unavailable
+from webhook.kubevirt.configuration import Configuration
 from webhook.objects import Namespace, Object, Resource, VirtualMachineInstance
 
 T = TypeVar("T")
@@ -59,6 +60,10 @@ class KubeVirtInstall(msgspec.Struct, frozen=True):
 
 class KubeVirtKey(Key[KubeVirtInstall], frozen=True):
     """The namespaces that hold a KubeVirt object; None where there is none."""
+
+
+class ConfigurationKey(Key[Configuration], frozen=True):
+    """KubeVirt's configuration of the cluster; None where there is no KubeVirt."""
 
 
 class SchedulerHealth(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ DOMAIN: Final = "kubevirt-webhook.github.io"
 # A job's name is its namespace label, its policy module, its settings section and its page in docs/.
 Job = Literal["scheduling", "migration", "instancetypes", "eviction"]
 SCHEDULING: Final = "scheduling"
+INSTANCETYPES: Final = "instancetypes"
 
 # The values of a job's namespace label, in PodSecurity's manner.
 Mode = Literal["enforce", "warn", "audit", "off"]
@@ -33,9 +34,22 @@ def job_label(job: str) -> str:
 # Parameters of a namespace, as annotations.
 SCHEDULER_NAME_ANNOTATION: Final = f"{DOMAIN}/scheduler-name"
 
+DEFAULT_INSTANCETYPE_ANNOTATION: Final = f"{DOMAIN}/default-instancetype"
+DEFAULT_PREFERENCE_ANNOTATION: Final = f"{DOMAIN}/default-preference"
+DEFAULT_PREFERENCE_SCOPE_ANNOTATION: Final = f"{DOMAIN}/default-preference-scope"
+ALLOWED_INSTANCETYPES_ANNOTATION: Final = f"{DOMAIN}/allowed-instancetypes"
+EXPAND_INSTANCETYPES_ANNOTATION: Final = f"{DOMAIN}/expand-instancetypes"
+
+# What the owner of a VMI that no VM stands behind asks for, as annotations: its API has no field for it.
+INSTANCETYPE_ANNOTATION: Final = f"{DOMAIN}/instancetype"
+PREFERENCE_ANNOTATION: Final = f"{DOMAIN}/preference"
+
 # Our mark: the scheduler name that we wrote. It stands on the VM and on its template, so that it reaches the VMI and
 # its pods; a value is ours only while the mark says the same.
 SCHEDULER_MARK: Final = f"{DOMAIN}/injected-scheduler"
+# The same for instancetypes and preferences, ``KIND/NAME``; they stand on VMs, and on the VMIs that we fill.
+INSTANCETYPE_MARK: Final = f"{DOMAIN}/injected-instancetype"
+PREFERENCE_MARK: Final = f"{DOMAIN}/injected-preference"
 
 # What KubeVirt calls things (staging/src/kubevirt.io/api/core/v1/types.go).
 KUBEVIRT_GROUP: Final = "kubevirt.io"
@@ -67,6 +81,30 @@ class Code:
     BUG: Final = "internal-error"
     BEING_DELETED: Final = "being-deleted"
     OTHER_OPERATION: Final = "other-operation"
+
+    # Instancetypes: what was done.
+    DEFAULTS_INJECTED: Final = "defaults-injected"
+    DEFAULTS_CARRIED_OVER: Final = "defaults-carried-over"
+    EXPANDED: Final = "instancetype-expanded"
+    ALREADY_APPLIED: Final = "instancetype-already-applied"
+    APPLIED: Final = "instancetype-applied"
+    VALID: Final = "instancetype-valid"
+    REFUSED: Final = "instancetype-refused"
+    NOT_ALLOWED: Final = "instancetype-not-allowed"
+    MISSING: Final = "instancetype-missing"
+
+    # Instancetypes: why nothing was done.
+    NO_DEFAULTS: Final = "no-defaults"
+    OWNER_CHOSE_INSTANCETYPE: Final = "owner-chose-instancetype"
+    OWNER_REMOVED_INSTANCETYPE: Final = "owner-removed-instancetype"
+    SIZED: Final = "sized-by-owner"
+    DEFAULT_UNUSABLE: Final = "default-unusable"
+    DEFAULT_CONFLICTS: Final = "default-conflicts"
+    NOT_INFERRED: Final = "not-inferred"
+    NO_MATCHER: Final = "no-instancetype"
+    OF_A_VM: Final = "vmi-of-a-vm"
+    UNCHANGED: Final = "instancetype-unchanged"
+    FACTS_UNREADABLE: Final = "facts-unreadable"
 
     # Scheduling: what was done.
     INJECTED: Final = "scheduler-injected"

@@ -201,8 +201,34 @@ class Namespace(Object, frozen=True):
     pass
 
 
+class KubeVirtSpec(View, frozen=True):
+    configuration: dict[str, Any] | None = None
+
+
+class KubeVirtStatus(View, frozen=True):
+    phase: str | None = None
+    default_architecture: str | None = None
+
+
 class KubeVirt(Object, frozen=True):
-    pass
+    spec: KubeVirtSpec | None = None
+    status: KubeVirtStatus | None = None
+
+
+class Whole(Object, frozen=True):
+    """An object for the rules that know whole objects: all but the metadata is plain JSON, not to be changed."""
+
+    api_version: str | None = None
+    kind: str | None = None
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+    data: dict[str, Any] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """The object as plain JSON; its ``spec``, ``status`` and ``data`` are shared, its metadata what we read."""
+        known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": msgspec.to_builtins(self.meta)}
+        rest = {"spec": self.spec, "status": self.status, "data": self.data}
+        return known | {name: value for name, value in rest.items() if value is not None}
 
 
 class LeaseSpec(View, frozen=True):
@@ -258,6 +284,28 @@ CLUSTER_INSTANCETYPES: Final = Resource(
     False,
     Instancetype,
 )
+
+
+def _whole(group: str, version: str, plural: str, kind: str, *, namespaced: bool) -> Resource[Whole]:
+    return Resource(group, version, plural, kind, namespaced, Whole)
+
+
+# What KubeVirt's rules look up, by kind.
+WHOLE: Final = {
+    resource.kind: resource
+    for resource in (
+        _whole("apps", "v1", "controllerrevisions", "ControllerRevision", namespaced=True),
+        *(
+            _whole(names.INSTANCETYPE_GROUP, "v1beta1", f"{kind.lower()}s", kind, namespaced="Cluster" not in kind)
+            for kind in (
+                "VirtualMachineInstancetype",
+                "VirtualMachineClusterInstancetype",
+                "VirtualMachinePreference",
+                "VirtualMachineClusterPreference",
+            )
+        ),
+    )
+}
 
 ABSENT: Final = object()
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Json, launcher_pod, review
-from webhook.admission.decision import Denial, Outcome
+from webhook.admission.decision import Denial, FieldCause, Outcome
 from webhook.admission.wire import Codec, Request, encode, object_name
 from webhook.errors import InputError
 from webhook.objects import ObjectMeta, Pod, VirtualMachine
@@ -177,7 +177,20 @@ class TestEncode:
     def test_denied(self) -> None:
         response = self.answer(Outcome(Denial(429, "later"), (), (), {}))["response"]
 
-        assert response == {"uid": 'u"1', "allowed": False, "status": {"code": 429, "message": "later"}}
+        assert response == {
+            "uid": 'u"1',
+            "allowed": False,
+            "status": {"code": 429, "message": "later", "reason": "TooManyRequests"},
+        }
+
+    def test_a_refusal_names_the_fields_to_blame(self) -> None:
+        cause = FieldCause("FieldValueInvalid", "too big", "spec.size")
+
+        status = self.answer(Outcome(Denial(422, "too big", (cause,)), (), (), {}))["response"]["status"]
+
+        assert status["reason"] == "Invalid"
+        causes = [{"reason": "FieldValueInvalid", "message": "too big", "field": "spec.size"}]
+        assert status["details"] == {"causes": causes}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from tests import builders
 from webhook.cluster.api import Unreachable
 from webhook.errors import InputError
 from webhook.install.registration import Registration, Target, check_url, configurations
-from webhook.settings.snapshot import Settings
+from webhook.settings.snapshot import InstancetypeSettings, Settings
 
 IN_CLUSTER = Target()
 LABEL = "kubevirt-webhook.github.io/scheduling"
@@ -106,12 +106,20 @@ def test_more_selectors_from_the_settings() -> None:
 
 
 def test_resources_that_are_switched_off_are_not_asked_about() -> None:
-    resources = {each["rules"][0]["resources"][0] for each in entries().values()}
-    assert resources == {"pods", "virtualmachines"}
+    def asked(settings: Settings) -> dict[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        for name in entries(settings):
+            resource, job, *_ = name.split(".")
+            found.setdefault(job, set()).add(resource)
+        return found
+
+    both = {"virtualmachines", "virtualmachineinstances"}
+    assert asked(builders.settings()) == {"scheduling": {"pods", "virtualmachines"}, "instancetypes": both}
 
     other = builders.settings(virtual_machines=False, virtual_machine_instances=True)
-    resources = {each["rules"][0]["resources"][0] for each in entries(other).values()}
-    assert resources == {"pods", "virtualmachineinstances"}
+    off = InstancetypeSettings(virtual_machines=False, virtual_machine_instances=False)
+    other = msgspec.structs.replace(other, instancetypes=off)
+    assert asked(other) == {"scheduling": {"pods", "virtualmachineinstances"}}
 
 
 def test_service_and_url() -> None:

@@ -6,11 +6,24 @@ from webhook.policies.table import BY_PATH, ENDPOINTS
 def test_paths_are_unique_and_say_what_they_are() -> None:
     assert len(BY_PATH) == len(ENDPOINTS)
     assert set(BY_PATH) == {
-        f"/mutate/scheduling/{resource}/{stage}"
-        for resource in ("pods", "virtualmachines", "virtualmachineinstances")
+        f"/{place}/{stage}"
+        for place in (
+            "mutate/scheduling/pods",
+            "mutate/scheduling/virtualmachines",
+            "mutate/scheduling/virtualmachineinstances",
+            "mutate/instancetypes/virtualmachines",
+            "mutate/instancetypes/virtualmachineinstances",
+            "validate/instancetypes/virtualmachines",
+        )
         for stage in ("enforce", "observe")
     }
 
 
-def test_scheduling_never_stands_in_the_way() -> None:
-    assert {endpoint.on_error for endpoint in ENDPOINTS if endpoint.job == "scheduling"} == {"allow"}
+def test_vms_get_their_instancetype_before_their_scheduler() -> None:
+    jobs = [e.job for e in ENDPOINTS if (e.resource, e.verb, e.stage) == ("virtualmachines", "mutate", "enforce")]
+
+    assert jobs == ["instancetypes", "scheduling"]
+
+
+def test_faults_of_ours_never_stand_in_the_way() -> None:
+    assert {endpoint.on_error for endpoint in ENDPOINTS} == {"allow"}

@@ -239,6 +239,7 @@ class TestEffective:
             "excludedNamespaces",
             "schedulers",
             "scheduling",
+            "instancetypes",
             "webhooks",
         ]
         assert shown["excludedNamespaces"] == ["kube-system", "kube-public", "kube-node-lease"]

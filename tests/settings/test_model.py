@@ -10,6 +10,7 @@ from pydantic import ValidationError
 from webhook.settings.model import OWN_ERROR, SettingsModel
 from webhook.settings.snapshot import (
     Guard,
+    InstancetypeSettings,
     SchedulerSettings,
     SchedulingSettings,
     ServerSettings,
@@ -32,6 +33,17 @@ EVERYTHING: dict[str, Any] = {
         "schedulerName": "batch",
         "virtualMachines": False,
         "virtualMachineInstances": True,
+    },
+    "instancetypes": {
+        "clusterWide": True,
+        "defaultInstancetype": "u1.medium",
+        "defaultPreference": "VirtualMachinePreference/fedora",
+        "defaultPreferenceScope": "all",
+        "allowed": ["u1.*", "VirtualMachineInstancetype/*"],
+        "missing": "deny",
+        "expand": True,
+        "virtualMachines": False,
+        "virtualMachineInstances": False,
     },
     "webhooks": {
         "service": {"namespace": "ops", "name": "hook", "port": 8443},
@@ -76,6 +88,17 @@ def test_the_defaults() -> None:
             },
             kubevirt_namespace="",
         ),
+        instancetypes=InstancetypeSettings(
+            cluster_wide=False,
+            default_instancetype="",
+            default_preference="",
+            preference_scope="unsized",
+            allowed=None,
+            missing="warn",
+            expand=False,
+            virtual_machines=True,
+            virtual_machine_instances=True,
+        ),
         excluded_namespaces=frozenset(
             {"kube-system", "kube-public", "kube-node-lease", "kubevirt", "kubevirt-webhook"}
         ),
@@ -109,6 +132,17 @@ def test_everything_said_is_in_the_snapshot() -> None:
                 "free": SchedulerSettings("free", Guard("off")),
             },
             kubevirt_namespace="openshift-cnv",
+        ),
+        instancetypes=InstancetypeSettings(
+            cluster_wide=True,
+            default_instancetype="u1.medium",
+            default_preference="VirtualMachinePreference/fedora",
+            preference_scope="all",
+            allowed=("u1.*", "VirtualMachineInstancetype/*"),
+            missing="deny",
+            expand=True,
+            virtual_machines=False,
+            virtual_machine_instances=False,
         ),
         excluded_namespaces=frozenset({"kube-system", "openshift-cnv", "ops"}),
         digest="digest",

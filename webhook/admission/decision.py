@@ -37,11 +37,31 @@ class Change(msgspec.Struct, frozen=True):
     reason: str
 
 
+class FieldCause(msgspec.Struct, frozen=True):
+    """One cause of a refusal, as ``status.details.causes`` carries it.
+
+    Attributes:
+        reason: of the API's closed set, for example ``FieldValueInvalid``.
+        field: the path, several joined by ``", "``.
+    """
+
+    reason: str
+    message: str
+    field: str
+
+
 class Denial(msgspec.Struct, frozen=True):
-    """A refusal: an HTTP status code (403, 422, 429, 503) and the message that the user reads."""
+    """A refusal.
+
+    Attributes:
+        code: HTTP's: 403, 422, 429 or 503.
+        message: what the user reads.
+        causes: field by field, where fields are to blame.
+    """
 
     code: int
     message: str
+    causes: tuple[FieldCause, ...] = ()
 
 
 class Decision(msgspec.Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
-from webhook.admission.decision import Outcome
+from webhook.admission.decision import Denial, FieldCause, Outcome
 from webhook.errors import InputError
 from webhook.objects import Object, View
 
@@ -165,9 +165,15 @@ def _asked(review: Review[V]) -> tuple[str, Request[V]]:
 _ENVELOPE: Final[msgspec.json.Decoder[Review[Any]]] = msgspec.json.Decoder(Review[Any])
 
 
-class _Status(View, frozen=True):
+class _Details(View, frozen=True):
+    causes: tuple[FieldCause, ...]
+
+
+class _Status(View, frozen=True, omit_defaults=True):
     code: int
     message: str
+    reason: str | None = None
+    details: _Details | None = None
 
 
 class _Response(View, frozen=True, omit_defaults=True):
@@ -188,6 +194,14 @@ class _Answer(View, frozen=True):
 
 _encode: Final = msgspec.json.Encoder().encode
 
+# metav1.StatusReason of the codes that denials have: what clients branch on.
+_REASONS: Final = {403: "Forbidden", 422: "Invalid", 429: "TooManyRequests", 503: "ServiceUnavailable"}
+
+
+def _status(denial: Denial) -> _Status:
+    details = _Details(denial.causes) if denial.causes else None
+    return _Status(denial.code, denial.message, _REASONS.get(denial.code), details)
+
 
 def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, annotations: Mapping[str, str]) -> bytes:
     """The AdmissionReview that answers a request.
@@ -204,7 +218,7 @@ def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, an
             _Response(
                 uid,
                 denial is None,
-                _Status(denial.code, denial.message) if denial else None,
+                _status(denial) if denial else None,
                 b64encode(patch).decode("ascii") if patch else None,
                 "JSONPatch" if patch else None,
                 outcome.warnings,

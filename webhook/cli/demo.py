@@ -34,6 +34,7 @@ from webhook.documents import read_documents
 from webhook.errors import InputError
 from webhook.policies.table import Endpoint
 from webhook.settings.file import load
+from webhook.settings.snapshot import Settings
 
 _START_SECONDS: Final = 20.0
 
@@ -71,7 +72,8 @@ def demo() -> None:
     """
     examples = data.directory("examples")
     settings_file = examples / "settings.yaml"
-    cluster = FilesCluster.load(examples / "cluster", load(settings_file))
+    settings = load(settings_file)
+    cluster = FilesCluster.load(examples / "cluster", settings)
     pair = self_signed(["localhost", "127.0.0.1"])
     with tempfile.TemporaryDirectory(prefix="kubevirt-webhook-demo-") as directory:
         certificate, key = Path(directory, "tls.crt"), Path(directory, "tls.key")
@@ -84,7 +86,7 @@ def demo() -> None:
         trust = ssl.create_default_context(cadata=pair.authority.decode())
         expected = yaml.safe_load((examples / "expected.yaml").read_text())
         try:
-            answers = asyncio.run(_run(examples, [str(part) for part in arguments], trust, expected, cluster))
+            answers = asyncio.run(_run(examples, [str(part) for part in arguments], trust, expected, cluster, settings))
         except asyncio.CancelledError:
             raise SystemExit(143) from None
     wrong = [answer for answer in answers if not answer.right]
@@ -93,7 +95,12 @@ def demo() -> None:
 
 
 async def _run(
-    examples: Path, arguments: list[str], trust: ssl.SSLContext, expected: dict[str, Any], cluster: FilesCluster
+    examples: Path,
+    arguments: list[str],
+    trust: ssl.SSLContext,
+    expected: dict[str, Any],
+    cluster: FilesCluster,
+    settings: Settings,
 ) -> list[Answered]:
     out = console()
     task = asyncio.current_task()
@@ -109,18 +116,23 @@ async def _run(
             reviews = examples / "reviews"
             answers = []
             for name in sorted(expected):
-                answers.append(await _ask(client, server, cluster, reviews / name, expected[name]))
+                answers.append(await _ask(client, server, cluster, settings, reviews / name, expected[name]))
                 _show_row(out, answers[-1])
     _show(out, answers)
     return answers
 
 
 async def _ask(
-    client: aiohttp.ClientSession, server: _Server, cluster: FilesCluster, path: Path, expected: dict[str, str]
+    client: aiohttp.ClientSession,
+    server: _Server,
+    cluster: FilesCluster,
+    settings: Settings,
+    path: Path,
+    expected: dict[str, str],
 ) -> Answered:
     (document,) = read_documents(path)
     asked = await requests.asked(document, cluster, None, 0.0)
-    endpoint: Endpoint = (await requests.endpoints(asked.request, cluster, 0.0))[0]
+    endpoint: Endpoint = (await requests.endpoints(asked.request, cluster, settings, 0.0))[0]
     start = time.perf_counter()
     async with client.post(
         f"{server.address}{endpoint.path}?timeout=3s", data=asked.body, headers={"Content-Type": "application/json"}

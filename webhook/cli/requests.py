@@ -19,6 +19,7 @@ from webhook.facts import KubeVirtInstall, KubeVirtKey, NamespaceKey
 from webhook.kubevirt.launcher import controller_account
 from webhook.objects import Namespace
 from webhook.policies.table import ENDPOINTS, Endpoint
+from webhook.settings.snapshot import Settings
 
 # The namespace is for this function of names, so that the same input gives the same review.
 _UID_SPACE: Final = uuid.UUID("5a7f0b0e-4d4c-5bb5-9b0e-6b2f3a0f7c11")
@@ -105,16 +106,17 @@ async def asked(document: Document, cluster: Cluster, user: str | None, deadline
     return Asked(source, {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 
 
-async def endpoints(request: dict[str, Any], cluster: Cluster, deadline: float) -> list[Endpoint]:
+async def endpoints(request: dict[str, Any], cluster: Cluster, settings: Settings, deadline: float) -> list[Endpoint]:
     """The endpoints that the API server would call for a request, in its order.
 
-    The stage follows the namespace's label; where it says neither, the endpoint itself will say why nothing is done.
+    The stage follows the namespace's label. Where the namespace has opted in to nothing, all endpoints of the resource:
+    they will say why nothing is done.
     """
     resource = request.get("resource") or {}
     if request.get("subResource"):
         return []
     found = await cluster.read(NamespaceKey(str(request.get("namespace") or ""), fresh=True), deadline)
-    matching = []
+    matching, opted_in = [], []
     for endpoint in ENDPOINTS:
         label = found.meta.label(names.job_label(endpoint.job)) if isinstance(found, Namespace) else None
         stage = names.OBSERVE if label in (names.WARN, names.AUDIT) else names.ENFORCE
@@ -125,7 +127,9 @@ async def endpoints(request: dict[str, Any], cluster: Cluster, deadline: float) 
             and request.get("operation") in endpoint.operations
         ):
             matching.append(endpoint)
-    return matching
+            if label is not None or settings.job(endpoint.job).cluster_wide:
+                opted_in.append(endpoint)
+    return opted_in or matching
 
 
 async def _sender(obj: dict[str, Any], cluster: Cluster, deadline: float) -> str:

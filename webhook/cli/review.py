@@ -78,11 +78,13 @@ async def _judge_all(
         for document in documents:
             deadline = asyncio.get_running_loop().time() + 10
             asked = await requests.asked(document, cluster, user, deadline)
-            results.append(await _judge(asked, reviewer, cluster, deadline))
+            results.append(await _judge(asked, reviewer, cluster, settings, deadline))
         return results
 
 
-async def _judge(asked: requests.Asked, reviewer: Reviewer, cluster: Cluster, deadline: float) -> dict[str, Any]:
+async def _judge(
+    asked: requests.Asked, reviewer: Reviewer, cluster: Cluster, settings: Settings, deadline: float
+) -> dict[str, Any]:
     """One review through all endpoints that the API server would call, each seeing what the one before has made."""
     request = asked.request
     kind = request.get("kind") or {}
@@ -101,7 +103,7 @@ async def _judge(asked: requests.Asked, reviewer: Reviewer, cluster: Cluster, de
         "patch": [],
         "object": request.get("object"),
     }
-    for endpoint in await requests.endpoints(request, cluster, deadline):
+    for endpoint in await requests.endpoints(request, cluster, settings, deadline):
         try:
             verdict = await reviewer.judge(endpoint, asked.body, deadline)
         except InputError as error:

@@ -18,11 +18,13 @@ from typing import Any, Final, TypeVar, cast, get_args
 import msgspec
 
 from webhook import names
+from webhook.cluster.configured import Configured
 from webhook.cluster.evidence import UNNOTICED_SECONDS, unix_time
 from webhook.cluster.source import Cluster
 from webhook.documents import Document, mistakes_of, objects_in, quoted, read_documents, shown
 from webhook.errors import InputError, InputErrors, Unavailable
 from webhook.facts import (
+    ConfigurationKey,
     Key,
     KubeVirtInstall,
     KubeVirtKey,
@@ -130,6 +132,8 @@ class FilesCluster(Cluster):
         self._clock = clock
         namespaces = frozenset(namespace for namespace, _ in index["KubeVirt"])
         self._install: Final = KubeVirtInstall(namespaces) if namespaces else None
+        kubevirts = (entry.view for entry in self._entries("KubeVirt"))
+        self._configuration: Final = Configured().of(view for view in kubevirts if isinstance(view, KubeVirt))
         self._pods: Final[dict[str, list[PendingPod]]] = defaultdict(list)
         for pod in (entry.view for entry in self._entries("Pod")):
             if isinstance(pod, PendingPod) and pod.spec and pod.spec.scheduler_name:
@@ -200,6 +204,8 @@ class FilesCluster(Cluster):
                 return self._view(key.resource, key.namespace, key.name)
             case KubeVirtKey():
                 return self._install
+            case ConfigurationKey():
+                return self._configuration
             case SchedulerKey():
                 scheduler = self._settings.scheduling.schedulers.get(key.name)
                 return self._health(scheduler) if scheduler else None

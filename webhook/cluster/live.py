@@ -12,12 +12,14 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from webhook.cluster.api import Transport, fetch
 from webhook.cluster.clock import REAL_TIME, Clock
+from webhook.cluster.configured import Configured
 from webhook.cluster.guard import POLL_SECONDS, Guard, HealthChange
 from webhook.cluster.reflector import DEFAULT_TIMING, Reflector, Timing
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
 from webhook.facts import (
     NOT_READ,
+    ConfigurationKey,
     Key,
     KubeVirtInstall,
     KubeVirtKey,
@@ -26,6 +28,7 @@ from webhook.facts import (
     SchedulerKey,
     VmiKey,
 )
+from webhook.kubevirt.configuration import Configuration
 from webhook.objects import KUBEVIRTS, NAMESPACES, VMIS, Object, ObjectMeta, VirtualMachineInstance
 from webhook.settings.snapshot import Settings
 
@@ -86,6 +89,7 @@ class LiveCluster(Cluster):
 
         self._namespaces = Reflector(transport, NAMESPACES, clock=clock, timing=timing, jitter=jitter)
         self._kubevirts = Reflector(transport, KUBEVIRTS, clock=clock, timing=timing, jitter=jitter)
+        self._configured = Configured()
         self._guards: dict[str, Guard] = {}
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
         self._flights: dict[ObjectKey[Any], _Flight] = {}
@@ -180,6 +184,8 @@ class LiveCluster(Cluster):
             return guard.health() if guard else None
         if isinstance(key, KubeVirtKey):
             return self._kubevirt()
+        if isinstance(key, ConfigurationKey):
+            return self._configuration()
         return NOT_READ
 
     async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
@@ -260,6 +266,11 @@ class LiveCluster(Cluster):
             return Unavailable(self._kubevirts.problem or "kubevirts have not been listed yet")
         namespaces = frozenset(kubevirt.meta.namespace or "" for kubevirt in self._kubevirts)
         return KubeVirtInstall(namespaces) if namespaces else None
+
+    def _configuration(self) -> Configuration | Unavailable | None:
+        if not self._kubevirts.synced:
+            return Unavailable(self._kubevirts.problem or "kubevirts have not been listed yet")
+        return self._configured.of(self._kubevirts)
 
     def _run_guard(self, guard: Guard) -> None:
         self._guard_tasks[guard.scheduler] = self._run(f"guard of {guard.scheduler}", guard.run)

@@ -102,10 +102,12 @@ def _configuration(kind: str, name: str, entries: list[Manifest]) -> Manifest:
 
 def _wanted(endpoint: Endpoint, settings: Settings) -> bool:
     switches = {
-        "virtualmachines": settings.scheduling.virtual_machines,
-        "virtualmachineinstances": settings.scheduling.virtual_machine_instances,
+        (names.SCHEDULING, "virtualmachines"): settings.scheduling.virtual_machines,
+        (names.SCHEDULING, "virtualmachineinstances"): settings.scheduling.virtual_machine_instances,
+        (names.INSTANCETYPES, "virtualmachines"): settings.instancetypes.virtual_machines,
+        (names.INSTANCETYPES, "virtualmachineinstances"): settings.instancetypes.virtual_machine_instances,
     }
-    return switches.get(endpoint.resource, True)
+    return switches.get((endpoint.job, endpoint.resource), True)
 
 
 def _entry(endpoint: Endpoint, settings: Settings, target: Target) -> Manifest:
@@ -176,14 +178,35 @@ def _namespaces(endpoint: Endpoint, settings: Settings) -> list[Manifest]:
 
 def _conditions(endpoint: Endpoint, scheduling: SchedulingSettings) -> list[Manifest]:
     """CEL that keeps requests away on which we would do nothing anyway."""
-    by_resource = {
-        "pods": _pod_conditions(scheduling),
-        "virtualmachines": _vm_conditions(),
-        "virtualmachineinstances": {
+    by_place = {
+        ("mutate", names.SCHEDULING, "pods"): _pod_conditions(scheduling),
+        ("mutate", names.SCHEDULING, "virtualmachines"): _vm_conditions(),
+        ("mutate", names.SCHEDULING, "virtualmachineinstances"): {
             "no-scheduler-chosen": f"has(object.spec) && ({_unset('object.spec', 'schedulerName')})"
         },
+        ("mutate", names.INSTANCETYPES, "virtualmachines"): {
+            **_NOT_DELETED,
+            "created-or-changed": 'request.operation == "CREATE" || object.spec != oldObject.spec',
+        },
+        ("mutate", names.INSTANCETYPES, "virtualmachineinstances"): {"no-vm-behind": f"!({_OF_A_VM})"},
+        ("validate", names.INSTANCETYPES, "virtualmachines"): {
+            **_NOT_DELETED,
+            "has-a-matcher": "has(object.spec.instancetype) || has(object.spec.preference)",
+            # The API server counts the changes of the spec before it validates.
+            "created-or-changed": 'request.operation == "CREATE" || '
+            "object.metadata.generation != oldObject.metadata.generation",
+        },
     }
-    return [{"name": name, "expression": cel} for name, cel in by_resource[endpoint.resource].items()]
+    conditions = by_place[endpoint.verb, endpoint.job, endpoint.resource]
+    return [{"name": name, "expression": cel} for name, cel in conditions.items()]
+
+
+_NOT_DELETED: Final = {"not-being-deleted": "!has(object.metadata.deletionTimestamp)"}
+_OF_A_VM: Final = (
+    "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(owner, "
+    "has(owner.controller) && owner.controller == true && "
+    f'owner.kind == "VirtualMachine" && owner.apiVersion.startsWith("{names.KUBEVIRT_GROUP}/"))'
+)
 
 
 def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
@@ -207,7 +230,7 @@ def _vm_conditions() -> dict[str, str]:
     template = "has(object.spec) && has(object.spec.template) && has(object.spec.template.spec)"
     overwritten = f"({_marked('oldObject')} && !({_marked('object')}))"
     return {
-        "not-being-deleted": "!has(object.metadata.deletionTimestamp)",
+        **_NOT_DELETED,
         "no-scheduler-chosen": f"{template} && ({_unset('object.spec.template.spec', 'schedulerName')})",
         "created-or-overwritten": f'request.operation == "CREATE" || {overwritten}',
     }

@@ -32,8 +32,13 @@ def required(get: Get, kind: str, namespace: str, name: str) -> Json:
     """
     found = get(kind, namespace, name)
     if found is None:
-        raise NotFound(_PLURALS[kind], name)
+        raise not_found(kind, name)
     return found
+
+
+def not_found(kind: str, name: str) -> NotFound:
+    """That an object of a kind isn't there, in the API server's words."""
+    return NotFound(_PLURALS[kind], name)
 
 
 def among(objects: Iterable[Any]) -> Get:

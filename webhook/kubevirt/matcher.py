@@ -38,13 +38,24 @@ class Matcher:
     namespaced: str
     cluster: str
 
+    def name_annotation(self, kind: str) -> str:
+        """The annotation of VMIs by which KubeVirt says what they were made with."""
+        return f"kubevirt.io/{'' if kind == self.namespaced else 'cluster-'}{self.annotation}"
+
     def kind(self, vm: Json) -> str:
         """The kind that a VM's matcher means: the cluster-wide one where it says nothing.
 
         Raises:
             Refusal: it is none that there is.
         """
-        given = vm["spec"][self.field].get("kind", "")
+        return self.kind_of(vm["spec"][self.field].get("kind", ""))
+
+    def kind_of(self, given: str) -> str:
+        """The kind that a text means: in any case, singular or plural; the cluster-wide one for ``""``.
+
+        Raises:
+            Refusal: it is none that there is.
+        """
         if given.lower() in ("", self.cluster.lower(), f"{self.cluster.lower()}s"):
             return self.cluster
         if given.lower() in (self.namespaced.lower(), f"{self.namespaced.lower()}s"):

@@ -165,8 +165,7 @@ def apply(built: Built, vm: Json, found_instancetype: Json | None, found_prefere
     for matcher, found in ((INSTANCETYPE_MATCHER, found_instancetype), (PREFERENCE_MATCHER, found_preference)):
         given = vm["spec"].get(matcher.field)
         if found is not None and given is not None:
-            scope = "" if matcher.kind(vm) == matcher.namespaced else "cluster-"
-            annotations[f"kubevirt.io/{scope}{matcher.annotation}"] = given.get("name", "")
+            annotations[matcher.name_annotation(matcher.kind(vm))] = given.get("name", "")
     built.origins.note(Origin.KUBEVIRT)
     conflicts = instancetype.apply(
         None if found_instancetype is None else found_instancetype["spec"],

@@ -12,8 +12,9 @@ from webhook.admission.decision import Decision
 from webhook.admission.wire import Codec, Request
 from webhook.facts import Facts
 from webhook.names import Job, Stage
-from webhook.objects import Object, Pod, VirtualMachine, VirtualMachineInstance
+from webhook.objects import Object, Pod, VirtualMachine, VirtualMachineInstance, Whole
 from webhook.policies import scheduling
+from webhook.policies.instancetypes import validation, virtualmachineinstances, virtualmachines
 
 V = TypeVar("V", bound=Object)
 
@@ -69,7 +70,30 @@ def _both(
         yield Endpoint(verb, job, stage, group, "v1", resource, kind, operations, policy, codec, on_error)
 
 
+# In the order of the configurations' entries: instancetypes before scheduling, which must know what a VM's sets.
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    *_both(
+        "mutate",
+        "instancetypes",
+        names.KUBEVIRT_GROUP,
+        "virtualmachines",
+        Whole,
+        "VirtualMachine",
+        ("CREATE", "UPDATE"),
+        virtualmachines.virtualmachines,
+        "allow",
+    ),
+    *_both(
+        "mutate",
+        "instancetypes",
+        names.KUBEVIRT_GROUP,
+        "virtualmachineinstances",
+        Whole,
+        "VirtualMachineInstance",
+        ("CREATE",),
+        virtualmachineinstances.virtualmachineinstances,
+        "allow",
+    ),
     *_both(
         "mutate",
         "scheduling",
@@ -93,6 +117,17 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "allow",
     ),
     *_both("mutate", "scheduling", "", "pods", Pod, "Pod", ("CREATE",), scheduling.pods, "allow"),
+    *_both(
+        "validate",
+        "instancetypes",
+        names.KUBEVIRT_GROUP,
+        "virtualmachines",
+        Whole,
+        "VirtualMachine",
+        ("CREATE", "UPDATE"),
+        validation.virtualmachines,
+        "allow",
+    ),
 )
 
 BY_PATH: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS}

@@ -108,6 +108,15 @@ LabelKey = Annotated[
     str, _Syntax("key of a label", f"({_SUBDOMAIN}/)?{_QUALIFIED}", 317, "write NAME or DOMAIN/NAME, as in a label")
 ]
 LabelValue = Annotated[str, _Syntax("value of a label", f"({_QUALIFIED})?", 63, "use letters, digits, -, _ and .")]
+Reference = Annotated[
+    str,
+    _Syntax(
+        "reference to an instancetype or preference", f"(([A-Za-z]+/)?{_SUBDOMAIN})?", 317, "write NAME or KIND/NAME"
+    ),
+]
+Pattern = Annotated[
+    str, _Syntax("pattern of instancetypes", "([A-Za-z]+/)?[a-z0-9*][-a-z0-9.*]*", 317, "write NAME or KIND/NAME")
+]
 # YAML 1.1 reads an unquoted off as false.
 GuardText = Annotated[
     str,
@@ -218,6 +227,66 @@ class Scheduling(Section):
     )
 
 
+class Instancetypes(Section):
+    """The job instancetypes: sizes and preferences for VMs whose owners chose none, and clear refusals."""
+
+    cluster_wide: bool = Field(
+        default=False,
+        description=f"Enforce in namespaces without the label {names.job_label(names.INSTANCETYPES)} too.",
+    )
+    default_instancetype: Reference = Field(
+        default="",
+        description="The instancetype of VMs and VMIs whose owners chose no size, where a namespace has no annotation "
+        f"{names.DEFAULT_INSTANCETYPE_ANNOTATION}: NAME (cluster-wide) or KIND/NAME; empty: none.",
+        examples=["u1.medium"],
+    )
+    default_preference: Reference = Field(
+        default="",
+        description="The preference of VMs and VMIs without one, where a namespace has no annotation "
+        f"{names.DEFAULT_PREFERENCE_ANNOTATION}: NAME (cluster-wide) or KIND/NAME; empty: none.",
+        examples=["fedora"],
+    )
+    default_preference_scope: Literal["unsized", "all"] = Field(
+        default="unsized",
+        description="Whether VMs whose owners chose a size get the default preference too (all), where a namespace has "
+        f"no annotation {names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION}.",
+    )
+    allowed: Annotated[tuple[Pattern, ...], Field(strict=False)] | None = Field(
+        default=None,
+        description="The only instancetypes that VMs and VMIs may name, where a namespace has no annotation "
+        f"{names.ALLOWED_INSTANCETYPES_ANNOTATION}: NAME (cluster-wide) or KIND/NAME, with * for any characters; "
+        "absent: all.",
+        examples=[["u1.*"]],
+    )
+    missing: Literal["warn", "deny"] = Field(
+        default="warn",
+        description="What becomes of a VM that names an instancetype or preference that isn't there. KubeVirt admits "
+        "it, and does not start it until they are.",
+    )
+    expand: bool = Field(
+        default=False,
+        description="Write what instancetype and preference say into new VMs and remove both, where a namespace has no "
+        f"annotation {names.EXPAND_INSTANCETYPES_ANNOTATION}. GitOps tools then see a difference for ever.",
+    )
+    virtual_machines: bool = Field(default=True, description="Judge VirtualMachines.")
+    virtual_machine_instances: bool = Field(
+        default=True, description="Fill VirtualMachineInstances that no VirtualMachine stands behind."
+    )
+
+    def snapshot(self) -> snapshot.InstancetypeSettings:
+        return snapshot.InstancetypeSettings(
+            cluster_wide=self.cluster_wide,
+            default_instancetype=self.default_instancetype,
+            default_preference=self.default_preference,
+            preference_scope=self.default_preference_scope,
+            allowed=self.allowed,
+            missing=self.missing,
+            expand=self.expand,
+            virtual_machines=self.virtual_machines,
+            virtual_machine_instances=self.virtual_machine_instances,
+        )
+
+
 class Service(Section):
     """The Service that the API server calls."""
 
@@ -288,6 +357,7 @@ class SettingsModel(Section):
         description="The scheduler profiles that may be written into objects, by name; no other name ever is.",
     )
     scheduling: Scheduling = Field(default=Scheduling(), description=Scheduling.__doc__)
+    instancetypes: Instancetypes = Field(default=Instancetypes(), description=Instancetypes.__doc__)
     webhooks: Webhooks = Field(default=Webhooks(), description=Webhooks.__doc__)
 
     @field_validator("scheduling")
@@ -333,6 +403,7 @@ class SettingsModel(Section):
                 schedulers={name: scheduler.snapshot(name) for name, scheduler in self.schedulers.items()},
                 kubevirt_namespace=self.kubevirt.namespace,
             ),
+            instancetypes=self.instancetypes.snapshot(),
             excluded_namespaces=frozenset(
                 {"kube-system", *self.excluded_namespaces, service.namespace, self.kubevirt.namespace or "kubevirt"}
             ),

@@ -7,7 +7,7 @@ review sees one state from its first byte to its last. Nothing here imports pyda
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, Self
+from typing import Any, Final, Literal, Protocol, Self
 
 import msgspec
 
@@ -79,6 +79,52 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, scheduler_name=wanted)
 
 
+class InstancetypeSettings(msgspec.Struct, frozen=True):
+    """The job ``instancetypes``. Instancetypes and preferences are written ``NAME``, cluster-wide, or ``KIND/NAME``.
+
+    Attributes:
+        cluster_wide: namespaces without a label count as ``enforce``.
+        default_instancetype: of VMs and VMIs whose owners chose no size; empty: none.
+        default_preference: of VMs and VMIs without one; empty: none.
+        preference_scope: ``unsized``: only where the owner chose no size; ``all``: everywhere.
+        allowed: patterns of the instancetypes that may be named; None: all.
+        missing: what becomes of a VM that names what isn't there.
+        expand: new VMs get what their instancetype and preference say written out, and lose both.
+        virtual_machines: judge VMs.
+        virtual_machine_instances: fill VMIs that no VM stands behind.
+    """
+
+    cluster_wide: bool = False
+    default_instancetype: str = ""
+    default_preference: str = ""
+    preference_scope: str = "unsized"
+    allowed: tuple[str, ...] | None = None
+    missing: Literal["warn", "deny"] = "warn"
+    expand: bool = False
+    virtual_machines: bool = True
+    virtual_machine_instances: bool = True
+
+    def under(self, parameters: Mapping[str, str]) -> InstancetypeSettings:
+        """The section with the namespace's own defaults, allow-list and expansion; each replaces the section's."""
+        changed: dict[str, Any] = {}
+        for name, annotation in _INSTANCETYPE_PARAMETERS.items():
+            if annotation in parameters:
+                changed[name] = parameters[annotation].strip()
+        if names.ALLOWED_INSTANCETYPES_ANNOTATION in parameters:
+            listed = parameters[names.ALLOWED_INSTANCETYPES_ANNOTATION].split(",")
+            changed["allowed"] = tuple(pattern for entry in listed if (pattern := entry.strip()))
+        if names.EXPAND_INSTANCETYPES_ANNOTATION in parameters:
+            changed["expand"] = parameters[names.EXPAND_INSTANCETYPES_ANNOTATION] == "true"
+        return msgspec.structs.replace(self, **changed) if changed else self
+
+
+_INSTANCETYPE_PARAMETERS: Final = {
+    "default_instancetype": names.DEFAULT_INSTANCETYPE_ANNOTATION,
+    "default_preference": names.DEFAULT_PREFERENCE_ANNOTATION,
+    "preference_scope": names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION,
+}
+
+
 class ServerSettings(msgspec.Struct, frozen=True):
     """The listeners. A change needs a restart.
 
@@ -126,6 +172,7 @@ class Settings(msgspec.Struct, frozen=True):
     server: ServerSettings
     webhooks: WebhookSettings
     scheduling: SchedulingSettings
+    instancetypes: InstancetypeSettings
     excluded_namespaces: frozenset[str]
     digest: str
 
@@ -135,4 +182,8 @@ class Settings(msgspec.Struct, frozen=True):
         Raises:
             KeyError: the job has no section.
         """
-        return {names.SCHEDULING: self.scheduling}[job]
+        sections: dict[str, JobSettings] = {
+            names.SCHEDULING: self.scheduling,
+            names.INSTANCETYPES: self.instancetypes,
+        }
+        return sections[job]

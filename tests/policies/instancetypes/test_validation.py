@@ -1,0 +1,200 @@
+"""What is refused early: conflicts, requirements, what isn't there, and what isn't allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import Json
+from tests.policies.instancetypes.world import SMALL, decide, facts, instancetype, preference, revision, vm
+from webhook.admission.decision import Decision
+from webhook.names import Code
+
+WORLD = [instancetype(), preference()]
+MISSING = ("VirtualMachineClusterInstancetype", "u1.gone")
+
+
+def judge(obj: Json, world: dict[Any, object] | None = None, old: Json | None = None, **settings: Any) -> Decision:
+    decision = decide(obj, facts(WORLD) if world is None else world, old, "validate", **settings)
+    assert not decision.changes
+    return decision
+
+
+def test_a_vm_that_fits() -> None:
+    assert judge(vm(instancetype=SMALL, preference={"name": "fedora"})).code == Code.VALID
+
+
+def test_a_vm_without_matchers_is_not_looked_at() -> None:
+    assert judge(vm(), {}).code == Code.NO_MATCHER
+    assert judge(vm(instancetype=None), {}).code == Code.NO_MATCHER
+
+
+def test_conflicts_in_kubevirts_order_and_words() -> None:
+    domain = {"cpu": {"sockets": 1, "cores": 1}, "memory": {"guest": "1Gi"}, "resources": {"requests": {"cpu": "1"}}}
+
+    denial = judge(vm(domain, instancetype=SMALL)).denial
+
+    assert denial
+    fields = ["resources.requests.cpu", "cpu.sockets", "cpu.cores", "memory.guest"]
+    assert [cause.field for cause in denial.causes] == [f"spec.template.spec.domain.{field}" for field in fields]
+    assert denial.code == 422
+    assert denial.message == ", ".join(
+        f"VM field(s) spec.template.spec.domain.{field} conflicts with selected instance type" for field in fields
+    )
+
+
+def test_requirements() -> None:
+    world = facts([instancetype(), preference(requirements={"cpu": {"guest": 8}})])
+
+    denial = judge(vm(instancetype=SMALL, preference={"name": "fedora"}), world).denial
+
+    assert denial
+    assert [(cause.reason, cause.field) for cause in denial.causes] == [("FieldValueNotFound", "spec.instancetype")]
+    assert denial.message.startswith("failure checking preference requirements: insufficient CPU resources of 2 vCPU")
+
+
+def test_a_crash() -> None:
+    world = facts([preference(cpu={"preferredCPUFeatures": [{"name": "vmx"}]})])
+
+    denial = judge(vm(preference={"name": "fedora"}), world).denial
+
+    assert denial
+    assert (denial.code, denial.causes[0].field) == (422, "spec.preference")
+
+
+@pytest.mark.parametrize(("missing", "denied"), [("warn", False), ("deny", True)])
+@pytest.mark.parametrize(
+    ("matcher", "said"),
+    [
+        ({"name": "u1.gone"}, 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u1.gone" not found'),
+        ({"name": "x", "kind": "Foo"}, "got unexpected kind in InstancetypeMatcher: Foo"),
+        ({"name": "x", "revisionName": "gone"}, 'controllerrevisions.apps "gone" not found'),
+    ],
+)
+def test_what_is_not_there(matcher: Json, said: str, missing: str, denied: bool) -> None:
+    world = facts(WORLD, missing=[MISSING, ("ControllerRevision", "gone")])
+
+    decision = judge(vm(instancetype=matcher), world, missing=missing)
+
+    assert decision.code == Code.MISSING
+    if denied:
+        assert decision.denial
+        assert decision.denial.message == said
+        assert decision.denial.causes[0].field == "spec.instancetype"
+    else:
+        assert not decision.denial
+        assert said in decision.warnings[0]
+
+
+def test_a_missing_preference_beside_a_conflict() -> None:
+    world = facts(WORLD, missing=[("VirtualMachineClusterPreference", "gone")])
+
+    decision = judge(vm({"cpu": {"cores": 1}}, instancetype=SMALL, preference={"name": "gone"}), world)
+
+    assert decision.denial
+    assert "cpu.cores" in decision.denial.message
+
+
+def test_what_is_to_be_inferred_is_not_missing() -> None:
+    assert judge(vm(instancetype={"inferFromVolume": "root"}), facts(), missing="deny").code == Code.VALID
+
+
+class TestUpdates:
+    OLD = vm({"cpu": {"cores": 1}}, instancetype=SMALL)
+
+    def test_what_was_admitted_once_stays_editable(self) -> None:
+        new = vm({"cpu": {"cores": 1}}, instancetype=SMALL, runStrategy="Halted")
+
+        assert judge(new, {}, self.OLD).code == Code.UNCHANGED
+
+    def test_a_changed_template_is_judged(self) -> None:
+        assert judge(vm({"cpu": {"cores": 2}}, instancetype=SMALL), old=self.OLD).denial
+
+    def test_a_changed_matcher_is_judged(self) -> None:
+        new = vm({"cpu": {"cores": 1}}, instancetype=SMALL, preference={"name": "fedora"})
+
+        assert judge(new, old=self.OLD).denial
+
+    def test_a_matcher_that_stays_may_be_missing_and_disallowed(self) -> None:
+        old, new = vm(instancetype={"name": "u1.gone"}), vm({"rng": {}}, instancetype={"name": "u1.gone"})
+
+        decision = judge(new, facts(missing=[MISSING]), old, missing="deny", allowed=("cx1.*",))
+
+        assert not decision.denial
+
+    def test_the_stored_revision_counts(self) -> None:
+        new = vm(instancetype={"name": "u1.small"}, template={"nodeSelector": {"a": "b"}})
+        new["status"] = {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "r1"}}}
+        world = facts([revision("r1", instancetype(nodeSelector={"c": "d"}))])
+
+        decision = judge(new, world, vm(instancetype={"name": "u1.small"}))
+
+        assert decision.denial
+        assert "nodeSelector" in decision.denial.message
+
+    def test_nobody_holds_up_a_deletion(self) -> None:
+        dying = vm({"cpu": {"cores": 2}}, instancetype=SMALL)
+        dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+        assert judge(dying, {}, self.OLD).code == Code.BEING_DELETED
+
+
+class TestAllowList:
+    @pytest.mark.parametrize(
+        ("allowed", "denied"),
+        [
+            (("u1.small",), False),
+            (("u1.*",), False),
+            (("*",), False),
+            (("virtualmachineclusterinstancetypes/u1.small",), False),
+            (("cx1.*", "u1.large"), True),
+            (("VirtualMachineInstancetype/*",), True),
+            (("Foo/u1.small",), True),
+            (("u1.[s]mall", "u1.smal?"), True),
+            ((), True),
+        ],
+    )
+    def test_patterns(self, allowed: tuple[str, ...], denied: bool) -> None:
+        decision = judge(vm(instancetype=SMALL), allowed=allowed)
+
+        assert bool(decision.denial) is denied
+        if decision.denial:
+            assert (decision.code, decision.denial.code) == (Code.NOT_ALLOWED, 403)
+            assert decision.denial.causes[0].field == "spec.instancetype.name"
+
+    def test_the_list_is_about_instancetypes(self) -> None:
+        assert not judge(vm(preference={"name": "fedora"}), allowed=()).denial
+
+    @pytest.mark.parametrize("labels", [{}, {"object-name": "other"}])
+    def test_a_revision_of_another_one_is_no_way_around(self, labels: dict[str, str]) -> None:
+        world = facts([*WORLD, revision("r1", instancetype("u1.large"), **labels)])
+
+        decision = judge(vm(instancetype={"name": "u1.small", "revisionName": "r1"}), world, allowed=("u1.small",))
+
+        assert decision.denial
+
+    def test_a_revision_of_what_is_allowed(self) -> None:
+        world = facts([revision("r1", instancetype())])
+
+        decision = judge(vm(instancetype={"name": "u1.small", "revisionName": "r1"}), world, allowed=("u1.small",))
+
+        assert not decision.denial
+
+    def test_a_kind_that_is_none_is_missing(self) -> None:
+        decision = judge(vm(instancetype={"name": "x", "kind": "Foo"}), allowed=("u1.small",))
+
+        assert (decision.code, decision.denial) == (Code.MISSING, None)
+
+
+def test_what_can_not_be_read_is_admitted_with_a_warning() -> None:
+    world = facts(unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
+
+    decision = judge(vm(instancetype=SMALL), world, missing="deny")
+
+    assert (decision.code, decision.denial, len(decision.warnings)) == (Code.FACTS_UNREADABLE, None, 1)
+
+
+def test_malformed_and_switched_off() -> None:
+    assert judge(vm({"cpu": 1}, instancetype=SMALL)).code == Code.MALFORMED_OBJECT
+    assert judge(vm(instancetype=SMALL), {}, virtual_machines=False).code == Code.SWITCHED_OFF

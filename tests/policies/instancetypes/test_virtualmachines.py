@@ -1,0 +1,473 @@
+"""Defaults for VMs: when they are injected, when they are put back, and when neither."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import Json
+from tests.policies.instancetypes.world import (
+    FEDORA,
+    FEDORA_MARK,
+    IT_MARK,
+    PREF_MARK,
+    SMALL,
+    SMALL_MARK,
+    applied,
+    changes,
+    decide,
+    facts,
+    instancetype,
+    preference,
+    revision,
+    vm,
+)
+from webhook.errors import Unavailable
+from webhook.facts import NotRead
+from webhook.kubevirt import admission
+from webhook.kubevirt.configuration import Configuration
+from webhook.kubevirt.lookup import among
+from webhook.names import Code
+
+BOTH: dict[str, Any] = {"default_instancetype": "u1.small", "default_preference": "fedora"}
+WORLD = [instancetype(), preference()]
+INJECTED = {
+    ("spec", "instancetype"): SMALL,
+    IT_MARK: SMALL_MARK,
+    ("spec", "preference"): FEDORA,
+    PREF_MARK: FEDORA_MARK,
+}
+
+
+class TestCreate:
+    def test_a_vm_that_says_nothing_gets_both_defaults(self) -> None:
+        decision = decide(vm(), facts(WORLD), **BOTH)
+
+        assert (decision.code, changes(decision)) == (Code.DEFAULTS_INJECTED, INJECTED)
+        assert decision.notes == {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
+        assert not decision.warnings
+        got = applied(vm(), decision)
+        assert (got["spec"]["instancetype"], got["spec"]["preference"]) == (SMALL, FEDORA)
+
+    def test_both_are_looked_up_at_the_same_time(self) -> None:
+        with pytest.raises(NotRead) as missing:
+            decide(vm(), facts(), **BOTH)
+
+        assert [getattr(key, "name", "") for key in missing.value.keys] == ["u1.small", "fedora"]
+
+    def test_without_defaults_nothing_is_looked_up(self) -> None:
+        assert decide(vm(), {}).code == Code.NO_DEFAULTS
+
+    @pytest.mark.parametrize(
+        ("text", "kind", "namespace"),
+        [
+            ("VirtualMachineInstancetype/u1.small", "VirtualMachineInstancetype", "demo"),
+            ("virtualmachineinstancetypes/u1.small", "VirtualMachineInstancetype", "demo"),
+            ("virtualmachineclusterinstancetype/u1.small", "VirtualMachineClusterInstancetype", ""),
+        ],
+    )
+    def test_kinds_of_defaults(self, text: str, kind: str, namespace: str) -> None:
+        world = facts([instancetype(kind=kind)])
+
+        decision = decide(vm(), world, default_instancetype=text)
+
+        assert changes(decision)["spec", "instancetype"] == {"kind": kind, "name": "u1.small"}
+
+    @pytest.mark.parametrize(
+        "domain",
+        [
+            {"cpu": {"sockets": 1}},
+            {"cpu": {"cores": 2}},
+            {"cpu": {"threads": 2}},
+            {"cpu": {"model": "host-passthrough"}},
+            {"resources": {"requests": {"cpu": "1"}}},
+            {"resources": {"requests": {"memory": "1Gi"}}},
+            {"resources": {"limits": {"cpu": "0"}}},
+            {"resources": {"limits": {"memory": "1Gi"}}},
+            {"memory": {"guest": "1Gi"}},
+            {"memory": {"hugepages": {"pageSize": "2Mi"}}},
+        ],
+    )
+    def test_a_sized_vm_gets_neither(self, domain: Json) -> None:
+        decision = decide(vm(domain), facts(WORLD), **BOTH)
+
+        assert (decision.code, decision.changes, decision.warnings) == (Code.SIZED, (), ())
+
+    @pytest.mark.parametrize(
+        "domain",
+        [
+            {"cpu": {"sockets": 0, "model": ""}},
+            {"cpu": {"dedicatedCpuPlacement": False}},
+            {"cpu": {}, "memory": {}, "resources": {"requests": {}}},
+            {"cpu": None, "memory": {"guest": None}},
+            {"machine": {"type": "q35"}, "ioThreadsPolicy": "auto"},
+        ],
+    )
+    def test_zeros_and_other_fields_are_no_size(self, domain: Json) -> None:
+        assert changes(decide(vm(domain), facts(WORLD), **BOTH)) == INJECTED
+
+    def test_a_sized_vm_gets_the_preference_where_the_scope_is_all(self) -> None:
+        decision = decide(vm({"cpu": {"cores": 2}}), facts(WORLD), **BOTH, preference_scope="all")
+
+        assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
+
+    @pytest.mark.parametrize("given_", [{"name": "mine"}, {"inferFromVolume": "root"}, {}])
+    def test_a_matcher_of_the_owners_is_kept(self, given_: Json) -> None:
+        world = facts([*WORLD, instancetype("mine")])
+
+        decision = decide(vm(instancetype=given_), world, default_instancetype="u1.small")
+
+        assert (decision.code, decision.changes) == (Code.OWNER_CHOSE_INSTANCETYPE, ())
+
+    def test_an_empty_matcher_is_one_and_null_is_none(self) -> None:
+        assert changes(decide(vm(instancetype=None, preference=None), facts(WORLD), **BOTH)) == INJECTED
+
+    def test_a_vm_with_an_instancetype_gets_the_preference(self) -> None:
+        decision = decide(vm(instancetype={"name": "mine"}), facts([*WORLD, instancetype("mine")]), **BOTH)
+
+        assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
+
+    def test_an_inferred_instancetype_goes_with_a_preference_that_asks_for_nothing(self) -> None:
+        decision = decide(vm(instancetype={"inferFromVolume": "root"}), facts(WORLD), **BOTH)
+
+        assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
+
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            {"requirements": {"cpu": {"guest": 1}}},
+            {"cpu": {"preferredCPUTopology": "spread"}},
+            {"cpu": {"preferredCPUFeatures": [{"name": "vmx"}]}},
+        ],
+    )
+    def test_an_inferred_instancetype_can_not_be_checked_against_one_that_does(self, spec: Json) -> None:
+        world = facts([preference(**spec)])
+
+        decision = decide(vm(instancetype={"inferFromVolume": "root"}), world, default_preference="fedora")
+
+        assert not decision.changes
+        assert "still to be inferred" in decision.warnings[0]
+
+    def test_an_inferred_preference_may_ask_for_anything(self) -> None:
+        decision = decide(vm(preference={"inferFromVolume": "root"}), facts(WORLD), **BOTH)
+
+        assert not decision.changes
+
+    @pytest.mark.parametrize("place", ["labels", "annotations"])
+    def test_the_owner_may_opt_out(self, place: str) -> None:
+        obj = vm()
+        obj["metadata"][place] = {"kubevirt-webhook.github.io/instancetypes": "off"}
+
+        assert decide(obj, facts(), **BOTH).code == Code.OWNER_OPTED_OUT
+
+    def test_a_mark_without_its_matcher_says_that_the_owner_removed_it(self) -> None:
+        restored = vm(annotations={IT_MARK[2]: SMALL_MARK})
+
+        decision = decide(restored, facts(WORLD), default_instancetype="u1.small")
+
+        assert (decision.code, decision.changes) == (Code.OWNER_REMOVED_INSTANCETYPE, ())
+
+    @pytest.mark.parametrize("text", ["u1 small", "/u1", "Foo/u1", "u1/", "VirtualMachinePreference/u1"])
+    def test_a_default_that_is_none(self, text: str) -> None:
+        decision = decide(vm(), facts(), default_instancetype=text)
+
+        assert (decision.code, decision.changes) == (Code.DEFAULT_UNUSABLE, ())
+        assert "kubevirt-webhook.github.io/default-instancetype" in decision.warnings[0]
+
+    def test_a_default_that_does_not_exist(self) -> None:
+        world = facts([preference()], missing=[("VirtualMachineClusterInstancetype", "u1.small")])
+
+        decision = decide(vm(), world, **BOTH)
+
+        assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
+        assert "u1.small does not exist" in decision.warnings[0]
+
+    def test_a_default_that_is_not_allowed(self) -> None:
+        decision = decide(vm(), facts(WORLD), **BOTH, allowed=("cx1.*",))
+
+        assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
+        assert "not allowed in the namespace demo; allowed are: cx1.*" in decision.warnings[0]
+
+    def test_a_default_that_can_not_be_read(self) -> None:
+        world = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
+
+        decision = decide(vm(), world, **BOTH)
+
+        assert (decision.code, decision.changes) == (Code.FACTS_UNREADABLE, ())
+        assert "no answer in time" in decision.warnings[0]
+
+    def test_an_unreadable_configuration(self) -> None:
+        decision = decide(vm(), facts(WORLD, configuration=Unavailable("not listed")), **BOTH)
+
+        assert (decision.code, decision.changes) == (Code.FACTS_UNREADABLE, ())
+
+    def test_a_cluster_without_kubevirt_has_its_defaults(self) -> None:
+        assert changes(decide(vm(), facts(WORLD, configuration=None), **BOTH)) == INJECTED
+
+    def test_a_conflict_leaves_the_vm_alone_and_warns(self) -> None:
+        world = facts([instancetype(nodeSelector={"a": "b"}), preference()])
+
+        decision = decide(vm(template={"nodeSelector": {"a": "b"}}), world, **BOTH)
+
+        assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
+        assert "spec.template.spec.nodeSelector conflicts with selected instance type" in decision.warnings[0]
+
+    def test_a_requirement_that_is_not_met_leaves_the_preference_out(self) -> None:
+        world = facts([instancetype(), preference(requirements={"cpu": {"guest": 8}})])
+
+        decision = decide(vm(), world, **BOTH)
+
+        assert set(changes(decision)) == {("spec", "instancetype"), IT_MARK}
+        assert "preference requires 8 vCPU" in decision.warnings[0]
+
+    def test_a_spread_that_does_not_divide_leaves_the_preference_out(self) -> None:
+        spread = preference(cpu={"preferredCPUTopology": "spread"})
+        world = facts([instancetype(cpu={"guest": 3}), spread])
+
+        assert set(changes(decide(vm(), world, **BOTH))) == {("spec", "instancetype"), IT_MARK}
+
+    def test_a_preference_alone_that_would_crash_kubevirt_is_left_out(self) -> None:
+        world = facts([preference(cpu={"preferredCPUFeatures": [{"name": "vmx"}]})])
+
+        decision = decide(vm(), world, default_preference="fedora")
+
+        assert (decision.code, decision.changes) == (Code.DEFAULT_CONFLICTS, ())
+
+    def test_an_architecture_that_comes_from_a_volume_can_not_be_required(self) -> None:
+        templates = [{"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "fedora"}}}]
+        world = facts([instancetype(), preference(requirements={"architecture": "amd64"})])
+
+        decision = decide(vm(dataVolumeTemplates=templates), world, **BOTH)
+
+        assert set(changes(decision)) == {("spec", "instancetype"), IT_MARK}
+        assert "volume's source" in decision.warnings[0]
+        assert changes(decide(vm(), world, **BOTH)) == INJECTED
+
+    def test_the_clusters_configuration_counts(self) -> None:
+        forbidden = Configuration.of({"network": {"permitBridgeInterfaceOnPodNetwork": False}})
+
+        decision = decide(vm(), facts(WORLD, configuration=forbidden), **BOTH)
+
+        assert not decision.changes
+        assert "bridge interface is not enabled" in decision.warnings[0]
+
+    def test_what_a_sender_claims_as_status_is_not_believed(self) -> None:
+        obj = vm(instancetype=SMALL)
+        obj["status"] = {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "forged"}}}
+
+        assert not decide(obj, facts(WORLD)).denial
+
+    @pytest.mark.parametrize("feature", ["vmx", "svm"])
+    def test_a_vm_on_which_kubevirt_would_crash_is_refused(self, feature: str) -> None:
+        crashing = preference("crash", cpu={"preferredCPUFeatures": [{"name": feature}]})
+
+        decision = decide(vm(preference={"name": "crash"}), facts([crashing]))
+
+        assert decision.denial
+        assert (decision.code, decision.denial.code) == (Code.REFUSED, 422)
+        assert decision.denial.causes[0].field == "spec.preference"
+
+    def test_a_division_by_zero_is_refused(self) -> None:
+        zero = preference("zero", cpu={"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 0}})
+
+        decision = decide(vm(preference={"name": "zero"}, instancetype=SMALL), facts([instancetype(), zero]))
+
+        assert decision.denial
+        assert "ratio of 0" in decision.denial.message
+
+    def test_other_refusals_are_left_to_the_validation(self) -> None:
+        demanding = preference("big", requirements={"cpu": {"guest": 64}})
+
+        decision = decide(vm(preference={"name": "big"}, instancetype=SMALL), facts([instancetype(), demanding]))
+
+        assert (decision.denial, decision.changes) == (None, ())
+
+    def test_malformed_vms_are_left_to_the_api_server(self) -> None:
+        decision = decide(vm({"cpu": {"sockets": "two"}}), facts(WORLD), **BOTH)
+
+        assert (decision.code, decision.changes) == (Code.MALFORMED_OBJECT, ())
+        assert "spec.template.spec.domain.cpu.sockets" in decision.warnings[0]
+
+    def test_vms_that_are_being_deleted_and_switches(self) -> None:
+        dying = vm()
+        dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+
+        assert decide(dying, {}, **BOTH).code == Code.BEING_DELETED
+        assert decide(vm(), {}, **BOTH, virtual_machines=False).code == Code.SWITCHED_OFF
+
+
+class TestUpdate:
+    OLD = vm(annotations={IT_MARK[2]: SMALL_MARK, PREF_MARK[2]: FEDORA_MARK}, instancetype=SMALL, preference=FEDORA)
+
+    def test_an_overwrite_by_a_pool_is_repaired_whoever_asks(self) -> None:
+        new = vm(annotations={"pool": "x"}, runStrategy="Halted")
+
+        decision = decide(new, facts(WORLD), self.OLD)
+
+        assert (decision.code, changes(decision)) == (Code.DEFAULTS_CARRIED_OVER, INJECTED)
+        assert applied(new, decision)["metadata"]["annotations"]["pool"] == "x"
+
+    def test_what_is_put_back_is_what_was_there(self) -> None:
+        old = copy.deepcopy(self.OLD)
+        old["spec"]["instancetype"] = {**SMALL, "revisionName": "r1"}
+        world = facts([*WORLD, revision("r1", instancetype())])
+
+        decision = decide(vm(runStrategy="Halted"), world, old)
+
+        assert changes(decision)["spec", "instancetype"] == {**SMALL, "revisionName": "r1"}
+
+    def test_a_default_that_is_gone_counts_by_its_revision(self) -> None:
+        old = copy.deepcopy(self.OLD)
+        old["status"] = {
+            "instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "r1"}},
+            "preferenceRef": {"name": "fedora", "controllerRevisionRef": {"name": "r2"}},
+        }
+        world = facts([revision("r1", instancetype()), revision("r2", preference())])
+
+        assert changes(decide(vm(runStrategy="Halted"), world, old)) == INJECTED
+
+    @pytest.mark.parametrize("field", ["instancetype", "preference"])
+    def test_an_owner_who_names_another_or_leaves_the_mark_means_it(self, field: str) -> None:
+        other = vm(runStrategy="Halted", **{field: {"name": "other"}})
+        world = facts([*WORLD, instancetype("other"), preference("other")])
+        marked = vm(annotations={(IT_MARK if field == "instancetype" else PREF_MARK)[2]: "x"}, runStrategy="Halted")
+
+        assert ("spec", field) not in changes(decide(other, world, self.OLD))
+        assert ("spec", field) not in changes(decide(marked, world, self.OLD))
+
+    def test_an_owner_who_now_says_a_size_means_it(self) -> None:
+        decision = decide(vm({"cpu": {"cores": 4}}), facts(WORLD), self.OLD)
+
+        assert (decision.code, decision.changes) == (Code.SIZED, ())
+
+    def test_an_owner_may_opt_out_in_the_same_update(self) -> None:
+        off = vm(annotations={"kubevirt-webhook.github.io/instancetypes": "off"}, runStrategy="Halted")
+
+        assert not decide(off, facts(WORLD), self.OLD).changes
+
+    def test_a_mark_that_does_not_fit_its_matcher_is_not_ours(self) -> None:
+        old = copy.deepcopy(self.OLD)
+        old["spec"]["instancetype"] = {"name": "chosen-later"}
+
+        assert ("spec", "instancetype") not in changes(decide(vm(runStrategy="Halted"), facts(WORLD), old))
+
+    def test_nothing_new_is_ever_added(self) -> None:
+        decision = decide(vm(runStrategy="Halted"), facts(WORLD), vm(), **BOTH)
+
+        assert (decision.code, decision.changes) == (Code.NOTHING_TO_CARRY, ())
+
+    def test_a_changed_default_does_not_reach_old_vms(self) -> None:
+        decision = decide(vm(runStrategy="Halted"), facts(WORLD), self.OLD, default_instancetype="u1.large")
+
+        assert changes(decision)["spec", "instancetype"] == SMALL
+
+    def test_what_kubevirt_would_refuse_is_not_put_back(self) -> None:
+        world = facts([instancetype(nodeSelector={"a": "b"}), preference()])
+
+        decision = decide(vm(template={"nodeSelector": {"c": "d"}}), world, self.OLD)
+
+        assert ("spec", "instancetype") not in changes(decision)
+        assert "nodeSelector conflicts" in decision.warnings[0]
+
+    def test_an_unchanged_spec_is_not_looked_at(self) -> None:
+        assert decide(self.OLD, {}, self.OLD).code == Code.UNCHANGED
+
+    def test_a_crash_by_update_is_refused(self) -> None:
+        crashing = preference("crash", cpu={"preferredCPUFeatures": [{"name": "vmx"}]})
+
+        assert decide(vm(preference={"name": "crash"}), facts([crashing]), vm()).denial
+
+
+class TestExpansion:
+    def test_what_the_matchers_say_is_written_out(self) -> None:
+        obj = vm({"devices": {"disks": [{"name": "root", "disk": {}, "serial": "1"}]}})
+        obj["spec"]["unknown"] = {"kept": True}
+
+        decision = decide(obj, facts(WORLD), **BOTH, expand=True)
+
+        got = applied(obj, decision)["spec"]
+        assert decision.code == Code.EXPANDED
+        assert not {"instancetype", "preference"} & set(got)
+        assert got["template"]["spec"]["domain"]["memory"] == {"guest": "4Gi"}
+        assert got["template"]["spec"]["domain"]["cpu"] == {"sockets": 2, "cores": 1, "threads": 1}
+        assert got["template"]["spec"]["domain"]["devices"]["disks"][0]["disk"] == {"bus": "virtio"}
+        assert got["unknown"] == {"kept": True}
+        assert decision.notes == {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
+
+    def test_an_owners_matcher_too(self) -> None:
+        got = applied(obj := vm(instancetype=SMALL), decide(obj, facts(WORLD), expand=True))
+
+        assert got["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "4Gi"}
+
+    @pytest.mark.parametrize("given_", [{"inferFromVolume": "root"}, {"name": "missing"}])
+    def test_what_can_not_be_told_stays(self, given_: Json) -> None:
+        world = facts(missing=[("VirtualMachineClusterInstancetype", "missing")])
+
+        decision = decide(vm(instancetype=given_), world, expand=True)
+
+        assert not decision.changes
+        assert "is not expanded" in decision.warnings[0]
+
+    def test_only_new_vms_are_expanded(self) -> None:
+        assert not decide(
+            vm(instancetype=SMALL, runStrategy="Halted"), facts(WORLD), vm(instancetype=SMALL), expand=True
+        ).changes
+
+    def test_a_vm_without_matchers_has_nothing_to_expand(self) -> None:
+        assert not decide(vm({"cpu": {"cores": 1}}), facts(WORLD), **BOTH, expand=True).changes
+
+
+_NAMES = st.sampled_from(["u1.small", "u1.large", "odd"])
+_ITS = [
+    instancetype(),
+    instancetype("u1.large", nodeSelector={"zone": "a"}, gpus=[{"name": "g", "deviceName": "nvidia.com/x"}]),
+    instancetype(
+        "odd", cpu={"guest": 3, "dedicatedCPUPlacement": True}, memory={"guest": "1Gi", "overcommitPercent": 15}
+    ),
+]
+_PREFS = [
+    preference(),
+    preference("big", requirements={"cpu": {"guest": 3}, "memory": {"guest": "2Gi"}}),
+    preference("spread", cpu={"preferredCPUTopology": "spread"}),
+    preference("crash", cpu={"preferredCPUFeatures": [{"name": "vmx"}]}),
+    preference("arm", requirements={"architecture": "arm64"}, preferredArchitecture="arm64"),
+]
+_DOMAINS: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": st.fixed_dictionaries({}, optional={"dedicatedCpuPlacement": st.booleans(), "cores": st.integers(0, 2)}),
+        "memory": st.fixed_dictionaries({}, optional={"guest": st.just("1Gi"), "maxGuest": st.just("8Gi")}),
+        "ioThreadsPolicy": st.just("auto"),
+    },
+)
+
+
+@given(
+    domain=_DOMAINS,
+    template=st.fixed_dictionaries(
+        {}, optional={"nodeSelector": st.just({"zone": "b"}), "architecture": st.just("amd64")}
+    ),
+    own=st.sampled_from([None, {"name": "odd"}]),
+    default=_NAMES,
+    preferred=st.sampled_from(["fedora", "big", "spread", "crash", "arm"]),
+    scope=st.sampled_from(["unsized", "all"]),
+)
+def test_nothing_is_injected_that_kubevirt_would_refuse(
+    domain: Json, template: Json, own: Json | None, default: str, preferred: str, scope: str
+) -> None:
+    obj = vm(domain, template=template, **({"instancetype": own} if own else {}))
+    world = facts([*_ITS, *_PREFS])
+
+    decision = decide(obj, world, default_instancetype=default, default_preference=preferred, preference_scope=scope)
+
+    assert not decision.denial
+    if decision.changes:
+        get = among([*_ITS, *_PREFS])
+        after = admission.mutate(applied(obj, decision), get, lambda: "u").vm
+        assert admission.validate(after, get).allowed
+        again = decide(applied(obj, decision), world, default_instancetype=default, default_preference=preferred)
+        assert not again.changes

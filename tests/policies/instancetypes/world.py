@@ -1,0 +1,133 @@
+"""What the tests of this job share: objects of a small cluster, and asking an endpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jsonpatch
+import msgspec
+
+from tests.builders import Json, known, review
+from webhook.admission.decision import Decision
+from webhook.admission.patch import operations
+from webhook.errors import Unavailable
+from webhook.facts import ConfigurationKey, Facts, Key, ObjectKey
+from webhook.kubevirt.configuration import DEFAULTS, Configuration
+from webhook.objects import WHOLE, Whole
+from webhook.policies.table import BY_PATH
+from webhook.settings.snapshot import InstancetypeSettings
+
+IT_MARK = ("metadata", "annotations", "kubevirt-webhook.github.io/injected-instancetype")
+PREF_MARK = ("metadata", "annotations", "kubevirt-webhook.github.io/injected-preference")
+SMALL = {"kind": "VirtualMachineClusterInstancetype", "name": "u1.small"}
+FEDORA = {"kind": "VirtualMachineClusterPreference", "name": "fedora"}
+SMALL_MARK = "VirtualMachineClusterInstancetype/u1.small"
+FEDORA_MARK = "VirtualMachineClusterPreference/fedora"
+
+
+def instancetype(name: str = "u1.small", kind: str = "VirtualMachineClusterInstancetype", **spec: Any) -> Json:
+    """An instancetype of 2 vCPUs and 4Gi; keywords go to its spec."""
+    base: Json = {"cpu": {"guest": 2}, "memory": {"guest": "4Gi"}}
+    return _object(kind, name, base | spec)
+
+
+def preference(name: str = "fedora", kind: str = "VirtualMachineClusterPreference", **spec: Any) -> Json:
+    """A preference for virtio disks; keywords go to its spec."""
+    return _object(kind, name, {"devices": {"preferredDiskBus": "virtio"}} | spec)
+
+
+def revision(name: str, captured: Json, **labels: str) -> Json:
+    """A ControllerRevision that has captured an object."""
+    metadata = {"name": name, "namespace": "demo"}
+    said = {"object-name": captured["metadata"]["name"], "object-kind": captured["kind"]} | labels
+    metadata["labels"] = {f"instancetype.kubevirt.io/{key}": value for key, value in said.items()}  # type: ignore[assignment]
+    return {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": metadata, "data": captured}
+
+
+def _object(kind: str, name: str, spec: Json) -> Json:
+    metadata = {"name": name} if "Cluster" in kind else {"name": name, "namespace": "demo"}
+    return {"apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def vm(
+    domain: Json | None = None, *, annotations: Json | None = None, template: Json | None = None, **spec: Any
+) -> Json:
+    """A VM with one disk; keywords go to its spec, ``template`` to the template's spec."""
+    inner = {
+        "domain": {"devices": {"disks": [{"name": "root", "disk": {}}]}} | (domain or {}),
+        "volumes": [{"name": "root", "containerDisk": {"image": "quay.io/fedora:40"}}],
+    }
+    metadata: Json = {"name": "web01", "namespace": "demo"}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": metadata,
+        "spec": {"runStrategy": "Always", "template": {"spec": inner | (template or {})}} | spec,
+    }
+
+
+def vmi(domain: Json | None = None, *, annotations: Json | None = None, owner: Json | None = None, **spec: Any) -> Json:
+    """A VMI with one disk; keywords go to its spec."""
+    made = vm(domain, template=spec)
+    metadata: Json = {"name": "web01", "namespace": "demo"}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    if owner is not None:
+        metadata["ownerReferences"] = [owner]
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": metadata,
+        "spec": made["spec"]["template"]["spec"],
+    }
+
+
+def facts(
+    objects: Iterable[Json] = (),
+    missing: Iterable[tuple[str, str]] = (),
+    unreadable: Iterable[tuple[str, str]] = (),
+    configuration: Configuration | Unavailable | None = DEFAULTS,
+) -> dict[Key[Any], object]:
+    """A cluster that has these objects; what is asked for beyond them raises `NotRead`."""
+    result = known() | {ConfigurationKey(): configuration}
+    for item in objects:
+        metadata = item["metadata"]
+        key = ObjectKey(WHOLE[item["kind"]], metadata.get("namespace", ""), metadata["name"])
+        result[key] = msgspec.convert(item, Whole)
+    for names, answer in ((missing, None), (unreadable, Unavailable("no answer in time"))):
+        for kind, name in names:
+            resource = WHOLE[kind]
+            result[ObjectKey(resource, "demo" if resource.namespaced else "", name)] = answer
+    return result
+
+
+def decide(
+    obj: Json,
+    world: Mapping[Key[Any], object],
+    old: Json | None = None,
+    verb: str = "mutate",
+    **settings: Any,
+) -> Decision:
+    """The decision about creating an object, or about updating ``old`` to it."""
+    resource = {"VirtualMachine": "virtualmachines"}.get(obj["kind"], "virtualmachineinstances")
+    endpoint = BY_PATH[f"/{verb}/instancetypes/{resource}/enforce"]
+    body = review(obj, operation="UPDATE" if old else "CREATE", oldObject=old)
+    request = endpoint.codec.decode(msgspec.json.encode(body)).request
+    decision = endpoint.policy(request.object, request, Facts.of(world), InstancetypeSettings(**settings))
+    assert decision.reasons
+    return decision
+
+
+def applied(obj: Json, decision: Decision) -> Json:
+    """The object with a decision's patch applied, by a library that knows nothing of us."""
+    result: Json = jsonpatch.apply_patch(
+        obj, msgspec.json.decode(msgspec.json.encode(operations(msgspec.convert(obj, Whole), decision.changes)))
+    )
+    return result
+
+
+def changes(decision: Decision) -> dict[tuple[str, ...], Any]:
+    return {change.path: change.new for change in decision.changes}

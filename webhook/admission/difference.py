@@ -1,0 +1,58 @@
+"""The smallest changes that say what a rule did to an object.
+
+KubeVirt's rules read an object and write it anew: quantities become canonical, empty values and unknown fields vanish.
+None of that is ours to change. So the object as it was read (``before``) is compared with what the rule made of it
+(``after``), and only the difference is carried over to the object as its owner wrote it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from webhook.admission.decision import Change
+
+
+def overlaid(original: Any, before: Any, after: Any) -> Any:
+    """``original`` with the difference between ``before`` and ``after``; shares what has not changed.
+
+    In lists, items keep their places, and new ones follow.
+    """
+    if before == after:
+        return original
+    if isinstance(after, dict):
+        old, read = _object(original), _object(before)
+        kept = {key: value for key, value in old.items() if key in after or key not in read}
+        changed = {key: value for key, value in after.items() if key not in read or read[key] != value}
+        return kept | {key: overlaid(old.get(key), read.get(key), value) for key, value in changed.items()}
+    if isinstance(after, list) and isinstance(before, list) and isinstance(original, list):
+        items = zip(original, before, after, strict=False)
+        return [overlaid(*item) for item in items] + after[len(before) :]
+    return after
+
+
+def changes(
+    path: tuple[str, ...], original: Any, before: dict[str, Any], after: dict[str, Any], reason: str
+) -> Iterator[Change]:
+    """The difference as changes of members of objects, lists as a whole.
+
+    Args:
+        path: of ``original`` in the object.
+        original: plain JSON, as it was sent; None where there is nothing.
+        before: what the rule read of it.
+        after: what it made of it; nothing that ``before`` has is missing.
+        reason: the code that all changes carry.
+    """
+    old = _object(original)
+    for key, value in after.items():
+        if key in before and before[key] == value:
+            continue
+        there, inner = old.get(key), before.get(key)
+        if isinstance(value, dict) and isinstance(there, dict):
+            yield from changes((*path, key), there, _object(inner), value, reason)
+        else:
+            yield Change((*path, key), there, overlaid(there, inner, value), reason)
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,81 @@
+"""A reference to an instancetype or preference as people write it: ``NAME``, cluster-wide, or ``KIND/NAME``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+
+from webhook.errors import InputError
+from webhook.kubevirt.matcher import Matcher
+from webhook.kubevirt.refusal import Refusal
+from webhook.kubevirt.shape import Json
+
+_LONGEST = 253
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """One of the four kinds, in full, and a name."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+    def matcher(self) -> Json:
+        """The matcher that says the same in a VM."""
+        return {"kind": self.kind, "name": self.name}
+
+
+def parse(matcher: Matcher, text: str, where: str) -> Reference:
+    """What a text refers to.
+
+    Args:
+        matcher: which of the two is meant.
+        text: ``NAME`` or ``KIND/NAME``; kinds as KubeVirt accepts them: in any case, singular or plural.
+        where: the text's place, for messages.
+
+    Raises:
+        InputError: it is neither, or the kind is none of the matcher's.
+    """
+    kind, slash, name = text.rpartition("/")
+    if not name or len(name) > _LONGEST or (slash and not kind) or any(sign.isspace() for sign in text):
+        raise InputError(f'"{text[:60]}" is neither NAME nor KIND/NAME', where, f"name a {matcher.namespaced} so")
+    return Reference(_kind(matcher, kind, where), name)
+
+
+def of_matcher(matcher: Matcher, given: Json) -> Reference:
+    """What a VM's matcher, decoded, refers to.
+
+    Raises:
+        Refusal: its kind is unknown.
+    """
+    return Reference(matcher.kind_of(given.get("kind", "")), given.get("name", ""))
+
+
+def allowed(patterns: Sequence[str], matcher: Matcher, reference: Reference) -> bool:
+    """Whether a reference is on a list of patterns: references in whose names ``*`` stands for any characters.
+
+    A pattern of an unknown kind allows nothing.
+    """
+    return any(_matches(pattern, matcher, reference) for pattern in patterns)
+
+
+def _matches(pattern: str, matcher: Matcher, reference: Reference) -> bool:
+    kind, _, name = pattern.rpartition("/")
+    try:
+        wanted = matcher.kind_of(kind)
+    except Refusal:
+        return False
+    # Names hold no brackets, so that fnmatch's other signs can't surprise.
+    return wanted == reference.kind and fnmatchcase(reference.name, name.replace("[", "").replace("?", ""))
+
+
+def _kind(matcher: Matcher, kind: str, where: str) -> str:
+    try:
+        return matcher.kind_of(kind)
+    except Refusal as refusal:
+        fix = f"write {matcher.cluster} or {matcher.namespaced}"
+        raise InputError(refusal.what, where, fix) from None

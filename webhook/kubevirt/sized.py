@@ -1,0 +1,35 @@
+"""Whether somebody has chosen a VM's size, so that a default one would be in the way."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_AMOUNTS: Final = ("cpu", "memory")
+
+
+def sized(domain: Any) -> str | None:
+    """The field of a VMI's ``spec.domain`` that says a size, as a path below it; None if none does.
+
+    Any CPU topology or model, CPU or memory request or limit, guest memory or hugepages. Zeros and empty texts say
+    nothing (they are what Go's types take for absent), but any amount does, even 0.
+
+    Args:
+        domain: plain JSON of whatever types.
+    """
+    cpu, memory, resources = (_member(domain, name) for name in ("cpu", "memory", "resources"))
+    for name in ("sockets", "cores", "threads", "model"):
+        if cpu.get(name):
+            return f"cpu.{name}"
+    for kind in ("requests", "limits"):
+        for name in _AMOUNTS:
+            if _member(resources, kind).get(name) is not None:
+                return f"resources.{kind}.{name}"
+    for name in ("guest", "hugepages"):
+        if memory.get(name) is not None:
+            return f"memory.{name}"
+    return None
+
+
+def _member(value: Any, name: str) -> dict[str, Any]:
+    found = value.get(name) if isinstance(value, dict) else None
+    return found if isinstance(found, dict) else {}

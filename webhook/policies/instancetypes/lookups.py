@@ -1,0 +1,74 @@
+"""Facts as KubeVirt's rules ask for them: by kind, namespace and name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from webhook.errors import Unavailable
+from webhook.facts import ConfigurationKey, Facts, ObjectKey
+from webhook.kubevirt.configuration import DEFAULTS, Configuration
+from webhook.kubevirt.reference import Reference
+from webhook.kubevirt.shape import Json
+from webhook.objects import WHOLE
+
+
+class Unreadable(Exception):  # noqa: N818 - a state of affairs
+    """A rule needs an object that could not be read; no policy may take that for its absence.
+
+    Args:
+        why: the cause as a clause.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+class Lookups:
+    """What KubeVirt's rules look up, from one review's facts.
+
+    Instancetypes, preferences and their revisions are read; volumes and their sources never are: the server has no
+    right to them, since what it found would tell a user about namespaces that aren't theirs.
+
+    Attributes:
+        passed_over: a rule asked for something that the server doesn't read, and was told that it isn't there.
+    """
+
+    def __init__(self, facts: Facts) -> None:
+        self._facts = facts
+        self.passed_over = False
+
+    def get(self, kind: str, namespace: str, name: str) -> Json | None:
+        """An object, not to be changed; None where there is none.
+
+        Raises:
+            Unreadable: it can't be read now.
+            NotRead: it has not been read yet; for the Reviewer.
+        """
+        resource = WHOLE.get(kind)
+        if resource is None:
+            self.passed_over = True
+            return None
+        if not name:
+            # A matcher that is still to be inferred names nothing yet.
+            return None
+        found = self._facts.get(ObjectKey(resource, namespace if resource.namespaced else "", name))
+        if isinstance(found, Unavailable):
+            raise Unreadable(f"{kind} {name} can't be read: {found.why}")
+        return found.plain() if found else None
+
+    def expect(self, references: Iterable[Reference], namespace: str) -> None:
+        """Say beforehand what will be looked up, so that all of it is read at the same time.
+
+        Raises:
+            NotRead: it has not been read yet; for the Reviewer.
+        """
+        resources = ((WHOLE[found.kind], found.name) for found in references)
+        self._facts.need(*(ObjectKey(one, namespace if one.namespaced else "", name) for one, name in resources))
+
+    def configuration(self) -> Configuration:
+        """The cluster's; KubeVirt's own defaults where there is no KubeVirt. Raises as `get`."""
+        found = self._facts.get(ConfigurationKey())
+        if isinstance(found, Unavailable):
+            raise Unreadable(found.why)
+        return found or DEFAULTS

@@ -1,0 +1,114 @@
+"""What can't work is refused early, in KubeVirt's own words.
+
+KubeVirt's webhook says most of this too, but not all: a VM that names what isn't there is admitted and never starts,
+and on two inputs KubeVirt's webhook crashes, which users read as "EOF". Here every VM gets a sentence, and namespaces
+may say which instancetypes their VMs may name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from webhook.admission.decision import Decision, Denial, FieldCause, Reason, skip
+from webhook.admission.wire import Request
+from webhook.errors import InputError
+from webhook.facts import Facts
+from webhook.kubevirt import admission, reference, revision
+from webhook.kubevirt.machine import read_vm
+from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, Matcher
+from webhook.kubevirt.reference import Reference
+from webhook.kubevirt.refusal import Cause, Refusal
+from webhook.kubevirt.shape import Json
+from webhook.names import Code
+from webhook.objects import Whole
+from webhook.policies.instancetypes import owner
+from webhook.policies.instancetypes.lookups import Lookups, Unreadable
+from webhook.settings.snapshot import InstancetypeSettings
+
+
+def virtualmachines(vm: Whole, request: Request[Whole], facts: Facts, settings: InstancetypeSettings) -> Decision:
+    """Refuse a VM whose instancetype and preference can't work, are not there, or are not allowed.
+
+    At UPDATE only where a matcher or the template has changed: what was admitted once must stay editable.
+    """
+    if not settings.virtual_machines:
+        return skip(Code.SWITCHED_OFF, "instancetypes.virtualMachines is off")
+    if request.operation not in ("CREATE", "UPDATE"):
+        return skip(Code.OTHER_OPERATION, f"{request.operation} chooses no instancetype")
+    if vm.meta.deletion_timestamp:
+        return skip(Code.BEING_DELETED, "the VM is being deleted")
+    spec = vm.spec or {}
+    if not any(spec.get(matcher.field) for matcher in MATCHERS):
+        return skip(Code.NO_MATCHER, "the VM has neither instancetype nor preference")
+    old = (request.old_object.spec if request.old_object else None) or {}
+    changed = [matcher for matcher in MATCHERS if spec.get(matcher.field) != old.get(matcher.field)]
+    if request.operation == "UPDATE" and not changed and spec.get("template") == old.get("template"):
+        return skip(Code.UNCHANGED, "instancetype, preference and template stay as they are")
+    lookups = Lookups(facts)
+    try:
+        return _judged(vm, request.namespace or "", changed, lookups, settings)
+    except Unreadable as error:
+        return skip(Code.FACTS_UNREADABLE, error.why, f"kubevirt-webhook did not check the VM: {error.why}")
+    except Refusal as crash:
+        return _refused(Code.REFUSED, 422, [Cause("FieldValueInvalid", crash.what, "spec.preference")])
+    except InputError as error:
+        text = f"the VM's instancetype can't be judged: {error}"
+        return skip(Code.MALFORMED_OBJECT, text, f"kubevirt-webhook: {text}")
+
+
+def _judged(
+    vm: Whole, namespace: str, changed: list[Matcher], lookups: Lookups, settings: InstancetypeSettings
+) -> Decision:
+    plain = vm.plain()
+    candidate = {**plain, "metadata": {**plain["metadata"], "namespace": namespace}}
+    decoded = read_vm(candidate)
+    if INSTANCETYPE_MATCHER in changed:
+        for wanted in _instancetypes(decoded, namespace, lookups):
+            if not owner.is_allowed(INSTANCETYPE_MATCHER, wanted, settings):
+                text = owner.not_allowed(wanted, namespace, settings)
+                cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
+                return _refused(Code.NOT_ALLOWED, 403, [cause])
+    missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups)]
+    if missing and settings.missing == "deny":
+        return _refused(Code.MISSING, 422, missing)
+    answer = admission.validate(candidate, lookups.get, lookups.configuration())
+    if not answer.allowed:
+        return _refused(Code.REFUSED, answer.code, answer.causes, answer.message)
+    if missing:
+        texts = [f"{cause.what}: KubeVirt admits the VM but can't start it until it is there" for cause in missing]
+        return skip(Code.MISSING, "; ".join(texts), *(f"kubevirt-webhook: {text}" for text in texts))
+    return Decision((Reason(Code.VALID, "instancetype and preference fit the VM"),))
+
+
+def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[Reference]:
+    """What the VM names, and what the revision that it pins was captured from: KubeVirt doesn't compare the two."""
+    given = vm["spec"].get(INSTANCETYPE_MATCHER.field)
+    if not given:
+        return
+    try:
+        if given.get("name"):
+            yield reference.of_matcher(INSTANCETYPE_MATCHER, given)
+        if "revisionName" in given:
+            stored = lookups.get("ControllerRevision", namespace, given["revisionName"])
+            if stored is not None:
+                payload = revision.payload(stored, INSTANCETYPE_MATCHER.shape)
+                name = revision.label(stored) or payload["metadata"].get("name", "")
+                yield Reference(INSTANCETYPE_MATCHER.kind_of(payload.get("kind", "")), name)
+    except Refusal:
+        # An unknown kind or an odd revision names nothing that could run; KubeVirt says so when the VM is started.
+        return
+
+
+def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
+    if vm["spec"].get(matcher.field, {}).get("inferFromVolume"):
+        return
+    try:
+        matcher.find(vm, lookups.get)
+    except Refusal as refusal:
+        yield Cause("FieldValueNotFound", refusal.what, f"spec.{matcher.field}")
+
+
+def _refused(code: str, status: int, causes: Sequence[Cause], message: str = "") -> Decision:
+    text = message or ", ".join(cause.what for cause in causes)
+    denial = Denial(status, text, tuple(FieldCause(cause.reason, cause.what, cause.field) for cause in causes))
+    return Decision((Reason(code, text),), denial=denial)

@@ -1,0 +1,210 @@
+"""VMIs that no VM stands behind, made by people or ReplicaSets: filled at CREATE, the only time there is.
+
+Their owners ask by annotations; where they say nothing, the namespace's defaults count. Whoever asked gets what was
+asked for or a refusal, since a VMI can't be repaired later; a mere default that doesn't fit is left out with a warning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from webhook import names
+from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason, skip
+from webhook.admission.difference import changes
+from webhook.admission.wire import Request
+from webhook.errors import InputError
+from webhook.facts import Facts
+from webhook.kubevirt import bare, lookup, reference
+from webhook.kubevirt.bare import Filled
+from webhook.kubevirt.matcher import MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.reference import Reference
+from webhook.kubevirt.refusal import CAUSES_SHOWN, Cause, Conflicts, Refusal
+from webhook.kubevirt.shape import Json
+from webhook.kubevirt.sized import sized
+from webhook.names import Code
+from webhook.objects import Whole
+from webhook.policies.instancetypes import owner
+from webhook.policies.instancetypes.lookups import Lookups, Unreadable
+from webhook.policies.instancetypes.owner import MARKS
+from webhook.settings.snapshot import InstancetypeSettings
+
+_ASKED: Final = {"instancetype": names.INSTANCETYPE_ANNOTATION, "preference": names.PREFERENCE_ANNOTATION}
+
+
+class _Wanted(msgspec.Struct, frozen=True):
+    """What a VMI shall be filled with.
+
+    Attributes:
+        asked: by the owner, not by a default.
+    """
+
+    matcher: Matcher
+    text: str
+    asked: bool
+
+
+class _Refused(Exception):  # noqa: N818 - never leaves this module
+    def __init__(self, code: str, denial: Denial) -> None:
+        super().__init__(denial.message)
+        self.code = code
+        self.denial = denial
+
+
+def virtualmachineinstances(
+    vmi: Whole, request: Request[Whole], facts: Facts, settings: InstancetypeSettings
+) -> Decision:
+    """Fill a new VMI with the instancetype and preference that it asks for, or with the namespace's."""
+    if not settings.virtual_machine_instances:
+        return skip(Code.SWITCHED_OFF, "instancetypes.virtualMachineInstances is off")
+    if request.operation != "CREATE":
+        return skip(Code.OTHER_OPERATION, f"a VMI can't be filled after CREATE ({request.operation})")
+    if of_a_vm(vmi):
+        return skip(Code.OF_A_VM, "a VM stands behind the VMI, so that KubeVirt has filled it")
+    if owner.opted_out(vmi):
+        return skip(Code.OWNER_OPTED_OUT, owner.OPTED_OUT)
+    namespace = request.namespace or ""
+    wanted, reasons = _wanted(vmi, settings)
+    if not wanted:
+        return Decision(tuple(reasons) or (Reason(Code.NO_DEFAULTS, "nothing is asked for, and there is no default"),))
+    lookups = Lookups(facts)
+    try:
+        return _filled(vmi, namespace, wanted, lookups, settings)
+    except _Refused as refused:
+        return Decision((Reason(refused.code, refused.denial.message),), denial=refused.denial)
+    except Unreadable as error:
+        return skip(Code.FACTS_UNREADABLE, error.why, f"kubevirt-webhook did not fill the VMI: {error.why}")
+    except InputError as error:
+        text = f"the VMI can't be filled: {error}"
+        return skip(Code.MALFORMED_OBJECT, text, f"kubevirt-webhook: {text}")
+
+
+def of_a_vm(vmi: Whole) -> bool:
+    """Whether a VM controls a VMI."""
+    controller = vmi.meta.controller_owner()
+    return controller is not None and (controller.kind, controller.group) == ("VirtualMachine", names.KUBEVIRT_GROUP)
+
+
+def _wanted(vmi: Whole, settings: InstancetypeSettings) -> tuple[list[_Wanted], list[Reason]]:
+    """What the VMI asks for, else the defaults that apply to it; and why others don't."""
+    wanted, reasons = [], []
+    size = sized((vmi.spec or {}).get("domain"))
+    for matcher in MATCHERS:
+        asked, mark = vmi.meta.annotation(_ASKED[matcher.field]), vmi.meta.annotation(MARKS[matcher.field])
+        text = owner.default(matcher, settings)
+        if mark:
+            reasons.append(Reason(Code.ALREADY_APPLIED, f"the VMI carries our mark: {matcher.field} {mark}"))
+        elif asked:
+            wanted.append(_Wanted(matcher, asked, asked=True))
+        elif asked is not None:
+            reasons.append(Reason(Code.OWNER_OPTED_OUT, f"the owner wants no {matcher.field}"))
+        elif text and size and (matcher is not PREFERENCE_MATCHER or settings.preference_scope != "all"):
+            reasons.append(Reason(Code.SIZED, f"the VMI says spec.domain.{size}, so no default {matcher.field}"))
+        elif text:
+            wanted.append(_Wanted(matcher, text, asked=False))
+    return wanted, reasons
+
+
+def _filled(
+    vmi: Whole, namespace: str, wanted: list[_Wanted], lookups: Lookups, settings: InstancetypeSettings
+) -> Decision:
+    warnings: list[str] = []
+    references: dict[Matcher, tuple[_Wanted, Reference]] = {}
+    for one in wanted:
+        named = _named(one, namespace, settings, warnings)
+        if named:
+            references[one.matcher] = one, named
+    lookups.expect((named for _, named in references.values()), namespace)
+    found: dict[Matcher, tuple[Reference, Json]] = {}
+    for matcher, (one, named) in references.items():
+        whole = lookups.get(named.kind, namespace, named.name)
+        if whole is not None:
+            found[matcher] = named, whole
+        else:
+            missing = lookup.not_found(named.kind, named.name)
+            _give_up(one, Code.MISSING, Denial(422, f"{_place(one)}: {missing.what}"), warnings)
+    filled, fitting = _fitted(vmi, namespace, found, references, lookups, warnings)
+    if filled is None:
+        return Decision((Reason(Code.DEFAULT_UNUSABLE, "no default could be applied"),), warnings=tuple(warnings))
+    said = {matcher.field: str(found[matcher][0]) for matcher in fitting}
+    text = "filled with " + " and ".join(f"the {field} {name}" for field, name in said.items())
+    return Decision(
+        (Reason(Code.APPLIED, f"the VMI was {text}"),),
+        tuple(_changes(vmi, filled, said)),
+        warnings=tuple(warnings),
+        notes=said,
+    )
+
+
+def _named(one: _Wanted, namespace: str, settings: InstancetypeSettings, warnings: list[str]) -> Reference | None:
+    try:
+        named = reference.parse(one.matcher, one.text, _place(one))
+    except InputError as error:
+        _give_up(one, Code.REFUSED, Denial(422, str(error)), warnings)
+        return None
+    if not owner.is_allowed(one.matcher, named, settings):
+        _give_up(one, Code.NOT_ALLOWED, Denial(403, owner.not_allowed(named, namespace, settings)), warnings)
+        return None
+    return named
+
+
+def _fitted(
+    vmi: Whole,
+    namespace: str,
+    found: dict[Matcher, tuple[Reference, Json]],
+    references: dict[Matcher, tuple[_Wanted, Reference]],
+    lookups: Lookups,
+    warnings: list[str],
+) -> tuple[Filled | None, list[Matcher]]:
+    """The VMI with as much as fits, the instancetype before the preference, and what that is."""
+    plain = vmi.plain()
+    plain = {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "status": {}}
+    fitting = list(found)
+    while fitting:
+        try:
+            return bare.fill(plain, {matcher: found[matcher] for matcher in fitting}, lookups.configuration()), fitting
+        except Refusal as refusal:
+            # What the owner asked for is never left out for the sake of a default.
+            given = [matcher for matcher in fitting if not references[matcher][0].asked]
+            dropped = given[-1] if given else fitting[-1]
+            _give_up(references[dropped][0], Code.REFUSED, _denial(refusal), warnings)
+            fitting.remove(dropped)
+    return None, []
+
+
+def _give_up(one: _Wanted, code: str, denial: Denial, warnings: list[str]) -> None:
+    """Refuse what was asked for; leave a default out.
+
+    Raises:
+        _Refused: it was asked for.
+    """
+    if one.asked:
+        raise _Refused(code, denial)
+    text = f"the default {one.matcher.field} {one.text} was not applied: {denial.message}"
+    warnings.append(f"kubevirt-webhook: {text}")
+
+
+def _place(one: _Wanted) -> str:
+    if one.asked:
+        return f"metadata.annotations[{_ASKED[one.matcher.field]}]"
+    return f"the namespace's default {one.matcher.field}"
+
+
+def _denial(refusal: Refusal) -> Denial:
+    causes: tuple[Any, ...] = (refusal,) if isinstance(refusal, Cause) else ()
+    if isinstance(refusal, Conflicts):
+        causes = refusal.conflicts
+    return Denial(
+        422, refusal.what, tuple(FieldCause(cause.reason, cause.what, cause.field) for cause in causes[:CAUSES_SHOWN])
+    )
+
+
+def _changes(vmi: Whole, filled: Filled, said: dict[str, str]) -> Iterator[Change]:
+    yield from changes(("spec",), vmi.spec, filled.before["spec"], filled.after["spec"], Code.APPLIED)
+    path, given = ("metadata", "annotations"), vmi.meta.annotations or {}
+    annotations = filled.after["metadata"].get("annotations", {}) | {MARKS[field]: mark for field, mark in said.items()}
+    for key, value in annotations.items():
+        if given.get(key) != value:
+            yield Change((*path, key), given.get(key), value, Code.APPLIED)
