@@ -231,6 +231,30 @@ class Whole(Object, frozen=True):
         return known | {name: value for name, value in rest.items() if value is not None}
 
 
+class Taint(View, frozen=True):
+    key: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class NodeSpec(View, frozen=True):
+    taints: list[Taint] | None = None
+    unschedulable: bool | None = None
+
+
+class Allocatable(View, frozen=True):
+    kvm: str | int | None = msgspec.field(default=None, name="devices.kubevirt.io/kvm")
+
+
+class NodeStatus(View, frozen=True):
+    allocatable: Allocatable | None = None
+
+
+class Node(Object, frozen=True):
+    spec: NodeSpec | None = None
+    status: NodeStatus | None = None
+
+
 class LeaseSpec(View, frozen=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None

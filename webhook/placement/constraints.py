@@ -1,0 +1,186 @@
+"""All that the target pod of a migration asks of nodes, as a list.
+
+KubeVirt merges these into one mapping, in which a key that the migration adds loses against the VM's own without a
+word (and a ``cpu-vendor`` key wins against KubeVirt's guard). Here every one stays, with its origin: a node must have
+them all. Only what KubeVirt lays over each other for every pod of a VM, its defaults, the cluster's settings, the VM's
+selector and the labels that it generates, is one layer here too (pkg/virt-controller, createTargetPod).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from webhook.placement import generated, requirement
+from webhook.placement.expression import DOES_NOT_EXIST, NOT_IN, Expression, Term
+from webhook.placement.node import HOSTNAME, NO_EXECUTE, Node
+from webhook.placement.requirement import Elsewhere, Kvm, Label, OneOf, Requirement, Requirements, Uncordoned, Untainted
+from webhook.placement.syntax import SCHEDULABLE
+from webhook.placement.workload import (
+    BUILT_IN,
+    HOST_MODEL,
+    NO_MIGRATION,
+    KubeVirt,
+    LauncherPod,
+    Migration,
+    Placed,
+    Toleration,
+    Vmi,
+    VmiSpec,
+)
+
+# The API server's own admission adds them to every pod (DefaultTolerationSeconds).
+_DEFAULT_TOLERATIONS = tuple(
+    Toleration(f"node.kubernetes.io/{condition}", "Exists", None, NO_EXECUTE)
+    for condition in ("not-ready", "unreachable")
+)
+_NO_POD = LauncherPod()
+# What KubeVirt computes anew for every pod, so that the present pod's say nothing.
+_RECOMPUTED = (
+    *(generated.CPU_FEATURE, generated.CPU_MODEL, generated.CPU_MODEL_MIGRATION, generated.CPU_VENDOR),
+    *(generated.MACHINE_TYPE, generated.TSC_FREQUENCY, SCHEDULABLE),
+)
+
+
+def own(placed: Placed, absent: tuple[Expression, ...] = ()) -> Iterator[Requirement]:
+    """What the spec of a pod, or of a VMI, asks for itself, as kube-scheduler reads it.
+
+    Args:
+        absent: what KubeVirt appends to every term of the node affinity. An empty term, which matches nothing, matches
+            by it what they match.
+    """
+    selector = placed.node_selector or {}
+    yield from (Label(requirement.VM, Expression.equals(key, value)) for key, value in selector.items())
+    yield from _affinity(placed, absent)
+    yield from _tolerating(tuple(toleration or Toleration() for toleration in placed.tolerations or ()))
+
+
+def of(
+    vmi: Vmi,
+    migration: Migration = NO_MIGRATION,
+    *,
+    source_pod: LauncherPod | None = None,
+    source_pod_added: Mapping[str, str] | None = None,
+    source_node: Node | None = None,
+    kubevirt: KubeVirt = BUILT_IN,
+) -> Requirements:
+    """All that the target pod of a migration asks of a node, what the migration adds first.
+
+    Args:
+        migration: with what it adds; none: a migration that adds nothing.
+        source_pod: the launcher pod that the VM runs in; None: what follows from the rest alone, see `gaps`.
+        source_pod_added: what the migration had added by which that pod was made, if it was and is still known.
+        source_node: where the VM runs.
+        kubevirt: the KubeVirt object.
+    """
+    pod = (source_pod or _NO_POD).node_selector
+    spec = vmi.spec or VmiSpec()
+    added = migration.added.items()
+    layer = _layer(vmi, spec, kubevirt, pod)
+    carried = dict(_host_model(vmi, migration, pod, source_node))
+    absent = tuple(Expression(key, DOES_NOT_EXIST) for key in generated.absent(vmi))
+    known = {**layer, **carried}
+    return (
+        *(Label(requirement.ADDED, Expression.equals(key, value)) for key, value in added),
+        *(Label(origin, Expression.equals(key, value)) for key, (value, origin) in layer.items()),
+        *(Label(requirement.KUBEVIRT, expression) for expression in absent),
+        *(Label(requirement.HOST_MODEL, Expression.equals(key, value)) for key, value in carried.items()),
+        *_vendor(known, pod, source_pod_added or {}, source_node),
+        *_mirrored(known, pod, source_pod_added or {}),
+        *_affinity(spec, absent),
+        *_elsewhere(vmi, migration, source_node),
+        *_tolerating(tuple(toleration or Toleration() for toleration in spec.tolerations or ()) + _DEFAULT_TOLERATIONS),
+        *(() if kubevirt.developer.use_emulation else (Kvm(requirement.KVM),)),
+    )
+
+
+def gaps(vmi: Vmi, migration: Migration, source_pod: LauncherPod | None, source_node: Node | None) -> tuple[str, ...]:
+    """What `of` could not take into account, clauses: more nodes may look eligible than are."""
+    if migration.receives:
+        found = vmi.source_state.node
+        return () if found else ("where the VM comes from isn't known yet",)
+    unknown = []
+    if source_pod is None:
+        unknown.append("the VM's present pod isn't known, nor are requirements that only it shows")
+    if source_node is None:
+        unknown.append("the VM's present node isn't known, nor are its hostname and its CPU's vendor")
+    return tuple(unknown)
+
+
+def _layer(vmi: Vmi, spec: VmiSpec, kubevirt: KubeVirt, pod: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """What is one mapping in every pod of the VM, later entries over earlier ones: value and origin by key."""
+    layer = {SCHEDULABLE: (generated.TRUE, requirement.SCHEDULABLE)}
+    for selector, origin in (
+        (generated.architecture(vmi, kubevirt), requirement.KUBEVIRT),
+        (kubevirt.developer.node_selectors or {}, requirement.CLUSTER),
+        (spec.node_selector or {}, requirement.VM),
+        (dict.fromkeys(generated.keys(vmi, kubevirt, pod), generated.TRUE), requirement.KUBEVIRT),
+    ):
+        # An equal value stays the earlier one's, whose wish it was first.
+        layer.update({key: (value, origin) for key, value in selector.items() if layer.get(key, ("",))[0] != value})
+    return layer
+
+
+def _affinity(placed: Placed, absent: tuple[Expression, ...]) -> Iterator[Requirement]:
+    required = placed.required_affinity
+    if required is None:
+        return
+    empty = Term(absent)
+    terms = (term if term.expressions or term.fields else empty for term in required.terms())
+    yield OneOf(requirement.AFFINITY, tuple(terms))
+
+
+def _tolerating(tolerations: tuple[Toleration, ...]) -> Iterator[Requirement]:
+    yield Untainted(requirement.TAINTS, tolerations)
+    yield Uncordoned(requirement.CORDONED, tolerations)
+
+
+def _host_model(vmi: Vmi, migration: Migration, pod: Mapping[str, str], node: Node | None) -> Iterator[tuple[str, str]]:
+    """The CPU that a host-model VM took over from where it started.
+
+    If its present pod requires any CPU feature or model, KubeVirt takes those: it has migrated before. (The features
+    that its owner requires count as such too: a quirk of KubeVirt's, kept.)
+    """
+    if vmi.cpu.model != HOST_MODEL:
+        return
+    families = (generated.CPU_FEATURE, generated.CPU_MODEL_MIGRATION)
+    known = vmi.source_state.node_selectors or {} if migration.receives else pod
+    carried = {key: value for key, value in known.items() if key.startswith(families)}
+    if carried:
+        yield from carried.items()
+        return
+    labels = known if migration.receives else node.labels if node else {}
+    yield from ((key, generated.TRUE) for key in generated.host_model(labels))
+
+
+def _vendor(
+    known: Mapping[str, object], pod: Mapping[str, str], pod_added: Mapping[str, str], node: Node | None
+) -> Iterator[Requirement]:
+    """The CPU's vendor stays. A key that the migration adds doesn't switch this off, as it does in KubeVirt."""
+    if any(key.startswith(generated.CPU_VENDOR) for key in known):
+        return
+    labels = node.labels if node else {key: value for key, value in pod.items() if key not in pod_added}
+    for key in sorted(labels):
+        if key.startswith(generated.CPU_VENDOR):
+            yield Label(requirement.VENDOR, Expression.equals(key, generated.TRUE))
+
+
+def _mirrored(known: Mapping[str, object], pod: Mapping[str, str], pod_added: Mapping[str, str]) -> Iterator[Label]:
+    """What KubeVirt required of the present pod by rules that we don't know: those of future versions."""
+    for key, value in sorted(pod.items()):
+        domain = key.partition("/")[0]
+        if not (domain == "kubevirt.io" or domain.endswith(".kubevirt.io")) or key in known or key in pod_added:
+            continue
+        if not key.startswith(_RECOMPUTED):
+            yield Label(requirement.KUBEVIRT, Expression.equals(key, value))
+
+
+def _elsewhere(vmi: Vmi, migration: Migration, node: Node | None) -> Iterator[Requirement]:
+    if migration.receives:
+        if source := vmi.source_state.node:
+            # KubeVirt excludes it in the first term of the node affinity only.
+            yield Label(requirement.SOURCE_NODE, Expression(HOSTNAME, NOT_IN, (source,)))
+        return
+    name = (vmi.status.node_name if vmi.status else None) or ""
+    if name:
+        hostname = node.labels.get(HOSTNAME, "") if node and node.name == name else ""
+        yield Elsewhere(requirement.SOURCE_NODE, name, hostname)

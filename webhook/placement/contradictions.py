@@ -1,0 +1,133 @@
+"""Requirements that exclude each other, whatever nodes there are: a better explanation than a reason a node."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
+from typing import Final
+
+import msgspec
+
+from webhook.placement.expression import (
+    DOES_NOT_EXIST,
+    GREATER,
+    IN,
+    LESS,
+    NAME_FIELD,
+    NOT_IN,
+    Expression,
+    Term,
+    integer,
+)
+from webhook.placement.node import HOSTNAME
+from webhook.placement.requirement import ADDED, Elsewhere, Label, OneOf, Requirement, Requirements
+
+_Asked = tuple[Requirement, Expression]
+
+_INT64: Final = range(-(2**63), 2**63)
+
+
+class Contradiction(msgspec.Struct, frozen=True, gc=False):
+    """Requirements that no node can have at once, or one that no node can have at all.
+
+    Attributes:
+        requirements: those, what the migration adds first.
+    """
+
+    requirements: Requirements
+
+    def __str__(self) -> str:
+        return "; ".join(requirement.clause for requirement in self.requirements)
+
+
+def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
+    """All of them, label by label in the order of the requirements, then those of node affinities."""
+    asked: dict[str, list[_Asked]] = {}
+    fields: list[_Asked] = []
+    for requirement in requirements:
+        if isinstance(requirement, Label):
+            asked.setdefault(requirement.expression.key, []).append((requirement, requirement.expression))
+        elif isinstance(requirement, Elsewhere):
+            fields.append((requirement, Expression(NAME_FIELD, NOT_IN, (requirement.node,))))
+            if requirement.hostname:
+                expression = Expression(HOSTNAME, NOT_IN, (requirement.hostname,))
+                asked.setdefault(HOSTNAME, []).append((requirement, expression))
+    found = [contradiction for each in asked.values() for contradiction in _of_one_label(each)]
+    for requirement in requirements:
+        if isinstance(requirement, OneOf):
+            found += _of_affinity(requirement, asked, fields)
+    return tuple(found)
+
+
+def compatible(together: Sequence[Expression]) -> bool:
+    """Whether any value of one label, or its absence, satisfies all these expressions."""
+    return all(expression.accepts(None) for expression in together) or satisfiable(together)
+
+
+def satisfiable(together: Sequence[Expression]) -> bool:
+    """Whether any value does: as `compatible`, of what every node has."""
+    listed = [set(expression.values) for expression in together if expression.operator == IN]
+    if listed:
+        return any(all(expression.accepts(value) for expression in together) for value in set.intersection(*listed))
+    if any(expression.operator == DOES_NOT_EXIST for expression in together):
+        return False
+    # Numbers are written in many ways and texts are endless, so a few forbidden ones never exhaust them.
+    above = max((_bound(each) for each in together if each.operator == GREATER), default=_INT64.start - 1)
+    below = min((_bound(each) for each in together if each.operator == LESS), default=_INT64.stop)
+    return below - above > 1
+
+
+def _bound(expression: Expression) -> int:
+    return integer(expression.values[0]) or 0
+
+
+def _of_one_label(asked: Sequence[_Asked]) -> Iterator[Contradiction]:
+    pairs = [(one[0], two[0]) for one, two in combinations(asked, 2) if not compatible((one[1], two[1]))]
+    if pairs:
+        yield from (_contradiction(pair) for pair in pairs)
+    elif not compatible(tuple(expression for _, expression in asked)):
+        yield _contradiction(requirement for requirement, _ in asked)
+
+
+def _of_affinity(affinity: OneOf, asked: dict[str, list[_Asked]], fields: Sequence[_Asked]) -> Iterator[Contradiction]:
+    blockers: list[Requirement] = []
+    for term in affinity.terms:
+        if term.hopeless:
+            continue
+        against = _against(term, asked, fields)
+        if against is None:
+            return
+        blockers += against
+    yield _contradiction(dict.fromkeys((affinity, *blockers)))
+
+
+def _against(
+    term: Term, asked: Mapping[str, Sequence[_Asked]], names: Sequence[_Asked]
+) -> Sequence[Requirement] | None:
+    """What excludes a term; empty if it excludes itself; None if nothing does."""
+    if not all(field.accepts("") for field in term.fields if field.key != NAME_FIELD):
+        return ()
+    by_label: dict[str, list[Expression]] = {}
+    for expression in term.expressions:
+        by_label.setdefault(expression.key, []).append(expression)
+    for key, inside in by_label.items():
+        against = _among(inside, asked.get(key, ()), compatible)
+        if against is not None:
+            return against
+    return _among([field for field in term.fields if field.key == NAME_FIELD], names, satisfiable)
+
+
+def _among(
+    inside: Sequence[Expression], others: Sequence[_Asked], possible: Callable[[Sequence[Expression]], bool]
+) -> Sequence[Requirement] | None:
+    """What a term's expressions over one label exclude, as `_against` says it."""
+    if not possible(inside):
+        return ()
+    single = [other for other, outside in others if not possible((*inside, outside))]
+    if single or possible((*inside, *(outside for _, outside in others))):
+        return single or None
+    return [other for other, _ in others]
+
+
+def _contradiction(requirements: Iterable[Requirement]) -> Contradiction:
+    return Contradiction(tuple(sorted(requirements, key=lambda requirement: requirement.origin != ADDED)))

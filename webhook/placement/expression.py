@@ -1,0 +1,167 @@
+"""Expressions over labels, and the terms they make up, as kube-scheduler evaluates them.
+
+The rules are those of k8s.io/component-helpers (scheduling/corev1/nodeaffinity) and apimachinery's pkg/labels: terms
+are ORed, expressions within a term ANDed; a term without any matches nothing; one with a malformed expression matches
+nothing either, while the other terms still count.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from webhook.documents import quoted
+from webhook.placement.syntax import key_problem, value_problem
+
+IN: Final = "In"
+NOT_IN: Final = "NotIn"
+EXISTS: Final = "Exists"
+DOES_NOT_EXIST: Final = "DoesNotExist"
+GREATER: Final = "Gt"
+LESS: Final = "Lt"
+_OPERATORS: Final = (IN, NOT_IN, EXISTS, DOES_NOT_EXIST, GREATER, LESS)
+_FIELD_OPERATORS: Final = (IN, NOT_IN)
+
+NAME_FIELD: Final = "metadata.name"
+
+_INTEGER: Final = re.compile("[+-]?[0-9]+")
+_INT64_DIGITS: Final = 19
+_INT64: Final = range(-(2**63), 2**63)
+
+
+def integer(text: str) -> int | None:
+    """A decimal number as Go's ``strconv.ParseInt(text, 10, 64)`` reads it; None where that fails."""
+    if not _INTEGER.fullmatch(text) or len(text.lstrip("+-0")) > _INT64_DIGITS:
+        return None
+    number = int(text)
+    return number if number in _INT64 else None
+
+
+class Expression(msgspec.Struct, frozen=True):
+    """A condition on one label, or on one field of a node.
+
+    Attributes:
+        values: of In and NotIn those allowed or forbidden, of Gt and Lt one number; else empty.
+    """
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+    @classmethod
+    def equals(cls, key: str, value: str) -> Expression:
+        """What an entry of a ``nodeSelector`` means."""
+        return cls(key, IN, (value,))
+
+    def accepts(self, value: str | None) -> bool:
+        """Whether a node with this value of the label, None for no such label, satisfies the expression."""
+        if self.operator == IN:
+            return value is not None and value in self.values
+        if self.operator == NOT_IN:
+            return value is None or value not in self.values
+        if self.operator == EXISTS:
+            return value is not None
+        if self.operator == DOES_NOT_EXIST:
+            return value is None
+        have, bound = None if value is None else integer(value), integer(self.values[0])
+        if have is None or bound is None:
+            return False
+        return have > bound if self.operator == GREATER else have < bound
+
+    def problems(self) -> tuple[str, ...]:
+        """Why Kubernetes can't evaluate it, clauses; empty where it can."""
+        found = []
+        if problem := key_problem(self.key):
+            found.append(f"its key {quoted(self.key)} {problem}")
+        if self.operator not in _OPERATORS:
+            return (*found, _no_operator(self.operator, _OPERATORS))
+        if self.operator in {IN, NOT_IN} and not self.values:
+            found.append(f"{self.operator} needs a value")
+        if self.operator in {EXISTS, DOES_NOT_EXIST} and self.values:
+            found.append(f"{self.operator} takes no value")
+        if self.operator in {GREATER, LESS}:
+            if len(self.values) != 1:
+                found.append(f"{self.operator} takes one value, not {len(self.values)}")
+            found += [f"{quoted(value)} is no whole number" for value in self.values if integer(value) is None]
+        for value in self.values:
+            if problem := value_problem(value):
+                found.append(f"its value {quoted(value)} {problem}")
+        return tuple(found)
+
+    def field_problems(self) -> tuple[str, ...]:
+        """The same for an expression over fields."""
+        if self.operator not in _FIELD_OPERATORS:
+            return (_no_operator(self.operator, _FIELD_OPERATORS),)
+        if len(self.values) != 1:
+            return (f"over a field, {self.operator} takes one value, not {len(self.values)}",)
+        return ()
+
+    def __str__(self) -> str:
+        if self.operator in {IN, NOT_IN} and len(self.values) == 1:
+            return f"{self.key}{'=' if self.operator == IN else '!='}{self.values[0]}"
+        if self.operator in {IN, NOT_IN}:
+            return f"{self.key} {'in' if self.operator == IN else 'not in'} ({', '.join(self.values)})"
+        if self.operator in {GREATER, LESS}:
+            return f"{self.key} {'>' if self.operator == GREATER else '<'} {', '.join(self.values)}"
+        if self.operator in {EXISTS, DOES_NOT_EXIST}:
+            return self.key if self.operator == EXISTS else f"no {self.key}"
+        return f"{self.key} {self.operator} ({', '.join(self.values)})"
+
+
+def _no_operator(operator: str, known: tuple[str, ...]) -> str:
+    return f"its operator {quoted(operator)} is none of {', '.join(known)}"
+
+
+def field_value(field: str, name: str) -> str:
+    """The value of a node's field; only its name is one, all others count as empty."""
+    return name if field == NAME_FIELD else ""
+
+
+class Term(msgspec.Struct, frozen=True):
+    """One of several alternatives.
+
+    Attributes:
+        expressions: over labels.
+        fields: over fields of the node.
+        problems: why it can't be evaluated, each with its path; then it matches nothing.
+    """
+
+    expressions: tuple[Expression, ...] = ()
+    fields: tuple[Expression, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, expressions: tuple[Expression, ...], fields: tuple[Expression, ...], path: str) -> Term:
+        """A term with its problems found; ``path`` is where it stands."""
+        problems = [
+            f"{path}.matchExpressions[{index}]: {problem}"
+            for index, expression in enumerate(expressions)
+            for problem in expression.problems()
+        ]
+        problems += [
+            f"{path}.matchFields[{index}]: {problem}"
+            for index, field in enumerate(fields)
+            for problem in field.field_problems()
+        ]
+        return cls(expressions, fields, tuple(problems))
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether no node at all can match: the term is empty or malformed."""
+        return bool(self.problems) or not (self.expressions or self.fields)
+
+    def matches(self, labels: Mapping[str, str], name: str) -> bool:
+        """Whether a node of this name with these labels does."""
+        return (
+            not self.hopeless
+            and all(expression.accepts(labels.get(expression.key)) for expression in self.expressions)
+            and all(field.accepts(field_value(field.key, name)) for field in self.fields)
+        )
+
+    def __str__(self) -> str:
+        if self.problems:
+            return f"a malformed term ({'; '.join(self.problems)})"
+        return " and ".join(str(part) for part in (*self.expressions, *self.fields)) or "an empty term"

@@ -1,0 +1,121 @@
+"""The node labels that KubeVirt requires for a VMI by itself (pkg/virt-controller/services/nodeselectorrenderer.go)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from webhook.placement.workload import HOST_MODEL, FeatureState, KubeVirt, LaunchSecurity, Vmi
+
+TRUE: Final = "true"
+ARCHITECTURE: Final = "kubernetes.io/arch"
+CPU_FEATURE: Final = "cpu-feature.node.kubevirt.io/"
+CPU_MODEL: Final = "cpu-model.node.kubevirt.io/"
+CPU_MODEL_MIGRATION: Final = "cpu-model-migration.node.kubevirt.io/"
+CPU_VENDOR: Final = "cpu-vendor.node.kubevirt.io/"
+HOST_MODEL_CPU: Final = "host-model-cpu.node.kubevirt.io/"
+HOST_MODEL_FEATURES: Final = "host-model-required-features.node.kubevirt.io/"
+HYPERV: Final = "hyperv.node.kubevirt.io/"
+MACHINE_TYPE: Final = "machine-type.node.kubevirt.io/"
+TSC_FREQUENCY: Final = "scheduling.node.kubevirt.io/tsc-frequency-"
+OBSOLETE_HOST_MODEL: Final = "node-labeller.kubevirt.io/obsolete-host-model"
+CPU_MANAGER: Final = "kubevirt.io/cpumanager"
+CPU_MANAGER_BEFORE: Final = "cpumanager"  # until KubeVirt 1.7
+VM_ARCHITECTURE: Final = "kubevirt.io/vm-arch-"
+
+_HOST_PASSTHROUGH: Final = "host-passthrough"
+_CROSS_ARCHITECTURE: Final = "CrossArchitectureVirtualization"
+_HYPERV_STRICT: Final = "HypervStrictCheck"
+_SECURE_EXECUTION_ARCHITECTURE: Final = "s390x"
+_HYPERV_LABELS: Final = (
+    *("vpindex", "runtime", "reset", "synic", "synictimer"),
+    *("frequencies", "reenlightenment", "tlbflush", "ipi"),
+)
+
+
+def architecture(vmi: Vmi, kubevirt: KubeVirt) -> dict[str, str]:
+    """The guest's architecture, which the cluster's and the VM's own selectors may overwrite."""
+    name = (vmi.spec.architecture if vmi.spec else None) or ""
+    return {ARCHITECTURE: name.lower()} if name and not kubevirt.enabled(_CROSS_ARCHITECTURE) else {}
+
+
+def keys(vmi: Vmi, kubevirt: KubeVirt, source: Mapping[str, str]) -> Iterator[str]:
+    """The labels that must be ``true``; they overwrite the VM's own.
+
+    Args:
+        source: the node selector of the VM's present pod, which tells an older KubeVirt from a newer one.
+    """
+    cpu = vmi.cpu
+    if cpu.dedicated_cpu_placement:
+        older = CPU_MANAGER_BEFORE in source and CPU_MANAGER not in source
+        yield CPU_MANAGER_BEFORE if older else CPU_MANAGER
+    if kubevirt.enabled(_HYPERV_STRICT):
+        yield from _hyperv(_hyperv_features(vmi))
+    if cpu.model:
+        if cpu.model not in {HOST_MODEL, _HOST_PASSTHROUGH}:
+            yield CPU_MODEL + cpu.model
+        yield from (CPU_FEATURE + name for name in cpu.features_with("", "require"))
+    if vmi.machine_type:
+        yield MACHINE_TYPE + vmi.machine_type
+    if frequency := _tsc_frequency(vmi):
+        yield f"{TSC_FREQUENCY}{frequency}"
+    if cpu.realtime is not None:
+        yield "kubevirt.io/realtime"
+    guest = (vmi.spec.architecture if vmi.spec else None) or ""
+    if vmi.domain.launch_security:
+        yield from _launch_security(vmi.domain.launch_security, guest)
+    if guest and kubevirt.enabled(_CROSS_ARCHITECTURE):
+        yield VM_ARCHITECTURE + guest
+
+
+def absent(vmi: Vmi) -> Iterator[str]:
+    """The labels that a node must not have; KubeVirt appends them to every term of the node affinity."""
+    if vmi.cpu.model in {None, "", HOST_MODEL}:
+        yield OBSOLETE_HOST_MODEL
+    yield from (CPU_FEATURE + name for name in vmi.cpu.features_with("forbid"))
+
+
+def host_model(labels: Mapping[str, str]) -> Iterator[str]:
+    """What a node's labels say of its own CPU, as the labels that other nodes need to run the same; sorted."""
+    for key in sorted(labels):
+        if key.startswith(HOST_MODEL_CPU):
+            yield CPU_MODEL_MIGRATION + key.removeprefix(HOST_MODEL_CPU)
+        elif key.startswith(HOST_MODEL_FEATURES):
+            yield CPU_FEATURE + key.removeprefix(HOST_MODEL_FEATURES)
+
+
+def _hyperv_features(vmi: Vmi) -> Mapping[str, FeatureState | None]:
+    features = vmi.domain.features
+    return (features.hyperv if features else None) or {}
+
+
+def _hyperv(features: Mapping[str, FeatureState | None]) -> Iterator[str]:
+    for name in _HYPERV_LABELS:
+        state = features.get(name)
+        if state and state.enabled:
+            yield HYPERV + name
+    evmcs = features.get("evmcs")
+    if evmcs and evmcs.enabled is not False:
+        yield f"{CPU_VENDOR}Intel"
+
+
+def _tsc_frequency(vmi: Vmi) -> int:
+    """In Hz; 0: no node must have a certain one."""
+    hints = vmi.status.topology_hints if vmi.status else None
+    frequency = (hints.tsc_frequency if hints else None) or 0
+    reenlightenment = _hyperv_features(vmi).get("reenlightenment")
+    needed = "invtsc" in vmi.cpu.features_with("require", "force") or (reenlightenment and reenlightenment.enabled)
+    return max(frequency, 0) if needed else 0
+
+
+def _launch_security(security: LaunchSecurity, guest: str) -> Iterator[str]:
+    if security.sev or security.snp is not None:
+        yield "kubevirt.io/sev"
+    if security.sev and security.sev.policy and security.sev.policy.encrypted_state:
+        yield "kubevirt.io/sev-es"
+    if security.snp is not None:
+        yield "kubevirt.io/sev-snp"
+    if guest == _SECURE_EXECUTION_ARCHITECTURE:
+        yield "kubevirt.io/s390-pv"
+    if security.tdx is not None:
+        yield "kubevirt.io/tdx"

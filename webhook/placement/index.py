@@ -1,0 +1,211 @@
+"""The nodes of a cluster, indexed by what placements ask of them.
+
+Each label, taint and flag has a set of the nodes that have it, as bits of an integer (`bits`). A requirement becomes a
+few operations on such integers, whatever the number of nodes.
+
+There is no lock: reviews and node events take turns on one event loop. A `Verdict` is a snapshot, so one that is still
+at hand when a node changes stays as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, TypeVar
+
+from webhook.placement.expression import (
+    DOES_NOT_EXIST,
+    EXISTS,
+    IN,
+    NAME_FIELD,
+    NOT_IN,
+    Expression,
+    Term,
+    field_value,
+)
+from webhook.placement.node import HOSTNAME, Node, Taint
+from webhook.placement.requirement import (
+    Elsewhere,
+    Kvm,
+    Label,
+    OneOf,
+    Requirement,
+    Requirements,
+    Uncordoned,
+    Untainted,
+)
+from webhook.placement.verdict import Failure, Verdict
+
+T = TypeVar("T")
+
+_NO_LABELS: Final[Mapping[str, str]] = {}
+_NO_VALUES: Final[Mapping[str, int]] = {}
+
+
+class NodeIndex:
+    """Nodes by name, kept up to date with `put` and `remove`."""
+
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self._nodes: list[Node | None] = []  # by position; None: the position is free
+        self._positions: dict[str, int] = {}
+        self._free: list[int] = []
+        self._all = 0
+        self._values: dict[str, dict[str, int]] = {}  # label, value -> nodes
+        self._labelled: dict[str, int] = {}  # label -> nodes
+        self._taints: dict[Taint, int] = {}
+        self._unschedulable = 0
+        self._no_kvm = 0
+        self._snapshot: tuple[Node | None, ...] | None = None
+        for node in nodes:
+            self.put(node)
+
+    def __len__(self) -> int:
+        return len(self._positions)
+
+    def __iter__(self) -> Iterator[Node]:
+        return (node for node in self._nodes if node is not None)
+
+    def get(self, name: str) -> Node | None:
+        """The node of this name."""
+        position = self._positions.get(name)
+        return None if position is None else self._nodes[position]
+
+    def put(self, node: Node) -> None:
+        """Add a node or replace the one of its name; costs what has changed, so that heartbeats cost nothing."""
+        position = self._positions.get(node.name)
+        if position is None:
+            position = self._place(node.name)
+            old = None
+        else:
+            old = self._nodes[position]
+            if old == node:
+                return
+        self._change(1 << position, old, node)
+        self._nodes[position] = node
+        self._snapshot = None
+
+    def remove(self, name: str) -> None:
+        """Forget a node; one that isn't here is no mistake, as a watch may tell of a deletion twice."""
+        position = self._positions.pop(name, None)
+        if position is None:
+            return
+        self._change(1 << position, self._nodes[position], None)
+        self._nodes[position] = None
+        self._free.append(position)
+        self._all ^= 1 << position
+        self._snapshot = None
+
+    def review(self, requirements: Requirements) -> Verdict:
+        """Which nodes have all that is required, and what the others fail."""
+        if self._snapshot is None:
+            self._snapshot = tuple(self._nodes)
+        failures = []
+        eligible = self._all
+        for requirement in requirements:
+            for taint, nodes in self._failing(requirement):
+                if nodes:
+                    eligible &= ~nodes
+                    failures.append(Failure(requirement, taint, nodes))
+        return Verdict(self._snapshot, self._all, eligible, tuple(failures))
+
+    def _place(self, name: str) -> int:
+        if self._free:
+            position = self._free.pop()
+        else:
+            position = len(self._nodes)
+            self._nodes.append(None)
+        self._positions[name] = position
+        self._all |= 1 << position
+        return position
+
+    def _change(self, bit: int, old: Node | None, new: Node | None) -> None:
+        before, after = old.labels if old else _NO_LABELS, new.labels if new else _NO_LABELS
+        if before != after:
+            self._change_labels(bit, before, after)
+        had, has = old.taints if old else (), new.taints if new else ()
+        for taint in {*had} ^ {*has}:
+            _flip(self._taints, taint, bit)
+        if bool(old and old.unschedulable) != bool(new and new.unschedulable):
+            self._unschedulable ^= bit
+        if bool(old and old.no_kvm) != bool(new and new.no_kvm):
+            self._no_kvm ^= bit
+
+    def _change_labels(self, bit: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        for key, value in before.items() ^ after.items():
+            values = self._values.setdefault(key, {})
+            _flip(values, value, bit)
+            if not values:
+                del self._values[key]
+        for key in before.keys() ^ after.keys():
+            _flip(self._labelled, key, bit)
+
+    def _failing(self, requirement: Requirement) -> Iterator[tuple[Taint | None, int]]:
+        """The nodes that a requirement keeps out; of taints for each taint apart."""
+        match requirement:
+            case Label():
+                yield None, self._all ^ self._accepting(requirement.expression)
+            case OneOf():
+                matching = 0
+                for term in requirement.terms:
+                    matching |= self._matching(term)
+                yield None, self._all ^ matching
+            case Untainted():
+                for taint in sorted(taint for taint in self._taints if not requirement.tolerates(taint)):
+                    yield taint, self._taints[taint]
+            case Uncordoned():
+                yield None, 0 if requirement.waived else self._unschedulable
+            case Elsewhere():
+                hostname = requirement.hostname
+                same = self._values.get(HOSTNAME, _NO_VALUES).get(hostname, 0) if hostname else 0
+                yield None, same | self._named(requirement.node)
+            case Kvm():
+                yield None, self._no_kvm
+            case _:
+                raise TypeError(f"the index knows no {type(requirement).__name__}")
+
+    def _matching(self, term: Term) -> int:
+        if term.hopeless:
+            return 0
+        nodes = self._all
+        for expression in term.expressions:
+            nodes &= self._accepting(expression)
+        for field in term.fields:
+            nodes &= self._accepting_field(field)
+        return nodes
+
+    def _accepting(self, expression: Expression) -> int:
+        key, operator = expression.key, expression.operator
+        if operator == EXISTS:
+            return self._labelled.get(key, 0)
+        if operator == DOES_NOT_EXIST:
+            return self._all ^ self._labelled.get(key, 0)
+        values = self._values.get(key, _NO_VALUES)
+        nodes = 0
+        if operator in {IN, NOT_IN}:
+            for value in expression.values:
+                nodes |= values.get(value, 0)
+            return nodes if operator == IN else self._all ^ nodes
+        for value, having in values.items():
+            if expression.accepts(value):
+                nodes |= having
+        return nodes
+
+    def _accepting_field(self, field: Expression) -> int:
+        if field.key != NAME_FIELD:
+            return self._all if field.accepts(field_value(field.key, "")) else 0
+        named = 0
+        for name in field.values:
+            named |= self._named(name)
+        return named if field.operator == IN else self._all ^ named
+
+    def _named(self, name: str) -> int:
+        position = self._positions.get(name)
+        return 0 if position is None else 1 << position
+
+
+def _flip(sets: dict[T, int], item: T, bit: int) -> None:
+    """Put a node into an item's set, or take it out; an empty set goes, or labels long gone would stay for ever."""
+    nodes = sets.get(item, 0) ^ bit
+    if nodes:
+        sets[item] = nodes
+    else:
+        del sets[item]

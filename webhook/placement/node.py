@@ -1,0 +1,86 @@
+"""What a placement depends on of a node."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+import msgspec
+
+from webhook import objects
+from webhook.errors import InputError
+from webhook.placement.reading import read
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+NO_SCHEDULE: Final = "NoSchedule"
+NO_EXECUTE: Final = "NoExecute"
+# PreferNoSchedule only costs score.
+_REPELLING: Final = (NO_SCHEDULE, NO_EXECUTE)
+
+
+class Taint(msgspec.Struct, frozen=True, order=True, gc=False):
+    """A taint that keeps pods away."""
+
+    key: str
+    value: str
+    effect: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
+
+# Equal to what `spec.unschedulable` means, with or without the taint (kube-scheduler's NodeUnschedulable).
+CORDON: Final = Taint("node.kubernetes.io/unschedulable", "", NO_SCHEDULE)
+
+
+class Node(msgspec.Struct, frozen=True, gc=False):
+    """A node, trimmed; texts are interned, because thousands of nodes share them.
+
+    Attributes:
+        taints: those with the effects NoSchedule and NoExecute, sorted, each once; without a cordoned node's own.
+        unschedulable: cordoned.
+        no_kvm: KubeVirt's device plugin says that it has none to give; where it says nothing, it isn't known.
+    """
+
+    name: str
+    labels: dict[str, str]
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    no_kvm: bool = False
+
+    @classmethod
+    def of(cls, view: objects.Node) -> Node:
+        """Trim what the API server sends.
+
+        Raises:
+            InputError: it has no name.
+        """
+        name = view.meta.name
+        if not name:
+            raise InputError("has no name", "a node's metadata")
+        spec = view.spec or objects.NodeSpec()
+        unschedulable = bool(spec.unschedulable)
+        taints = {
+            Taint(sys.intern(taint.key or ""), sys.intern(taint.value or ""), sys.intern(taint.effect or ""))
+            for taint in spec.taints or ()
+            if taint.effect in _REPELLING
+        }
+        if unschedulable:
+            taints.discard(CORDON)
+        allocatable = view.status.allocatable if view.status else None
+        return cls(
+            name,
+            {sys.intern(key): sys.intern(value) for key, value in (view.meta.labels or {}).items()},
+            tuple(sorted(taints)),
+            unschedulable,
+            allocatable is not None and str(allocatable.kvm) == "0",
+        )
+
+    @classmethod
+    def read(cls, json: Any) -> Node:
+        """The same from plain JSON.
+
+        Raises:
+            InputError: it is no node.
+        """
+        return cls.of(read(objects.Node, json, "node"))

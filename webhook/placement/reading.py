@@ -1,0 +1,28 @@
+"""From plain JSON to views, with a sentence for what is none."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from webhook.errors import InputError
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def read(view: type[T], json: Any, what: str) -> T:
+    """Plain JSON as a view.
+
+    Args:
+        what: what it is, for the message, for example ``vmi``.
+
+    Raises:
+        InputError: a value has a type that the API server would not have accepted.
+    """
+    try:
+        return msgspec.convert(json, view)
+    except (msgspec.ValidationError, RecursionError) as error:
+        message, _, path = str(error).partition(" - at ")
+        clause = message[:1].lower() + message[1:] if path or message else "is nested too deeply"
+        raise InputError(clause, what + path.strip("`").removeprefix("$")) from None

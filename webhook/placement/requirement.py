@@ -1,0 +1,247 @@
+"""One thing that a launcher pod asks of a node, where it comes from, and why a node doesn't have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, Final, TypeAlias
+
+import msgspec
+
+from webhook.placement.expression import Expression, Term
+from webhook.placement.node import CORDON, HOSTNAME, Node, Taint
+from webhook.placement.taints import tolerated
+from webhook.placement.workload import Toleration
+
+# Where a requirement comes from.
+ADDED: Final = "added"
+VM: Final = "vm"
+AFFINITY: Final = "affinity"
+CLUSTER: Final = "cluster"
+KUBEVIRT: Final = "kubevirt"
+SCHEDULABLE: Final = "schedulable"
+HOST_MODEL: Final = "host-model"
+VENDOR: Final = "vendor"
+TAINTS: Final = "taints"
+CORDONED: Final = "cordon"
+SOURCE_NODE: Final = "source node"
+KVM: Final = "kvm"
+
+_CLAUSES: Final[Mapping[str, str]] = {
+    ADDED: "{} was added by this migration",
+    VM: "the VM itself requires {}",
+    AFFINITY: "the VM's node affinity requires {}",
+    CLUSTER: "KubeVirt's configuration requires {} for every VM",
+    KUBEVIRT: "KubeVirt requires {} for this VM",
+    SCHEDULABLE: "KubeVirt requires {}, which says that virt-handler works there",
+    HOST_MODEL: "the CPU that the VM took over from its first host requires {}",
+    VENDOR: "the CPU that the VM runs on now requires {}",
+    SOURCE_NODE: "the VM comes from another node, so the migration requires {}",
+}
+
+
+class Requirement(msgspec.Struct, frozen=True, gc=False):
+    """Base of all; immutable and hashable.
+
+    Attributes:
+        origin: where it comes from, one of this module's constants.
+    """
+
+    origin: str
+
+    @property
+    def clause(self) -> str:
+        """Who asks for what, as a clause: ``zone=b was added by this migration``."""
+        raise NotImplementedError
+
+    @property
+    def lacking(self) -> str:
+        """What nodes that fail are, after their number: ``without zone=b, which was added by this migration``."""
+        raise NotImplementedError
+
+    def reasons(self, node: Node) -> tuple[Reason, ...]:
+        """Why a node doesn't fit; empty if it does."""
+        raise NotImplementedError
+
+
+class Reason(msgspec.Struct, frozen=True, gc=False):
+    """Why one node doesn't fit.
+
+    Attributes:
+        requirement: what it fails.
+        has: what it has instead, in words: ``zone=a``, ``no label zone``.
+    """
+
+    requirement: Requirement
+    has: str
+
+    def __str__(self) -> str:
+        return f"{self.requirement.clause}; the node {self.has}"
+
+
+class Label(Requirement, frozen=True, gc=False):
+    """A condition on one label."""
+
+    expression: Expression
+
+    @property
+    def clause(self) -> str:
+        return _CLAUSES[self.origin].format(self.expression)
+
+    @property
+    def lacking(self) -> str:
+        return f"not fitting: {self.clause}"
+
+    def reason(self, value: str | None) -> Reason:
+        """What a failing node with this value of the label is told; None: it has no such label."""
+        return Reason(self, has_label(self.expression.key, value))
+
+    def reasons(self, node: Node) -> tuple[Reason, ...]:
+        value = node.labels.get(self.expression.key)
+        return () if self.expression.accepts(value) else (self.reason(value),)
+
+
+def has_label(key: str, value: str | None) -> str:
+    """What a node has, in words."""
+    return f"has no label {key}" if value is None else f"has {key}={value}"
+
+
+class OneOf(Requirement, frozen=True, gc=False):
+    """Required node affinity: one of several terms. Without any term nothing fits."""
+
+    terms: tuple[Term, ...]
+
+    @property
+    def clause(self) -> str:
+        if all(term.hopeless for term in self.terms):
+            why = f" ({'; '.join(self.problems)})" if self.problems else ""
+            return f"the VM's node affinity has no term that a node could match{why}"
+        return _CLAUSES[self.origin].format(" or ".join(map(str, self.terms)))
+
+    @property
+    def lacking(self) -> str:
+        return f"not fitting: {self.clause}"
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The labels that it looks at, each once, in their order."""
+        terms = (term for term in self.terms if not term.hopeless)
+        return tuple(dict.fromkeys(expression.key for term in terms for expression in term.expressions))
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why terms can't be evaluated, each with its path."""
+        return tuple(problem for term in self.terms for problem in term.problems)
+
+    def reason(self, values: tuple[str | None, ...]) -> Reason:
+        """What a failing node with these values of `keys` is told."""
+        if not values:
+            return Reason(self, "has another name" if any(not term.hopeless for term in self.terms) else "can't fit")
+        return Reason(self, ", ".join(map(has_label, self.keys, values)))
+
+    def reasons(self, node: Node) -> tuple[Reason, ...]:
+        if any(term.matches(node.labels, node.name) for term in self.terms):
+            return ()
+        return (self.reason(tuple(node.labels.get(key) for key in self.keys)),)
+
+
+class Untainted(Requirement, frozen=True, gc=False):
+    """No taint with the effects NoSchedule or NoExecute but those that are tolerated."""
+
+    tolerations: tuple[Toleration, ...]
+
+    @property
+    def clause(self) -> str:
+        return "the VM tolerates only some taints" if self.tolerations else "the VM tolerates no taints"
+
+    @property
+    def lacking(self) -> str:
+        return "with taints that the VM doesn't tolerate"
+
+    def tolerates(self, taint: Taint) -> bool:
+        return tolerated(taint, self.tolerations)
+
+    def reason(self, taint: Taint) -> Reason:
+        """What a node with this taint, which is not tolerated, is told."""
+        return Reason(self, f"has the taint {taint}")
+
+    def reasons(self, node: Node) -> tuple[Reason, ...]:
+        return tuple(self.reason(taint) for taint in node.taints if not self.tolerates(taint))
+
+
+class Uncordoned(Requirement, frozen=True, gc=False):
+    """A node that is not cordoned, unless that is tolerated."""
+
+    tolerations: tuple[Toleration, ...]
+
+    @property
+    def clause(self) -> str:
+        return "the VM doesn't tolerate cordoned nodes"
+
+    @property
+    def lacking(self) -> str:
+        return "cordoned"
+
+    @property
+    def waived(self) -> bool:
+        """Whether cordoned nodes fit as well."""
+        return tolerated(CORDON, self.tolerations)
+
+    def reason(self) -> Reason:
+        return Reason(self, "is cordoned")
+
+    def reasons(self, node: Node) -> tuple[Reason, ...]:
+        return (self.reason(),) if node.unschedulable and not self.waived else ()
+
+
+class Elsewhere(Requirement, frozen=True, gc=False):
+    """Not where the VM is now.
+
+    Attributes:
+        node: the name of the node.
+        hostname: its label, by which the scheduler keeps the target away; empty if it isn't known.
+    """
+
+    node: str
+    hostname: str = ""
+
+    @property
+    def clause(self) -> str:
+        return f"the migration must leave the VM's present node {self.node}"
+
+    @property
+    def lacking(self) -> str:
+        return "where the VM runs now"
+
+    def reason(self, *, same: bool) -> Reason:
+        """What a node is told that is the present one, or only shares its hostname."""
+        return Reason(self, "is this one" if same else f"has the same {HOSTNAME}={self.hostname}")
+
+    def reasons(self, node: Node) -> tuple[Reason, ...]:
+        if node.name == self.node:
+            return (self.reason(same=True),)
+        if self.hostname and node.labels.get(HOSTNAME) == self.hostname:
+            return (self.reason(same=False),)
+        return ()
+
+
+class Kvm(Requirement, frozen=True, gc=False):
+    """KubeVirt's device, without which the launcher pod isn't scheduled unless emulation is allowed."""
+
+    device: ClassVar[str] = "devices.kubevirt.io/kvm"
+
+    @property
+    def clause(self) -> str:
+        return f"KubeVirt requests {self.device} for every VM"
+
+    @property
+    def lacking(self) -> str:
+        return f"that offer no {self.device}"
+
+    def reason(self) -> Reason:
+        return Reason(self, "offers none")
+
+    def reasons(self, node: Node) -> tuple[Reason, ...]:
+        return (self.reason(),) if node.no_kvm else ()
+
+
+Requirements: TypeAlias = tuple[Requirement, ...]

@@ -1,0 +1,85 @@
+"""The syntax of labels (k8s.io/apimachinery, pkg/api/validate/content), and the keys that KubeVirt itself writes.
+
+virt-api checks neither. A value that is no label value makes virt-controller fail to create the target pod for ever,
+and while that migration is unfinished the VM can't be drained. A key of KubeVirt's own can switch its guards off.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from webhook.documents import quoted
+from webhook.errors import InputError
+
+_NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
+_DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*")
+_NAME_LENGTH: Final = 63
+_SUBDOMAIN_LENGTH: Final = 253
+_CHARACTERS: Final = "letters, digits, '-', '_' and '.', with a letter or digit at both ends"
+
+_RESERVED_FAMILIES: Final = (
+    *("cpu-vendor", "cpu-feature", "cpu-model", "cpu-model-migration", "host-model-cpu"),
+    *("host-model-required-features", "machine-type", "hyperv"),
+)
+RESERVED_PREFIXES: Final = (
+    *(f"{family}.node.kubevirt.io/" for family in _RESERVED_FAMILIES),
+    "node-labeller.kubevirt.io/",
+)
+SCHEDULABLE: Final = "kubevirt.io/schedulable"
+
+
+def key_problem(key: str) -> str | None:
+    """Why a text is no label key, as a clause; None if it is one."""
+    prefix, slash, name = key.rpartition("/")
+    if "/" in prefix:
+        return "has more than one '/'"
+    if slash and not prefix:
+        return "has nothing in front of its '/'"
+    if slash and len(prefix) > _SUBDOMAIN_LENGTH:
+        return f"has a prefix of {len(prefix)} characters, of which {_SUBDOMAIN_LENGTH} are allowed"
+    if slash and not _SUBDOMAIN.fullmatch(prefix):
+        return "has a prefix that is no DNS name of lower case letters, digits, '-' and '.'"
+    if not name:
+        return "has no name"
+    if len(name) > _NAME_LENGTH:
+        return f"has a name of {len(name)} characters, of which {_NAME_LENGTH} are allowed"
+    if not _NAME.fullmatch(name):
+        return f"has a name of other characters than {_CHARACTERS}"
+    return None
+
+
+def value_problem(value: str) -> str | None:
+    """Why a text is no label value, as a clause; None if it is one (the empty text is)."""
+    if len(value) > _NAME_LENGTH:
+        return f"has {len(value)} characters, of which {_NAME_LENGTH} are allowed"
+    if value and not _NAME.fullmatch(value):
+        return f"has other characters than {_CHARACTERS}"
+    return None
+
+
+def malformed(selector: Mapping[str, str], where: str) -> tuple[InputError, ...]:
+    """What is wrong with the keys and values of a node selector; empty if all can be labels.
+
+    Args:
+        where: its path, for example ``spec.addedNodeSelector``.
+    """
+    mistakes = []
+    for key, value in sorted(selector.items()):
+        if problem := key_problem(key):
+            mistakes.append(InputError(f"the key {quoted(key)} {problem}", where, "no node can have such a label"))
+        if problem := value_problem(value):
+            what = f"the value {quoted(value)} of {quoted(key)} {problem}"
+            mistakes.append(InputError(what, where, "no node can have such a label"))
+    return tuple(mistakes)
+
+
+def reserved(selector: Mapping[str, str]) -> tuple[str, ...]:
+    """The keys of a selector that are KubeVirt's to require, sorted.
+
+    One of ``cpu-vendor`` switches off the guard that keeps a VM on its CPU vendor, ``cpu-feature`` and
+    ``cpu-model-migration`` stick to later migrations of a host-model VM, the others lose against KubeVirt's own value.
+    """
+    return tuple(sorted(key for key in selector if key == SCHEDULABLE or key.startswith(RESERVED_PREFIXES)))

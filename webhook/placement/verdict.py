@@ -1,0 +1,167 @@
+"""What a review of all nodes has shown: how many are eligible, and what keeps the others out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from webhook.placement.bits import chosen
+from webhook.placement.node import Node, Taint
+from webhook.placement.requirement import Elsewhere, Label, OneOf, Reason, Requirement, Untainted
+
+
+class Failure(msgspec.Struct, frozen=True, gc=False):
+    """A class of reasons: one requirement, and of taints one taint, with the nodes that fail it.
+
+    Attributes:
+        taint: the one that is not tolerated; None for other requirements.
+        nodes: as `bits`; meaningful only to the `Verdict` that it came with.
+    """
+
+    requirement: Requirement
+    taint: Taint | None
+    nodes: int
+
+    @property
+    def count(self) -> int:
+        """How many nodes fail it."""
+        return self.nodes.bit_count()
+
+    @property
+    def lacking(self) -> str:
+        """What these nodes are, to stand behind their number."""
+        return f"with the taint {self.taint}" if self.taint else self.requirement.lacking
+
+    def __str__(self) -> str:
+        return f"{self.count} {self.lacking}"
+
+
+class Group(msgspec.Struct, frozen=True, gc=False):
+    """The nodes that fail exactly these requirements; eligible ones fail none."""
+
+    failures: tuple[Failure, ...]
+    nodes: int
+
+    @property
+    def count(self) -> int:
+        """How many nodes they are."""
+        return self.nodes.bit_count()
+
+
+class Opening(msgspec.Struct, frozen=True, gc=False):
+    """What a single change would bring.
+
+    Attributes:
+        failure: what would be given up, or tolerated, or mended on the nodes.
+        count: how many nodes would become eligible by that alone.
+    """
+
+    failure: Failure
+    count: int
+
+
+class Verdict:
+    """An immutable answer about all nodes at one moment. Only methods that return names cost more than a few µs.
+
+    Args:
+        nodes: by position.
+        everyone: the positions that are taken.
+        eligible: those of nodes that fail nothing.
+        failures: in the order of the requirements, of taints in theirs; only those that keep a node out.
+    """
+
+    def __init__(
+        self, nodes: Sequence[Node | None], everyone: int, eligible: int, failures: tuple[Failure, ...]
+    ) -> None:
+        self._nodes: Final = nodes
+        self._everyone: Final = everyone
+        self._eligible: Final = eligible
+        self.failures: Final = failures
+
+    @property
+    def total(self) -> int:
+        """How many nodes there are."""
+        return self._everyone.bit_count()
+
+    @property
+    def count(self) -> int:
+        """How many are eligible."""
+        return self._eligible.bit_count()
+
+    def names(self, part: Failure | Group | None = None) -> list[str]:
+        """The names of the eligible nodes, or of those that fail something; sorted."""
+        bits = self._eligible if part is None else part.nodes
+        return sorted(node.name for node in chosen(bits, self._nodes) if node)
+
+    def openings(self) -> tuple[Opening, ...]:
+        """Every single change that would make nodes eligible, the most helpful first."""
+        once = twice = 0
+        for failure in self.failures:
+            twice |= once & failure.nodes
+            once |= failure.nodes
+        alone = once & ~twice
+        found = [Opening(failure, (failure.nodes & alone).bit_count()) for failure in self.failures]
+        return tuple(sorted((opening for opening in found if opening.count), key=lambda o: -o.count))
+
+    def groups(self) -> tuple[Group, ...]:
+        """The nodes by what exactly they fail, the largest group first; each is in one."""
+        parts = [Group((), self._everyone)] if self._everyone else []
+        for failure in self.failures:
+            parts = [half for group in parts for half in _split(group, failure)]
+        return tuple(sorted(parts, key=lambda group: -group.count))
+
+    def matrix(self) -> dict[str, tuple[Reason, ...]]:
+        """All reasons of every node by its name, as `eligibility` gives them; none: it is eligible."""
+        rows: list[list[Reason]] = [[] for _ in self._nodes]
+        for failure in self.failures:
+            _write(failure, list(chosen(failure.nodes, zip(self._nodes, rows, strict=True))))
+        return {node.name: tuple(row) for node, row in zip(self._nodes, rows, strict=True) if node}
+
+
+def _split(group: Group, failure: Failure) -> Iterator[Group]:
+    inside = group.nodes & failure.nodes
+    if inside:
+        yield Group((*group.failures, failure), inside)
+    if outside := group.nodes ^ inside:
+        yield Group(group.failures, outside)
+
+
+def _write(failure: Failure, failing: Sequence[tuple[Node | None, list[Reason]]]) -> None:
+    """Append a failure's reason to the rows of the nodes that fail it; equal ones are one object."""
+    requirement = failure.requirement
+    match requirement:
+        case Label():
+            key = requirement.expression.key
+            by_value: dict[str | None, Reason] = {}
+            for node, row in failing:
+                assert node is not None
+                value = node.labels.get(key)
+                reason = by_value.get(value)
+                if reason is None:
+                    reason = by_value[value] = requirement.reason(value)
+                row.append(reason)
+        case OneOf():
+            keys = requirement.keys
+            by_values: dict[tuple[str | None, ...], Reason] = {}
+            for node, row in failing:
+                assert node is not None
+                values = tuple(map(node.labels.get, keys))
+                reason = by_values.get(values)
+                if reason is None:
+                    reason = by_values[values] = requirement.reason(values)
+                row.append(reason)
+        case Untainted():
+            assert failure.taint is not None
+            reason = requirement.reason(failure.taint)
+            for _, row in failing:
+                row.append(reason)
+        case Elsewhere():
+            for node, row in failing:
+                assert node is not None
+                row.append(requirement.reason(same=node.name == requirement.node))
+        case _:
+            for node, row in failing:
+                assert node is not None
+                row.extend(requirement.reasons(node))

@@ -1,0 +1,278 @@
+"""The fields of VMIs, migrations, launcher pods and of KubeVirt's configuration that decide over nodes.
+
+Every field may be absent or null, as in `webhook.objects`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from webhook.objects import Object, View
+from webhook.placement.expression import Expression, Term
+
+HOST_MODEL: Final = "host-model"
+
+
+class ExpressionView(View, frozen=True):
+    key: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+    def expression(self) -> Expression:
+        return Expression(self.key or "", self.operator or "", tuple(self.values or ()))
+
+
+class TermView(View, frozen=True):
+    match_expressions: list[ExpressionView | None] | None = None
+    match_fields: list[ExpressionView | None] | None = None
+
+    def term(self, path: str) -> Term:
+        return Term.of(_expressions(self.match_expressions), _expressions(self.match_fields), path)
+
+
+def _expressions(views: list[ExpressionView | None] | None) -> tuple[Expression, ...]:
+    return tuple((view or ExpressionView()).expression() for view in views or ())
+
+
+class NodeSelector(View, frozen=True):
+    node_selector_terms: list[TermView | None] | None = None
+
+    def terms(self) -> tuple[Term, ...]:
+        """In their order; the empty ones too, which match nothing."""
+        views = enumerate(self.node_selector_terms or ())
+        return tuple((view or TermView()).term(f"nodeSelectorTerms[{index}]") for index, view in views)
+
+
+class NodeAffinity(View, frozen=True):
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+
+    @property
+    def required(self) -> NodeSelector | None:
+        return self.required_during_scheduling_ignored_during_execution
+
+
+class PodAffinity(View, frozen=True):
+    required_during_scheduling_ignored_during_execution: list[Any] | None = None
+
+    @property
+    def is_required(self) -> bool:
+        return bool(self.required_during_scheduling_ignored_during_execution)
+
+
+class Affinity(View, frozen=True):
+    node_affinity: NodeAffinity | None = None
+    pod_affinity: PodAffinity | None = None
+    pod_anti_affinity: PodAffinity | None = None
+
+
+class Toleration(View, frozen=True):
+    key: str | None = None
+    operator: str | None = None
+    value: str | None = None
+    effect: str | None = None
+
+
+class Placed(View, frozen=True):
+    """What the specs of pods and of VMIs have in common."""
+
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration | None] | None = None
+
+    @property
+    def required_affinity(self) -> NodeSelector | None:
+        node = self.affinity.node_affinity if self.affinity else None
+        return node.required if node else None
+
+
+class LauncherPod(Object, frozen=True):
+    spec: Placed | None = None
+
+    @property
+    def node_selector(self) -> dict[str, str]:
+        return (self.spec.node_selector if self.spec else None) or {}
+
+
+class CpuFeature(View, frozen=True):
+    name: str | None = None
+    policy: str | None = None
+
+
+class Cpu(View, frozen=True):
+    model: str | None = None
+    dedicated_cpu_placement: bool | None = None
+    features: list[CpuFeature] | None = None
+    realtime: dict[str, Any] | None = None
+
+    def features_with(self, *policies: str) -> list[str]:
+        """The names of the features that have one of these policies; ``""`` for none."""
+        return [feature.name or "" for feature in self.features or () if (feature.policy or "") in policies]
+
+
+class Machine(View, frozen=True):
+    type: str | None = None
+
+
+class FeatureState(View, frozen=True):
+    enabled: bool | None = None
+
+
+class DomainFeatures(View, frozen=True):
+    hyperv: dict[str, FeatureState | None] | None = None
+
+
+class SevPolicy(View, frozen=True):
+    encrypted_state: bool | None = None
+
+
+class Sev(View, frozen=True):
+    policy: SevPolicy | None = None
+
+
+class LaunchSecurity(View, frozen=True):
+    sev: Sev | None = None
+    snp: dict[str, Any] | None = None
+    tdx: dict[str, Any] | None = None
+
+
+class Domain(View, frozen=True):
+    cpu: Cpu | None = None
+    machine: Machine | None = None
+    features: DomainFeatures | None = None
+    launch_security: LaunchSecurity | None = None
+
+
+class VmiSpec(Placed, frozen=True):
+    architecture: str | None = None
+    domain: Domain | None = None
+    topology_spread_constraints: list[Any] | None = None
+
+
+class TopologyHints(View, frozen=True):
+    tsc_frequency: int | None = None
+
+
+class SourceState(View, frozen=True):
+    node: str | None = None
+    node_selectors: dict[str, str] | None = None
+
+
+class MigrationState(View, frozen=True):
+    source_state: SourceState | None = None
+
+
+class VmiStatus(View, frozen=True):
+    node_name: str | None = None
+    machine: Machine | None = None
+    topology_hints: TopologyHints | None = None
+    migration_state: MigrationState | None = None
+
+
+class Vmi(Object, frozen=True):
+    """A VirtualMachineInstance: read it, not the VM, because its creation fills in the CPU model."""
+
+    spec: VmiSpec | None = None
+    status: VmiStatus | None = None
+
+    @property
+    def cpu(self) -> Cpu:
+        return self.domain.cpu or Cpu()
+
+    @property
+    def domain(self) -> Domain:
+        return (self.spec.domain if self.spec else None) or Domain()
+
+    @property
+    def machine_type(self) -> str:
+        """The one that it runs with, before that the one that it asks for."""
+        running = self.status.machine if self.status else None
+        return (running.type if running else None) or (self.domain.machine or Machine()).type or ""
+
+    @property
+    def source_state(self) -> SourceState:
+        """The sending side of a migration from another cluster or namespace."""
+        state = self.status.migration_state if self.status else None
+        return (state.source_state if state else None) or SourceState()
+
+
+class MigrationSpec(View, frozen=True):
+    vmi_name: str | None = None
+    added_node_selector: dict[str, str] | None = None
+    send_to: dict[str, Any] | None = None
+    receive: dict[str, Any] | None = None
+
+
+class Migration(Object, frozen=True):
+    """A VirtualMachineInstanceMigration."""
+
+    spec: MigrationSpec | None = None
+
+    @classmethod
+    def adding(cls, selector: dict[str, str]) -> Migration:
+        """A migration within the cluster that adds this selector."""
+        return cls(spec=MigrationSpec(added_node_selector=selector))
+
+    @property
+    def added(self) -> dict[str, str]:
+        return (self.spec.added_node_selector if self.spec else None) or {}
+
+    @property
+    def sends(self) -> bool:
+        """Whether it is the sending half of a migration between clusters, which makes no target pod."""
+        return self.spec is not None and self.spec.send_to is not None and self.spec.receive is None
+
+    @property
+    def receives(self) -> bool:
+        """Whether it is the receiving half."""
+        return self.spec is not None and self.spec.receive is not None and self.spec.send_to is None
+
+
+class Developer(View, frozen=True):
+    node_selectors: dict[str, str] | None = None
+    feature_gates: list[str] | None = None
+    use_emulation: bool | None = None
+
+
+class Configuration(View, frozen=True):
+    developer_configuration: Developer | None = None
+
+
+class KubeVirtSpec(View, frozen=True):
+    configuration: Configuration | None = None
+
+
+class KubeVirt(Object, frozen=True):
+    """The KubeVirt object."""
+
+    spec: KubeVirtSpec | None = None
+
+    @property
+    def developer(self) -> Developer:
+        configuration = self.spec.configuration if self.spec else None
+        return (configuration.developer_configuration if configuration else None) or Developer()
+
+    def enabled(self, gate: str) -> bool:
+        """Whether a feature gate is open."""
+        return gate in (self.developer.feature_gates or ())
+
+
+BUILT_IN: Final = KubeVirt()
+NO_MIGRATION: Final = Migration()
+
+
+class VolumeAffinity(View, frozen=True):
+    required: NodeSelector | None = None
+
+
+class VolumeSpec(View, frozen=True):
+    node_affinity: VolumeAffinity | None = None
+
+
+class PersistentVolume(Object, frozen=True):
+    spec: VolumeSpec | None = None
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        """Where it can be reached from; empty: from everywhere."""
+        affinity = self.spec.node_affinity if self.spec else None
+        return affinity.required.terms() if affinity and affinity.required else ()
