@@ -32,7 +32,7 @@ _LOST: Final = 0.01
 
 def nodes(count: int) -> Iterator[Json]:
     """Nodes as the API server sends them: four in five with KubeVirt's labels, some 87, the others with some 15."""
-    dice = random.Random(count)
+    dice = random.Random(count)  # noqa: S311 - nothing is secret
     for number in range(count):
         labels = _labels(number, dice)
         if number >= count * PLAIN_SHARE:
@@ -109,7 +109,9 @@ def reviews(cluster: list[Node]) -> tuple[Review, ...]:
     source = cluster[-1]
     added = Migration.adding({"topology.kubernetes.io/zone": "eu-b"})
     status = {"nodeName": source.name, "machine": {"type": "q35"}}
-    simple = read(Vmi, {"spec": {"architecture": "amd64", "domain": {"cpu": {"model": "Westmere"}}}, "status": status}, "")
+    simple = read(
+        Vmi, {"spec": {"architecture": "amd64", "domain": {"cpu": {"model": "Westmere"}}}, "status": status}, ""
+    )
     terms = [
         {
             "matchExpressions": [

@@ -1,1 +1,1 @@
-"""Runs cases that KubeVirt's own functions have answered, and compares. See `__main__`."""
+"""Runs cases that KubeVirt's and kube-scheduler's own functions have answered, and compares. See `__main__`."""

@@ -1,15 +1,18 @@
-"""``python -m tests.vectors instancetypes FILE.jsonl.gz``: the first failures as diffs, then ``N passed, M failed``.
+"""``python -m tests.vectors KIND FILE.jsonl.gz``: the first failures as diffs, then ``N passed, M failed``.
 
-In a diff, ``-`` is KubeVirt's answer and ``+`` is ours. The exit status is 1 if a case fails, 2 if the file is none.
+The kinds are ``instancetypes``, which KubeVirt has answered, and ``placement``, which kube-scheduler's helpers have.
+In a diff, ``-`` is their answer and ``+`` is ours. The exit status is 1 if a case fails, 2 if the file is none.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from tests.vectors import nodes
 from tests.vectors.cases import Case, read
 from tests.vectors.compare import differences
 from tests.vectors.stages import STAGES, answers
@@ -25,19 +28,40 @@ def failures(case: Case) -> dict[str, list[str]]:
     return {stage: lines for stage, lines in found.items() if lines}
 
 
-def run(path: Path) -> bool:
+@dataclass(frozen=True)
+class Kind:
+    """One kind of vectors.
+
+    Attributes:
+        answer: the type of the answers in the file.
+        failures: the stages of a case in which we differ, and how.
+        stages: in the order in which they are reported.
+    """
+
+    answer: type
+    failures: Callable[[Case], dict[str, list[str]]]
+    stages: Sequence[str]
+
+
+KINDS = {
+    "instancetypes": Kind(dict, failures, STAGES),
+    "placement": Kind(list, nodes.failures, nodes.STAGES),
+}
+
+
+def run(kind: Kind, path: Path) -> bool:
     """Run a file; whether all cases passed."""
     passed = failed = 0
     stages: Counter[str] = Counter()
     wrong: Counter[str] = Counter()
-    for case in read(path):
-        found = failures(case)
+    for case in read(path, kind.answer):
+        found = kind.failures(case)
         stages.update(case.expected.keys())
         wrong.update(found.keys())
         failed, passed = failed + bool(found), passed + (not found)
         if found and failed <= _SHOWN:
             _show(case, found)
-    for stage in STAGES:
+    for stage in kind.stages:
         if stages[stage]:
             print(f"{stage}: {stages[stage] - wrong[stage]} of {stages[stage]}")
     print(f"{passed} passed, {failed} failed")
@@ -55,11 +79,12 @@ def _show(case: Case, found: dict[str, list[str]]) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """Run the command; its exit status."""
-    if len(arguments) != 2 or arguments[0] != "instancetypes":
-        print("usage: python -m tests.vectors instancetypes FILE.jsonl.gz", file=sys.stderr)
+    kind = KINDS.get(arguments[0]) if len(arguments) == 2 else None
+    if kind is None:
+        print(f"usage: python -m tests.vectors {{{','.join(KINDS)}}} FILE.jsonl.gz", file=sys.stderr)
         return 2
     try:
-        return 0 if run(Path(arguments[1])) else 1
+        return 0 if run(kind, Path(arguments[1])) else 1
     except InputError as mistake:
         print(mistake, file=sys.stderr)
         return 2

@@ -1,4 +1,4 @@
-"""The vectors' files: a case and KubeVirt's answers to it on every line."""
+"""The vectors' files: a case and the answers to it on every line."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ from webhook.kubevirt.configuration import AMD64, Configuration
 from webhook.kubevirt.lookup import Get, among
 
 Json = dict[str, Any]
+
+_TYPES: dict[type, str] = {dict: "object", list: "list"}
 
 _NAMESPACED = (
     "ControllerRevision",
@@ -35,12 +37,12 @@ class Case:
     Attributes:
         id: its name.
         given: the case as it stands there.
-        expected: KubeVirt's answer by stage.
+        expected: the answer by stage: KubeVirt's are objects, kube-scheduler's are lists of names.
     """
 
     id: str
     given: Json
-    expected: dict[str, Json]
+    expected: Json
 
     @property
     def namespace(self) -> str:
@@ -71,8 +73,11 @@ class Case:
         return Configuration.of(self.given.get("clusterConfig"), self.given.get("clusterArch") or AMD64)
 
 
-def read(path: Path) -> Iterator[Case]:
+def read(path: Path, answer: type = dict) -> Iterator[Case]:
     """The cases of a file, plain or compressed.
+
+    Args:
+        answer: the type of the answers; an ``error`` may be a text instead.
 
     Raises:
         InputError: the file can't be read, or a line is no case.
@@ -84,10 +89,10 @@ def read(path: Path) -> Iterator[Case]:
         raise InputError(f"can't be read: {getattr(error, 'strerror', None) or error}", str(path)) from error
     for number, line in enumerate(lines, 1):
         if line.strip():
-            yield _case(line, f"{path}:{number}")
+            yield _case(line, f"{path}:{number}", answer)
 
 
-def _case(line: bytes, where: str) -> Case:
+def _case(line: bytes, where: str, answer: type) -> Case:
     try:
         entry = msgspec.json.decode(line)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -95,6 +100,6 @@ def _case(line: bytes, where: str) -> Case:
     given, expected = (entry.get("case"), entry.get("expected")) if isinstance(entry, dict) else (None, None)
     if not isinstance(given, dict) or not isinstance(expected, dict):
         raise InputError("is no case, which has the objects case and expected", where)
-    if not all(isinstance(answer, dict) for answer in expected.values()):
-        raise InputError("has an answer that is no object", where)
+    if not all(isinstance(value, answer) or stage == "error" for stage, value in expected.items()):
+        raise InputError(f"has an answer that is no {_TYPES[answer]}", where)
     return Case(str(given.get("id", where)), given, expected)

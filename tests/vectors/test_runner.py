@@ -73,6 +73,45 @@ def test_bad_files(tmp_path: Path, capsys: pytest.CaptureFixture[str], content: 
     assert sentence in capsys.readouterr().err
 
 
+def placed(name: str, **expected: Any) -> dict[str, Any]:
+    nodes = [{"metadata": {"name": node, "labels": {"zone": zone}}} for node, zone in (("n1", "a"), ("n2", "b"))]
+    return {"case": {"id": name, "pod": {"nodeSelector": {"zone": "a"}}, "nodes": nodes}, "expected": expected}
+
+
+def test_placement(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    right = placed("a", affinity=["n1"], taints=["n1", "n2"], fit=["n1"])
+    wrong = placed("b", affinity=["n2"], taints=["n1", "n2"], fit=["n1"])
+
+    assert main(["placement", write(tmp_path / "right.jsonl.gz", right)]) == 0
+    assert capsys.readouterr().out == "affinity: 1 of 1\ntaints: 1 of 1\nfit: 1 of 1\n1 passed, 0 failed\n"
+    assert main(["placement", write(tmp_path / "wrong.jsonl.gz", right, wrong)]) == 1
+    out = capsys.readouterr().out
+    assert out.startswith('b, affinity:\n  node by node:\n  - ["n2"]\n  + ["n1"]\n  over the index:\n')
+    assert out.endswith("\n1 passed, 1 failed\n")
+
+
+def test_a_malformed_placement_must_be_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unnoticed = placed("a", affinity=["n2"], error="malformed")
+
+    assert main(["placement", write(tmp_path / "v.jsonl.gz", unnoticed)]) == 1
+    assert "a, error:\n  - malformed\n  + no reason at all\n" in capsys.readouterr().out
+
+
+def test_a_placement_that_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    refused = placed("a", affinity=["n1"])
+    refused["case"]["pod"]["affinity"] = {"nodeAffinity": 1}
+    noticed = {"case": refused["case"], "expected": {"error": "malformed"}}
+
+    assert main(["placement", write(tmp_path / "v.jsonl.gz", refused)]) == 1
+    assert "a, error:\n  + a.pod.affinity.nodeAffinity: expected" in capsys.readouterr().out
+    assert main(["placement", write(tmp_path / "w.jsonl.gz", noticed)]) == 0
+
+
+def test_a_placement_without_lists(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["placement", write(tmp_path / "v.jsonl.gz", placed("a", fit={}))]) == 2
+    assert "has an answer that is no list" in capsys.readouterr().err
+
+
 def test_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert main(["instancetypes", str(tmp_path / "missing")]) == 2

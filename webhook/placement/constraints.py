@@ -116,7 +116,7 @@ def _layer(vmi: Vmi, spec: VmiSpec, kubevirt: KubeVirt, pod: Mapping[str, str]) 
         (dict.fromkeys(generated.keys(vmi, kubevirt, pod), generated.TRUE), requirement.KUBEVIRT),
     ):
         # An equal value stays the earlier one's, whose wish it was first.
-        layer.update({key: (value, origin) for key, value in selector.items() if layer.get(key, ("",))[0] != value})
+        layer.update({key: (value, origin) for key, value in selector.items() if layer.get(key, (None,))[0] != value})
     return layer
 
 

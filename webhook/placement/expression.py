@@ -34,9 +34,11 @@ _INT64: Final = range(-(2**63), 2**63)
 
 def integer(text: str) -> int | None:
     """A decimal number as Go's ``strconv.ParseInt(text, 10, 64)`` reads it; None where that fails."""
-    if not _INTEGER.fullmatch(text) or len(text.lstrip("+-0")) > _INT64_DIGITS:
+    # Stripped first: Python refuses to read very long numbers.
+    digits = text.lstrip("+-0") or "0"
+    if not _INTEGER.fullmatch(text) or len(digits) > _INT64_DIGITS:
         return None
-    number = int(text)
+    number = -int(digits) if text.startswith("-") else int(digits)
     return number if number in _INT64 else None
 
 
@@ -98,6 +100,15 @@ class Expression(msgspec.Struct, frozen=True):
         if len(self.values) != 1:
             return (f"over a field, {self.operator} takes one value, not {len(self.values)}",)
         return ()
+
+    @property
+    def lacking(self) -> str:
+        """What a node is that doesn't satisfy it: ``without zone=b``, ``with disk``."""
+        if self.operator == DOES_NOT_EXIST:
+            return f"with {self.key}"
+        if self.operator == NOT_IN:
+            return f"with {Expression(self.key, IN, self.values)}"
+        return f"without {self}"
 
     def __str__(self) -> str:
         if self.operator in {IN, NOT_IN} and len(self.values) == 1:

@@ -22,7 +22,7 @@ def read(view: type[T], json: Any, what: str) -> T:
     """
     try:
         return msgspec.convert(json, view)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at ")
-        clause = message[:1].lower() + message[1:] if path or message else "is nested too deeply"
+        clause = message[:1].lower() + message[1:]
         raise InputError(clause, what + path.strip("`").removeprefix("$")) from None

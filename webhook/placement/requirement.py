@@ -39,6 +39,18 @@ _CLAUSES: Final[Mapping[str, str]] = {
 }
 
 
+_BY: Final[Mapping[str, str]] = {
+    ADDED: "added by this migration",
+    VM: "required by the VM itself",
+    CLUSTER: "required by KubeVirt's configuration",
+    KUBEVIRT: "required by KubeVirt for this VM",
+    SCHEDULABLE: "their virt-handler doesn't work",
+    HOST_MODEL: "required by the CPU that the VM took over from its first host",
+    VENDOR: "required by the CPU that the VM runs on now",
+    SOURCE_NODE: "where the VM comes from",
+}
+
+
 class Requirement(msgspec.Struct, frozen=True, gc=False):
     """Base of all; immutable and hashable.
 
@@ -55,7 +67,7 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def lacking(self) -> str:
-        """What nodes that fail are, after their number: ``without zone=b, which was added by this migration``."""
+        """What nodes that fail are, to stand after their number: ``without zone=b (added by this migration)``."""
         raise NotImplementedError
 
     def reasons(self, node: Node) -> tuple[Reason, ...]:
@@ -89,20 +101,19 @@ class Label(Requirement, frozen=True, gc=False):
 
     @property
     def lacking(self) -> str:
-        return f"not fitting: {self.clause}"
+        return f"{self.expression.lacking} ({_BY[self.origin]})"
 
     def reason(self, value: str | None) -> Reason:
         """What a failing node with this value of the label is told; None: it has no such label."""
-        return Reason(self, has_label(self.expression.key, value))
+        return Reason(self, f"has {_label(self.expression.key, value)}")
 
     def reasons(self, node: Node) -> tuple[Reason, ...]:
         value = node.labels.get(self.expression.key)
         return () if self.expression.accepts(value) else (self.reason(value),)
 
 
-def has_label(key: str, value: str | None) -> str:
-    """What a node has, in words."""
-    return f"has no label {key}" if value is None else f"has {key}={value}"
+def _label(key: str, value: str | None) -> str:
+    return f"no label {key}" if value is None else f"{key}={value}"
 
 
 class OneOf(Requirement, frozen=True, gc=False):
@@ -119,7 +130,7 @@ class OneOf(Requirement, frozen=True, gc=False):
 
     @property
     def lacking(self) -> str:
-        return f"not fitting: {self.clause}"
+        return "outside the VM's node affinity"
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -136,7 +147,7 @@ class OneOf(Requirement, frozen=True, gc=False):
         """What a failing node with these values of `keys` is told."""
         if not values:
             return Reason(self, "has another name" if any(not term.hopeless for term in self.terms) else "can't fit")
-        return Reason(self, ", ".join(map(has_label, self.keys, values)))
+        return Reason(self, f"has {', '.join(map(_label, self.keys, values))}")
 
     def reasons(self, node: Node) -> tuple[Reason, ...]:
         if any(term.matches(node.labels, node.name) for term in self.terms):

@@ -1,0 +1,143 @@
+"""Nodes, VMIs and what they ask for: by hand, and at random for hypothesis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+from webhook.placement.node import Node
+from webhook.placement.reading import read
+from webhook.placement.workload import KubeVirt, LauncherPod, Vmi
+
+Json = dict[str, Any]
+
+HOST = "kubernetes.io/hostname"
+
+
+def node(
+    name: str = "n1",
+    labels: dict[str, str] | None = None,
+    *,
+    taints: Any = None,
+    cordoned: bool = False,
+    kvm: Any = None,
+) -> Node:
+    """A node with these labels, and its own name as hostname if they don't say another."""
+    json: Json = {"metadata": {"name": name, "labels": {HOST: name, **(labels or {})}}, "spec": {"taints": taints}}
+    if cordoned:
+        json["spec"]["unschedulable"] = True
+    if kvm is not None:
+        json["status"] = {"allocatable": {"devices.kubevirt.io/kvm": kvm}}
+    return Node.read(json)
+
+
+def vmi(spec: Json | None = None, domain: Json | None = None, **status: Any) -> Vmi:
+    return read(Vmi, {"spec": {"domain": domain or {}, **(spec or {})}, "status": status}, "vmi")
+
+
+def pod(**selector: str) -> LauncherPod:
+    return read(LauncherPod, {"spec": {"nodeSelector": selector}}, "pod")
+
+
+def kubevirt(**developer: Any) -> KubeVirt:
+    return read(KubeVirt, {"spec": {"configuration": {"developerConfiguration": developer}}}, "kubevirt")
+
+
+def affinity(*terms: Json) -> Json:
+    required = {"nodeSelectorTerms": list(terms)}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def expression(key: str, operator: str, *values: str) -> Json:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+def expressions(*them: Json) -> Json:
+    return {"matchExpressions": list(them)}
+
+
+# -- at random: few keys and values, so that things meet ---------------------------------------------------------------
+
+NAMES = [f"n{number}" for number in range(6)]
+KEYS = ["zone", "disk", "rank", HOST]
+VALUES = ["a", "b", "1", "7", "-3", "", *NAMES[:2]]
+EFFECTS = ["NoSchedule", "NoExecute", "PreferNoSchedule"]
+TAINT_KEYS = ["dedicated", "maint", "node.kubernetes.io/unschedulable"]
+
+keys = st.sampled_from(KEYS)
+values = st.sampled_from(VALUES)
+labels = st.dictionaries(keys, values, max_size=len(KEYS))
+taints = st.fixed_dictionaries(
+    {"key": st.sampled_from(TAINT_KEYS), "effect": st.sampled_from(EFFECTS)},
+    optional={"value": st.sampled_from(["", "x"])},
+)
+
+
+def nodes(names: st.SearchStrategy[str]) -> st.SearchStrategy[Node]:
+    return st.builds(
+        lambda name, labels, taints, cordoned, kvm: Node.read(
+            {
+                "metadata": {"name": name, "labels": labels},
+                "spec": {"taints": taints, "unschedulable": cordoned},
+                "status": {"allocatable": {"devices.kubevirt.io/kvm": kvm}},
+            }
+        ),
+        names,
+        labels,
+        st.lists(taints, max_size=3),
+        st.booleans(),
+        st.sampled_from([None, "0", 0, "1k"]),
+    )
+
+
+clusters = st.lists(nodes(st.sampled_from(NAMES)), unique_by=lambda node: node.name, max_size=len(NAMES))
+operators = st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "", "in"])
+any_expression = st.builds(expression, st.sampled_from([*KEYS, "not a key"]), operators).flatmap(
+    lambda base: st.lists(values, max_size=2).map(lambda chosen: {**base, "values": chosen})
+)
+any_field = st.builds(
+    expression,
+    st.sampled_from(["metadata.name", "metadata.namespace"]),
+    st.sampled_from(["In", "NotIn", "Exists"]),
+    st.sampled_from([*NAMES, ""]),
+)
+terms = st.fixed_dictionaries(
+    {},
+    optional={"matchExpressions": st.lists(any_expression, max_size=3), "matchFields": st.lists(any_field, max_size=2)},
+)
+tolerations = st.fixed_dictionaries(
+    {},
+    optional={
+        "key": st.sampled_from(["", *TAINT_KEYS]),
+        "operator": st.sampled_from(["", "Equal", "Exists", "Gt", "Lt", "equal"]),
+        "value": st.sampled_from(["", "x"]),
+        "effect": st.sampled_from(["", *EFFECTS]),
+    },
+)
+selectors = st.dictionaries(keys, values, max_size=3)
+cpus = st.fixed_dictionaries(
+    {},
+    optional={
+        "model": st.sampled_from(["host-model", "Westmere", "host-passthrough"]),
+        "features": st.lists(
+            st.fixed_dictionaries(
+                {"name": st.sampled_from(["vmx", "invtsc"])},
+                optional={"policy": st.sampled_from(["", "require", "forbid", "optional"])},
+            ),
+            max_size=2,
+        ),
+    },
+)
+vmis = st.builds(
+    lambda selector, terms, tolerations, cpu, source: vmi(
+        {"nodeSelector": selector, "affinity": None if terms is None else affinity(*terms), "tolerations": tolerations},
+        {"cpu": cpu},
+        nodeName=source,
+    ),
+    selectors,
+    st.none() | st.lists(terms, max_size=3),
+    st.lists(tolerations, max_size=3),
+    cpus,
+    st.sampled_from([None, *NAMES]),
+)

@@ -1,0 +1,330 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.placement.samples import (
+    HOST,
+    affinity,
+    clusters,
+    expression,
+    expressions,
+    kubevirt,
+    node,
+    pod,
+    selectors,
+    vmis,
+)
+from tests.placement.samples import vmi as a_vmi
+from webhook.placement.constraints import gaps, of, own
+from webhook.placement.eligibility import eligibility, reasons
+from webhook.placement.expression import Expression
+from webhook.placement.reading import read
+from webhook.placement.requirement import Elsewhere, Kvm, Label, OneOf, Requirements, Uncordoned, Untainted
+from webhook.placement.workload import BUILT_IN, LauncherPod, Migration, Placed, Vmi
+
+CAPTURES = Path(__file__).parents[1] / "data" / "captures"
+VENDOR = "cpu-vendor.node.kubevirt.io/"
+FEATURE = "cpu-feature.node.kubevirt.io/"
+MODEL = "cpu-model-migration.node.kubevirt.io/"
+OBSOLETE = "node-labeller.kubevirt.io/obsolete-host-model"
+INTEL = node(
+    "n1",
+    {
+        HOST: "host-1",
+        f"{VENDOR}Intel": "true",
+        "host-model-cpu.node.kubevirt.io/Skylake": "true",
+        "host-model-required-features.node.kubevirt.io/vmx": "true",
+    },
+)
+HOST_MODEL = {"cpu": {"model": "host-model"}}
+NAMED = {"cpu": {"model": "Westmere"}}
+
+
+def asked(requirements: Requirements) -> dict[str, list[str]]:
+    """What is asked of labels, by origin."""
+    by_origin: dict[str, list[str]] = {}
+    for each in requirements:
+        if isinstance(each, Label):
+            by_origin.setdefault(each.origin, []).append(str(each.expression))
+    return by_origin
+
+
+def adding(**selector: str) -> Migration:
+    return Migration.adding(selector)
+
+
+# -- layers ------------------------------------------------------------------------------------------------------------
+
+
+def test_every_layer_has_its_origin() -> None:
+    vm = a_vmi({"architecture": "amd64", "nodeSelector": {"zone": "a"}}, NAMED)
+
+    assert asked(of(vm, adding(zone="b", disk="ssd"), kubevirt=kubevirt(nodeSelectors={"pool": "vms"}))) == {
+        "added": ["zone=b", "disk=ssd"],
+        "schedulable": ["kubevirt.io/schedulable=true"],
+        "kubevirt": ["kubernetes.io/arch=amd64", "cpu-model.node.kubevirt.io/Westmere=true"],
+        "cluster": ["pool=vms"],
+        "vm": ["zone=a"],
+    }
+
+
+def test_later_layers_overwrite_earlier_ones_but_not_what_is_added() -> None:
+    model = "cpu-model.node.kubevirt.io/Westmere"
+    own_selector = {"pool": "mine", "kubernetes.io/arch": "arm64", model: "false", "kubevirt.io/schedulable": "false"}
+    vm = a_vmi({"architecture": "amd64", "nodeSelector": own_selector}, NAMED)
+    cluster = kubevirt(nodeSelectors={"pool": "vms", "kubernetes.io/arch": "riscv64"})
+
+    found = asked(of(vm, Migration.adding({"pool": "other", model: "false"}), kubevirt=cluster))
+
+    assert found == {
+        "added": ["pool=other", f"{model}=false"],
+        "vm": ["kubevirt.io/schedulable=false", "kubernetes.io/arch=arm64", "pool=mine"],
+        "kubevirt": [f"{model}=true"],
+    }
+
+
+def test_an_equal_value_keeps_its_first_origin() -> None:
+    vm = a_vmi({"nodeSelector": {"pool": "vms"}}, NAMED)
+
+    assert "vm" not in asked(of(vm, kubevirt=kubevirt(nodeSelectors={"pool": "vms"})))
+
+
+def test_kvm_is_needed_unless_it_is_emulated() -> None:
+    assert any(isinstance(each, Kvm) for each in of(a_vmi()))
+    assert not any(isinstance(each, Kvm) for each in of(a_vmi(), kubevirt=kubevirt(useEmulation=True)))
+
+
+def test_the_api_servers_own_tolerations_count() -> None:
+    lost = [{"key": "node.kubernetes.io/unreachable", "effect": effect} for effect in ("NoSchedule", "NoExecute")]
+    (untainted,) = (each for each in of(a_vmi()) if isinstance(each, Untainted))
+
+    assert [reason.has for reason in untainted.reasons(node(taints=lost))] == [
+        "has the taint node.kubernetes.io/unreachable:NoSchedule"
+    ]
+
+
+# -- node affinity -----------------------------------------------------------------------------------------------------
+
+
+def test_what_kubevirt_appends_to_every_term_stands_apart() -> None:
+    vm = a_vmi({"affinity": affinity(expressions(expression("zone", "In", "a", "b")))}, HOST_MODEL)
+    requirements = of(vm)
+
+    assert asked(requirements)["kubevirt"] == [f"no {OBSOLETE}"]
+    assert [str(each.terms[0]) for each in requirements if isinstance(each, OneOf)] == ["zone in (a, b)"]
+
+
+@pytest.mark.parametrize("empty", [{}, None, {"matchExpressions": []}])
+def test_an_empty_term_matches_by_what_kubevirt_appends(empty: Any) -> None:
+    spec = {"affinity": affinity(empty)}
+
+    assert eligible(of(a_vmi(spec, HOST_MODEL))) == ["n2"]
+    assert eligible(of(a_vmi(spec, NAMED))) == []
+
+
+def test_no_terms_match_nothing() -> None:
+    assert eligible(of(a_vmi({"affinity": affinity()}, HOST_MODEL))) == []
+
+
+def eligible(requirements: Requirements) -> list[str]:
+    shared = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/Westmere": "true"}
+    nodes = [node("n2", shared), node("n3", {**shared, OBSOLETE: "true"})]
+    if requirements and any(OBSOLETE in str(each.expression) for each in requirements if isinstance(each, Label)):
+        assert reasons(requirements, nodes[1])
+    return [name for name, why in eligibility(requirements, nodes[:1]).items() if not why]
+
+
+# -- the host's own CPU, and the vendor --------------------------------------------------------------------------------
+
+
+def test_a_first_migration_takes_the_cpu_of_the_node() -> None:
+    found = asked(of(a_vmi(None, HOST_MODEL, nodeName="n1"), source_pod=pod(), source_node=INTEL))
+
+    assert found["host-model"] == [f"{MODEL}Skylake=true", f"{FEATURE}vmx=true"]
+    assert found["vendor"] == [f"{VENDOR}Intel=true"]
+
+
+def test_a_later_migration_takes_what_its_pod_required() -> None:
+    source = pod(**{f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true", "zone": "a"})
+
+    found = asked(of(a_vmi(None, HOST_MODEL), source_pod=source, source_node=INTEL))
+
+    assert found["host-model"] == [f"{MODEL}Broadwell=true", f"{FEATURE}a=true"]
+
+
+def test_other_models_carry_nothing() -> None:
+    source = pod(**{f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true"})
+
+    found = asked(of(a_vmi(None, NAMED), source_pod=source, source_node=INTEL))
+
+    assert "host-model" not in found
+    assert found["kubevirt"] == ["cpu-model.node.kubevirt.io/Westmere=true"]
+
+
+def test_an_added_vendor_does_not_switch_the_guard_off() -> None:
+    found = asked(of(a_vmi(None, NAMED), Migration.adding({f"{VENDOR}AMD": "true"}), source_node=INTEL))
+
+    assert found["added"] == [f"{VENDOR}AMD=true"]
+    assert found["vendor"] == [f"{VENDOR}Intel=true"]
+
+
+def test_a_vendor_of_the_vms_own_is_enough() -> None:
+    vm = a_vmi({"nodeSelector": {f"{VENDOR}AMD": "true"}}, NAMED)
+
+    assert "vendor" not in asked(of(vm, source_node=INTEL))
+
+
+def test_without_the_node_the_pod_tells_the_vendor() -> None:
+    source = pod(**{f"{VENDOR}Intel": "true"})
+
+    assert asked(of(a_vmi(None, NAMED), source_pod=source))["vendor"] == [f"{VENDOR}Intel=true"]
+    assert "vendor" not in asked(of(a_vmi(None, NAMED), source_pod=source, source_pod_added={f"{VENDOR}Intel": "true"}))
+
+
+# -- what only the present pod shows -----------------------------------------------------------------------------------
+
+
+def test_unknown_labels_of_kubevirts_are_mirrored() -> None:
+    source = pod(
+        **{
+            "kubevirt.io/cca": "true",
+            "new.node.kubevirt.io/x": "true",
+            "kubevirt.io/mine": "yes",
+            "machine-type.node.kubevirt.io/old": "true",
+            "kubevirt.io/schedulable": "true",
+            f"{VENDOR}Intel": "true",
+            "zone": "a",
+            "notkubevirt.io/x": "true",
+        }
+    )
+
+    found = asked(of(a_vmi(None, NAMED), source_pod=source, source_pod_added={"kubevirt.io/mine": "yes"}))
+
+    assert found["kubevirt"] == [
+        "cpu-model.node.kubevirt.io/Westmere=true",
+        "kubevirt.io/cca=true",
+        "new.node.kubevirt.io/x=true",
+    ]
+
+
+def test_a_recorded_target_pod_is_what_we_expect() -> None:
+    """KubeVirt's own target pod: a host-model VM, which had cpu features in its selector, migrated to zone b."""
+    target = json.loads((CAPTURES / "pod-create-migration-target.json").read_text())["request"]["object"]["spec"]
+    vm = a_vmi({"architecture": "amd64"}, HOST_MODEL, nodeName="n1", machine={"type": "q35"})
+
+    requirements = of(vm, adding(zone="b"), source_pod=pod(), source_node=INTEL)
+
+    ours = {str(each.expression) for each in requirements if isinstance(each, Label)}
+    model = {f"{MODEL}Skylake=true", f"{MODEL}Skylake-Client-IBRS=true"}
+    assert ours - model == {f"{key}={value}" for key, value in target["nodeSelector"].items()} - model | {
+        f"no {OBSOLETE}"
+    }
+    (theirs,) = (each for each in own(read(Placed, target, "pod")) if isinstance(each, OneOf))
+    assert [str(term) for term in theirs.terms] == [f"no {OBSOLETE}"]
+    (untainted,) = (each for each in requirements if isinstance(each, Untainted))
+    assert [(each.key, each.operator, each.effect) for each in untainted.tolerations] == [
+        (each["key"], each["operator"], each["effect"]) for each in target["tolerations"]
+    ]
+
+
+# -- where it comes from -----------------------------------------------------------------------------------------------
+
+
+def test_the_present_node_is_left() -> None:
+    running = a_vmi(None, NAMED, nodeName="n1")
+
+    assert Elsewhere("source node", "n1", "host-1") in of(running, source_node=INTEL)
+    assert Elsewhere("source node", "n1") in of(running)
+    assert Elsewhere("source node", "n1") in of(running, source_node=node("n2"))
+    assert not any(isinstance(each, Elsewhere) for each in of(a_vmi(None, NAMED)))
+
+
+RECEIVES = read(Migration, {"spec": {"receive": {"migrationID": "x"}}}, "migration")
+SENDS = read(Migration, {"spec": {"sendTo": {"migrationID": "x"}}}, "migration")
+BOTH = read(Migration, {"spec": {"sendTo": {}, "receive": {}}}, "migration")
+
+
+def test_migrations_between_clusters() -> None:
+    assert (RECEIVES.receives, RECEIVES.sends) == (True, False)
+    assert (SENDS.receives, SENDS.sends) == (False, True)
+    assert (BOTH.receives, BOTH.sends) == (False, False)
+    assert (Migration().receives, Migration().sends) == (False, False)
+
+
+def test_a_received_vm_keeps_away_from_the_hostname_that_it_comes_from() -> None:
+    selectors = {"host-model-cpu.node.kubevirt.io/Skylake": "true"}
+    state = {"sourceState": {"node": "far-1", "nodeSelectors": selectors}}
+    coming = a_vmi(None, HOST_MODEL, nodeName="n1", migrationState=state)
+
+    found = asked(of(coming, RECEIVES))
+
+    assert found["source node"] == [f"{HOST}!=far-1"]
+    assert found["host-model"] == [f"{MODEL}Skylake=true"]
+    assert not any(isinstance(each, Elsewhere) for each in of(coming, RECEIVES))
+    assert "source node" not in asked(of(a_vmi(None, HOST_MODEL), RECEIVES))
+
+
+def test_gaps() -> None:
+    vm, source = a_vmi(None, NAMED), pod()
+    coming = a_vmi(None, NAMED, migrationState={"sourceState": {"node": "far-1"}})
+
+    assert gaps(vm, Migration(), source, INTEL) == ()
+    assert gaps(vm, Migration(), None, None) == (
+        "the VM's present pod isn't known, nor are requirements that only it shows",
+        "the VM's present node isn't known, nor are its hostname and its CPU's vendor",
+    )
+    assert gaps(coming, RECEIVES, None, None) == ()
+    assert gaps(vm, RECEIVES, None, None) == ("where the VM comes from isn't known yet",)
+
+
+# -- properties --------------------------------------------------------------------------------------------------------
+
+
+@given(vm=vmis, added=selectors, more=selectors, cluster=clusters)
+def test_adding_a_selector_never_adds_a_node(vm: Vmi, added: Any, more: Any, cluster: Any) -> None:
+    def eligible_with(selector: dict[str, str]) -> set[str]:
+        answer = eligibility(of(vm, Migration.adding(selector), kubevirt=EMULATED), cluster)
+        return {name for name, why in answer.items() if not why}
+
+    assert eligible_with({**more, **added}) <= eligible_with(added) <= eligible_with({})
+
+
+EMULATED = kubevirt(useEmulation=True)
+
+
+@given(
+    vm=vmis,
+    added=selectors,
+    cluster=selectors,
+    source=st.none() | selectors,
+    labelled=st.sampled_from([None, INTEL]),
+)
+def test_no_requirement_is_lost(vm: Vmi, added: Any, cluster: Any, source: Any, labelled: Any) -> None:
+    configuration = kubevirt(nodeSelectors=cluster)
+    source_pod = None if source is None else pod(**source)
+
+    requirements = of(vm, Migration.adding(added), source_pod=source_pod, source_node=labelled, kubevirt=configuration)
+
+    labels = [each.expression for each in requirements if isinstance(each, Label)]
+    asked_added = [each.expression for each in requirements if isinstance(each, Label) and each.origin == "added"]
+    assert asked_added == [Expression.equals(key, value) for key, value in added.items()]
+    selector = vm.spec.node_selector if vm.spec and vm.spec.node_selector else {}
+    # The VM's selector lies over the cluster's.
+    assert all(Expression.equals(key, value) in labels for key, value in {**cluster, **selector}.items())
+    assert sum(isinstance(each, Untainted) for each in requirements) == 1
+    assert sum(isinstance(each, Uncordoned) for each in requirements) == 1
+    assert sum(isinstance(each, OneOf) for each in requirements) == (
+        vm.spec is not None and vm.spec.affinity is not None
+    )
+    assert set(of(vm, source_pod=source_pod, source_node=labelled, kubevirt=configuration)) <= set(requirements)
+
+
+def test_defaults() -> None:
+    assert of(Vmi()) == of(Vmi(), Migration(), source_pod=None, kubevirt=BUILT_IN)
+    assert of(Vmi(), source_pod=LauncherPod()) == of(Vmi())

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+from webhook.placement.node import Taint
+from webhook.placement.taints import tolerated, tolerates
+from webhook.placement.workload import Toleration
+
+TAINT = Taint("dedicated", "x", "NoSchedule")
+
+
+@pytest.mark.parametrize(
+    ("toleration", "covers"),
+    [
+        (Toleration("dedicated", "Equal", "x", "NoSchedule"), True),
+        (Toleration("dedicated", "Equal", "x"), True),
+        (Toleration("dedicated", None, "x"), True),
+        (Toleration("dedicated", "", "x", ""), True),
+        (Toleration("dedicated", "Equal", "y"), False),
+        (Toleration("dedicated"), False),
+        (Toleration("dedicated", "Exists"), True),
+        (Toleration("dedicated", "Exists", "y"), True),
+        (Toleration("dedicated", "Exists", None, "NoExecute"), False),
+        (Toleration("other", "Exists"), False),
+        (Toleration(None, "Exists"), True),
+        (Toleration("", "Exists", None, "NoSchedule"), True),
+        (Toleration("", "Equal", "x"), True),
+        (Toleration(), False),
+        (Toleration("dedicated", "Is", "x"), False),
+    ],
+)
+def test_tolerations(toleration: Toleration, covers: bool) -> None:
+    assert tolerates(toleration, TAINT) is covers
+
+
+@pytest.mark.parametrize("operator", ["Gt", "Lt"])
+def test_numbers_are_not_compared(operator: str) -> None:
+    assert not tolerates(Toleration("level", operator, "5"), Taint("level", "7", "NoSchedule"))
+    assert not tolerates(Toleration("level", operator, "5"), Taint("level", "3", "NoSchedule"))
+
+
+def test_a_taint_without_value_equals_an_empty_one() -> None:
+    assert tolerates(Toleration("maint", "Equal"), Taint("maint", "", "NoExecute"))
+
+
+def test_any_toleration_will_do() -> None:
+    assert tolerated(TAINT, [Toleration("other"), Toleration("dedicated", "Exists")])
+    assert not tolerated(TAINT, [Toleration("other")])
+    assert not tolerated(TAINT, [])

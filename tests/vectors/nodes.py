@@ -1,0 +1,54 @@
+"""Our answers to the placement vectors, node by node and over the index, beside kube-scheduler's."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.vectors.cases import Case
+from webhook.errors import InputError
+from webhook.placement.constraints import own
+from webhook.placement.eligibility import eligibility
+from webhook.placement.index import NodeIndex
+from webhook.placement.node import Node
+from webhook.placement.reading import read
+from webhook.placement.requirement import AFFINITY, CORDONED, TAINTS, VM, OneOf, Requirements
+from webhook.placement.workload import Placed
+
+# By the requirements that a stage is about.
+_ORIGINS = {"affinity": (VM, AFFINITY), "taints": (TAINTS, CORDONED), "fit": (VM, AFFINITY, TAINTS, CORDONED)}
+STAGES = (*_ORIGINS, "error")
+
+
+def failures(case: Case) -> dict[str, list[str]]:
+    """The stages in which we differ, and how.
+
+    Of a malformed pod, which the API server would not have accepted, only a reason is expected.
+    """
+    try:
+        requirements = tuple(own(read(Placed, case.given.get("pod"), f"{case.id}.pod")))
+        nodes = [Node.read(node) for node in case.given.get("nodes") or ()]
+    except InputError as refusal:
+        return {} if "error" in case.expected else {"error": [f"+ {refusal}"]}
+    if "error" in case.expected:
+        problems = [problem for each in requirements if isinstance(each, OneOf) for problem in each.problems]
+        return {} if problems else {"error": [f"- {case.expected['error']}", "+ no reason at all"]}
+    found = {stage: _differences(case, stage, requirements, nodes) for stage in _ORIGINS if stage in case.expected}
+    return {stage: lines for stage, lines in found.items() if lines}
+
+
+def answers(stage: str, requirements: Requirements, nodes: list[Node]) -> dict[str, list[str]]:
+    """The names of the nodes that we find eligible, by the way of finding them; in the order of the nodes."""
+    asked = tuple(requirement for requirement in requirements if requirement.origin in _ORIGINS[stage])
+    plain = [name for name, reasons in eligibility(asked, nodes).items() if not reasons]
+    indexed = set(NodeIndex(nodes).review(asked).names())
+    return {"node by node": plain, "over the index": [node.name for node in nodes if node.name in indexed]}
+
+
+def _differences(case: Case, stage: str, requirements: Requirements, nodes: list[Node]) -> list[str]:
+    expected: list[Any] = case.expected[stage]
+    lines = []
+    for way, ours in answers(stage, requirements, nodes).items():
+        if ours != expected:
+            lines += [f"{way}:", f"- {json.dumps(expected)}", f"+ {json.dumps(ours)}"]
+    return lines

@@ -1,0 +1,72 @@
+"""What may keep a VM from a node that is eligible: said, but never a reason to refuse.
+
+It changes by the second (free resources), depends on other pods (affinity between pods, spread), or KubeVirt itself
+ignores it (volumes that only some nodes reach).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from webhook.documents import quoted
+from webhook.placement.node import Node
+from webhook.placement.workload import PersistentVolume, Vmi, VmiSpec
+
+_HARD: Final = "DoNotSchedule"
+
+
+def notes(
+    vmi: Vmi,
+    eligible: Iterable[Node],
+    *,
+    volumes: Mapping[str, PersistentVolume] | None = None,
+    requests: Mapping[str, int] | None = None,
+    free: Mapping[str, Mapping[str, int]] | None = None,
+) -> tuple[str, ...]:
+    """Notes about the eligible nodes, clauses.
+
+    Args:
+        volumes: what the VM's volumes are bound to, by the volumes' names.
+        requests: what its pod requests, by resource, each in a unit of its own.
+        free: what nodes have left of it, by node and resource in the same units; nodes that aren't here aren't judged.
+    """
+    nodes = tuple(eligible)
+    return (
+        *_unjudged(vmi.spec or VmiSpec()),
+        *_unreachable(nodes, volumes or {}),
+        *_short(nodes, requests or {}, free or {}),
+    )
+
+
+def _unjudged(spec: VmiSpec) -> Iterator[str]:
+    affinity = spec.affinity
+    if affinity and affinity.pod_affinity and affinity.pod_affinity.is_required:
+        yield "the VM must be near other pods, which is not judged here"
+    if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.is_required:
+        yield "the VM must stay away from other pods, which is not judged here"
+    if any(_is_hard(constraint) for constraint in spec.topology_spread_constraints or ()):
+        yield "the VM's pods must be spread, which is not judged here"
+
+
+def _is_hard(constraint: Any) -> bool:
+    return isinstance(constraint, dict) and constraint.get("whenUnsatisfiable") == _HARD
+
+
+def _unreachable(nodes: tuple[Node, ...], volumes: Mapping[str, PersistentVolume]) -> Iterator[str]:
+    for name, volume in volumes.items():
+        terms = volume.terms
+        if not terms:
+            continue
+        reaching = sum(any(term.matches(node.labels, node.name) for term in terms) for node in nodes)
+        if reaching < len(nodes):
+            yield f"the volume {quoted(name)} can be reached from {reaching} of the {len(nodes)} eligible nodes"
+
+
+def _short(
+    nodes: tuple[Node, ...], requests: Mapping[str, int], free: Mapping[str, Mapping[str, int]]
+) -> Iterator[str]:
+    for resource, wanted in requests.items():
+        short = sum(free[node.name].get(resource, 0) < wanted for node in nodes if node.name in free)
+        if short:
+            yield f"{short} of the {len(nodes)} eligible nodes have less {resource} left now than the VM requests"
