@@ -78,6 +78,10 @@ bench: $(READY) ## Measure reviews beside Go's and the usual Python webhooks
 bench-placement: binaries ## Measure where a real kube-scheduler puts launcher pods
 	@$(BIN)/python -m bench.placement $(BENCH)
 
+.PHONY: bench-index
+bench-index: $(READY) ## Measure the index of nodes beside looking at each node
+	@$(BIN)/python -m bench.index $(BENCH)
+
 .PHONY: lab
 lab: binaries ## Start a control plane with KubeVirt's CRDs and leave it running, for trying things
 	@$(BIN)/python -m hack.lab

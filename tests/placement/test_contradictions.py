@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.placement.samples import HOST, NAMES, VALUES, affinity, expression, expressions, node, selectors, vmi, vmis
+from webhook.placement.constraints import of, own
+from webhook.placement.contradictions import compatible, contradictions, satisfiable
+from webhook.placement.eligibility import eligibility
+from webhook.placement.expression import Expression
+from webhook.placement.node import Node
+from webhook.placement.requirement import Label, OneOf, Requirements
+from webhook.placement.workload import Migration, Vmi
+
+NAMED = {"cpu": {"model": "Westmere"}}
+
+
+def told(spec: Any, added: dict[str, str] | None = None, source: Node | None = None) -> list[str]:
+    running = {"nodeName": source.name} if source else {}
+    migration = Migration.adding(added or {})
+    return [str(each) for each in contradictions(of(vmi(spec, NAMED, **running), migration, source_node=source))]
+
+
+# -- expressions over one label ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("possible", "asked"),
+    [
+        (True, [("In", "a", "b"), ("In", "b", "c")]),
+        (False, [("In", "a"), ("In", "b")]),
+        (False, [("In", "a"), ("NotIn", "a")]),
+        (True, [("In", "a", "b"), ("NotIn", "a")]),
+        (False, [("In", "a", "b"), ("NotIn", "a"), ("NotIn", "b")]),
+        (False, [("In", "a"), ("DoesNotExist",)]),
+        (False, [("Exists",), ("DoesNotExist",)]),
+        (False, [("Gt", "1"), ("DoesNotExist",)]),
+        (True, [("NotIn", "a"), ("DoesNotExist",)]),
+        (True, [("Exists",), ("NotIn", "a")]),
+        (True, [("Gt", "1"), ("Lt", "3")]),
+        (False, [("Gt", "1"), ("Lt", "2")]),
+        (False, [("Gt", "5"), ("Lt", "3")]),
+        (False, [("Gt", "9223372036854775807")]),
+        (False, [("Lt", "-9223372036854775808")]),
+        (True, [("Gt", "1"), ("NotIn", "2"), ("Lt", "3")]),  # 02 and 002 are numbers as well
+        (True, [("In", "5", "x"), ("Gt", "4")]),
+        (False, [("In", "x"), ("Gt", "4")]),
+        (False, [("In",)]),
+        (True, []),
+    ],
+)
+def test_one_label(possible: bool, asked: list[tuple[str, ...]]) -> None:
+    assert compatible([Expression("key", operator, tuple(values)) for operator, *values in asked]) is possible
+
+
+def test_what_every_node_has_can_not_be_absent() -> None:
+    assert not satisfiable([Expression("metadata.name", "DoesNotExist")])
+    assert satisfiable([Expression("metadata.name", "NotIn", ("n1",))])
+    assert satisfiable([])
+
+
+valid = st.one_of(
+    st.builds(
+        lambda operator, values: Expression("key", operator, tuple(values)),
+        st.sampled_from(["In", "NotIn"]),
+        st.sets(st.sampled_from(VALUES), min_size=1),
+    ),
+    st.builds(lambda operator: Expression("key", operator), st.sampled_from(["Exists", "DoesNotExist"])),
+    st.builds(
+        lambda operator, bound: Expression("key", operator, (bound,)),
+        st.sampled_from(["Gt", "Lt"]),
+        st.sampled_from(["0", "1", "2", "7"]),
+    ),
+)
+
+
+@given(st.lists(valid, max_size=4))
+def test_no_value_means_no_value(asked: list[Expression]) -> None:
+    candidates = [None, *VALUES, "00", "01", "02", "03", "05", "08", "-9", "other"]
+    found = any(all(expression.accepts(value) for expression in asked) for value in candidates)
+
+    assert compatible(asked) is found
+
+
+# -- requirements ------------------------------------------------------------------------------------------------------
+
+
+def test_both_sides_are_named_what_is_added_first() -> None:
+    assert told({"nodeSelector": {"zone": "a"}}, {"zone": "b"}) == [
+        "zone=b was added by this migration; the VM itself requires zone=a"
+    ]
+
+
+def test_agreement_is_none() -> None:
+    assert told({"nodeSelector": {"zone": "a"}}, {"zone": "a", "disk": "ssd"}) == []
+    assert told({"affinity": affinity(expressions(expression("zone", "In", "a", "b")))}, {"zone": "b"}) == []
+
+
+def test_generated_labels_are_contradicted_too() -> None:
+    assert told({"architecture": "amd64"}, {"kubevirt.io/schedulable": "false", "kubernetes.io/arch": "arm64"}) == [
+        (
+            "kubevirt.io/schedulable=false was added by this migration; "
+            "KubeVirt requires kubevirt.io/schedulable=true, which says that virt-handler works there"
+        ),
+        "kubernetes.io/arch=arm64 was added by this migration; KubeVirt requires kubernetes.io/arch=amd64 for this VM",
+    ]
+
+
+def test_an_added_feature_that_the_vm_forbids() -> None:
+    domain = {"cpu": {"model": "Westmere", "features": [{"name": "svm", "policy": "forbid"}]}}
+    key = "cpu-feature.node.kubevirt.io/svm"
+
+    (found,) = contradictions(of(vmi(None, domain), Migration.adding({key: "true"})))
+
+    assert str(found) == f"{key}=true was added by this migration; KubeVirt requires no {key} for this VM"
+
+
+def test_the_present_node_as_a_wish() -> None:
+    source = node("n1", {HOST: "host-1"})
+
+    assert told(None, {HOST: "host-1"}, source) == [
+        f"{HOST}=host-1 was added by this migration; the migration must leave the VM's present node n1"
+    ]
+    assert told({"nodeSelector": {HOST: "host-1"}}, None, source) == [
+        f"the VM itself requires {HOST}=host-1; the migration must leave the VM's present node n1"
+    ]
+    pinned = affinity({"matchFields": [expression("metadata.name", "In", "n1")]})
+    assert told({"affinity": pinned}, None, source) == [
+        "the VM's node affinity requires metadata.name=n1; the migration must leave the VM's present node n1"
+    ]
+    assert told({"affinity": pinned}) == []
+
+
+def test_an_affinity_of_which_every_term_is_excluded() -> None:
+    terms = affinity(
+        expressions(expression("zone", "In", "a")),
+        expressions(expression("disk", "DoesNotExist"), expression("rank", "Exists")),
+        {},
+    )
+
+    assert told({"affinity": terms}, {"zone": "b", "disk": "ssd"}) == [
+        (
+            "zone=b was added by this migration; disk=ssd was added by this migration; "
+            "the VM's node affinity requires zone=a or no disk and rank or an empty term"
+        )
+    ]
+    assert told({"affinity": terms}, {"zone": "b"}) == []
+
+
+@pytest.mark.parametrize(
+    ("terms", "why"),
+    [
+        ([], "the VM's node affinity has no term that a node could match"),
+        ([{}, None], "the VM's node affinity has no term that a node could match"),
+        (
+            [expressions(expression("zone", "In"))],
+            (
+                "the VM's node affinity has no term that a node could match "
+                "(nodeSelectorTerms[0].matchExpressions[0]: In needs a value)"
+            ),
+        ),
+        (
+            [expressions(expression("zone", "Exists"), expression("zone", "DoesNotExist"))],
+            "the VM's node affinity requires zone and no zone",
+        ),
+        (
+            [{"matchFields": [expression("metadata.uid", "In", "x")]}],
+            "the VM's node affinity requires metadata.uid=x",
+        ),
+        (
+            [{"matchFields": [expression("metadata.name", "In", "a"), expression("metadata.name", "In", "b")]}],
+            "the VM's node affinity requires metadata.name=a and metadata.name=b",
+        ),
+    ],
+)
+def test_an_affinity_that_excludes_itself(terms: list[Any], why: str) -> None:
+    assert told({"affinity": affinity(*terms)}) == [why]
+
+
+def test_three_that_only_together_exclude_each_other() -> None:
+    def label(origin: str, operator: str, *values: str) -> Label:
+        return Label(origin, Expression("zone", operator, values))
+
+    three: Requirements = (label("vm", "In", "a", "b"), label("kubevirt", "NotIn", "a"), label("cluster", "NotIn", "b"))
+    terms = vmi({"affinity": affinity(expressions(expression("zone", "In", "a", "b")))}, NAMED)
+    (inside,) = (each for each in of(terms) if isinstance(each, OneOf))
+
+    assert [each.requirements for each in contradictions(three)] == [three]
+    assert [each.requirements for each in contradictions((*three[1:], inside))] == [(inside, *three[1:])]
+    assert contradictions(three[:2]) == contradictions((three[1], inside)) == ()
+
+
+@given(vm=vmis, added=selectors)
+def test_a_contradiction_leaves_no_node(vm: Vmi, added: dict[str, str]) -> None:
+    source = node(vm.status.node_name) if vm.status and vm.status.node_name else None
+    requirements = of(vm, Migration.adding(added), source_node=source)
+    anywhere = [
+        Node(name, {"zone": zone, "disk": disk, HOST: name, "kubevirt.io/schedulable": "true"})
+        for name, zone, disk in product(NAMES, ["a", "b", "7"], ["", "1"])
+    ]
+    for contradiction in contradictions(requirements):
+        assert set(contradiction.requirements) <= set(requirements)
+        answer = [eligibility(contradiction.requirements, [each]) for each in anywhere]
+        assert all(reasons for each in answer for reasons in each.values())
+
+
+@given(vm=vmis)
+def test_what_a_vm_asks_for_itself_is_judged_too(vm: Vmi) -> None:
+    assert vm.spec
+    assert all(str(each) for each in contradictions(tuple(own(vm.spec))))

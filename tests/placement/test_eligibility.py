@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from tests.placement.samples import affinity, expression, expressions, node, vmi
+from webhook.placement.constraints import of
+from webhook.placement.eligibility import eligibility, reasons
+from webhook.placement.workload import Migration
+
+SCHEDULABLE = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/Westmere": "true"}
+VM = vmi(
+    {"affinity": affinity(expressions(expression("disk", "In", "ssd")))}, {"cpu": {"model": "Westmere"}}, nodeName="n1"
+)
+
+
+def test_all_reasons_are_told_not_the_first() -> None:
+    taints = [{"key": "dedicated", "effect": "NoSchedule"}, {"key": "maint", "effect": "NoExecute"}]
+    worst = node("n1", {"disk": "hdd"}, taints=taints, cordoned=True, kvm="0")
+
+    told = reasons(of(VM, Migration.adding({"zone": "b"})), worst)
+
+    assert [(reason.requirement.origin, reason.has) for reason in told] == [
+        ("added", "has no label zone"),
+        ("schedulable", "has no label kubevirt.io/schedulable"),
+        ("kubevirt", "has no label cpu-model.node.kubevirt.io/Westmere"),
+        ("affinity", "has disk=hdd"),
+        ("source node", "is this one"),
+        ("taints", "has the taint dedicated:NoSchedule"),
+        ("taints", "has the taint maint:NoExecute"),
+        ("cordon", "is cordoned"),
+        ("kvm", "offers none"),
+    ]
+
+
+def test_by_node() -> None:
+    right, wrong = node("n2", {**SCHEDULABLE, "disk": "ssd"}), node("n3", {**SCHEDULABLE, "disk": "hdd"})
+
+    answer = eligibility(of(VM), [right, wrong])
+
+    assert answer["n2"] == ()
+    assert [reason.has for reason in answer["n3"]] == ["has disk=hdd"]
+    assert list(answer) == ["n2", "n3"]

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from tests.placement.samples import HOST, NAMES, clusters, node, nodes, selectors, vmi, vmis
+from webhook.placement.constraints import of, own
+from webhook.placement.eligibility import eligibility
+from webhook.placement.index import NodeIndex
+from webhook.placement.node import Node
+from webhook.placement.requirement import Requirement, Requirements
+from webhook.placement.workload import Migration, Vmi
+
+ZONE_B = of(vmi(), Migration.adding({"zone": "b"}))[:1]
+
+
+def agree(index: NodeIndex, requirements: Requirements, cluster: list[Node]) -> None:
+    """The index gives what looking at each node gives, in all its forms."""
+    plain = eligibility(requirements, cluster)
+    verdict = index.review(requirements)
+    assert verdict.matrix() == plain
+    assert verdict.total == len(cluster)
+    assert verdict.names() == sorted(name for name, reasons in plain.items() if not reasons)
+    assert verdict.count == len(verdict.names())
+    by_class: dict[tuple[Requirement, str], list[str]] = {}
+    for name, reasons in plain.items():
+        for reason in reasons:
+            text = reason.has.removeprefix("has the taint ") if "taint" in reason.has else ""
+            by_class.setdefault((reason.requirement, text), []).append(name)
+    found = {(each.requirement, str(each.taint or "")): verdict.names(each) for each in verdict.failures}
+    assert found == {what: sorted(names) for what, names in by_class.items()}
+    assert all(each.count == len(verdict.names(each)) for each in verdict.failures)
+
+
+@given(vm=vmis, added=selectors, cluster=clusters, source=st.none() | nodes(st.sampled_from(NAMES)))
+def test_the_index_agrees_with_the_plain_way(vm: Vmi, added: Any, cluster: list[Node], source: Node | None) -> None:
+    index = NodeIndex(cluster)
+
+    agree(index, of(vm, Migration.adding(added), source_node=source), cluster)
+    assert vm.spec
+    agree(index, tuple(own(vm.spec)), cluster)
+
+
+class Updates(RuleBasedStateMachine):
+    """Nodes come, change and go; the index is at every moment what a new one would be."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.index = NodeIndex()
+        self.nodes: dict[str, Node] = {}
+
+    @rule(node=nodes(st.sampled_from(NAMES)))
+    def put(self, node: Node) -> None:
+        self.index.put(node)
+        self.nodes[node.name] = node
+
+    @rule(name=st.sampled_from(NAMES))
+    def remove(self, name: str) -> None:
+        self.index.remove(name)
+        self.nodes.pop(name, None)
+
+    @rule(vm=vmis, added=selectors)
+    def review(self, vm: Vmi, added: Any) -> None:
+        cluster = [self.nodes[each.name] for each in self.index]
+        agree(self.index, of(vm, Migration.adding(added)), cluster)
+
+    @invariant()
+    def is_like_a_new_one(self) -> None:
+        assert len(self.index) == len(self.nodes)
+        assert {each.name: each for each in self.index} == self.nodes
+        assert all(self.index.get(name) == self.nodes.get(name) for name in NAMES)
+        fresh = NodeIndex(self.nodes.values())
+        for kept, new in (
+            (self.index._values, fresh._values),
+            (self.index._labelled, fresh._labelled),
+            (self.index._taints, fresh._taints),
+        ):
+            assert kept.keys() == new.keys()
+        assert {key: values.keys() for key, values in self.index._values.items()} == {
+            key: values.keys() for key, values in fresh._values.items()
+        }
+
+
+TestUpdates = Updates.TestCase
+
+
+def test_positions_are_used_again() -> None:
+    index = NodeIndex([node("n1"), node("n2"), node("n3")])
+    index.remove("n2")
+    index.put(node("n4", {"zone": "b"}))
+
+    assert len(index._nodes) == 3
+    assert index.review(ZONE_B).names() == ["n4"]
+
+
+def test_removing_twice_is_no_mistake() -> None:
+    index = NodeIndex([node("n1")])
+    index.remove("n1")
+    index.remove("n1")
+
+    assert len(index) == 0
+    assert index.get("n1") is None
+    assert index.review(ZONE_B).total == 0
+
+
+def test_a_heartbeat_changes_nothing() -> None:
+    index = NodeIndex([node("n1", {"zone": "b"})])
+    before = index.review(ZONE_B)
+    index.put(node("n1", {"zone": "b"}))
+
+    assert index.review(ZONE_B)._nodes is before._nodes
+
+
+def test_a_verdict_stays_as_it_was() -> None:
+    index = NodeIndex([node("n1", {"zone": "b"}), node("n2", {"zone": "a"})])
+    verdict = index.review(ZONE_B)
+    index.put(node("n1", {"zone": "a"}))
+    index.remove("n2")
+    index.put(node("n3", {"zone": "b"}))
+
+    assert (verdict.names(), verdict.total) == (["n1"], 2)
+    assert [str(reason) for reason in verdict.matrix()["n2"]] == [
+        "zone=b was added by this migration; the node has zone=a"
+    ]
+
+
+def test_nodes_that_share_the_hostname_of_the_present_one() -> None:
+    source = node("n1", {HOST: "host"})
+    index = NodeIndex([source, node("n2", {HOST: "host"}), node("n3", {HOST: "n1"})])
+    requirements = of(vmi(None, {"cpu": {"model": "x"}}, nodeName="n1"), source_node=source)
+    elsewhere = tuple(each for each in requirements if each.origin == "source node")
+
+    assert index.review(elsewhere).names() == ["n3"]
+
+
+def test_an_unknown_requirement_is_a_bug() -> None:
+    with pytest.raises(TypeError, match="the index knows no Requirement"):
+        NodeIndex([node()]).review((Requirement("vm"),))
+    bare = Requirement("vm")
+    for ask in (lambda: bare.clause, lambda: bare.lacking, lambda: bare.reasons(node())):
+        with pytest.raises(NotImplementedError):
+            ask()

@@ -1,0 +1,103 @@
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+
+from tests.placement.samples import clusters, node, selectors, vmi, vmis
+from webhook.placement.constraints import of
+from webhook.placement.index import NodeIndex
+from webhook.placement.node import Node
+from webhook.placement.requirement import Untainted
+from webhook.placement.verdict import Group
+from webhook.placement.workload import Migration, Vmi
+
+GPU = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+LABELS = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/x": "true"}
+CLUSTER = [
+    node("n1", LABELS),
+    node("n2", {**LABELS, "zone": "a"}),
+    node("n3", {**LABELS, "zone": "a"}),
+    node("n4", {**LABELS, "zone": "a"}, cordoned=True),
+    node("n5", {**LABELS, "zone": "b"}, taints=[GPU]),
+    node("n6", {**LABELS, "zone": "b"}),
+]
+VERDICT = NodeIndex(CLUSTER).review(
+    of(vmi(None, {"cpu": {"model": "x"}}, nodeName="n1"), Migration.adding({"zone": "b"}), source_node=CLUSTER[0])
+)
+
+
+def test_counts_and_classes() -> None:
+    assert (VERDICT.total, VERDICT.count, VERDICT.names()) == (6, 1, ["n6"])
+    assert [str(failure) for failure in VERDICT.failures] == [
+        "4 without zone=b (added by this migration)",
+        "1 where the VM runs now",
+        "1 with the taint dedicated=gpu:NoSchedule",
+        "1 cordoned",
+    ]
+
+
+def test_the_most_helpful_change_comes_first() -> None:
+    assert [(opening.count, opening.failure.lacking) for opening in VERDICT.openings()] == [
+        (2, "without zone=b (added by this migration)"),
+        (1, "with the taint dedicated=gpu:NoSchedule"),
+    ]
+
+
+def test_groups() -> None:
+    assert [(group.count, len(group.failures), VERDICT.names(group)) for group in VERDICT.groups()] == [
+        (2, 1, ["n2", "n3"]),
+        (1, 2, ["n1"]),
+        (1, 2, ["n4"]),
+        (1, 1, ["n5"]),
+        (1, 0, ["n6"]),
+    ]
+
+
+def test_without_nodes() -> None:
+    verdict = NodeIndex().review(of(vmi()))
+
+    assert (verdict.total, verdict.count, verdict.failures, verdict.names()) == (0, 0, (), [])
+    assert verdict.openings() == ()
+    assert verdict.groups() == ()
+    assert verdict.matrix() == {}
+
+
+@given(vm=vmis, added=selectors, cluster=clusters)
+def test_an_opening_is_what_dropping_the_requirement_brings(vm: Vmi, added: Any, cluster: list[Node]) -> None:
+    index, requirements = NodeIndex(cluster), of(vm, Migration.adding(added))
+    verdict = index.review(requirements)
+    openings = {(each.failure.requirement, each.failure.taint): each.count for each in verdict.openings()}
+
+    for failure in verdict.failures:
+        if isinstance(failure.requirement, Untainted):
+            tainted = [[taint for taint in each.taints if not failure.requirement.tolerates(taint)] for each in cluster]
+            others = index.review(tuple(each for each in requirements if each != failure.requirement)).names()
+            gained = sum(
+                taints == [failure.taint] and each.name in others for each, taints in zip(cluster, tainted, strict=True)
+            )
+        else:
+            left = list(requirements)
+            left.remove(failure.requirement)
+            gained = index.review(tuple(left)).count - verdict.count
+        assert openings.get((failure.requirement, failure.taint), 0) == gained
+    assert [each.count for each in verdict.openings()] == sorted(openings.values(), reverse=True)
+
+
+@given(vm=vmis, added=selectors, cluster=clusters)
+def test_a_node_is_in_the_one_group_of_its_reasons(vm: Vmi, added: Any, cluster: list[Node]) -> None:
+    verdict = NodeIndex(cluster).review(of(vm, Migration.adding(added)))
+    groups = verdict.groups()
+    matrix = verdict.matrix()
+
+    assert sorted(name for group in groups for name in verdict.names(group)) == sorted(matrix)
+    assert len({group.failures for group in groups}) == len(groups)
+    assert all(described(group) == told(matrix[name]) for group in groups for name in verdict.names(group))
+
+
+def described(group: Group) -> list[tuple[str, str]]:
+    return [(each.requirement.clause, str(each.taint or "")) for each in group.failures]
+
+
+def told(reasons: Any) -> list[tuple[str, str]]:
+    return [(each.requirement.clause, each.has.partition(" taint ")[2]) for each in reasons]
