@@ -13,6 +13,7 @@ from webhook.objects import Namespace, ObjectMeta, VirtualMachineInstance, VmiSp
 from webhook.settings.snapshot import (
     Guard,
     InstancetypeSettings,
+    MigrationSettings,
     SchedulerSettings,
     SchedulingSettings,
     ServerSettings,
@@ -53,6 +54,7 @@ def settings(**changes: Any) -> Settings:
         webhooks=WebhookSettings("kubevirt-webhook", "kubevirt-webhook", 443, 3, ()),
         scheduling=scheduling(**changes),
         instancetypes=InstancetypeSettings(),
+        migration=MigrationSettings(),
         excluded_namespaces=frozenset({"kube-system", "kubevirt", "kubevirt-webhook"}),
         digest="test",
     )

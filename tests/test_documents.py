@@ -20,11 +20,10 @@ from webhook.documents import (
     mistakes_of,
     objects_in,
     parse_documents,
-    quoted,
     read_documents,
     shown,
 )
-from webhook.errors import InputError, InputErrors
+from webhook.errors import InputError, InputErrors, quoted
 
 
 @pytest.fixture(params=["CSafeLoader", "SafeLoader"], autouse=True)

@@ -23,7 +23,7 @@ import msgspec
 import yaml
 from yaml import events
 
-from webhook.errors import InputError, InputErrors
+from webhook.errors import InputError, InputErrors, quoted
 
 # Of a file, after decompression.
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -99,11 +99,6 @@ def shown(path: KeyPath) -> str:
         for part in path
     )
     return "".join(parts).removeprefix(".")
-
-
-def quoted(text: str) -> str:
-    """A user's text for a message: in quotes, on one line, not too long."""
-    return msgspec.json.encode(_SURROGATE.sub("\ufffd", text if len(text) <= 60 else text[:57] + "...")).decode()
 
 
 def mistakes_of(error: InputError) -> tuple[InputError, ...]:

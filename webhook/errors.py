@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -46,3 +47,11 @@ class Unavailable(msgspec.Struct, frozen=True):
     """
 
     why: str
+
+
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def quoted(text: str) -> str:
+    """A user's text for a message: in quotes, on one line, not too long."""
+    return msgspec.json.encode(_SURROGATE.sub("\ufffd", text if len(text) <= 60 else text[:57] + "...")).decode()

@@ -15,6 +15,8 @@ import msgspec
 from webhook.errors import Unavailable
 from webhook.kubevirt.configuration import Configuration
 from webhook.objects import Namespace, Object, Resource, VirtualMachineInstance
+from webhook.placement.index import NodeIndex
+from webhook.placement.workload import KubeVirt
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Object)
@@ -64,6 +66,47 @@ class KubeVirtKey(Key[KubeVirtInstall], frozen=True):
 
 class ConfigurationKey(Key[Configuration], frozen=True):
     """KubeVirt's configuration of the cluster; None where there is no KubeVirt."""
+
+
+class PlacementKey(Key[KubeVirt], frozen=True):
+    """What KubeVirt's settings ask of nodes; None where there is no KubeVirt."""
+
+
+class NodesKey(Key[NodeIndex], frozen=True):
+    """All nodes, from the watched copy: for hints and explanations."""
+
+
+class ListKey(Key[tuple[V, ...]], frozen=True):
+    """The objects of one namespace that carry a label, read fresh.
+
+    Attributes:
+        label: ``KEY=VALUE``; empty: all of the namespace.
+    """
+
+    resource: Resource[V]
+    namespace: str
+    label: str = ""
+
+
+class AccessKey(Key[bool], frozen=True):
+    """Whether RBAC lets somebody do something, asked of the API server (a SubjectAccessReview).
+
+    Attributes:
+        user: with `groups`, `uid` and `extra` as the request has them.
+        extra: sorted, so that equal users are equal keys.
+        namespace: empty: in all namespaces, or for kinds without.
+        name: of one object; empty: of any.
+    """
+
+    user: str
+    groups: tuple[str, ...]
+    uid: str
+    extra: tuple[tuple[str, tuple[str, ...]], ...]
+    verb: str
+    group: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
 
 
 class SchedulerHealth(msgspec.Struct, frozen=True):

@@ -13,6 +13,8 @@ DOMAIN: Final = "kubevirt-webhook.github.io"
 Job = Literal["scheduling", "migration", "instancetypes", "eviction"]
 SCHEDULING: Final = "scheduling"
 INSTANCETYPES: Final = "instancetypes"
+MIGRATION: Final = "migration"
+EVICTION: Final = "eviction"
 
 # The values of a job's namespace label, in PodSecurity's manner.
 Mode = Literal["enforce", "warn", "audit", "off"]
@@ -57,6 +59,7 @@ INSTANCETYPE_GROUP: Final = "instancetype.kubevirt.io"
 APP_LABEL: Final = "kubevirt.io"
 LAUNCHER_APP: Final = "virt-launcher"
 CONTROLLER_ACCOUNT: Final = "kubevirt-controller"
+API_ACCOUNT: Final = "kubevirt-apiserver"
 REVISION_OBJECT_NAME_LABEL: Final = "instancetype.kubevirt.io/object-name"
 
 # The API server writes this name into every pod that has none, before any webhook runs.
@@ -105,6 +108,22 @@ class Code:
     OF_A_VM: Final = "vmi-of-a-vm"
     UNCHANGED: Final = "instancetype-unchanged"
     FACTS_UNREADABLE: Final = "facts-unreadable"
+
+    # Migration: what was said and done.
+    ELIGIBLE: Final = "nodes-eligible"
+    NO_ELIGIBLE_NODE: Final = "no-eligible-node"
+    COLLISION: Final = "selector-contradicts"
+    BAD_SELECTOR: Final = "selector-malformed"
+    RESERVED_KEYS: Final = "selector-reserved"
+    ON_SENDING_SIDE: Final = "selector-on-sending-side"
+    MAY_NOT_PIN: Final = "may-not-pin"
+    TOO_MANY_MIGRATIONS: Final = "too-many-migrations"
+    PINNED: Final = "vm-pinned-to-its-node"
+    CONSTRAINED: Final = "target-constrained"
+    ALREADY_CONSTRAINED: Final = "target-already-constrained"
+    NOTHING_ADDED: Final = "nothing-added"
+    NOT_A_TARGET: Final = "not-a-target-pod"
+    MIGRATION_GONE: Final = "migration-gone"
 
     # Scheduling: what was done.
     INJECTED: Final = "scheduler-injected"

@@ -81,6 +81,35 @@ class Pod(Object, frozen=True):
     spec: PodSpec | None = None
 
 
+class NodeAffinityTerms(View, frozen=True):
+    node_selector_terms: list[dict[str, Any]] | None = None
+
+
+class PodNodeAffinity(View, frozen=True):
+    required_during_scheduling_ignored_during_execution: NodeAffinityTerms | None = None
+
+
+class PodAffinity(View, frozen=True):
+    node_affinity: PodNodeAffinity | None = None
+
+
+class TargetPodSpec(View, frozen=True):
+    node_selector: dict[str, str] | None = None
+    affinity: PodAffinity | None = None
+
+
+class TargetPod(Object, frozen=True):
+    """A migration's target pod, with the terms of its required node affinity as plain JSON."""
+
+    spec: TargetPodSpec | None = None
+
+    @property
+    def terms(self) -> list[dict[str, Any]] | None:
+        node = self.spec.affinity.node_affinity if self.spec and self.spec.affinity else None
+        required = node.required_during_scheduling_ignored_during_execution if node else None
+        return required.node_selector_terms if required else None
+
+
 class PodCondition(View, frozen=True):
     type: str | None = None
 
@@ -289,6 +318,7 @@ class Resource(msgspec.Struct, Generic[V], frozen=True):
         return f"{root}{inside}/{self.plural}" + (f"/{name}" if name else "")
 
 
+NODES: Final = Resource("", "v1", "nodes", "Node", False, Node)
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", False, Namespace)
 PODS: Final = Resource("", "v1", "pods", "Pod", True, PendingPod)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)

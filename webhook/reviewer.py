@@ -21,7 +21,8 @@ import msgspec
 from webhook import names
 from webhook.admission import patch, wire
 from webhook.admission.audit import SCHEMA, AuditedObject, Record, Sink
-from webhook.admission.decision import Decision, Denial, Outcome, Reason
+from webhook.admission.decision import Change, Decision, Denial, Outcome, Reason
+from webhook.admission.redaction import redacted
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
@@ -164,10 +165,18 @@ class Reviewer:
             verdict.mode,
             verdict.label,
             verdict.decision.reasons,
-            verdict.decision.changes,
+            [_shown(change) for change in verdict.decision.changes],
             denial.message if denial else None,
             round(seconds * 1000, 3),
+            verdict.decision.details or msgspec.UNSET,
         )
+
+
+def _shown(change: Change) -> Change:
+    """A change as it may be read by others: of lists and objects, which may be large parts of a VM, without secrets."""
+    if isinstance(change.old, dict | list) or isinstance(change.new, dict | list):
+        return Change(change.path, redacted(change.old), redacted(change.new), change.reason)
+    return change
 
 
 def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings: Settings) -> Verdict:
@@ -184,7 +193,7 @@ def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings:
     if received.malformed:
         text = f"the object can't be judged: {received.malformed}"
         return _undecided(endpoint, received, where.mode, Reason(Code.MALFORMED_OBJECT, text))
-    if request.sub_resource:
+    if (request.sub_resource or "") != endpoint.sub_resource:
         text = f"the subresource {request.sub_resource} is not judged"
         return _not_judged(endpoint, received, Scope(where.mode, reason=Reason(Code.OTHER_OPERATION, text)))
     view = request.object

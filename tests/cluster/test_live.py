@@ -417,8 +417,9 @@ class TestCopies:
     async def test_their_staleness(self, tmp_path: Path) -> None:
         async with live(tmp_path, declared(kubevirt=Guard("pods"), other=Guard("off")), start=True) as case:
             await case.ready()
-            await until(lambda: case.server.watching == 3)
-            assert case.cluster.staleness() == {"namespaces": 0.0, "kubevirts": 0.0, "pods of kubevirt": 0.0}
+            await until(lambda: case.server.watching == 4)
+            watches = ("namespaces", "kubevirts", "nodes", "pods of kubevirt")
+            assert case.cluster.staleness() == dict.fromkeys(watches, 0.0)
 
 
 class TestReadiness:
@@ -430,6 +431,7 @@ class TestReadiness:
             assert case.cluster.waiting_for() == (
                 "namespaces: not listed yet",
                 "kubevirts: not listed yet",
+                "nodes: not listed yet",
                 (
                     "scheduler kubevirt: no answer from its guard yet: Lease a/b has not been read yet;"
                     " its pods are not watched: not listed yet"

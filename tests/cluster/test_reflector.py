@@ -494,6 +494,9 @@ class TestTrouble:
             async def get(self, path: str, query: Mapping[str, str] = NO_QUERY) -> tuple[int, bytes]:
                 raise Unreachable("no connection to the API server")
 
+            async def post(self, path: str, body: Any) -> tuple[int, bytes]:
+                raise AssertionError("a reflector only reads")
+
             async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
                 raise Unreachable("unused")
                 yield b""

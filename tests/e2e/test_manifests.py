@@ -77,7 +77,9 @@ def test_values_that_look_like_something_else_stay_text(plane: Access, tmp_path:
 
     entries = [entry for item in json.loads(done.stdout)["items"] for entry in item.get("webhooks", ())]
     assert entries
-    assert [entry["namespaceSelector"]["matchExpressions"][-1]["values"] for entry in entries] == [values] * len(entries)
+    assert [entry["namespaceSelector"]["matchExpressions"][-1]["values"] for entry in entries] == [values] * len(
+        entries
+    )
 
 
 @by_service_or_url

@@ -64,8 +64,11 @@ def test_pods_come_last_and_again() -> None:
 
 
 def test_what_every_entry_promises() -> None:
-    for each in entries().values():
-        assert each["failurePolicy"] == "Ignore"
+    for name, each in entries().items():
+        # Only where no drain can be held up: migrations that add a selector.
+        refusing = name == "virtualmachineinstancemigrations.migration.enforce.kubevirt-webhook.github.io"
+        validates = refusing and each["matchConditions"][0]["name"] == "adds-a-selector"
+        assert each["failurePolicy"] == ("Fail" if validates else "Ignore")
         assert each["sideEffects"] == "None"
         assert each["timeoutSeconds"] == 3
         assert each["matchPolicy"] == "Equivalent"
@@ -114,12 +117,17 @@ def test_resources_that_are_switched_off_are_not_asked_about() -> None:
         return found
 
     both = {"virtualmachines", "virtualmachineinstances"}
-    assert asked(builders.settings()) == {"scheduling": {"pods", "virtualmachines"}, "instancetypes": both}
+    migration = {"migration": {"pods", "virtualmachineinstancemigrations"}}
+    assert asked(builders.settings()) == {
+        "scheduling": {"pods", "virtualmachines"},
+        "instancetypes": both,
+        **migration,
+    }
 
     other = builders.settings(virtual_machines=False, virtual_machine_instances=True)
     off = InstancetypeSettings(virtual_machines=False, virtual_machine_instances=False)
     other = msgspec.structs.replace(other, instancetypes=off)
-    assert asked(other) == {"scheduling": {"pods", "virtualmachineinstances"}}
+    assert asked(other) == {"scheduling": {"pods", "virtualmachineinstances"}, **migration}
 
 
 def test_service_and_url() -> None:

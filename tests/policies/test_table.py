@@ -14,6 +14,9 @@ def test_paths_are_unique_and_say_what_they_are() -> None:
             "mutate/instancetypes/virtualmachines",
             "mutate/instancetypes/virtualmachineinstances",
             "validate/instancetypes/virtualmachines",
+            "mutate/migration/pods",
+            "mutate/migration/virtualmachineinstancemigrations",
+            "validate/migration/virtualmachineinstancemigrations",
         )
         for stage in ("enforce", "observe")
     }
@@ -26,4 +29,7 @@ def test_vms_get_their_instancetype_before_their_scheduler() -> None:
 
 
 def test_faults_of_ours_never_stand_in_the_way() -> None:
-    assert {endpoint.on_error for endpoint in ENDPOINTS} == {"allow"}
+    refusing = {endpoint.path for endpoint in ENDPOINTS if endpoint.on_error == "refuse"}
+
+    # It is asked about nothing but migrations with an added selector, which no drain has.
+    assert refusing == {f"/validate/migration/virtualmachineinstancemigrations/{s}" for s in ("enforce", "observe")}

@@ -240,6 +240,7 @@ class TestEffective:
             "schedulers",
             "scheduling",
             "instancetypes",
+            "migration",
             "webhooks",
         ]
         assert shown["excludedNamespaces"] == ["kube-system", "kube-public", "kube-node-lease"]

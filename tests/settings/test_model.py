@@ -11,6 +11,7 @@ from webhook.settings.model import OWN_ERROR, SettingsModel
 from webhook.settings.snapshot import (
     Guard,
     InstancetypeSettings,
+    MigrationSettings,
     SchedulerSettings,
     SchedulingSettings,
     ServerSettings,
@@ -44,6 +45,15 @@ EVERYTHING: dict[str, Any] = {
         "expand": True,
         "virtualMachines": False,
         "virtualMachineInstances": False,
+    },
+    "migration": {
+        "clusterWide": True,
+        "collision": "warn",
+        "noEligibleNode": "ignore",
+        "reservedKeys": "allow",
+        "requireRight": True,
+        "viaVirtctl": "deny",
+        "maxUnfinished": 3,
     },
     "webhooks": {
         "service": {"namespace": "ops", "name": "hook", "port": 8443},
@@ -99,6 +109,16 @@ def test_the_defaults() -> None:
             virtual_machines=True,
             virtual_machine_instances=True,
         ),
+        migration=MigrationSettings(
+            cluster_wide=False,
+            collision="deny",
+            no_eligible_node="deny",
+            reserved_keys="deny",
+            require_right=False,
+            via_virtctl="allow",
+            max_unfinished=0,
+            kubevirt_namespace="",
+        ),
         excluded_namespaces=frozenset(
             {"kube-system", "kube-public", "kube-node-lease", "kubevirt", "kubevirt-webhook"}
         ),
@@ -143,6 +163,16 @@ def test_everything_said_is_in_the_snapshot() -> None:
             expand=True,
             virtual_machines=False,
             virtual_machine_instances=False,
+        ),
+        migration=MigrationSettings(
+            cluster_wide=True,
+            collision="warn",
+            no_eligible_node="ignore",
+            reserved_keys="allow",
+            require_right=True,
+            via_virtctl="deny",
+            max_unfinished=3,
+            kubevirt_namespace="openshift-cnv",
         ),
         excluded_namespaces=frozenset({"kube-system", "openshift-cnv", "ops"}),
         digest="digest",

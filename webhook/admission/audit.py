@@ -11,7 +11,7 @@ import os
 import select
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -44,8 +44,10 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
         endpoint: the path that was called.
         mode: of the job in the namespace.
         decision: ``allowed``, ``patched``, ``denied``, ``would-patch``, ``would-deny``, ``not-judged`` or ``error``.
-        changes: with old and new values; in other modes than enforce those that enforce would have made.
+        changes: with old and new values, secrets redacted; in other modes than enforce those that enforce would have
+            made.
         duration_ms: from the first byte of the body in hand to the answer, in milliseconds.
+        details: what a policy wants to be known beyond that, by its own names.
     """
 
     schema: str
@@ -62,6 +64,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
     changes: Sequence[Change]
     message: str | None
     duration_ms: float
+    details: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 def _cut(value: Any) -> Any:

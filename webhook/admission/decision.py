@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from webhook import names
+from webhook.admission.redaction import redacted
 from webhook.names import Mode
 
 # The API server may cut a longer warning (k8s.io/apiserver, pkg/warning): 256 characters each are safe.
@@ -27,7 +28,7 @@ class Change(msgspec.Struct, frozen=True):
     Attributes:
         path: JSON names from the object's root, unescaped, for example ``("spec", "schedulerName")``.
         old: the value now; None where there is none.
-        new: the value to be.
+        new: the value to be; None: none, for what has an old one.
         reason: the code of the reason that led to it.
     """
 
@@ -72,6 +73,7 @@ class Decision(msgspec.Struct, frozen=True):
         changes: in an order in which they can be applied.
         warnings: for the user who sent the request.
         notes: audit annotations of the API server's own audit log.
+        details: for our own audit record alone: what the user may not be entitled to see. Plain JSON.
     """
 
     reasons: tuple[Reason, ...]
@@ -79,6 +81,7 @@ class Decision(msgspec.Struct, frozen=True):
     denial: Denial | None = None
     warnings: tuple[str, ...] = ()
     notes: Mapping[str, str] = {}
+    details: Mapping[str, Any] = {}
 
     @property
     def code(self) -> str:
@@ -112,11 +115,15 @@ def skip(code: str, text: str, *warnings: str) -> Decision:
 def _would(decision: Decision, why_not: str) -> tuple[str, ...]:
     if decision.denial:
         return (f"{why_not}: enforce would refuse this request: {decision.denial.message}",)
-    return tuple(f"{why_not}: enforce would set {'.'.join(c.path)} to {_plain(c.new)}" for c in decision.changes)
+    return tuple(f"{why_not}: enforce would {_plain(change)}" for change in decision.changes)
 
 
-def _plain(value: object) -> str:
-    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+def _plain(change: Change) -> str:
+    path = ".".join(change.path)
+    if change.new is None:
+        return f"remove {path}"
+    value = change.new if isinstance(change.new, str) else msgspec.json.encode(redacted(change.new)).decode()
+    return f"set {path} to {value}"
 
 
 def _short(warnings: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 A patch that cannot be applied fails the user's request with 500 whatever the failurePolicy says (apiserver,
 plugin/webhook/mutating/dispatcher.go). So there is no ``test`` and nothing that depends on what may be missing: an
-``add`` is an upsert on an object's member, and absent parents are made on the way.
+``add`` is an upsert on an object's member, and absent parents are made on the way; only what was there is removed.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class Operation(msgspec.Struct, frozen=True):
-    """One ``add``; ``path`` is a JSON pointer."""
+    """One ``add`` or ``remove``; ``path`` is a JSON pointer."""
 
     op: str
     path: str
-    value: object
+    value: object = msgspec.UNSET
 
 
 @lru_cache(maxsize=1024)
@@ -49,6 +49,10 @@ def operations(root: object, changes: Sequence[Change]) -> list[Operation]:
     for change in changes:
         path, value = change.path, change.new
         if change.old == value:
+            continue
+        if value is None:
+            # It is there: the API server applies the patch to the very object that was judged.
+            result.append(Operation("remove", pointer(path)))
             continue
         depth = len(path) - 1
         if change.old is None:

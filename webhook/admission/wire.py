@@ -38,7 +38,9 @@ class GroupVersionResource(View, frozen=True):
 
 class UserInfo(View, frozen=True):
     username: str = ""
+    uid: str = ""
     groups: list[str] | None = None
+    extra: dict[str, list[str]] | None = None
 
 
 class Request(View, Generic[V], frozen=True):

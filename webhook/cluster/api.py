@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 from urllib.parse import quote
 
 import msgspec
 
 from webhook.errors import Unavailable
-from webhook.objects import Object, Resource
+from webhook.objects import Object, Resource, View
 
 V = TypeVar("V", bound=Object)
+S = TypeVar("S")
 
 NO_QUERY: Final[Mapping[str, str]] = {}
 
@@ -55,6 +56,13 @@ class Transport(Protocol):
 
     async def get(self, path: str, query: Mapping[str, str] = NO_QUERY) -> tuple[int, bytes]:
         """The HTTP status and the whole body.
+
+        Raises:
+            Unreachable: there was no answer.
+        """
+
+    async def post(self, path: str, body: Any) -> tuple[int, bytes]:
+        """The HTTP status and the whole body of the answer to plain JSON.
 
         Raises:
             Unreachable: there was no answer.
@@ -133,19 +141,60 @@ async def fetch(
     if not _is_segment(name) or (resource.namespaced and not _is_segment(namespace)):
         return None
     path = resource.path(quote(namespace, safe=""), quote(name, safe=""))
-    try:
-        async with asyncio.timeout(seconds):
-            status, body = await transport.get(path)
-    except Unreachable as error:
-        return Unavailable(error.why)
-    except TimeoutError:
-        return Unavailable(f"the API server did not answer within {seconds * 1000:.0f} ms")
+    answer = await _get(transport, path, NO_QUERY, seconds)
+    if isinstance(answer, Unavailable):
+        return answer
+    status, body = answer
     if status == 404:
         return None
     if status != 200:
         return explain("get", resource, namespace, status, body)
+    return _decoded(body, resource.view, resource.kind)
+
+
+class _List(View, Generic[V], frozen=True):
+    items: list[V] | None = None
+
+
+async def fetch_list(
+    transport: Transport, resource: Resource[V], namespace: str, label: str, seconds: float
+) -> tuple[V, ...] | Unavailable:
+    """The objects of one namespace that carry a label, by one GET. Arguments and `Unavailable` as for `fetch`.
+
+    Args:
+        label: ``KEY=VALUE``; empty: all of the namespace.
+    """
+    if not _is_segment(namespace):
+        return ()
+    query = {"labelSelector": label} if label else NO_QUERY
+    answer = await _get(transport, resource.path(quote(namespace, safe="")), query, seconds)
+    if isinstance(answer, Unavailable):
+        return answer
+    status, body = answer
+    if status == 404:
+        return ()
+    if status != 200:
+        return explain("list", resource, namespace, status, body)
+    view = cast("type[_List[V]]", cast("Any", _List)[resource.view])
+    found = _decoded(body, view, f"list of {resource.plural}")
+    return found if isinstance(found, Unavailable) else tuple(found.items or ())
+
+
+async def _get(
+    transport: Transport, path: str, query: Mapping[str, str], seconds: float
+) -> tuple[int, bytes] | Unavailable:
     try:
-        return msgspec.json.decode(body, type=resource.view)
+        async with asyncio.timeout(seconds):
+            return await transport.get(path, query)
+    except Unreachable as error:
+        return Unavailable(error.why)
+    except TimeoutError:
+        return Unavailable(f"the API server did not answer within {seconds * 1000:.0f} ms")
+
+
+def _decoded(body: bytes, view: type[S], what: str) -> S | Unavailable:
+    try:
+        return msgspec.json.decode(body, type=view)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # The decoder's own message would name the place, and with it keys that people wrote.
-        return Unavailable(f"the API server's {resource.kind} can't be decoded")
+        return Unavailable(f"the API server's {what} can't be decoded")

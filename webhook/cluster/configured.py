@@ -3,34 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, Final
 
 import msgspec
 
 from webhook.errors import InputError, Unavailable
 from webhook.kubevirt.configuration import Configuration
 from webhook.objects import KubeVirt
+from webhook.placement import workload
 
 
 class Configured:
-    """Reads KubeVirt objects, and remembers the last one's configuration: it hardly ever changes."""
+    """Reads KubeVirt objects, and remembers what the last one said: it hardly ever changes."""
 
     def __init__(self) -> None:
         self._read: KubeVirt | None = None
-        self._found: Configuration | Unavailable | None = None
+        self._rules: Configuration | Unavailable | None = None
+        self._placement: workload.KubeVirt | Unavailable | None = None
 
     def of(self, kubevirts: Iterable[KubeVirt]) -> Configuration | Unavailable | None:
-        """The configuration of the one that KubeVirt's operator has taken up; None where there is no object at all."""
+        """For the rules about VMIs; None where there is no KubeVirt.
+
+        Of several objects the one counts that KubeVirt's operator has taken up.
+        """
+        self._take(kubevirts)
+        return self._rules
+
+    def placement(self, kubevirts: Iterable[KubeVirt]) -> workload.KubeVirt | Unavailable | None:
+        """The same for what is asked of nodes."""
+        self._take(kubevirts)
+        return self._placement
+
+    def _take(self, kubevirts: Iterable[KubeVirt]) -> None:
         candidates = list(kubevirts)
-        if not candidates:
-            return None
-        counts = next((one for one in candidates if one.status and one.status.phase), candidates[0])
-        if counts is not self._read:
-            self._read, self._found = counts, _configuration(counts)
-        return self._found
+        counts = next((one for one in candidates if one.status and one.status.phase), next(iter(candidates), None))
+        if counts is self._read:
+            return
+        self._read, self._rules, self._placement = counts, None, None
+        if counts is not None:
+            plain = msgspec.to_builtins(counts)
+            self._rules, self._placement = _rules(plain), _placement(plain)
 
 
-def _configuration(kubevirt: KubeVirt) -> Configuration | Unavailable:
+_UNREADABLE: Final = "KubeVirt's configuration can't be read"
+
+
+def _rules(plain: Any) -> Configuration | Unavailable:
     try:
-        return Configuration.of_kubevirt(msgspec.to_builtins(kubevirt))
+        return Configuration.of_kubevirt(plain)
     except InputError as error:
-        return Unavailable(f"KubeVirt's configuration can't be read: {error}")
+        return Unavailable(f"{_UNREADABLE}: {error}")
+
+
+def _placement(plain: Any) -> workload.KubeVirt | Unavailable:
+    try:
+        return msgspec.convert(plain, workload.KubeVirt)
+    except msgspec.ValidationError:
+        return Unavailable(_UNREADABLE)

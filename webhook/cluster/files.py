@@ -21,15 +21,19 @@ from webhook import names
 from webhook.cluster.configured import Configured
 from webhook.cluster.evidence import UNNOTICED_SECONDS, unix_time
 from webhook.cluster.source import Cluster
-from webhook.documents import Document, mistakes_of, objects_in, quoted, read_documents, shown
-from webhook.errors import InputError, InputErrors, Unavailable
+from webhook.documents import Document, mistakes_of, objects_in, read_documents, shown
+from webhook.errors import InputError, InputErrors, Unavailable, quoted
 from webhook.facts import (
+    AccessKey,
     ConfigurationKey,
     Key,
     KubeVirtInstall,
     KubeVirtKey,
+    ListKey,
     NamespaceKey,
+    NodesKey,
     ObjectKey,
+    PlacementKey,
     SchedulerHealth,
     SchedulerKey,
     VmiKey,
@@ -43,12 +47,15 @@ from webhook.objects import (
     KubeVirt,
     Lease,
     Namespace,
+    Node,
     Object,
     PendingPod,
     Resource,
     VirtualMachine,
     VirtualMachineInstance,
 )
+from webhook.placement import node as placement
+from webhook.placement.index import NodeIndex
 from webhook.settings.snapshot import SchedulerSettings, Settings
 
 T = TypeVar("T")
@@ -81,7 +88,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
     for kind in (
         Kind("", "Namespace", "v1", False, Namespace),
-        Kind("", "Node", "v1", False),
+        Kind("", "Node", "v1", False, Node),
         Kind("", "Pod", "v1", view=PendingPod),
         Kind("", "PersistentVolumeClaim", "v1"),
         Kind("", "PersistentVolume", "v1", False),
@@ -132,8 +139,12 @@ class FilesCluster(Cluster):
         self._clock = clock
         namespaces = frozenset(namespace for namespace, _ in index["KubeVirt"])
         self._install: Final = KubeVirtInstall(namespaces) if namespaces else None
-        kubevirts = (entry.view for entry in self._entries("KubeVirt"))
-        self._configuration: Final = Configured().of(view for view in kubevirts if isinstance(view, KubeVirt))
+        kubevirts = [entry.view for entry in self._entries("KubeVirt") if isinstance(entry.view, KubeVirt)]
+        configured = Configured()
+        self._configuration: Final = configured.of(kubevirts)
+        self._placement: Final = configured.placement(kubevirts)
+        nodes = (entry.view for entry in self._entries("Node"))
+        self._nodes: Final = NodeIndex(placement.Node.of(view) for view in nodes if isinstance(view, Node))
         self._pods: Final[dict[str, list[PendingPod]]] = defaultdict(list)
         for pod in (entry.view for entry in self._entries("Pod")):
             if isinstance(pod, PendingPod) and pod.spec and pod.spec.scheduler_name:
@@ -206,6 +217,15 @@ class FilesCluster(Cluster):
                 return self._install
             case ConfigurationKey():
                 return self._configuration
+            case PlacementKey():
+                return self._placement
+            case NodesKey():
+                return self._nodes
+            case ListKey():
+                return self._list(key)
+            case AccessKey():
+                # Files hold no roles: nobody is kept from anything.
+                return True
             case SchedulerKey():
                 scheduler = self._settings.scheduling.schedulers.get(key.name)
                 return self._health(scheduler) if scheduler else None
@@ -243,6 +263,18 @@ class FilesCluster(Cluster):
 
     def _entries(self, kind: str) -> list[Entry]:
         return list(self._index[kind].values())
+
+    def _list(self, key: ListKey[Any]) -> tuple[Object, ...] | Unavailable:
+        name, _, value = key.label.partition("=")
+        found = []
+        for (namespace, _), entry in self._index.get(key.resource.kind, {}).items():
+            if namespace == key.namespace and (not name or entry.view.meta.label(name) == value):
+                view = self._view(key.resource, namespace, entry.view.meta.name or "")
+                if isinstance(view, Unavailable):
+                    return view
+                assert view is not None
+                found.append(view)
+        return tuple(found)
 
     def _view(self, resource: Resource[Any], namespace: str, name: str) -> Object | Unavailable | None:
         kind = KINDS.get(resource.kind)

@@ -10,25 +10,30 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from webhook.cluster.api import Transport, fetch
+from webhook.cluster.access import allowed
+from webhook.cluster.api import Transport, fetch, fetch_list
 from webhook.cluster.clock import REAL_TIME, Clock
 from webhook.cluster.configured import Configured
 from webhook.cluster.guard import POLL_SECONDS, Guard, HealthChange
+from webhook.cluster.nodes import WatchedNodes
 from webhook.cluster.reflector import DEFAULT_TIMING, Reflector, Timing
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
 from webhook.facts import (
     NOT_READ,
+    AccessKey,
     ConfigurationKey,
     Key,
     KubeVirtInstall,
     KubeVirtKey,
+    ListKey,
     NamespaceKey,
+    NodesKey,
     ObjectKey,
+    PlacementKey,
     SchedulerKey,
     VmiKey,
 )
-from webhook.kubevirt.configuration import Configuration
 from webhook.objects import KUBEVIRTS, NAMESPACES, VMIS, Object, ObjectMeta, VirtualMachineInstance
 from webhook.settings.snapshot import Settings
 
@@ -90,6 +95,8 @@ class LiveCluster(Cluster):
         self._namespaces = Reflector(transport, NAMESPACES, clock=clock, timing=timing, jitter=jitter)
         self._kubevirts = Reflector(transport, KUBEVIRTS, clock=clock, timing=timing, jitter=jitter)
         self._configured = Configured()
+        self._nodes = WatchedNodes(transport, clock=clock, timing=timing, jitter=jitter)
+        self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes.copy)
         self._guards: dict[str, Guard] = {}
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
         self._flights: dict[ObjectKey[Any], _Flight] = {}
@@ -105,6 +112,7 @@ class LiveCluster(Cluster):
         self._started = True
         self._run("namespaces", self._namespaces.run)
         self._run("kubevirts", self._kubevirts.run)
+        self._run("nodes", self._nodes.copy.run)
         for guard in self._guards.values():
             self._run_guard(guard)
 
@@ -147,9 +155,7 @@ class LiveCluster(Cluster):
         if self._ready:
             return ()
         missing = [
-            f"{copy.resource.plural}: {copy.problem or 'not listed yet'}"
-            for copy in (self._namespaces, self._kubevirts)
-            if not copy.synced
+            f"{copy.resource.plural}: {copy.problem or 'not listed yet'}" for copy in self._copies if not copy.synced
         ]
         for name, guard in self._guards.items():
             lack = guard.waiting_for()
@@ -161,7 +167,7 @@ class LiveCluster(Cluster):
     def staleness(self) -> dict[str, float]:
         """Seconds since each watch last heard from the API server, infinity if it never did."""
         now = self._clock.now()
-        watches = {copy.resource.plural: copy.staleness(now) for copy in (self._namespaces, self._kubevirts)}
+        watches = {copy.resource.plural: copy.staleness(now) for copy in self._copies}
         for name, guard in self._guards.items():
             if guard.settings.kind != "off":
                 watches[f"pods of {name}"] = guard.pods.staleness(now)
@@ -185,7 +191,11 @@ class LiveCluster(Cluster):
         if isinstance(key, KubeVirtKey):
             return self._kubevirt()
         if isinstance(key, ConfigurationKey):
-            return self._configuration()
+            return _not_listed(self._kubevirts) or self._configured.of(self._kubevirts)
+        if isinstance(key, PlacementKey):
+            return _not_listed(self._kubevirts) or self._configured.placement(self._kubevirts)
+        if isinstance(key, NodesKey):
+            return _not_listed(self._nodes.copy) or self._nodes.index
         return NOT_READ
 
     async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
@@ -202,7 +212,7 @@ class LiveCluster(Cluster):
             known = await self._read(key, deadline)
         return cast("T | Unavailable | None", known)
 
-    async def _read(self, key: Key[Any], deadline: float) -> Found:
+    async def _read(self, key: Key[Any], deadline: float) -> object:
         if isinstance(key, VmiKey):
             found = await self._get(ObjectKey(VMIS, key.namespace, key.name), deadline, key.uid)
             return self._remember(found) if isinstance(found, VirtualMachineInstance) else found
@@ -210,6 +220,11 @@ class LiveCluster(Cluster):
             return await self._get(ObjectKey(NAMESPACES, "", key.name), deadline)
         if isinstance(key, ObjectKey):
             return await self._get(key, deadline)
+        left = max(0.0, deadline - asyncio.get_running_loop().time())
+        if isinstance(key, ListKey):
+            return await fetch_list(self._transport, key.resource, key.namespace, key.label, left)
+        if isinstance(key, AccessKey):
+            return await allowed(self._transport, key, left)
         return Unavailable(f"{type(key).__name__} can't be read from a cluster")
 
     async def _get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Found:
@@ -262,15 +277,11 @@ class LiveCluster(Cluster):
         return kept
 
     def _kubevirt(self) -> KubeVirtInstall | Unavailable | None:
-        if not self._kubevirts.synced:
-            return Unavailable(self._kubevirts.problem or "kubevirts have not been listed yet")
+        unlisted = _not_listed(self._kubevirts)
+        if unlisted:
+            return unlisted
         namespaces = frozenset(kubevirt.meta.namespace or "" for kubevirt in self._kubevirts)
         return KubeVirtInstall(namespaces) if namespaces else None
-
-    def _configuration(self) -> Configuration | Unavailable | None:
-        if not self._kubevirts.synced:
-            return Unavailable(self._kubevirts.problem or "kubevirts have not been listed yet")
-        return self._configured.of(self._kubevirts)
 
     def _run_guard(self, guard: Guard) -> None:
         self._guard_tasks[guard.scheduler] = self._run(f"guard of {guard.scheduler}", guard.run)
@@ -291,3 +302,8 @@ class LiveCluster(Cluster):
                 await self._clock.sleep(_RESTART_SECONDS)
             else:
                 return
+
+
+def _not_listed(copy: Reflector[Any]) -> Unavailable | None:
+    """Why a copy says nothing yet; None once it does."""
+    return None if copy.synced else Unavailable(copy.problem or f"{copy.resource.plural} have not been listed yet")

@@ -92,6 +92,10 @@ class KubernetesTransport(Transport):
         """
         return await self.request("GET", path, query, seconds=_GET_SECONDS)
 
+    async def post(self, path: str, body: Any) -> tuple[int, bytes]:
+        """The HTTP status and the whole body of the answer to plain JSON. Raises as `get`."""
+        return await self.request("POST", path, body=body)
+
     async def request(
         self,
         method: str,

@@ -19,6 +19,7 @@ from webhook import names
 from webhook.cluster.api import Unreachable
 from webhook.errors import InputError
 from webhook.kubevirt.launcher import controller_account
+from webhook.policies.migration.pods import JOB_UID as MIGRATION_JOB_UID
 from webhook.policies.table import ENDPOINTS, Endpoint
 from webhook.settings.address import is_host
 from webhook.settings.snapshot import SchedulingSettings, Settings
@@ -120,7 +121,7 @@ def _entry(endpoint: Endpoint, settings: Settings, target: Target) -> Manifest:
                 "apiGroups": [endpoint.group],
                 "apiVersions": [endpoint.version],
                 "operations": list(endpoint.operations),
-                "resources": [endpoint.resource],
+                "resources": [_resource(endpoint)],
                 "scope": "Namespaced",
             }
         ],
@@ -133,13 +134,20 @@ def _entry(endpoint: Endpoint, settings: Settings, target: Target) -> Manifest:
         "timeoutSeconds": settings.webhooks.timeout_seconds,
         "admissionReviewVersions": ["v1"],
     }
-    if endpoint.resource == "pods":
-        entry["objectSelector"] = {"matchLabels": {names.APP_LABEL: names.LAUNCHER_APP}}
+    if endpoint.kind == "Pod":
+        selector: Manifest = {"matchLabels": {names.APP_LABEL: names.LAUNCHER_APP}}
+        if endpoint.job == names.MIGRATION:
+            selector["matchExpressions"] = [{"key": MIGRATION_JOB_UID, "operator": "Exists"}]
+        entry["objectSelector"] = selector
     if endpoint.verb == "mutate":
         # A later webhook may change a pod that we have seen. VMs not: after KubeVirt's mutator one whose inference
         # failed looks as if it had never had an instancetype.
-        entry["reinvocationPolicy"] = "IfNeeded" if endpoint.resource == "pods" else "Never"
+        entry["reinvocationPolicy"] = "IfNeeded" if endpoint.kind == "Pod" else "Never"
     return entry
+
+
+def _resource(endpoint: Endpoint) -> str:
+    return f"{endpoint.resource}/{endpoint.sub_resource}" if endpoint.sub_resource else endpoint.resource
 
 
 def _client_config(endpoint: Endpoint, settings: Settings, target: Target) -> Manifest:
@@ -197,10 +205,23 @@ def _conditions(endpoint: Endpoint, scheduling: SchedulingSettings) -> list[Mani
             "object.metadata.generation != oldObject.metadata.generation",
         },
     }
+    by_place |= {
+        ("validate", names.MIGRATION, "virtualmachineinstancemigrations"): {"adds-a-selector": _ADDS},
+        # KubeVirt's own, evacuations among them, must not even wait for us.
+        ("mutate", names.MIGRATION, "virtualmachineinstancemigrations"): {
+            "adds-no-selector": f"!({_ADDS})",
+            "made-by-a-user": f'!request.userInfo.username.endsWith(":{names.CONTROLLER_ACCOUNT}")',
+        },
+        ("mutate", names.MIGRATION, "pods"): {
+            "made-by-kubevirt": _pod_conditions(scheduling)["made-by-kubevirt"],
+            "unbound": _unset("object.spec", "nodeName"),
+        },
+    }
     conditions = by_place[endpoint.verb, endpoint.job, endpoint.resource]
     return [{"name": name, "expression": cel} for name, cel in conditions.items()]
 
 
+_ADDS: Final = "has(object.spec.addedNodeSelector) && size(object.spec.addedNodeSelector) > 0"
 _NOT_DELETED: Final = {"not-being-deleted": "!has(object.metadata.deletionTimestamp)"}
 _OF_A_VM: Final = (
     "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(owner, "

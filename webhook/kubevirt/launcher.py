@@ -26,9 +26,14 @@ class NotLauncher(msgspec.Struct, frozen=True):
     text: str
 
 
+def account(namespace: str, name: str) -> str:
+    """The user name of a service account of KubeVirt's where it runs in ``namespace``."""
+    return f"system:serviceaccount:{namespace}:{name}"
+
+
 def controller_account(namespace: str) -> str:
-    """The user name of virt-controller where KubeVirt runs in ``namespace``."""
-    return f"system:serviceaccount:{namespace}:{names.CONTROLLER_ACCOUNT}"
+    """virt-controller's."""
+    return account(namespace, names.CONTROLLER_ACCOUNT)
 
 
 def vmi_owner(pod: Object) -> OwnerReference | NotLauncher:

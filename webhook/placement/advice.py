@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from webhook.documents import quoted
+from webhook.errors import quoted
 from webhook.placement.node import Node
 from webhook.placement.workload import PersistentVolume, Vmi, VmiSpec
 

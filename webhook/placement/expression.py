@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from webhook.documents import quoted
+from webhook.errors import quoted
 from webhook.placement.syntax import key_problem, value_problem
 
 IN: Final = "In"

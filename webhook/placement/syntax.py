@@ -10,8 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from webhook.documents import quoted
-from webhook.errors import InputError
+from webhook.errors import InputError, quoted
 
 _NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"

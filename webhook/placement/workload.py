@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from webhook.objects import Object, View
+from webhook import names
+from webhook.objects import Object, Resource, View
 from webhook.placement.expression import Expression, Term
 
 HOST_MODEL: Final = "host-model"
@@ -85,8 +86,25 @@ class Placed(View, frozen=True):
         return node.required if node else None
 
 
+class PodSpec(Placed, frozen=True):
+    node_name: str | None = None
+
+
+class PodStatus(View, frozen=True):
+    phase: str | None = None
+
+
 class LauncherPod(Object, frozen=True):
-    spec: Placed | None = None
+    spec: PodSpec | None = None
+    status: PodStatus | None = None
+
+    @property
+    def node_name(self) -> str:
+        return (self.spec.node_name if self.spec else None) or ""
+
+    @property
+    def phase(self) -> str:
+        return (self.status.phase if self.status else None) or ""
 
     @property
     def node_selector(self) -> dict[str, str]:
@@ -202,10 +220,15 @@ class MigrationSpec(View, frozen=True):
     receive: dict[str, Any] | None = None
 
 
+class MigrationStatus(View, frozen=True):
+    phase: str | None = None
+
+
 class Migration(Object, frozen=True):
     """A VirtualMachineInstanceMigration."""
 
     spec: MigrationSpec | None = None
+    status: MigrationStatus | None = None
 
     @classmethod
     def adding(cls, selector: dict[str, str]) -> Migration:
@@ -215,6 +238,10 @@ class Migration(Object, frozen=True):
     @property
     def added(self) -> dict[str, str]:
         return (self.spec.added_node_selector if self.spec else None) or {}
+
+    @property
+    def unfinished(self) -> bool:
+        return (self.status.phase if self.status else None) not in ("Succeeded", "Failed")
 
     @property
     def sends(self) -> bool:
@@ -276,3 +303,10 @@ class PersistentVolume(Object, frozen=True):
         """Where it can be reached from; empty: from everywhere."""
         affinity = self.spec.node_affinity if self.spec else None
         return affinity.required.terms() if affinity and affinity.required else ()
+
+
+VMIS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Vmi)
+MIGRATIONS: Final = Resource(
+    names.KUBEVIRT_GROUP, "v1", "virtualmachineinstancemigrations", "VirtualMachineInstanceMigration", True, Migration
+)
+LAUNCHER_PODS: Final = Resource("", "v1", "pods", "Pod", True, LauncherPod)

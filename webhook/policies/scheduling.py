@@ -18,9 +18,9 @@ from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
-from webhook.facts import Facts, KubeVirtKey, ObjectKey, SchedulerHealth, SchedulerKey, VmiKey
+from webhook.facts import Facts, ObjectKey, SchedulerHealth, SchedulerKey, VmiKey
 from webhook.kubevirt import find
-from webhook.kubevirt.launcher import NotLauncher, controller_account, vmi_owner
+from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.names import Code
 from webhook.objects import (
     ABSENT,
@@ -34,6 +34,8 @@ from webhook.objects import (
     VmStatus,
     lookup,
 )
+from webhook.policies import accounts
+from webhook.policies.unreadable import Unreadable
 from webhook.settings.snapshot import SchedulingSettings
 
 _MARK: Final = ("metadata", "annotations", names.SCHEDULER_MARK)
@@ -71,23 +73,19 @@ def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSett
 
 def _stranger(request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision | None:
     """The decision on a pod that virt-controller did not make; None if it did."""
-    user = request.user_info.username
-    if settings.kubevirt_namespace:
-        accounts = {controller_account(settings.kubevirt_namespace)}
-    else:
-        install = facts.get(KubeVirtKey())
-        if install is None:
-            return skip(Code.KUBEVIRT_ABSENT, "the cluster has no KubeVirt object, so nobody can vouch for this pod")
-        if isinstance(install, Unavailable):
-            return skip(
-                Code.KUBEVIRT_UNREADABLE,
-                f"where KubeVirt runs is not known: {install.why}",
-                f"kubevirt-webhook left the pod's scheduler alone: where KubeVirt runs is not known: {install.why}",
-            )
-        accounts = {controller_account(namespace) for namespace in install.namespaces}
-    if user in accounts:
+    user = request.user_info
+    try:
+        ours = accounts.is_kubevirts(user, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
+    except Unreadable as error:
+        return skip(
+            Code.KUBEVIRT_UNREADABLE, error.why, f"kubevirt-webhook left the pod's scheduler alone: {error.why}"
+        )
+    if ours:
         return None
-    return skip(Code.NOT_CONTROLLER, f"the pod looks like a launcher pod but {user or 'nobody'} made it, not KubeVirt")
+    if ours is None:
+        return skip(Code.KUBEVIRT_ABSENT, "the cluster has no KubeVirt object, so nobody can vouch for this pod")
+    maker = user.username or "nobody"
+    return skip(Code.NOT_CONTROLLER, f"the pod looks like a launcher pod but {maker} made it, not KubeVirt")
 
 
 def _keep_or_fall_back(name: str, facts: Facts, settings: SchedulingSettings) -> Decision:

@@ -12,9 +12,11 @@ from webhook.admission.decision import Decision
 from webhook.admission.wire import Codec, Request
 from webhook.facts import Facts
 from webhook.names import Job, Stage
-from webhook.objects import Object, Pod, VirtualMachine, VirtualMachineInstance, Whole
+from webhook.objects import Object, Pod, TargetPod, VirtualMachine, VirtualMachineInstance, Whole
+from webhook.placement.workload import Migration
 from webhook.policies import scheduling
 from webhook.policies.instancetypes import validation, virtualmachineinstances, virtualmachines
+from webhook.policies.migration import pods, virtualmachineinstancemigrations
 
 V = TypeVar("V", bound=Object)
 
@@ -34,6 +36,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         kind: of the objects.
         operations: what the entry asks for.
         on_error: the answer when a look-up, the deadline or a bug keeps us from judging.
+        sub_resource: of the resource, for example ``eviction``.
     """
 
     verb: Literal["mutate", "validate"]
@@ -47,6 +50,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     policy: Policy
     codec: Codec[Any]
     on_error: Literal["allow", "refuse"]
+    sub_resource: str = ""
 
     @property
     def path(self) -> str:
@@ -117,6 +121,29 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "allow",
     ),
     *_both("mutate", "scheduling", "", "pods", Pod, "Pod", ("CREATE",), scheduling.pods, "allow"),
+    *_both(
+        "mutate",
+        "migration",
+        names.KUBEVIRT_GROUP,
+        "virtualmachineinstancemigrations",
+        Migration,
+        "VirtualMachineInstanceMigration",
+        ("CREATE",),
+        virtualmachineinstancemigrations.warn,
+        "allow",
+    ),
+    *_both("mutate", "migration", "", "pods", TargetPod, "Pod", ("CREATE",), pods.pods, "allow"),
+    *_both(
+        "validate",
+        "migration",
+        names.KUBEVIRT_GROUP,
+        "virtualmachineinstancemigrations",
+        Migration,
+        "VirtualMachineInstanceMigration",
+        ("CREATE",),
+        virtualmachineinstancemigrations.validate,
+        "refuse",
+    ),
     *_both(
         "validate",
         "instancetypes",

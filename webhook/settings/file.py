@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from webhook.documents import Document, KeyPath, mistakes_of, parse_documents, quoted, shown
-from webhook.errors import InputError, InputErrors
+from webhook.documents import Document, KeyPath, mistakes_of, parse_documents, shown
+from webhook.errors import InputError, InputErrors, quoted
 from webhook.settings.model import OWN_ERROR, SettingsModel
 from webhook.settings.snapshot import Settings
 

@@ -287,6 +287,50 @@ class Instancetypes(Section):
         )
 
 
+class Migration(Section):
+    """The job migration: user migrations with addedNodeSelector as a pure AND, refused early where it can't hold."""
+
+    cluster_wide: bool = Field(
+        default=False, description=f"Enforce in namespaces without the label {names.job_label(names.MIGRATION)} too."
+    )
+    collision: Literal["deny", "warn", "ignore"] = Field(
+        default="deny",
+        description="What becomes of a selector that contradicts what the VM requires anyway. ignore: as in KubeVirt "
+        "alone, the added value is dropped and the migration goes where the VM itself may.",
+    )
+    no_eligible_node: Literal["deny", "warn", "ignore"] = Field(
+        default="deny",
+        description="What becomes of a migration that no node is eligible for now; warn or ignore it where an "
+        "autoscaler may add nodes.",
+    )
+    reserved_keys: Literal["deny", "allow"] = Field(
+        default="deny", description="Whether a selector may have keys that KubeVirt itself writes, such as CPU vendors."
+    )
+    require_right: bool = Field(
+        default=False,
+        description=f"Users need the verb use on migrationtargets.{names.DOMAIN} in the VM's namespace.",
+    )
+    via_virtctl: Literal["allow", "deny"] = Field(
+        default="allow",
+        description="With requireRight: whether virtctl may, behind which KubeVirt hides who asks.",
+    )
+    max_unfinished: int = Field(
+        default=0, ge=0, le=10_000, description="Unfinished user migrations that a namespace may have; 0: any number."
+    )
+
+    def snapshot(self, kubevirt_namespace: str) -> snapshot.MigrationSettings:
+        return snapshot.MigrationSettings(
+            cluster_wide=self.cluster_wide,
+            collision=self.collision,
+            no_eligible_node=self.no_eligible_node,
+            reserved_keys=self.reserved_keys,
+            require_right=self.require_right,
+            via_virtctl=self.via_virtctl,
+            max_unfinished=self.max_unfinished,
+            kubevirt_namespace=kubevirt_namespace,
+        )
+
+
 class Service(Section):
     """The Service that the API server calls."""
 
@@ -358,6 +402,7 @@ class SettingsModel(Section):
     )
     scheduling: Scheduling = Field(default=Scheduling(), description=Scheduling.__doc__)
     instancetypes: Instancetypes = Field(default=Instancetypes(), description=Instancetypes.__doc__)
+    migration: Migration = Field(default=Migration(), description=Migration.__doc__)
     webhooks: Webhooks = Field(default=Webhooks(), description=Webhooks.__doc__)
 
     @field_validator("scheduling")
@@ -404,6 +449,7 @@ class SettingsModel(Section):
                 kubevirt_namespace=self.kubevirt.namespace,
             ),
             instancetypes=self.instancetypes.snapshot(),
+            migration=self.migration.snapshot(self.kubevirt.namespace),
             excluded_namespaces=frozenset(
                 {"kube-system", *self.excluded_namespaces, service.namespace, self.kubevirt.namespace or "kubevirt"}
             ),

@@ -118,6 +118,35 @@ class InstancetypeSettings(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, **changed) if changed else self
 
 
+class MigrationSettings(msgspec.Struct, frozen=True):
+    """The job ``migration``: user migrations with ``addedNodeSelector``.
+
+    Attributes:
+        cluster_wide: namespaces without a label count as ``enforce``.
+        collision: what becomes of a selector that contradicts what the VM requires anyway. ``ignore``: what KubeVirt
+            documents, the VM's own value stays and the added one is dropped.
+        no_eligible_node: what becomes of a migration that no node is eligible for now.
+        reserved_keys: what becomes of keys that KubeVirt itself writes.
+        require_right: users need the right to pin VMs to nodes, see `webhook.policies.migration`.
+        via_virtctl: whether KubeVirt's API account may, which hides who asks.
+        max_unfinished: unfinished user migrations a namespace may have; 0: any number.
+        kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
+    """
+
+    cluster_wide: bool = False
+    collision: Literal["deny", "warn", "ignore"] = "deny"
+    no_eligible_node: Literal["deny", "warn", "ignore"] = "deny"
+    reserved_keys: Literal["deny", "allow"] = "deny"
+    require_right: bool = False
+    via_virtctl: Literal["allow", "deny"] = "allow"
+    max_unfinished: int = 0
+    kubevirt_namespace: str = ""
+
+    def under(self, parameters: Mapping[str, str]) -> MigrationSettings:
+        """The section as it is: namespaces have no parameters."""
+        return self
+
+
 _INSTANCETYPE_PARAMETERS: Final = {
     "default_instancetype": names.DEFAULT_INSTANCETYPE_ANNOTATION,
     "default_preference": names.DEFAULT_PREFERENCE_ANNOTATION,
@@ -173,6 +202,7 @@ class Settings(msgspec.Struct, frozen=True):
     webhooks: WebhookSettings
     scheduling: SchedulingSettings
     instancetypes: InstancetypeSettings
+    migration: MigrationSettings
     excluded_namespaces: frozenset[str]
     digest: str
 
@@ -185,5 +215,6 @@ class Settings(msgspec.Struct, frozen=True):
         sections: dict[str, JobSettings] = {
             names.SCHEDULING: self.scheduling,
             names.INSTANCETYPES: self.instancetypes,
+            names.MIGRATION: self.migration,
         }
         return sections[job]

@@ -4,24 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from webhook.errors import Unavailable
 from webhook.facts import ConfigurationKey, Facts, ObjectKey
 from webhook.kubevirt.configuration import DEFAULTS, Configuration
 from webhook.kubevirt.reference import Reference
 from webhook.kubevirt.shape import Json
 from webhook.objects import WHOLE
-
-
-class Unreadable(Exception):  # noqa: N818 - a state of affairs
-    """A rule needs an object that could not be read; no policy may take that for its absence.
-
-    Args:
-        why: the cause as a clause.
-    """
-
-    def __init__(self, why: str) -> None:
-        super().__init__(why)
-        self.why = why
+from webhook.policies.unreadable import read
 
 
 class Lookups:
@@ -52,9 +40,8 @@ class Lookups:
         if not name:
             # A matcher that is still to be inferred names nothing yet.
             return None
-        found = self._facts.get(ObjectKey(resource, namespace if resource.namespaced else "", name))
-        if isinstance(found, Unavailable):
-            raise Unreadable(f"{kind} {name} can't be read: {found.why}")
+        key = ObjectKey(resource, namespace if resource.namespaced else "", name)
+        found = read(self._facts, key, f"{kind} {name}")
         return found.plain() if found else None
 
     def expect(self, references: Iterable[Reference], namespace: str) -> None:
@@ -68,7 +55,4 @@ class Lookups:
 
     def configuration(self) -> Configuration:
         """The cluster's; KubeVirt's own defaults where there is no KubeVirt. Raises as `get`."""
-        found = self._facts.get(ConfigurationKey())
-        if isinstance(found, Unavailable):
-            raise Unreadable(found.why)
-        return found or DEFAULTS
+        return read(self._facts, ConfigurationKey(), "KubeVirt's configuration") or DEFAULTS

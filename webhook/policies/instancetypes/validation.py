@@ -22,7 +22,8 @@ from webhook.kubevirt.shape import Json
 from webhook.names import Code
 from webhook.objects import Whole
 from webhook.policies.instancetypes import owner
-from webhook.policies.instancetypes.lookups import Lookups, Unreadable
+from webhook.policies.instancetypes.lookups import Lookups
+from webhook.policies.unreadable import Unreadable
 from webhook.settings.snapshot import InstancetypeSettings
 
 

@@ -27,8 +27,9 @@ from webhook.kubevirt.sized import sized
 from webhook.names import Code
 from webhook.objects import Whole
 from webhook.policies.instancetypes import owner
-from webhook.policies.instancetypes.lookups import Lookups, Unreadable
+from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import MARKS
+from webhook.policies.unreadable import Unreadable
 from webhook.settings.snapshot import InstancetypeSettings
 
 _ASKED: Final = {"instancetype": names.INSTANCETYPE_ANNOTATION, "preference": names.PREFERENCE_ANNOTATION}

@@ -14,7 +14,7 @@ import msgspec
 
 from webhook import names
 from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason, skip
-from webhook.admission.difference import overlaid
+from webhook.admission.difference import changes
 from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.facts import Facts
@@ -30,8 +30,9 @@ from webhook.kubevirt.types.machines import VM
 from webhook.names import Code
 from webhook.objects import Whole
 from webhook.policies.instancetypes import owner
-from webhook.policies.instancetypes.lookups import Lookups, Unreadable
+from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import MARKS
+from webhook.policies.unreadable import Unreadable
 from webhook.settings.snapshot import InstancetypeSettings
 
 _ANNOTATIONS: Final = {
@@ -323,13 +324,18 @@ def _expanded(vm: Whole, candidate: Json, lookups: Lookups, findings: _Findings)
         findings.note(Code.REFUSED, f"the VM is not expanded: {refusal.what}", warn=True)
         return None
     before = encode(VM, candidate)
-    spec = overlaid(vm.spec, before["spec"], after["spec"])
     named = zip(MATCHERS, given, strict=True)
     made = {matcher.field: reference.of_matcher(matcher, value) for matcher, value in named if value}
     said = " and ".join(f"{field} {found}" for field, found in made.items())
     findings.reasons.insert(0, Reason(Code.EXPANDED, f"{said} is written out in the VM"))
-    change = Change(("spec",), vm.spec, spec, Code.EXPANDED)
-    return findings.decision(changes=(change,), notes={field: str(found) for field, found in made.items()})
+    old = vm.spec or {}
+    written = list(changes(("spec",), old, before["spec"], after["spec"], Code.EXPANDED))
+    written += [
+        Change(("spec", matcher.field), old[matcher.field], None, Code.EXPANDED)
+        for matcher in MATCHERS
+        if old.get(matcher.field) is not None
+    ]
+    return findings.decision(changes=written, notes={field: str(found) for field, found in made.items()})
 
 
 def _plain(vm: Whole, namespace: str, status: dict[str, Any]) -> Json:

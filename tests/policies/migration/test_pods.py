@@ -1,0 +1,205 @@
+"""Target pods: the AND that nothing can drop."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.builders import CONTROLLER, Json
+from tests.policies.migration.world import AMD, INTEL, JOB, UID, decide, facts, migration
+from webhook.admission.decision import Decision
+from webhook.admission.patch import operations
+from webhook.errors import Unavailable
+from webhook.facts import ObjectKey
+from webhook.names import Code
+from webhook.objects import TargetPod
+from webhook.placement.expression import Expression, Term
+from webhook.placement.workload import MIGRATIONS, Migration
+
+PLACE = "mutate/migration/pods"
+CAPTURE = Path(__file__).parents[2] / "data" / "captures" / "pod-create-migration-target.json"
+B = {"key": "zone", "operator": "In", "values": ["b"]}
+FEATURE = "cpu-feature.node.kubevirt.io/x"
+
+
+def pod(terms: Any = ..., selector: dict[str, str] | None = None, uid: str = JOB) -> Json:
+    spec: Json = {"nodeSelector": selector or {}}
+    if terms is not ...:
+        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        spec["affinity"] = {"nodeAffinity": required}
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web01", "uid": UID}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": "virt-launcher-web01-",
+            "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/migrationJobUID": uid},
+            "annotations": {"kubevirt.io/migrationJobName": "m1"},
+            "ownerReferences": [owner | {"controller": True}],
+        },
+        "spec": spec,
+    }
+
+
+def judge(
+    obj: Json, added: dict[str, str] | None, user: str = CONTROLLER, world: Any = None, **settings: Any
+) -> Decision:
+    known: Any = facts() if world is None else world
+    known = {ObjectKey(MIGRATIONS, "demo", "m1"): msgspec.convert(migration(added), Migration)} | known
+    decision = decide(obj, known, PLACE, user, **settings)
+    assert not decision.denial, "a target pod is never refused"
+    if decision.changes:
+        assert not decide(patched(obj, decision), known, PLACE, user, **settings).changes, "a reinvocation adds nothing"
+    return decision
+
+
+def patched(obj: Json, decision: Decision) -> Json:
+    ops = msgspec.json.decode(msgspec.json.encode(operations(msgspec.convert(obj, TargetPod), decision.changes)))
+    result: Json = jsonpatch.apply_patch(obj, ops)
+    return result
+
+
+def terms(obj: Json, decision: Decision) -> Any:
+    required = patched(obj, decision)["spec"]["affinity"]["nodeAffinity"]
+    return required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+
+
+def test_a_pod_without_affinity_gets_a_term() -> None:
+    decision = judge(pod(), {"zone": "b"})
+
+    assert decision.code == Code.CONSTRAINED
+    assert terms(pod(), decision) == [{"matchExpressions": [B]}]
+    assert decision.notes == {"added-node-selector": "zone=b"}
+
+
+def test_every_term_is_narrowed() -> None:
+    one, two = {"key": "disk", "operator": "Exists"}, {"key": "metadata.name", "operator": "In", "values": ["n"]}
+    obj = pod([{"matchExpressions": [one]}, {"matchFields": [two]}])
+
+    assert terms(obj, judge(obj, {"zone": "b"})) == [
+        {"matchExpressions": [one, B]},
+        {"matchFields": [two], "matchExpressions": [B]},
+    ]
+
+
+@pytest.mark.parametrize("given_", [[], [{}], [{"matchExpressions": []}], [{"matchExpressions": None}]])
+def test_what_matches_nothing_goes_on_matching_nothing(given_: Any) -> None:
+    assert judge(pod(given_), {"zone": "b"}).code == Code.ALREADY_CONSTRAINED
+
+
+def test_a_key_that_kubevirt_has_dropped_holds() -> None:
+    obj = pod(selector={"zone": "a"})
+
+    assert terms(obj, judge(obj, {"zone": "b"})) == [{"matchExpressions": [B]}]
+    assert not judge(obj, {"zone": "b"}, collision="ignore").changes
+
+
+def test_keys_that_agree_hold_with_collisions_ignored_too() -> None:
+    assert judge(pod(selector={"zone": "b"}), {"zone": "b"}, collision="ignore").changes
+
+
+def test_the_vendor_guard_is_restored() -> None:
+    decision = judge(pod(selector={AMD: "true"}), {AMD: "true"})
+
+    keys = [expression["key"] for expression in terms(pod(selector={AMD: "true"}), decision)[0]["matchExpressions"]]
+    assert keys == [AMD, INTEL]
+
+
+def test_cpu_keys_do_not_stick_to_later_migrations() -> None:
+    obj = pod(selector={FEATURE: "true", "zone": "b"})
+
+    after = patched(obj, judge(obj, {FEATURE: "true", "zone": "b"}))
+
+    assert after["spec"]["nodeSelector"] == {"zone": "b"}
+    expressions = terms(obj, judge(obj, {FEATURE: "true", "zone": "b"}))[0]["matchExpressions"]
+    assert [expression["key"] for expression in expressions] == [FEATURE, "zone"]
+
+
+def test_a_malformed_selector_is_left_to_the_api_server() -> None:
+    assert not judge(pod(), {"zone": "not a label!"}).changes
+
+
+def test_pods_that_are_none_of_ours() -> None:
+    source, foreign = pod(), pod()
+    del source["metadata"]["annotations"]
+    del foreign["metadata"]["labels"]["kubevirt.io"]
+
+    assert judge(source, {"zone": "b"}).code == Code.NOT_A_TARGET
+    assert judge(foreign, {"zone": "b"}).code == Code.NOT_LAUNCHER
+    assert judge(pod(), {"zone": "b"}, user="mallory").code == Code.NOT_CONTROLLER
+    assert judge(pod(), None).code == Code.NOTHING_ADDED
+    assert judge(pod(uid="another"), {"zone": "b"}).code == Code.MIGRATION_GONE
+
+
+@pytest.mark.parametrize(("answer", "code"), [(None, Code.MIGRATION_GONE), (Unavailable("x"), Code.FACTS_UNREADABLE)])
+def test_migrations_that_can_not_be_read(answer: object, code: str) -> None:
+    decision = judge(pod(), {"zone": "b"}, world=facts() | {ObjectKey(MIGRATIONS, "demo", "m1"): answer})
+
+    assert (decision.code, decision.changes) == (code, ())
+    assert bool(decision.warnings) == (code == Code.FACTS_UNREADABLE)
+
+
+def test_a_pod_that_kubevirt_really_made() -> None:
+    review = json.loads(CAPTURE.read_bytes())["request"]
+    obj = review["object"]
+    job = migration({"zone": "b"})
+    job["metadata"]["uid"] = obj["metadata"]["labels"]["kubevirt.io/migrationJobUID"]
+    world = facts() | {ObjectKey(MIGRATIONS, "demo", "m1"): msgspec.convert(job, Migration)}
+
+    decision = judge(obj, None, world=world)
+
+    (term,) = terms(obj, decision)
+    assert term["matchExpressions"] == [
+        {"key": "node-labeller.kubevirt.io/obsolete-host-model", "operator": "DoesNotExist"},
+        B,
+    ]
+    before, after = copy.deepcopy(obj), patched(obj, decision)
+    before["spec"]["affinity"]["nodeAffinity"] = after["spec"]["affinity"]["nodeAffinity"]
+    assert before == after
+
+
+LABELS = st.dictionaries(st.sampled_from(["zone", "disk", "gpu"]), st.sampled_from(["a", "b"]), max_size=3)
+EXPRESSIONS = st.builds(
+    lambda key, operator, value: (
+        {"key": key, "operator": operator} | ({"values": [value]} if operator in ("In", "NotIn") else {})
+    ),
+    st.sampled_from(["zone", "disk", "gpu"]),
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+    st.sampled_from(["a", "b"]),
+)
+TERMS = st.lists(st.builds(lambda some: {"matchExpressions": some}, st.lists(EXPRESSIONS, max_size=2)), max_size=3)
+
+
+def matches(some: Any, labels: dict[str, str]) -> bool:
+    """Kubernetes' own rule, by the port that the vectors judge."""
+    return any(
+        Term.of(
+            tuple(
+                Expression(each["key"], each["operator"], tuple(each.get("values", ())))
+                for each in term["matchExpressions"]
+            ),
+            (),
+            "",
+        ).matches(labels, "n")
+        for term in some
+    )
+
+
+@given(given_=TERMS, added=LABELS, labels=LABELS)
+def test_the_result_is_the_and_of_both(given_: Any, added: dict[str, str], labels: dict[str, str]) -> None:
+    obj = pod(given_)
+    if not added:
+        return
+
+    decision = judge(obj, added)
+
+    expected = matches(given_, labels) and all(labels.get(key) == value for key, value in added.items())
+    assert matches(terms(obj, decision) if decision.changes else given_, labels) == expected

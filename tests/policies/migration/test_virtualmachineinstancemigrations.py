@@ -1,0 +1,231 @@
+"""Migrations as they are created: refused, warned about, or let through."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.policies.migration.world import (
+    AMD,
+    API_ACCOUNT,
+    NODES,
+    decide,
+    facts,
+    migration,
+    node,
+    vmi,
+)
+from webhook.errors import Unavailable
+from webhook.facts import NodesKey, ObjectKey
+from webhook.names import Code
+from webhook.placement.workload import VMIS
+
+B = {"zone": "b"}
+LISTER = [("list", "nodes")]
+
+
+class TestEligible:
+    def test_a_selector_that_fits(self) -> None:
+        decision = decide(migration(B), facts())
+
+        assert (decision.code, decision.denial, decision.warnings) == (Code.ELIGIBLE, None, ())
+        assert decision.notes == {"eligible-nodes": "1"}
+        assert decision.reasons[0].text == "1 of 4 nodes are eligible"
+
+    @pytest.mark.parametrize("added", [None, {}])
+    def test_without_a_selector_nothing_is_looked_at(self, added: Any) -> None:
+        assert decide(migration(added), {}).code == Code.NOTHING_ADDED
+
+    def test_a_vmi_that_is_gone_is_left_to_kubevirt(self) -> None:
+        world = facts() | {ObjectKey(VMIS, "demo", "web01"): None}
+
+        assert (decide(migration(B), world).code, decide(migration(B), world).denial) == (Code.VMI_GONE, None)
+
+
+class TestSelector:
+    @pytest.mark.parametrize("added", [{"zone": "not a label!"}, {"": "x"}, {"a/b/c": "x"}, {"zone": "x" * 64}])
+    def test_what_no_node_can_have(self, added: dict[str, str]) -> None:
+        decision = decide(migration(added), {})
+
+        assert decision.denial
+        assert (decision.code, decision.denial.code) == (Code.BAD_SELECTOR, 422)
+        assert "would hang" in decision.denial.message
+        assert [cause.field for cause in decision.denial.causes] == ["spec.addedNodeSelector"]
+
+    def test_every_mistake_is_told(self) -> None:
+        denial = decide(migration({"zone": "no label", "b/": "x"}), {}).denial
+
+        assert denial
+        assert len(denial.causes) == 2
+
+    @pytest.mark.parametrize("key", [AMD, "cpu-feature.node.kubevirt.io/x", "kubevirt.io/schedulable"])
+    def test_reserved_keys(self, key: str) -> None:
+        decision = decide(migration({key: "true"}), facts())
+
+        assert decision.denial
+        assert (decision.code, decision.denial.code) == (Code.RESERVED_KEYS, 403)
+        assert key in decision.denial.message
+
+    def test_reserved_keys_may_be_allowed_but_never_widen(self) -> None:
+        decision = decide(migration({AMD: "true"}), facts(), reserved_keys="allow")
+
+        # The VM runs on Intel, so no AMD node is eligible whatever the key does to KubeVirt's guard.
+        assert decision.denial
+
+    def test_the_sending_side_ignores_it(self) -> None:
+        obj = migration(B, sendTo={"migrationID": "x", "connectURL": "y"})
+
+        assert decide(obj, {}).code == Code.ON_SENDING_SIDE
+        local = migration(B, sendTo={"migrationID": "x", "connectURL": "y"}, receive={"migrationID": "x"})
+        assert decide(local, facts()).code == Code.ELIGIBLE
+
+
+class TestCollision:
+    WORLD = facts(vmi({"zone": "a"}))
+
+    def test_is_refused_with_both_origins(self) -> None:
+        decision = decide(migration(B), self.WORLD)
+
+        assert decision.denial
+        assert (decision.code, decision.denial.code) == (Code.COLLISION, 403)
+        assert "zone=b was added by this migration; the VM itself requires zone=a" in decision.denial.message
+
+    def test_may_only_be_warned_about(self) -> None:
+        decision = decide(migration(B), self.WORLD, collision="warn")
+
+        assert not decision.denial
+        assert "will stay Pending" in decision.warnings[0]
+
+    def test_may_be_left_to_kubevirt(self) -> None:
+        decision = decide(migration(B), self.WORLD, collision="ignore", no_eligible_node="ignore")
+
+        assert (decision.denial, decision.warnings) == (None, ())
+
+    def test_with_the_node_affinity(self) -> None:
+        terms = [{"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["b"]}]}]
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+        decision = decide(migration(B), facts(vmi(affinity=affinity)))
+
+        assert (decision.code, decision.denial is None) == (Code.COLLISION, False)
+
+    def test_with_the_present_node(self) -> None:
+        decision = decide(migration({"kubernetes.io/hostname": "node-a1"}), facts())
+
+        assert decision.denial
+        assert "must leave the VM's present node node-a1" in decision.denial.message
+
+    def test_a_vm_that_contradicts_itself_is_not_the_migrations_fault(self) -> None:
+        pinned = facts(vmi({"kubernetes.io/hostname": "node-a1"}))
+
+        assert decide(migration({"zone": "a"}), pinned).code == Code.NO_ELIGIBLE_NODE
+
+
+class TestNoNode:
+    def test_counts_and_reasons_by_class(self) -> None:
+        decision = decide(migration({"zone": "c"}), facts())
+
+        assert decision.denial
+        assert decision.denial.message.startswith("no eligible node: of 4, 4 without zone=c (added by this migration)")
+        assert "node-a1" not in decision.denial.message
+
+    def test_the_change_that_would_help(self) -> None:
+        nodes = [*NODES[:2], node("node-b1", "b", cordoned=True)]
+
+        denial = decide(migration(B), facts(nodes=nodes)).denial
+
+        assert denial
+        assert denial.message.endswith("; the only reason for 1 of them: cordoned")
+
+    def test_names_for_those_who_may_list_nodes(self) -> None:
+        denial = decide(migration({"zone": "c"}), facts(may=LISTER)).denial
+
+        assert denial
+        assert "node-a2, node-b1: without zone=c (added by this migration)" in denial.message
+
+    def test_all_nodes_are_in_the_audit_record(self) -> None:
+        details = decide(migration({"zone": "c"}), facts()).details
+
+        assert sorted(name for group in details["nodes"] for name in group["nodes"]) == [
+            "node-a1",
+            "node-a2",
+            "node-b1",
+            "node-b2",
+        ]
+
+    def test_a_cluster_without_nodes(self) -> None:
+        denial = decide(migration(B), facts(nodes=[])).denial
+
+        assert denial
+        assert denial.message == "no eligible node: the cluster has no nodes"
+
+    @pytest.mark.parametrize(("setting", "warned"), [("warn", 1), ("ignore", 0)])
+    def test_where_an_autoscaler_may_help(self, setting: str, warned: int) -> None:
+        decision = decide(migration({"zone": "c"}), facts(), no_eligible_node=setting)
+
+        assert (decision.denial, len(decision.warnings)) == (None, warned)
+
+    @pytest.mark.parametrize("key", [NodesKey(), ObjectKey(VMIS, "demo", "web01")])
+    def test_what_is_not_known_is_refused_with_503(self, key: Any) -> None:
+        decision = decide(migration(B), facts() | {key: Unavailable("no answer")})
+
+        assert decision.denial
+        assert (decision.code, decision.denial.code) == (Code.FACTS_UNREADABLE, 503)
+
+
+class TestRight:
+    def test_users_need_it(self) -> None:
+        decision = decide(migration(B), facts(), require_right=True)
+
+        assert decision.denial
+        assert (decision.code, decision.denial.code) == (Code.MAY_NOT_PIN, 403)
+        assert "the verb use on migrationtargets.kubevirt-webhook.github.io" in decision.denial.message
+
+    def test_users_have_it(self) -> None:
+        world = facts(may=[("use", "migrationtargets")])
+
+        assert decide(migration(B), world, require_right=True).code == Code.ELIGIBLE
+
+    def test_virtctl_hides_the_user(self) -> None:
+        allowed = decide(migration(B), facts(), user=API_ACCOUNT, require_right=True)
+        denied = decide(migration(B), facts(), user=API_ACCOUNT, require_right=True, via_virtctl="deny")
+
+        assert (allowed.code, denied.code) == (Code.ELIGIBLE, Code.MAY_NOT_PIN)
+
+
+class TestCap:
+    def test_unfinished_user_migrations_count(self) -> None:
+        running = migration() | {"status": {"phase": "Running"}}
+        done = migration() | {"status": {"phase": "Succeeded"}}
+        drain = migration()
+        drain["metadata"] = {**drain["metadata"], "annotations": {"kubevirt.io/evacuationMigration": "node-a1"}}
+        world = facts(migrations=[running, done, drain])
+
+        refused = decide(migration(B), world, max_unfinished=1)
+
+        assert refused.denial
+        assert (refused.code, refused.denial.code) == (Code.TOO_MANY_MIGRATIONS, 429)
+        assert decide(migration(B), world, max_unfinished=2).code == Code.ELIGIBLE
+
+
+class TestWithoutSelector:
+    PLACE = "mutate/migration/virtualmachineinstancemigrations"
+
+    def test_a_pinned_vm_is_warned_about(self) -> None:
+        decision = decide(migration(), facts(vmi({"kubernetes.io/hostname": "node-a1"})), self.PLACE)
+
+        assert (decision.code, decision.denial) == (Code.PINNED, None)
+        assert "this migration can't succeed" in decision.warnings[0]
+
+    def test_no_node_is_warned_about(self) -> None:
+        decision = decide(migration(), facts(nodes=NODES[:1]), self.PLACE)
+
+        assert (decision.code, decision.denial, len(decision.warnings)) == (Code.NO_ELIGIBLE_NODE, None, 1)
+
+    def test_others_pass_silently(self) -> None:
+        assert decide(migration(), facts(), self.PLACE).code == Code.ELIGIBLE
+        assert decide(migration(B), {}, self.PLACE).code == Code.OTHER_OPERATION
+        assert decide(migration(), facts() | {ObjectKey(VMIS, "demo", "web01"): None}, self.PLACE).code == Code.VMI_GONE
+        unreadable = decide(migration(), facts() | {NodesKey(): Unavailable("x")}, self.PLACE)
+        assert (unreadable.code, unreadable.warnings) == (Code.FACTS_UNREADABLE, ())

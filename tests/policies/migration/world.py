@@ -1,0 +1,119 @@
+"""A small cluster for the tests of this job: a VM on node-a1, and nodes in the zones a and b."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from tests.builders import Json, known
+from webhook.admission.decision import Decision
+from webhook.admission.wire import UserInfo
+from webhook.facts import AccessKey, Facts, Key, ListKey, NodesKey, ObjectKey, PlacementKey
+from webhook.placement.index import NodeIndex
+from webhook.placement.node import Node
+from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, VMIS, KubeVirt, LauncherPod, Migration, Vmi
+from webhook.policies.table import BY_PATH
+from webhook.settings.snapshot import MigrationSettings
+
+UID = "8b15c68e-e875-446e-8cf5-eb0bdd952f09"
+JOB = "5dc3b9cf-57fe-4d02-bc6c-b6341e6d6b46"
+USER = "alice"
+API_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-apiserver"
+INTEL, AMD = "cpu-vendor.node.kubevirt.io/Intel", "cpu-vendor.node.kubevirt.io/AMD"
+
+
+def node(name: str, zone: str, vendor: str = INTEL, *, cordoned: bool = False, **labels: str) -> Json:
+    base = {"kubernetes.io/hostname": name, "zone": zone, "kubevirt.io/schedulable": "true", vendor: "true"}
+    base |= {"kubernetes.io/arch": "amd64", "machine-type.node.kubevirt.io/q35": "true"}
+    return {
+        "metadata": {"name": name, "labels": base | labels},
+        "spec": {"unschedulable": True} if cordoned else {},
+    }
+
+
+NODES = [node("node-a1", "a"), node("node-a2", "a"), node("node-b1", "b"), node("node-b2", "b", AMD)]
+
+
+def vmi(selector: Mapping[str, str] | None = None, **spec: Any) -> Json:
+    inner: Json = {
+        "architecture": "amd64",
+        "domain": {"cpu": {"model": "host-passthrough"}, "machine": {"type": "q35"}},
+    }
+    if selector is not None:
+        inner["nodeSelector"] = dict(selector)
+    return {
+        "metadata": {"name": "web01", "namespace": "demo", "uid": UID},
+        "spec": inner | spec,
+        "status": {"nodeName": "node-a1"},
+    }
+
+
+def migration(added: Mapping[str, str] | None = None, **spec: Any) -> Json:
+    inner: Json = {"vmiName": "web01"} | spec
+    if added is not None:
+        inner["addedNodeSelector"] = dict(added)
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": "m1", "namespace": "demo", "uid": JOB},
+        "spec": inner,
+    }
+
+
+def facts(
+    found: Json | None = None,
+    nodes: Iterable[Json] = NODES,
+    *,
+    may: Iterable[tuple[str, str]] = (),
+    migrations: Iterable[Json] = (),
+) -> dict[Key[Any], object]:
+    """What a review may know; ``may`` are the verbs and resources that `USER` has."""
+    there = vmi() if found is None else found
+    pod = {
+        "metadata": {"name": "p"},
+        "spec": {"nodeName": "node-a1", "nodeSelector": {}},
+        "status": {"phase": "Running"},
+    }
+    result: dict[Key[Any], object] = {
+        **known(),
+        ObjectKey(VMIS, "demo", "web01"): msgspec.convert(there, Vmi),
+        ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}"): (msgspec.convert(pod, LauncherPod),),
+        ListKey(MIGRATIONS, "demo"): tuple(msgspec.convert(one, Migration) for one in migrations),
+        NodesKey(): NodeIndex(Node.read(one) for one in nodes),
+        PlacementKey(): KubeVirt(),
+    }
+    for verb, resource in (("list", "nodes"), ("use", "migrationtargets")):
+        group = "kubevirt-webhook.github.io" if resource == "migrationtargets" else ""
+        namespace = "demo" if resource == "migrationtargets" else ""
+        key = AccessKey(USER, ("devs",), "", (), verb, group, resource, namespace)
+        result[key] = (verb, resource) in set(may)
+    return result
+
+
+def decide(
+    obj: Json,
+    world: Mapping[Key[Any], object],
+    place: str = "validate/migration/virtualmachineinstancemigrations",
+    user: str = USER,
+    **settings: Any,
+) -> Decision:
+    endpoint = BY_PATH[f"/{place}/enforce"]
+    body = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "u",
+            "kind": {"group": "" if obj["kind"] == "Pod" else "kubevirt.io", "version": "v1", "kind": obj["kind"]},
+            "namespace": "demo",
+            "operation": "CREATE",
+            "userInfo": {"username": user, "groups": ["devs"]},
+            "object": obj,
+        },
+    }
+    received = endpoint.codec.decode(msgspec.json.encode(body))
+    assert not received.malformed
+    request = received.request
+    assert request.user_info == UserInfo(user, "", ["devs"])
+    return endpoint.policy(request.object, request, Facts.of(world), MigrationSettings(**settings))

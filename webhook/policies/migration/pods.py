@@ -1,0 +1,123 @@
+"""Target pods: the AND where it can't be lost, whoever admitted the migration.
+
+Each added key becomes an expression in *every* required term of the pod's node affinity: terms are ORed, so that one
+more term would widen what it should narrow. There no key can collide, nothing is carried over to later migrations
+(KubeVirt copies from the node selector only), and it holds also where the migration was created while we were away.
+A target pod is never refused: one that fits nowhere stays Pending, and KubeVirt ends its migration cleanly.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from webhook import names
+from webhook.admission.decision import Change, Decision, Reason, skip
+from webhook.admission.wire import Request
+from webhook.facts import Facts, ObjectKey
+from webhook.kubevirt.launcher import NotLauncher, vmi_owner
+from webhook.names import Code
+from webhook.objects import TargetPod
+from webhook.placement import generated, syntax
+from webhook.placement.requirement import ADDED, VENDOR, Label, Requirements
+from webhook.placement.workload import MIGRATIONS, Migration
+from webhook.policies import accounts, targets
+from webhook.policies.unreadable import Unreadable, read
+from webhook.settings.snapshot import MigrationSettings
+
+JOB_UID: Final = "kubevirt.io/migrationJobUID"
+JOB_NAME: Final = "kubevirt.io/migrationJobName"
+
+_TERMS: Final = (
+    *("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),
+    "nodeSelectorTerms",
+)
+_SELECTOR: Final = ("spec", "nodeSelector")
+# Keys of a target pod that KubeVirt copies into all later ones of a host-model VM.
+_STICKY: Final = (generated.CPU_FEATURE, generated.CPU_MODEL_MIGRATION)
+
+Json = dict[str, Any]
+
+
+def pods(pod: TargetPod, request: Request[TargetPod], facts: Facts, settings: MigrationSettings) -> Decision:
+    """Constrain a migration's target pod to what the migration adds."""
+    if request.operation != "CREATE":
+        return skip(Code.OTHER_OPERATION, f"a pod's affinity can't change after CREATE ({request.operation})")
+    owner = vmi_owner(pod)
+    if isinstance(owner, NotLauncher):
+        return skip(owner.code, owner.text)
+    uid, name = pod.meta.label(JOB_UID), pod.meta.annotation(JOB_NAME)
+    if not uid or not name:
+        return skip(Code.NOT_A_TARGET, "the pod is no target of a migration")
+    namespace = request.namespace or ""
+    try:
+        if not accounts.is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
+            return skip(Code.NOT_CONTROLLER, f"{request.user_info.username} made the pod, not KubeVirt")
+        migration = read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
+        if migration is None or migration.meta.uid != uid:
+            return skip(Code.MIGRATION_GONE, f"the migration {name} of this pod is gone")
+        if not migration.added:
+            return skip(Code.NOTHING_ADDED, f"the migration {name} adds no node selector")
+        requirements: Requirements = ()
+        if syntax.reserved(migration.added):
+            target = targets.find(namespace, owner.name or "", facts, migration)
+            requirements = target.requirements if target else ()
+    except Unreadable as error:
+        return skip(
+            Code.FACTS_UNREADABLE, error.why, f"kubevirt-webhook did not constrain this target pod: {error.why}"
+        )
+    return _constrained(pod, migration, requirements, settings)
+
+
+def _constrained(
+    pod: TargetPod, migration: Migration, requirements: Requirements, settings: MigrationSettings
+) -> Decision:
+    selector = (pod.spec.node_selector if pod.spec else None) or {}
+    malformed = {key for key, value in migration.added.items() if syntax.malformed({key: value}, "")}
+    wanted = {
+        key: value
+        for key, value in migration.added.items()
+        # The API server refuses the pod for a malformed one in any case.
+        if key not in malformed and (settings.collision != "ignore" or selector.get(key, value) == value)
+    }
+    expressions = [_equals(key, value) for key, value in wanted.items()]
+    if any(key.startswith(generated.CPU_VENDOR) for key in migration.added):
+        # KubeVirt takes the user's key for its guard, which keeps a VM on its CPU vendor.
+        guards = [item.expression for item in requirements if isinstance(item, Label) and item.origin == VENDOR]
+        expressions += [_equals(guard.key, guard.values[0]) for guard in guards]
+    changes = [*_terms(pod, expressions), *_unstuck(selector, migration.added, requirements)]
+    said = ", ".join(f"{key}={value}" for key, value in wanted.items())
+    if not changes:
+        return skip(Code.ALREADY_CONSTRAINED, f"the pod requires {said} already")
+    text = f"the pod is held to what the migration {migration.meta.name} adds: {said}"
+    return Decision((Reason(Code.CONSTRAINED, text),), tuple(changes), notes={"added-node-selector": said})
+
+
+def _equals(key: str, value: str) -> Json:
+    return {"key": key, "operator": "In", "values": [value]}
+
+
+def _terms(pod: TargetPod, expressions: list[Json]) -> list[Change]:
+    """Every term with all expressions that it lacks; empty terms, which match nothing, stay empty."""
+    terms = pod.terms
+    if terms is None:
+        return [Change(_TERMS, None, [{"matchExpressions": expressions}], Code.CONSTRAINED)] if expressions else []
+    new = [_term(term, expressions) for term in terms]
+    return [Change(_TERMS, terms, new, Code.CONSTRAINED)] if new != terms else []
+
+
+def _term(term: Json, expressions: list[Json]) -> Json:
+    present = term.get("matchExpressions") or []
+    if not present and not term.get("matchFields"):
+        return term
+    missing = [expression for expression in expressions if expression not in present]
+    return {**term, "matchExpressions": [*present, *missing]} if missing else term
+
+
+def _unstuck(selector: dict[str, str], added: dict[str, str], requirements: Requirements) -> list[Change]:
+    """The node selector without CPU keys that only this migration asks for: its affinity holds them this once."""
+    required = {item.expression.key for item in requirements if isinstance(item, Label) and item.origin != ADDED}
+    stuck = [key for key in added if key in selector and key.startswith(_STICKY) and key not in required]
+    if not stuck or not requirements:
+        return []
+    kept = {key: value for key, value in selector.items() if key not in stuck}
+    return [Change(_SELECTOR, selector, kept, Code.CONSTRAINED)]

@@ -1,0 +1,236 @@
+"""Migrations when they are created: what can't work is refused, with counts, reasons and where each comes from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from webhook import names
+from webhook.admission.decision import Decision, Denial, FieldCause, Reason, skip
+from webhook.admission.wire import Request, UserInfo
+from webhook.facts import AccessKey, Facts, ListKey
+from webhook.names import Code
+from webhook.placement import contradictions, syntax
+from webhook.placement.contradictions import Contradiction
+from webhook.placement.requirement import ADDED
+from webhook.placement.verdict import Verdict
+from webhook.placement.workload import MIGRATIONS, Migration
+from webhook.policies import accounts, targets
+from webhook.policies.targets import Target
+from webhook.policies.unreadable import Unreadable, read
+from webhook.settings.snapshot import MigrationSettings
+
+_FIELD: Final = "spec.addedNodeSelector"
+
+# The virtual permission to choose a VM's node: RBAC needs no resource behind a name.
+PIN_VERB: Final = "use"
+PIN_RESOURCE: Final = "migrationtargets"
+
+# KubeVirt's own migrations, which nobody may count or hold up.
+_KUBEVIRTS_OWN: Final = ("kubevirt.io/evacuationMigration", "kubevirt.io/workloadUpdateMigration")
+
+# In a cluster of so many nodes a refusal may name them all.
+_NAMED_NODES: Final = 10
+_AUDITED_NODES: Final = 100
+
+
+def validate(migration: Migration, request: Request[Migration], facts: Facts, settings: MigrationSettings) -> Decision:
+    """Refuse a migration whose added selector is malformed, not allowed, or leaves no node."""
+    if request.operation != "CREATE":
+        return skip(Code.OTHER_OPERATION, f"a migration's spec can't change after CREATE ({request.operation})")
+    if not migration.added:
+        return skip(Code.NOTHING_ADDED, "the migration adds no node selector")
+    refusal = _selector(migration, settings)
+    if refusal:
+        return refusal
+    namespace = request.namespace or ""
+    try:
+        return (
+            _may_not_pin(request.user_info, namespace, facts, settings)
+            or _too_many(namespace, facts, settings)
+            or _placed(migration, namespace, request.user_info, facts, settings)
+        )
+    except Unreadable as error:
+        text = f"whether this migration can go where it is told is not known: {error.why}"
+        return Decision((Reason(Code.FACTS_UNREADABLE, text),), denial=Denial(503, text))
+
+
+def warn(migration: Migration, request: Request[Migration], facts: Facts, _: MigrationSettings) -> Decision:
+    """Tell the sender of a migration without an added selector if no node is eligible; never more than that.
+
+    A VM that asks for its present node's hostname is the usual case: KubeVirt calls it migratable, and every migration
+    of it fails after minutes.
+    """
+    if request.operation != "CREATE":
+        return skip(Code.OTHER_OPERATION, f"nothing is said at {request.operation}")
+    if migration.added:
+        return skip(Code.OTHER_OPERATION, "a migration with an added selector is judged when it is validated")
+    namespace = request.namespace or ""
+    try:
+        target = targets.find(namespace, _vmi_name(migration), facts, migration)
+        if target is None:
+            return _gone(namespace, migration)
+        verdict = target.review(facts)
+    except Unreadable as error:
+        return skip(Code.FACTS_UNREADABLE, error.why)
+    found = contradictions.contradictions(target.requirements)
+    if found:
+        text = f"this migration can't succeed: {_said(found)}"
+        return skip(Code.PINNED, text, f"kubevirt-webhook: {text}")
+    if not verdict.count:
+        text = _none(verdict)
+        return skip(Code.NO_ELIGIBLE_NODE, text, f"kubevirt-webhook: {text}")
+    return _eligible(verdict, [])
+
+
+def _vmi_name(migration: Migration) -> str:
+    return (migration.spec.vmi_name if migration.spec else None) or ""
+
+
+def _gone(namespace: str, migration: Migration) -> Decision:
+    name = f"{namespace}/{_vmi_name(migration)}"
+    return skip(Code.VMI_GONE, f"there is no VirtualMachineInstance {name}; KubeVirt says so better")
+
+
+def _selector(migration: Migration, settings: MigrationSettings) -> Decision | None:
+    """What is wrong with the selector by itself."""
+    malformed = syntax.malformed(migration.added, _FIELD)
+    if malformed:
+        texts = [mistake.what for mistake in malformed]
+        text = f"{_FIELD}: {'; '.join(texts)}; the migration would hang, and with it every drain of the VM"
+        return _denied(Code.BAD_SELECTOR, 422, text, texts)
+    reserved = syntax.reserved(migration.added) if settings.reserved_keys == "deny" else ()
+    if reserved:
+        text = (
+            f"{_FIELD}: {', '.join(reserved)} {'is' if len(reserved) == 1 else 'are'} KubeVirt's own to require; it"
+            " would switch a guard off, stay for later migrations, or be dropped"
+        )
+        return _denied(Code.RESERVED_KEYS, 403, text, [f"{key} is KubeVirt's own to require" for key in reserved])
+    if migration.sends:
+        text = f"{_FIELD}: the sending side of a migration ignores it; add it to the receiving one"
+        return _denied(Code.ON_SENDING_SIDE, 422, text, ["the sending side ignores it"])
+    return None
+
+
+def _denied(code: str, status: int, text: str, causes: Sequence[str]) -> Decision:
+    fields = tuple(FieldCause("FieldValueInvalid", cause, _FIELD) for cause in causes)
+    return Decision((Reason(code, text),), denial=Denial(status, text, fields))
+
+
+def _may_not_pin(user: UserInfo, namespace: str, facts: Facts, settings: MigrationSettings) -> Decision | None:
+    if not settings.require_right:
+        return None
+    place = settings.kubevirt_namespace
+    if accounts.is_kubevirts(user, names.API_ACCOUNT, facts, place):
+        if settings.via_virtctl == "allow":
+            return None
+        text = (
+            "choosing nodes through virtctl hides who asks, and only some may here; create a "
+            "VirtualMachineInstanceMigration instead"
+        )
+        return Decision((Reason(Code.MAY_NOT_PIN, text),), denial=Denial(403, text))
+    key = _access(user, PIN_VERB, names.DOMAIN, PIN_RESOURCE, namespace)
+    if read(facts, key, "the user's right to choose nodes"):
+        return None
+    text = (
+        f"{user.username or 'nobody'} may not choose nodes for VMs of {namespace}: that takes the verb {PIN_VERB} on "
+        f"{PIN_RESOURCE}.{names.DOMAIN} there"
+    )
+    return Decision((Reason(Code.MAY_NOT_PIN, text),), denial=Denial(403, text))
+
+
+def _access(user: UserInfo, verb: str, group: str, resource: str, namespace: str = "") -> AccessKey:
+    extra = tuple(sorted((name, tuple(values)) for name, values in (user.extra or {}).items()))
+    return AccessKey(user.username, tuple(user.groups or ()), user.uid, extra, verb, group, resource, namespace)
+
+
+def _too_many(namespace: str, facts: Facts, settings: MigrationSettings) -> Decision | None:
+    if not settings.max_unfinished:
+        return None
+    all_of_them = read(facts, ListKey(MIGRATIONS, namespace), "the namespace's migrations") or ()
+    unfinished = [
+        one.meta.name or ""
+        for one in all_of_them
+        if one.unfinished and not any(one.meta.annotation(mark) is not None for mark in _KUBEVIRTS_OWN)
+    ]
+    if len(unfinished) < settings.max_unfinished:
+        return None
+    text = f"{len(unfinished)} migrations of {namespace} are unfinished, of which {settings.max_unfinished} are allowed"
+    return Decision((Reason(Code.TOO_MANY_MIGRATIONS, text),), denial=Denial(429, f"{text}; try again later"))
+
+
+def _placed(
+    migration: Migration, namespace: str, user: UserInfo, facts: Facts, settings: MigrationSettings
+) -> Decision:
+    target = targets.find(namespace, _vmi_name(migration), facts, migration)
+    if target is None:
+        return _gone(namespace, migration)
+    verdict, warnings = target.review(facts), []
+    colliding = _colliding(target) if settings.collision != "ignore" else []
+    if colliding:
+        text = f"the added selector contradicts what the VM requires: {_said(colliding)}"
+        if settings.collision == "deny":
+            return _refused(Code.COLLISION, text, verdict, user, facts)
+        warnings.append(f"{text}; its target pod will stay Pending")
+    elif not verdict.count and settings.no_eligible_node != "ignore":
+        text = _none(verdict)
+        if settings.no_eligible_node == "deny":
+            return _refused(Code.NO_ELIGIBLE_NODE, text, verdict, user, facts)
+        warnings.append(f"{text}; its target pod will stay Pending until there is one")
+    return _eligible(verdict, warnings)
+
+
+def _colliding(target: Target) -> list[Contradiction]:
+    """The contradictions that the migration brings; what contradicts itself without it is not its fault."""
+    found = contradictions.contradictions(target.requirements)
+    return [one for one in found if any(requirement.origin == ADDED for requirement in one.requirements)]
+
+
+def _said(found: Sequence[Contradiction]) -> str:
+    return ", and ".join(str(contradiction) for contradiction in found)
+
+
+def _none(verdict: Verdict) -> str:
+    """Why no node is eligible, class by class, and the single change that would help most."""
+    if not verdict.total:
+        return "no eligible node: the cluster has no nodes"
+    text = f"no eligible node: of {verdict.total}, {', '.join(str(failure) for failure in verdict.failures)}"
+    # Giving up what was just asked for is no advice.
+    best = next((one for one in verdict.openings() if one.failure.requirement.origin != ADDED), None)
+    return f"{text}; the only reason for {best.count} of them: {best.failure.lacking}" if best else text
+
+
+def _refused(code: str, text: str, verdict: Verdict, user: UserInfo, facts: Facts) -> Decision:
+    message = text
+    if 0 < verdict.total <= _NAMED_NODES and facts.get(_access(user, "list", "", "nodes")) is True:
+        # Whoever may not list nodes shall not learn their names and labels by trial.
+        message += f" [{_named(verdict)}]"
+    cause = FieldCause("FieldValueInvalid", text, _FIELD)
+    return Decision((Reason(code, text),), denial=Denial(403, message, (cause,)), details=_details(verdict))
+
+
+def _named(verdict: Verdict) -> str:
+    return "; ".join(
+        f"{', '.join(verdict.names(group))}: {', '.join(failure.lacking for failure in group.failures) or 'eligible'}"
+        for group in verdict.groups()
+    )
+
+
+def _details(verdict: Verdict) -> dict[str, Any]:
+    """All nodes by what they fail, for the audit record."""
+    groups = []
+    for group in verdict.groups():
+        nodes = verdict.names(group)
+        shown: dict[str, Any] = {"fails": [failure.lacking for failure in group.failures], "count": len(nodes)}
+        groups.append(shown | {"nodes": nodes[:_AUDITED_NODES]})
+    return {"nodes": groups}
+
+
+def _eligible(verdict: Verdict, warnings: list[str]) -> Decision:
+    text = f"{verdict.count} of {verdict.total} nodes are eligible"
+    return Decision(
+        (Reason(Code.ELIGIBLE if verdict.count else Code.NO_ELIGIBLE_NODE, text),),
+        warnings=tuple(f"kubevirt-webhook: {warning}" for warning in warnings),
+        notes={"eligible-nodes": str(verdict.count)},
+        details=_details(verdict) if warnings else {},
+    )

@@ -1,0 +1,96 @@
+"""Where a VM could migrate to: what its target pod asks of nodes, put together from the cluster's facts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from webhook.facts import Facts, ListKey, NodesKey, ObjectKey, PlacementKey
+from webhook.placement import constraints
+from webhook.placement.requirement import Requirements
+from webhook.placement.verdict import Verdict
+from webhook.placement.workload import (
+    BUILT_IN,
+    LAUNCHER_PODS,
+    MIGRATIONS,
+    NO_MIGRATION,
+    VMIS,
+    LauncherPod,
+    Migration,
+    Vmi,
+)
+from webhook.policies.unreadable import read
+
+_CREATED_BY: Final = "kubevirt.io/created-by"
+_MIGRATION_NAME: Final = "kubevirt.io/migrationJobName"
+_OVER: Final = ("Succeeded", "Failed")
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What a migration of one VMI asks for.
+
+    Attributes:
+        requirements: what a node must have, each with its origin.
+        gaps: what could not be taken into account, clauses.
+    """
+
+    vmi: Vmi
+    requirements: Requirements
+    gaps: tuple[str, ...]
+
+    def review(self, facts: Facts) -> Verdict:
+        """Which nodes have it. Raises as `find`."""
+        nodes = read(facts, NodesKey(), "the nodes")
+        assert nodes is not None
+        return nodes.review(self.requirements)
+
+
+def find(namespace: str, name: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target | None:
+    """What a migration of a VMI asks for; None where there is no such VMI.
+
+    Raises:
+        Unreadable: something that it depends on can't be read.
+    """
+    vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
+    return None if vmi is None else of(vmi, namespace, facts, migration)
+
+
+def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target:
+    """The same for a VMI that is at hand. Raises as `find`."""
+    nodes = read(facts, NodesKey(), "the nodes")
+    kubevirt = read(facts, PlacementKey(), "KubeVirt's configuration")
+    assert nodes is not None
+    here = (vmi.status.node_name if vmi.status else None) or ""
+    node = nodes.get(here) if here else None
+    pod = _present_pod(vmi, here, namespace, facts)
+    return Target(
+        vmi,
+        constraints.of(
+            vmi,
+            migration,
+            source_pod=pod,
+            source_pod_added=_added_before(pod, namespace, facts),
+            source_node=node,
+            kubevirt=kubevirt or BUILT_IN,
+        ),
+        constraints.gaps(vmi, migration, pod, node),
+    )
+
+
+def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherPod | None:
+    """The pod that the VM runs in: of its pods the one on its node that has not ended."""
+    if not node or not vmi.meta.uid:
+        return None
+    key = ListKey(LAUNCHER_PODS, namespace, f"{_CREATED_BY}={vmi.meta.uid}")
+    pods = read(facts, key, "the VM's pods") or ()
+    return next((pod for pod in pods if pod.node_name == node and pod.phase not in _OVER), None)
+
+
+def _added_before(pod: LauncherPod | None, namespace: str, facts: Facts) -> dict[str, str]:
+    """What the migration had added by which the present pod was made, as long as it is known."""
+    name = pod.meta.annotation(_MIGRATION_NAME) if pod else None
+    if not name:
+        return {}
+    found = read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
+    return found.added if found else {}

@@ -1,0 +1,38 @@
+"""The third answer to a question about the cluster, beside yes and no: it can't be told now."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from webhook.errors import Unavailable
+from webhook.facts import Facts, Key
+
+T = TypeVar("T")
+
+
+class Unreadable(Exception):  # noqa: N818 - a state of affairs
+    """A policy needs a fact that could not be read; it must not take that for the fact's absence.
+
+    Args:
+        why: the cause as a clause.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def read(facts: Facts, key: Key[T], what: str) -> T | None:
+    """The fact; None where the API server said 404.
+
+    Args:
+        what: it is, for the clause.
+
+    Raises:
+        Unreadable: it could not be read.
+        NotRead: it has not been read yet; for the Reviewer.
+    """
+    fact = facts.get(key)
+    if isinstance(fact, Unavailable):
+        raise Unreadable(f"{what} can't be read: {fact.why}")
+    return fact
