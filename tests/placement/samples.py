@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from hypothesis import settings
 from hypothesis import strategies as st
 
 from webhook.placement.node import Node
@@ -13,6 +14,10 @@ from webhook.placement.workload import KubeVirt, LauncherPod, Vmi
 Json = dict[str, Any]
 
 HOST = "kubernetes.io/hostname"
+
+# Machines that run tests may be busy.
+untimed = settings(deadline=None)
+thorough = settings(deadline=None, max_examples=300)
 
 
 def node(
@@ -67,7 +72,7 @@ TAINT_KEYS = ["dedicated", "maint", "node.kubernetes.io/unschedulable"]
 
 keys = st.sampled_from(KEYS)
 values = st.sampled_from(VALUES)
-labels = st.dictionaries(keys, values, max_size=len(KEYS))
+labels = st.dictionaries(keys, values, min_size=1, max_size=len(KEYS))
 taints = st.fixed_dictionaries(
     {"key": st.sampled_from(TAINT_KEYS), "effect": st.sampled_from(EFFECTS)},
     optional={"value": st.sampled_from(["", "x"])},
@@ -91,21 +96,41 @@ def nodes(names: st.SearchStrategy[str]) -> st.SearchStrategy[Node]:
     )
 
 
-clusters = st.lists(nodes(st.sampled_from(NAMES)), unique_by=lambda node: node.name, max_size=len(NAMES))
+clusters = st.lists(nodes(st.sampled_from(NAMES)), unique_by=lambda node: node.name, min_size=3, max_size=len(NAMES))
 operators = st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "", "in"])
-any_expression = st.builds(expression, st.sampled_from([*KEYS, "not a key"]), operators).flatmap(
-    lambda base: st.lists(values, max_size=2).map(lambda chosen: {**base, "values": chosen})
+well_formed = st.one_of(
+    st.builds(
+        lambda key, operator, chosen: expression(key, operator, *chosen),
+        keys,
+        st.sampled_from(["In", "NotIn"]),
+        st.lists(st.sampled_from([value for value in VALUES if value != "-3"]), min_size=1, max_size=2),
+    ),
+    st.builds(expression, keys, st.sampled_from(["Exists", "DoesNotExist"])),
+    st.builds(
+        expression, st.sampled_from(["rank", "zone"]), st.sampled_from(["Gt", "Lt"]), st.sampled_from(["0", "5"])
+    ),
 )
+malformed = st.builds(
+    lambda key, operator, chosen: expression(key, operator, *chosen),
+    st.sampled_from([*KEYS, "not a key"]),
+    operators,
+    st.lists(values, max_size=2),
+)
+any_expression = st.one_of(well_formed, well_formed, malformed)
 any_field = st.builds(
     expression,
     st.sampled_from(["metadata.name", "metadata.namespace"]),
     st.sampled_from(["In", "NotIn", "Exists"]),
     st.sampled_from([*NAMES, ""]),
 )
-terms = st.fixed_dictionaries(
+any_term = st.fixed_dictionaries(
     {},
-    optional={"matchExpressions": st.lists(any_expression, max_size=3), "matchFields": st.lists(any_field, max_size=2)},
+    optional={
+        "matchExpressions": st.lists(any_expression, max_size=3),
+        "matchFields": st.lists(any_field, max_size=2),
+    },
 )
+terms = st.one_of(st.lists(well_formed, min_size=1, max_size=2).map(lambda them: expressions(*them)), any_term)
 tolerations = st.fixed_dictionaries(
     {},
     optional={

@@ -3,9 +3,11 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.placement.samples import untimed
 from webhook.placement.bits import chosen
 
 
+@untimed
 @given(st.sets(st.integers(0, 200)))
 def test_the_items_of_the_set_are_chosen_in_order(positions: set[int]) -> None:
     bits = sum(1 << position for position in positions)

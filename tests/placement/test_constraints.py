@@ -18,6 +18,7 @@ from tests.placement.samples import (
     node,
     pod,
     selectors,
+    untimed,
     vmis,
 )
 from tests.placement.samples import vmi as a_vmi
@@ -286,6 +287,7 @@ def test_gaps() -> None:
 # -- properties --------------------------------------------------------------------------------------------------------
 
 
+@untimed
 @given(vm=vmis, added=selectors, more=selectors, cluster=clusters)
 def test_adding_a_selector_never_adds_a_node(vm: Vmi, added: Any, more: Any, cluster: Any) -> None:
     def eligible_with(selector: dict[str, str]) -> set[str]:
@@ -298,6 +300,7 @@ def test_adding_a_selector_never_adds_a_node(vm: Vmi, added: Any, more: Any, clu
 EMULATED = kubevirt(useEmulation=True)
 
 
+@untimed
 @given(
     vm=vmis,
     added=selectors,

@@ -7,7 +7,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.samples import HOST, NAMES, VALUES, affinity, expression, expressions, node, selectors, vmi, vmis
+from tests.placement.samples import (
+    HOST,
+    NAMES,
+    VALUES,
+    affinity,
+    expression,
+    expressions,
+    node,
+    selectors,
+    untimed,
+    vmi,
+    vmis,
+)
 from webhook.placement.constraints import of, own
 from webhook.placement.contradictions import compatible, contradictions, satisfiable
 from webhook.placement.eligibility import eligibility
@@ -78,6 +90,7 @@ valid = st.one_of(
 )
 
 
+@untimed
 @given(st.lists(valid, max_size=4))
 def test_no_value_means_no_value(asked: list[Expression]) -> None:
     candidates = [None, *VALUES, "00", "01", "02", "03", "05", "08", "-9", "other"]
@@ -194,6 +207,7 @@ def test_three_that_only_together_exclude_each_other() -> None:
     assert contradictions(three[:2]) == contradictions((three[1], inside)) == ()
 
 
+@untimed
 @given(vm=vmis, added=selectors)
 def test_a_contradiction_leaves_no_node(vm: Vmi, added: dict[str, str]) -> None:
     source = node(vm.status.node_name) if vm.status and vm.status.node_name else None
@@ -208,6 +222,7 @@ def test_a_contradiction_leaves_no_node(vm: Vmi, added: dict[str, str]) -> None:
         assert all(reasons for each in answer for reasons in each.values())
 
 
+@untimed
 @given(vm=vmis)
 def test_what_a_vm_asks_for_itself_is_judged_too(vm: Vmi) -> None:
     assert vm.spec

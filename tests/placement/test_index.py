@@ -3,11 +3,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.placement.samples import HOST, NAMES, clusters, node, nodes, selectors, vmi, vmis
+from tests.placement.samples import HOST, NAMES, clusters, node, nodes, selectors, thorough, vmi, vmis
 from webhook.placement.constraints import of, own
 from webhook.placement.eligibility import eligibility
 from webhook.placement.index import NodeIndex
@@ -36,6 +36,7 @@ def agree(index: NodeIndex, requirements: Requirements, cluster: list[Node]) -> 
     assert all(each.count == len(verdict.names(each)) for each in verdict.failures)
 
 
+@thorough
 @given(vm=vmis, added=selectors, cluster=clusters, source=st.none() | nodes(st.sampled_from(NAMES)))
 def test_the_index_agrees_with_the_plain_way(vm: Vmi, added: Any, cluster: list[Node], source: Node | None) -> None:
     index = NodeIndex(cluster)
@@ -86,6 +87,7 @@ class Updates(RuleBasedStateMachine):
 
 
 TestUpdates = Updates.TestCase
+TestUpdates.settings = settings(deadline=None, max_examples=40, stateful_step_count=30)
 
 
 def test_positions_are_used_again() -> None:

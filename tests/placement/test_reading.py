@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.placement.samples import KEYS
+from tests.placement.samples import KEYS, untimed
 from webhook.errors import InputError
 from webhook.placement.constraints import own
 from webhook.placement.contradictions import contradictions
@@ -41,6 +41,7 @@ affinities = st.one_of(
 NODES = [Node("n1", {"zone": "a", "rank": "5"}), Node("n2", {})]
 
 
+@untimed
 @given(affinity=affinities, tolerations=garbage, selector=garbage)
 def test_garbage_ends_with_an_answer_or_a_sentence(affinity: Any, tolerations: Any, selector: Any) -> None:
     spec = {"nodeSelector": selector, "affinity": affinity, "tolerations": tolerations}
@@ -56,6 +57,7 @@ def test_garbage_ends_with_an_answer_or_a_sentence(affinity: Any, tolerations: A
     assert all(str(each) for each in contradictions(requirements))
 
 
+@untimed
 @given(taints=garbage)
 def test_garbage_in_taints_is_a_node_or_a_sentence(taints: Any) -> None:
     try:

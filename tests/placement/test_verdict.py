@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given
 
-from tests.placement.samples import clusters, node, selectors, vmi, vmis
+from tests.placement.samples import clusters, node, selectors, untimed, vmi, vmis
 from webhook.placement.constraints import of
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node
@@ -63,6 +63,7 @@ def test_without_nodes() -> None:
     assert verdict.matrix() == {}
 
 
+@untimed
 @given(vm=vmis, added=selectors, cluster=clusters)
 def test_an_opening_is_what_dropping_the_requirement_brings(vm: Vmi, added: Any, cluster: list[Node]) -> None:
     index, requirements = NodeIndex(cluster), of(vm, Migration.adding(added))
@@ -84,6 +85,7 @@ def test_an_opening_is_what_dropping_the_requirement_brings(vm: Vmi, added: Any,
     assert [each.count for each in verdict.openings()] == sorted(openings.values(), reverse=True)
 
 
+@untimed
 @given(vm=vmis, added=selectors, cluster=clusters)
 def test_a_node_is_in_the_one_group_of_its_reasons(vm: Vmi, added: Any, cluster: list[Node]) -> None:
     verdict = NodeIndex(cluster).review(of(vm, Migration.adding(added)))
