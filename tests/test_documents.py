@@ -375,11 +375,6 @@ class TestWords:
         assert shown([0, "a"]) == "[0].a"
         assert shown([]) == ""
 
-    def test_quotes(self) -> None:
-        assert quoted('a"b\n') == '"a\\"b\\n"'
-        assert quoted("x" * 61) == f'"{"x" * 57}..."'
-        assert quoted("\ud800") == '"\ufffd"'
-
 
 class TestFiles:
     @pytest.mark.parametrize("name", ["a.yaml", "a.yml", "a.json", "a.yaml.gz", "a.json.gz", "a"])

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from webhook.errors import InputError, InputErrors
+from webhook.errors import InputError, InputErrors, quoted
 
 
 def test_a_sentence_says_where_what_and_what_to_do() -> None:
@@ -13,3 +13,9 @@ def test_several_mistakes_are_a_line_each() -> None:
 
     assert str(both) == "a: one\nb: two; fix"
     assert [mistake.what for mistake in both.mistakes] == ["one", "two"]
+
+
+def test_quotes() -> None:
+    assert quoted('a"b\n') == '"a\\"b\\n"'
+    assert quoted("x" * 61) == f'"{"x" * 57}..."'
+    assert quoted("\ud800") == '"\ufffd"'

@@ -23,7 +23,7 @@ import msgspec
 import yaml
 from yaml import events
 
-from webhook.errors import InputError, InputErrors, quoted
+from webhook.errors import SURROGATE, InputError, InputErrors, quoted
 
 # Of a file, after decompression.
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -43,7 +43,6 @@ _TAG: Final = "tag:yaml.org,2002:"
 _TYPES: Final = {"!!bool": (bool,), "!!float": (float, int), "!!int": (int,), "!!null": (type(None),)}
 
 _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _WORD: Final = re.compile(r"[\w-]+")
 # To go-yaml yes, no, on and off are booleans too. Here they stay strings, as in YAML 1.2: people write them as values
 # of labels, where the API server takes nothing but a string.
@@ -410,7 +409,7 @@ class _Builder:
 
     def _scalar(self, event: events.ScalarEvent, line: int) -> Any:
         text = event.value
-        if not text.isascii() and _SURROGATE.search(text):
+        if not text.isascii() and SURROGATE.search(text):
             self._mistake("half of a surrogate pair is escaped", line, "write the character itself")
         tag = (event.tag or "").replace(_TAG, "!!")
         if tag in ("!", "!!str") or not (tag or event.implicit[0]):

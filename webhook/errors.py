@@ -8,6 +8,13 @@ from typing import Final
 
 import msgspec
 
+SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+
+def quoted(text: str) -> str:
+    """A user's text for a message: in quotes, on one line, not too long."""
+    return msgspec.json.encode(SURROGATE.sub("\ufffd", text if len(text) <= 60 else text[:57] + "...")).decode()
+
 
 class InputError(Exception):
     """A mistake of the person or program that called us, told in one sentence.
@@ -47,11 +54,3 @@ class Unavailable(msgspec.Struct, frozen=True):
     """
 
     why: str
-
-
-_SURROGATE: Final = re.compile("[\ud800-\udfff]")
-
-
-def quoted(text: str) -> str:
-    """A user's text for a message: in quotes, on one line, not too long."""
-    return msgspec.json.encode(_SURROGATE.sub("\ufffd", text if len(text) <= 60 else text[:57] + "...")).decode()

@@ -49,7 +49,7 @@ def kubevirt(**developer: Any) -> KubeVirt:
     return read(KubeVirt, {"spec": {"configuration": {"developerConfiguration": developer}}}, "kubevirt")
 
 
-def affinity(*terms: Json) -> Json:
+def affinity(*terms: Json | None) -> Json:
     required = {"nodeSelectorTerms": list(terms)}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
 
@@ -58,7 +58,7 @@ def expression(key: str, operator: str, *values: str) -> Json:
     return {"key": key, "operator": operator, "values": list(values)}
 
 
-def expressions(*them: Json) -> Json:
+def expressions(*them: Json | None) -> Json:
     return {"matchExpressions": list(them)}
 
 

@@ -247,15 +247,6 @@ def test_the_present_node_is_left() -> None:
 
 
 RECEIVES = read(Migration, {"spec": {"receive": {"migrationID": "x"}}}, "migration")
-SENDS = read(Migration, {"spec": {"sendTo": {"migrationID": "x"}}}, "migration")
-BOTH = read(Migration, {"spec": {"sendTo": {}, "receive": {}}}, "migration")
-
-
-def test_migrations_between_clusters() -> None:
-    assert (RECEIVES.receives, RECEIVES.sends) == (True, False)
-    assert (SENDS.receives, SENDS.sends) == (False, True)
-    assert (BOTH.receives, BOTH.sends) == (False, False)
-    assert (Migration().receives, Migration().sends) == (False, False)
 
 
 def test_a_received_vm_keeps_away_from_the_hostname_that_it_comes_from() -> None:

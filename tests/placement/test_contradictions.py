@@ -21,7 +21,7 @@ from tests.placement.samples import (
     vmis,
 )
 from webhook.placement.constraints import of, own
-from webhook.placement.contradictions import compatible, contradictions, satisfiable
+from webhook.placement.contradictions import Contradiction, compatible, contradictions, satisfiable
 from webhook.placement.eligibility import eligibility
 from webhook.placement.expression import Expression
 from webhook.placement.node import Node
@@ -130,6 +130,43 @@ def test_an_added_feature_that_the_vm_forbids() -> None:
     (found,) = contradictions(of(vmi(None, domain), Migration.adding({key: "true"})))
 
     assert str(found) == f"{key}=true was added by this migration; KubeVirt requires no {key} for this VM"
+
+
+def test_what_kubevirt_drops_without_a_word() -> None:
+    vendor = "cpu-vendor.node.kubevirt.io/Intel"
+    forbidden = [{"name": "svm", "policy": "forbid"}]
+    vm = vmi(
+        {"nodeSelector": {"zone": "a"}, "affinity": affinity(expressions(expression("disk", "In", "ssd")))},
+        {"cpu": {"model": "Westmere", "features": forbidden}},
+        nodeName="n1",
+    )
+    source = node("n1", {vendor: "true"})
+    feature = "cpu-feature.node.kubevirt.io/svm"
+    wishes = {
+        "zone": "b",
+        "kubevirt.io/schedulable": "false",
+        "disk": "hdd",
+        feature: "true",
+        vendor: "false",
+        HOST: "n1",
+    }
+
+    found = contradictions(of(vm, Migration.adding(wishes), source_node=source))
+
+    assert {key: each.dropped for key, each in zip(wishes, sorted_by(wishes, found), strict=True)} == {
+        "zone": True,
+        "kubevirt.io/schedulable": True,
+        "disk": False,  # the pod has both, and stays unschedulable
+        feature: False,
+        vendor: False,  # worse: it switches the guard off
+        HOST: False,
+    }
+    assert not contradictions(of(vmi({"affinity": affinity({})}, NAMED)))[0].dropped
+
+
+def sorted_by(wishes: dict[str, str], found: tuple[Contradiction, ...]) -> list[Contradiction]:
+    by_key = {each.requirements[0].expression.key: each for each in found if isinstance(each.requirements[0], Label)}
+    return [by_key[key] for key in wishes]
 
 
 def test_the_present_node_as_a_wish() -> None:

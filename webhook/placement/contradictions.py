@@ -20,7 +20,7 @@ from webhook.placement.expression import (
     integer,
 )
 from webhook.placement.node import HOSTNAME
-from webhook.placement.requirement import ADDED, Elsewhere, Label, OneOf, Requirement, Requirements
+from webhook.placement.requirement import ADDED, VENDOR, Elsewhere, Label, OneOf, Requirement, Requirements
 
 _Asked = tuple[Requirement, Expression]
 
@@ -35,6 +35,18 @@ class Contradiction(msgspec.Struct, frozen=True, gc=False):
     """
 
     requirements: Requirements
+
+    @property
+    def dropped(self) -> bool:
+        """Whether KubeVirt itself drops what the migration adds, without a word, and migrates as if it weren't there.
+
+        Else the target pod would stay unschedulable until the migration fails.
+        """
+        first, *others = self.requirements
+        return first.origin == ADDED and any(
+            isinstance(other, Label) and other.expression.operator == IN and other.origin not in {ADDED, VENDOR}
+            for other in others
+        )
 
     def __str__(self) -> str:
         return "; ".join(requirement.clause for requirement in self.requirements)
