@@ -159,6 +159,17 @@ def test_a_later_migration_takes_what_its_pod_required() -> None:
     assert found["host-model"] == [f"{MODEL}Broadwell=true", f"{FEATURE}a=true"]
 
 
+def test_features_of_the_owners_own_are_not_asked_for_twice() -> None:
+    domain = {"cpu": {"model": "host-model", "features": [{"name": "vmx"}]}}
+    source = pod(**{f"{FEATURE}vmx": "true"})
+
+    found = asked(of(a_vmi(None, domain), source_pod=source, source_node=INTEL))
+
+    # That its pod has one already means to KubeVirt that the VM has migrated before: it adds no model.
+    assert "host-model" not in found
+    assert found["kubevirt"] == [f"{FEATURE}vmx=true", f"no {OBSOLETE}"]
+
+
 def test_other_models_carry_nothing() -> None:
     source = pod(**{f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true"})
 

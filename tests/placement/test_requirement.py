@@ -38,7 +38,7 @@ def told(asked: Requirement, **labels: str) -> list[str]:
         (
             requirement.SCHEDULABLE,
             "KubeVirt requires zone=b, which says that virt-handler works there",
-            "their virt-handler doesn't work",
+            "no working virt-handler",
         ),
         (
             requirement.HOST_MODEL,

@@ -41,17 +41,12 @@ _RECOMPUTED = (
 )
 
 
-def own(placed: Placed, absent: tuple[Expression, ...] = ()) -> Iterator[Requirement]:
-    """What the spec of a pod, or of a VMI, asks for itself, as kube-scheduler reads it.
-
-    Args:
-        absent: what KubeVirt appends to every term of the node affinity. An empty term, which matches nothing, matches
-            by it what they match.
-    """
+def own(placed: Placed) -> Iterator[Requirement]:
+    """What the spec of any pod asks of nodes, as kube-scheduler reads it; of a VMI's, what its owner asks."""
     selector = placed.node_selector or {}
     yield from (Label(requirement.VM, Expression.equals(key, value)) for key, value in selector.items())
-    yield from _affinity(placed, absent)
-    yield from _tolerating(tuple(toleration or Toleration() for toleration in placed.tolerations or ()))
+    yield from _affinity(placed)
+    yield from _tolerating(placed)
 
 
 def of(
@@ -66,7 +61,7 @@ def of(
     """All that the target pod of a migration asks of a node, what the migration adds first.
 
     Args:
-        migration: with what it adds; none: a migration that adds nothing.
+        migration: with what it adds. One that sends to another cluster makes no pod here: there is nothing to ask.
         source_pod: the launcher pod that the VM runs in; None: what follows from the rest alone, see `gaps`.
         source_pod_added: what the migration had added by which that pod was made, if it was and is still known.
         source_node: where the VM runs.
@@ -76,7 +71,11 @@ def of(
     spec = vmi.spec or VmiSpec()
     added = migration.added.items()
     layer = _layer(vmi, spec, kubevirt, pod)
-    carried = dict(_host_model(vmi, migration, pod, source_node))
+    carried = {
+        key: value
+        for key, value in _host_model(vmi, migration, pod, source_node)
+        if key not in layer  # what the VM's owner requires is there already
+    }
     absent = tuple(Expression(key, DOES_NOT_EXIST) for key in generated.absent(vmi))
     known = {**layer, **carried}
     return (
@@ -88,7 +87,7 @@ def of(
         *_mirrored(known, pod, source_pod_added or {}),
         *_affinity(spec, absent),
         *_elsewhere(vmi, migration, source_node),
-        *_tolerating(tuple(toleration or Toleration() for toleration in spec.tolerations or ()) + _DEFAULT_TOLERATIONS),
+        *_tolerating(spec, _DEFAULT_TOLERATIONS),
         *(() if kubevirt.developer.use_emulation else (Kvm(requirement.KVM),)),
     )
 
@@ -120,7 +119,12 @@ def _layer(vmi: Vmi, spec: VmiSpec, kubevirt: KubeVirt, pod: Mapping[str, str]) 
     return layer
 
 
-def _affinity(placed: Placed, absent: tuple[Expression, ...]) -> Iterator[Requirement]:
+def _affinity(placed: Placed, absent: tuple[Expression, ...] = ()) -> Iterator[Requirement]:
+    """Required node affinity.
+
+    Args:
+        absent: what KubeVirt appends to every term. One that was empty, and so matched nothing, then matches by it.
+    """
     required = placed.required_affinity
     if required is None:
         return
@@ -129,7 +133,8 @@ def _affinity(placed: Placed, absent: tuple[Expression, ...]) -> Iterator[Requir
     yield OneOf(requirement.AFFINITY, tuple(terms))
 
 
-def _tolerating(tolerations: tuple[Toleration, ...]) -> Iterator[Requirement]:
+def _tolerating(placed: Placed, more: tuple[Toleration, ...] = ()) -> Iterator[Requirement]:
+    tolerations = tuple(toleration or Toleration() for toleration in placed.tolerations or ()) + more
     yield Untainted(requirement.TAINTS, tolerations)
     yield Uncordoned(requirement.CORDONED, tolerations)
 

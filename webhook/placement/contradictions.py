@@ -55,19 +55,19 @@ class Contradiction(msgspec.Struct, frozen=True, gc=False):
 def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
     """All of them, label by label in the order of the requirements, then those of node affinities."""
     asked: dict[str, list[_Asked]] = {}
-    fields: list[_Asked] = []
+    names: list[_Asked] = []
     for requirement in requirements:
         if isinstance(requirement, Label):
             asked.setdefault(requirement.expression.key, []).append((requirement, requirement.expression))
         elif isinstance(requirement, Elsewhere):
-            fields.append((requirement, Expression(NAME_FIELD, NOT_IN, (requirement.node,))))
+            names.append((requirement, Expression(NAME_FIELD, NOT_IN, (requirement.node,))))
             if requirement.hostname:
                 expression = Expression(HOSTNAME, NOT_IN, (requirement.hostname,))
                 asked.setdefault(HOSTNAME, []).append((requirement, expression))
     found = [contradiction for each in asked.values() for contradiction in _of_one_label(each)]
     for requirement in requirements:
         if isinstance(requirement, OneOf):
-            found += _of_affinity(requirement, asked, fields)
+            found += _of_affinity(requirement, asked, names)
     return tuple(found)
 
 
@@ -101,12 +101,14 @@ def _of_one_label(asked: Sequence[_Asked]) -> Iterator[Contradiction]:
         yield _contradiction(requirement for requirement, _ in asked)
 
 
-def _of_affinity(affinity: OneOf, asked: dict[str, list[_Asked]], fields: Sequence[_Asked]) -> Iterator[Contradiction]:
+def _of_affinity(
+    affinity: OneOf, asked: Mapping[str, Sequence[_Asked]], names: Sequence[_Asked]
+) -> Iterator[Contradiction]:
     blockers: list[Requirement] = []
     for term in affinity.terms:
         if term.hopeless:
             continue
-        against = _against(term, asked, fields)
+        against = _against(term, asked, names)
         if against is None:
             return
         blockers += against

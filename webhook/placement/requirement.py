@@ -44,7 +44,7 @@ _BY: Final[Mapping[str, str]] = {
     VM: "required by the VM itself",
     CLUSTER: "required by KubeVirt's configuration",
     KUBEVIRT: "required by KubeVirt for this VM",
-    SCHEDULABLE: "their virt-handler doesn't work",
+    SCHEDULABLE: "no working virt-handler",
     HOST_MODEL: "required by the CPU that the VM took over from its first host",
     VENDOR: "required by the CPU that the VM runs on now",
     SOURCE_NODE: "where the VM comes from",

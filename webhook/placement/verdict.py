@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, cast
 
 import msgspec
 
 from webhook.placement.bits import chosen
 from webhook.placement.node import Node, Taint
-from webhook.placement.requirement import Elsewhere, Label, OneOf, Reason, Requirement, Untainted
+from webhook.placement.requirement import Label, OneOf, Reason, Requirement, Untainted
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
@@ -116,7 +116,11 @@ class Verdict:
         """All reasons of every node by its name, as `eligibility` gives them; none: it is eligible."""
         rows: list[list[Reason]] = [[] for _ in self._nodes]
         for failure in self.failures:
-            _write(failure, list(chosen(failure.nodes, zip(self._nodes, rows, strict=True))))
+            # Only positions that are taken fail anything.
+            failing = cast(
+                "Iterator[tuple[Node, list[Reason]]]", chosen(failure.nodes, zip(self._nodes, rows, strict=True))
+            )
+            _write(failure, failing)
         return {node.name: tuple(row) for node, row in zip(self._nodes, rows, strict=True) if node}
 
 
@@ -128,7 +132,7 @@ def _split(group: Group, failure: Failure) -> Iterator[Group]:
         yield Group(group.failures, outside)
 
 
-def _write(failure: Failure, failing: Sequence[tuple[Node | None, list[Reason]]]) -> None:
+def _write(failure: Failure, failing: Iterable[tuple[Node, list[Reason]]]) -> None:
     """Append a failure's reason to the rows of the nodes that fail it; equal ones are one object."""
     requirement = failure.requirement
     match requirement:
@@ -136,7 +140,6 @@ def _write(failure: Failure, failing: Sequence[tuple[Node | None, list[Reason]]]
             key = requirement.expression.key
             by_value: dict[str | None, Reason] = {}
             for node, row in failing:
-                assert node is not None
                 value = node.labels.get(key)
                 reason = by_value.get(value)
                 if reason is None:
@@ -146,22 +149,15 @@ def _write(failure: Failure, failing: Sequence[tuple[Node | None, list[Reason]]]
             keys = requirement.keys
             by_values: dict[tuple[str | None, ...], Reason] = {}
             for node, row in failing:
-                assert node is not None
                 values = tuple(map(node.labels.get, keys))
                 reason = by_values.get(values)
                 if reason is None:
                     reason = by_values[values] = requirement.reason(values)
                 row.append(reason)
-        case Untainted():
-            assert failure.taint is not None
+        case Untainted() if failure.taint:
             reason = requirement.reason(failure.taint)
             for _, row in failing:
                 row.append(reason)
-        case Elsewhere():
-            for node, row in failing:
-                assert node is not None
-                row.append(requirement.reason(same=node.name == requirement.node))
         case _:
             for node, row in failing:
-                assert node is not None
                 row.extend(requirement.reasons(node))
