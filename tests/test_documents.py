@@ -23,7 +23,7 @@ from webhook.documents import (
     read_documents,
     shown,
 )
-from webhook.errors import InputError, InputErrors, quoted
+from webhook.errors import InputError, InputErrors
 
 
 @pytest.fixture(params=["CSafeLoader", "SafeLoader"], autouse=True)

@@ -269,6 +269,9 @@ class FakeApiServer:
             for (namespace, name), held in objects.items():
                 if request.path == resource.path(namespace, name):
                     return web.json_response(held)
+                if request.path == resource.path(namespace):
+                    inside = {key: item for key, item in objects.items() if key[0] == namespace}
+                    return self._list(request, resource, inside)
         return web.json_response(status(404, "NotFound"), status=404)
 
     def _list(
@@ -283,6 +286,9 @@ class FakeApiServer:
         if start == 0:
             self._snapshots[at, request.path] = [item for _, item in sorted(objects.items())]
         items = [item for item in self._snapshots[at, request.path] if selected(item, selector)]
+        label, equals, value = request.query.get("labelSelector", "").partition("=")
+        if equals:  # of label selectors equality is all that is understood here
+            items = [item for item in items if item["metadata"].get("labels", {}).get(label) == value]
         page = items[start : start + limit]
         more = start + limit < len(items)
         meta = {"resourceVersion": str(at)} | ({"continue": f"{at}.{start + limit}"} if more else {})

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,11 +18,16 @@ from webhook.cluster.transport import connect
 from webhook.errors import Unavailable
 from webhook.facts import (
     NOT_READ,
+    AccessKey,
+    ConfigurationKey,
     Key,
     KubeVirtInstall,
     KubeVirtKey,
+    ListKey,
     NamespaceKey,
+    NodesKey,
     ObjectKey,
+    PlacementKey,
     SchedulerHealth,
     SchedulerKey,
     VmiKey,
@@ -31,12 +37,15 @@ from webhook.objects import (
     KUBEVIRTS,
     LEASES,
     NAMESPACES,
+    NODES,
     PODS,
     VMIS,
     Instancetype,
     Namespace,
     VirtualMachineInstance,
 )
+from webhook.placement.index import NodeIndex
+from webhook.placement.workload import MIGRATIONS
 from webhook.settings.snapshot import Guard, SchedulerSettings, Settings
 
 VMI = VmiKey("demo", "web01", "uid-1")
@@ -85,7 +94,7 @@ async def live(
     **options: Any,
 ) -> AsyncIterator[Case]:
     server = FakeApiServer()
-    for resource in (NAMESPACES, KUBEVIRTS, PODS, LEASES):
+    for resource in (NAMESPACES, KUBEVIRTS, NODES, PODS, LEASES, MIGRATIONS):
         server.serve(resource)
     prepare(server)
     clock = HeldClock()
@@ -414,6 +423,46 @@ class TestCopies:
             await until(lambda: case.cluster.waiting_for() == (f"kubevirts: {why}",))
             assert case.cluster.peek(KubeVirtKey()) == Unavailable(why)
 
+    async def test_of_nodes(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            case.server.put(NODES, "n1", metadata={"labels": {"zone": "a"}})
+            assert case.cluster.peek(NodesKey()) == Unavailable("nodes have not been listed yet")
+            case.cluster.start()
+            await case.ready()
+            index = case.cluster.peek(NodesKey())
+            assert isinstance(index, NodeIndex)
+            assert [node.labels for node in index] == [{"zone": "a"}]
+            case.server.put(NODES, "n2", spec={"unschedulable": True})
+            case.server.remove(NODES, "n1")
+            await until(lambda: [node.name for node in index] == ["n2"])
+            assert [node.unschedulable for node in index] == [True]
+
+    async def test_of_kubevirts_configuration(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            assert isinstance(case.cluster.peek(ConfigurationKey()), Unavailable)
+            assert isinstance(case.cluster.peek(PlacementKey()), Unavailable)
+            case.cluster.start()
+            await case.ready()
+            assert case.cluster.peek(ConfigurationKey()) is None
+            spec = {
+                "configuration": {"evictionStrategy": "LiveMigrate", "developerConfiguration": {"useEmulation": True}}
+            }
+            case.server.put(KUBEVIRTS, "other", "other", spec={})
+            case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec=spec, status={"phase": "Deployed"})
+            await until(
+                lambda: getattr(case.cluster.peek(ConfigurationKey()), "eviction_strategy", "") == "LiveMigrate"
+            )
+            placement: Any = case.cluster.peek(PlacementKey())
+            assert placement.developer.use_emulation
+
+    async def test_of_a_configuration_that_is_none(self, tmp_path: Path) -> None:
+        async with live(tmp_path, start=True) as case:
+            await case.ready()
+            odd = {"configuration": {"developerConfiguration": {"nodeSelectors": 1}, "cpuModel": 1}}
+            case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec=odd)
+            await until(lambda: isinstance(case.cluster.peek(ConfigurationKey()), Unavailable))
+            assert isinstance(case.cluster.peek(PlacementKey()), Unavailable)
+
     async def test_their_staleness(self, tmp_path: Path) -> None:
         async with live(tmp_path, declared(kubevirt=Guard("pods"), other=Guard("off")), start=True) as case:
             await case.ready()
@@ -477,7 +526,7 @@ class TestGuards:
         after = declared(stays=Guard("pods"), changes=Guard("lease", "a", "b"), comes=Guard("pods"))
         async with live(tmp_path, before, start=True) as case:
             await case.ready()
-            await until(lambda: case.server.watching == 5)
+            await until(lambda: case.server.watching == 6)
             asked = len(case.server.requests(PODS.path()))
             case.cluster.use(after)
             await until(
@@ -489,7 +538,7 @@ class TestGuards:
             assert case.cluster.peek(SchedulerKey("goes")) is None
             selectors = [asked.query["fieldSelector"] for asked in case.server.requests(PODS.path())[asked:]]
             assert not any("stays" in selector for selector in selectors)
-            await until(lambda: case.server.watching == 5)
+            await until(lambda: case.server.watching == 6)
 
     async def test_a_reload_before_the_start(self, tmp_path: Path) -> None:
         async with live(tmp_path, declared(one=Guard("pods"))) as case:
@@ -523,3 +572,65 @@ class TestGuards:
             case.clock.advance(10.0)
             await until(lambda: case.changes)
             assert case.changes == [("kubevirt", "unknown")]
+
+
+class TestLists:
+    KEY = ListKey(MIGRATIONS, "demo", "kubevirt.io/vmi-name=web01")
+
+    async def test_of_what_carries_a_label(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            for name, vmi, namespace in (("m1", "web01", "demo"), ("m2", "web02", "demo"), ("m3", "web01", "other")):
+                case.server.put(MIGRATIONS, name, namespace, metadata={"labels": {"kubevirt.io/vmi-name": vmi}})
+            assert [found.meta.name for found in await case.read(self.KEY)] == ["m1"]
+            assert [found.meta.name for found in await case.read(ListKey(MIGRATIONS, "demo"))] == ["m1", "m2"]
+
+    async def test_of_what_the_cluster_does_not_know(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            case.server.unserve(MIGRATIONS)
+            assert await case.read(self.KEY) == ()
+            assert await case.read(ListKey(MIGRATIONS, "../x")) == ()
+
+    async def test_that_fail(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            path = MIGRATIONS.path("demo")
+            case.server.fail(path, 403)
+            assert "grant list on virtualmachineinstancemigrations" in (await case.read(self.KEY)).why
+            case.server.answer(path, lambda _: web.Response(text="{"))
+            assert "can't be decoded" in (await case.read(self.KEY)).why
+            assert "did not answer within" in (await case.read(self.KEY, 0.0)).why
+
+
+class TestAccess:
+    KEY = AccessKey("alice", ("devs",), "1", (("scopes", ("a",)),), "use", "g", "r", "demo")
+    PATH = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+
+    @pytest.mark.parametrize("allowed", [True, False])
+    async def test_is_asked_of_the_api_server(self, tmp_path: Path, allowed: bool) -> None:
+        async with live(tmp_path) as case:
+            case.server.answer(self.PATH, lambda _: web.json_response({"status": {"allowed": allowed}}, status=201))
+            assert await case.read(self.KEY) is allowed
+            (asked,) = case.server.requests(self.PATH)
+            assert json.loads(asked.body)["spec"] == {
+                "user": "alice",
+                "groups": ["devs"],
+                "uid": "1",
+                "extra": {"scopes": ["a"]},
+                "resourceAttributes": {"verb": "use", "group": "g", "resource": "r", "namespace": "demo"},
+            }
+
+    @pytest.mark.parametrize(
+        ("answer", "why"),
+        [
+            (web.Response(status=403), "grant create on subjectaccessreviews"),
+            (web.Response(status=500), "answered 500"),
+            (web.Response(status=201, text="{}"), "can't be decoded"),
+        ],
+    )
+    async def test_that_can_not_be_learnt(self, tmp_path: Path, answer: web.Response, why: str) -> None:
+        async with live(tmp_path) as case:
+            case.server.answer(self.PATH, lambda _: answer)
+            assert why in (await case.read(self.KEY)).why
+
+    async def test_that_takes_too_long(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            assert "did not answer within" in (await case.read(self.KEY, 0.0)).why
