@@ -3,6 +3,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from webhook.admission.redaction import REDACTED, redacted
 
@@ -40,3 +42,116 @@ def test_copies_and_secrets() -> None:
 @pytest.mark.parametrize("value", [None, 1, "x", [], {}, {"kind": "ConfigMap", "data": {"a": "b"}}, {"userData": ""}])
 def test_the_rest_stays(value: Any) -> None:
     assert redacted(value) == value
+
+
+KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIhunter2 me@home"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "kubevirt.io/ignitiondata",
+        "example.com/cloud-init",
+        "cloud-config",
+        "user-data",
+        "networkData",
+        "example.com/admin-password",
+        "PASSWD",
+        "db-passphrase",
+        "sysprep.kubevirt.io/unattend",
+        "ssh-key",
+        "sshAuthorizedKeys",
+        "api-token",
+        "x/secret",
+        "private-key",
+        "apiKey",
+        "credentials",
+    ],
+)
+@pytest.mark.parametrize("where", ["annotations", "labels"])
+def test_annotations_whose_key_tells(where: str, key: str) -> None:
+    vm = {"spec": {"template": {"metadata": {where: {key: SECRET, "app": "till", "empty-token": ""}}}}}
+
+    entries = redacted(vm)["spec"]["template"]["metadata"][where]
+    assert entries == {key: REDACTED, "app": "till", "empty-token": ""}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        KEY,
+        "ecdsa-sha2-nistp256 AAAAE2VjZHNhhunter2",
+        "sk-ssh-ed25519@openssh.com AAAAhunter2",
+        "-----BEGIN OPENSSH PRIVATE KEY-----\nhunter2\n-----END OPENSSH PRIVATE KEY-----",
+        "-----BEGIN PRIVATE KEY-----\nhunter2",
+        "root:$6$salt$hunter2:19000::",
+        "$2b$12$hunter2hunter2",
+        "$y$j9T$hunter2$x",
+        "#cloud-config\npassword: hunter2\n",
+        "chpasswd: {expire: false, list: [root:hunter2]}",
+        '{"ignition": {"version": "3.4.0"}, "passwd": "hunter2"}',
+        "<AdministratorPassword><Value>hunter2</Value></AdministratorPassword>",
+        "<unattend><wcm:AutoLogon>hunter2",
+        "docker://me:hunter2@registry.example.com/image",
+    ],
+)
+def test_what_looks_like_a_secret_is_none_to_show_wherever_it_stands(text: str) -> None:
+    for vm in (
+        {"metadata": {"annotations": {"note": text}}},
+        {"spec": {"template": {"spec": {"volumes": [{"name": "v", "odd": {"deep": [text]}}]}}}},
+        {"spec": {"dataVolumeTemplates": [{"spec": {"source": {"http": {"url": text}}}}]}},
+    ):
+        assert SECRET not in str(redacted(vm))
+        assert REDACTED in str(redacted(vm))
+
+
+def test_headers_that_log_in() -> None:
+    header = {"name": "Authorization", "value": f"Basic {SECRET}"}
+    probe = {"httpGet": {"httpHeaders": [header, {"name": "Accept", "value": "a/b"}]}}
+    source = {"http": {"url": "https://example.com/x", "extraHeaders": [f"X-Auth: {SECRET}"], "secretRef": "s"}}
+
+    shown = redacted({"livenessProbe": probe, "source": source})
+    assert SECRET not in str(shown)
+    assert shown["livenessProbe"]["httpGet"]["httpHeaders"][1] == {"name": "Accept", "value": "a/b"}
+    assert shown["source"]["http"]["secretRef"] == "s"
+    assert shown["source"]["http"]["url"] == "https://example.com/x"
+
+
+REFERENCES = {
+    "volumes": [
+        {"name": "c", "cloudInitNoCloud": {"secretRef": {"name": "s"}, "networkDataSecretRef": {"name": "n"}}},
+        {"name": "s", "sysprep": {"secret": {"name": "unattend"}}},
+        {"name": "p", "secret": {"secretName": "s"}},
+        {"name": "i", "containerDisk": {"image": "registry.example.com:5000/ssh/server:13", "imagePullSecret": "p"}},
+    ],
+    "accessCredentials": [
+        {"sshPublicKey": {"source": {"secret": {"secretName": "s"}}, "propagationMethod": {"noCloud": {}}}},
+        {"userPassword": {"source": {"secret": {"secretName": "s"}}}},
+    ],
+}
+
+
+def test_references_stay() -> None:
+    assert redacted(REFERENCES) == REFERENCES
+
+
+places = st.recursive(
+    st.sampled_from(["userData", "userDataBase64", "networkData", "networkDataBase64", "password", "token"]).map(
+        lambda key: {key: SECRET}
+    )
+    | st.sampled_from([KEY, f"#cloud-config\n{SECRET}", f"https://u:{SECRET}@host/"]),
+    lambda inner: (
+        st.lists(inner, min_size=1, max_size=3)
+        | st.dictionaries(st.sampled_from(["spec", "volumes", "annotations", "x"]), inner, min_size=1)
+    ),
+)
+
+
+@given(places)
+def test_no_secret_is_shown_wherever_it_stands(value: Any) -> None:
+    assert SECRET not in str(redacted(value))
+
+
+def test_long_texts_take_no_time() -> None:
+    for text in ("a.", "sk-", "ssh-", "$6$x", "<a:", "-----BEGIN ", "a://", '"ignition"', "a://u:"):
+        assert redacted(text * 100_000) in (text * 100_000, REDACTED)

@@ -32,7 +32,7 @@ def test_help_imports_nothing_that_is_slow() -> None:
     assert done.stdout.splitlines()[-1] == "loaded:"
 
 
-@pytest.mark.parametrize("command", ["serve", "review", "demo", "manifests", "config", "version"])
+@pytest.mark.parametrize("command", ["serve", "review", "expand", "demo", "manifests", "config", "version"])
 def test_every_command_has_help(command: str) -> None:
     assert command in run("--help").output
     assert run(command, "--help").exit_code == 0
@@ -43,7 +43,9 @@ def test_version() -> None:
     assert run("version").output.startswith(f"kubevirt-webhook {__version__}\nPython 3.")
 
 
-@pytest.mark.parametrize("arguments", [["nonsense"], ["review"], ["serve", "--nonsense"], ["config", "check"]])
+@pytest.mark.parametrize(
+    "arguments", [["nonsense"], ["review"], ["expand"], ["serve", "--nonsense"], ["config", "check"]]
+)
 def test_wrong_usage_is_exit_2(arguments: list[str]) -> None:
     result = run(*arguments)
 

@@ -1,31 +1,76 @@
 """What must never be shown of an object: cloud-init, passwords, keys and copies of them.
 
-Audit lines need none of this, they hold no objects. It is for the commands that print objects.
+Audit lines need none of this, they hold no objects. It is for the commands that print objects. What is a secret is told
+by its place, by its key's name in annotations and labels, and by its look wherever it stands: a secret that looks like
+nothing, in a place where none belongs, can't be told from other text.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 REDACTED: Final = "<redacted; --show-secrets shows it>"
 
 # Members that hold secrets wherever they stand: cloudInitNoCloud and cloudInitConfigDrive, and what other kinds call
-# theirs. References to Secrets stay: they name, they don't tell.
+# theirs; headers that importers send, which log in. References to Secrets stay: they name, they don't tell.
 _SECRET: Final = frozenset(
-    {"userData", "userDataBase64", "networkData", "networkDataBase64", "password", "token", "stringData", "caBundle"}
+    {
+        "userData",
+        "userDataBase64",
+        "networkData",
+        "networkDataBase64",
+        "password",
+        "token",
+        "stringData",
+        "caBundle",
+        "extraHeaders",
+    }
 )
-# The whole manifest as it was applied, cloud-init included.
-_COPIES: Final = frozenset({"kubectl.kubernetes.io/last-applied-configuration"})
+# In annotations and labels people write what they like: the whole manifest as it was applied, Ignition, passwords.
+_FREE: Final = frozenset({"annotations", "labels"})
+_TELLING: Final = re.compile(
+    "kubectl.kubernetes.io/last-applied-configuration|passw|passphrase|secret|token|credential|private|user-?data|"
+    "network-?data|cloud-?init|cloud-?config|ignition|sysprep|unattend|ssh|api-?key",
+    re.IGNORECASE,
+)
+_HEADER: Final = re.compile("authorization|cookie|token|key|secret|passw", re.IGNORECASE)
+_LOOKS_SECRET: Final = re.compile(
+    r"-----BEGIN [A-Z ]*PRIVATE KEY"
+    r"|\b(?:ssh-[a-z0-9]{1,20}|ecdsa-sha2-[a-z0-9]{1,20}|sk-[a-z0-9@.-]{1,60}) AAAA"
+    r"|\$(?:1|2[aby]|5|6|y|argon2id?)\$[^\s$]+\$"
+    r"|#cloud-config\b|#cloud-boothook\b|\bssh_authorized_keys\b|\bchpasswd\b"
+    r"|<(?:\w+:)?(?:AdministratorPassword|UserAccounts|AutoLogon)\b"
+    r"|\"ignition\"\s*:"
+    r"|\b[a-z][a-z0-9+.-]{0,20}://[^\s/@:]*:[^\s/@]+@",
+    re.IGNORECASE,
+)
 
 
 def redacted(value: Any) -> Any:
     """A copy of plain JSON with every secret replaced; names, kinds and references stay readable."""
     if isinstance(value, list):
         return [redacted(item) for item in value]
+    if isinstance(value, str):
+        return REDACTED if _LOOKS_SECRET.search(value) else value
     if not isinstance(value, dict):
         return value
-    secret = value.get("kind") == "Secret"
+    secret, header = value.get("kind") == "Secret", _is_header(value)
     return {
-        key: REDACTED if item and (key in _SECRET or key in _COPIES or (secret and key == "data")) else redacted(item)
+        key: REDACTED
+        if item and (key in _SECRET or (secret and key == "data") or (header and key == "value"))
+        else _free(item)
+        if key in _FREE and isinstance(item, dict)
+        else redacted(item)
         for key, item in value.items()
     }
+
+
+def _free(entries: dict[str, Any]) -> dict[str, Any]:
+    return {key: REDACTED if item and _TELLING.search(key) else redacted(item) for key, item in entries.items()}
+
+
+def _is_header(value: dict[str, Any]) -> bool:
+    """Whether it is a probe's HTTP header, or an environment variable, that logs in."""
+    name = value.get("name")
+    return isinstance(name, str) and "value" in value and _HEADER.search(name) is not None

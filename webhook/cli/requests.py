@@ -5,15 +5,15 @@ from __future__ import annotations
 import copy
 import json
 import uuid
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from webhook import names
 from webhook.admission.wire import envelope
+from webhook.cli import given
 from webhook.cluster.source import Cluster
-from webhook.documents import Document, objects_in, parse_documents, read_documents
+from webhook.documents import Document
 from webhook.errors import InputError
 from webhook.facts import KubeVirtInstall, KubeVirtKey, NamespaceKey
 from webhook.kubevirt.launcher import controller_account
@@ -52,11 +52,7 @@ def read(paths: tuple[str, ...], stdin: bytes | None) -> list[Document]:
     Raises:
         InputError: a file can't be read or is no YAML or JSON.
     """
-    documents: list[Document] = []
-    for path in paths:
-        found = parse_documents(stdin or b"", "standard input") if path == "-" else read_documents(Path(path))
-        for document in found:
-            documents.extend(objects_in(document))
+    documents = given.documents(paths, stdin)
     if not documents:
         raise InputError("there is nothing to review", ", ".join(paths), "give AdmissionReviews or manifests")
     return documents

@@ -36,27 +36,27 @@ def print_results(results: list[dict[str, Any]]) -> None:
 def _print_result(out: Console, result: dict[str, Any]) -> None:
     head = Text.assemble(
         (result["decision"], STYLES[result["decision"]]),
-        _safe(f"  {result['operation']} {result['kind']} {result['namespace']}/{result['name']}"),
-        (_safe(f"  by {result['user']}  ({result['source']})"), "dim"),
+        safe(f"  {result['operation']} {result['kind']} {result['namespace']}/{result['name']}"),
+        (safe(f"  by {result['user']}  ({result['source']})"), "dim"),
     )
     out.print(head)
     if result["message"]:
-        out.print(Text(_safe(f"  {result['message']}")))
+        out.print(Text(safe(f"  {result['message']}")))
     for judgement in result["judgements"]:
         for reason in judgement["reasons"]:
             out.print(
                 Text.assemble(
-                    f"  {judgement['job']} ({judgement['mode']}): {_safe(reason['text'])} ",
+                    f"  {judgement['job']} ({judgement['mode']}): {safe(reason['text'])} ",
                     (f"[{reason['code']}]", "dim"),
                 )
             )
         for change in judgement["changes"]:
-            out.print(Text(_safe(f"    {change_line(change)}")))
+            out.print(Text(safe(f"    {change_line(change)}")))
     for warning in result["warnings"]:
-        out.print(Text(_safe(f"  warning: {warning}"), style="yellow"))
+        out.print(Text(safe(f"  warning: {warning}"), style="yellow"))
 
 
-def _safe(text: str) -> str:
+def safe(text: str) -> str:
     """Text of other people for a terminal: control characters are shown, not obeyed."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 

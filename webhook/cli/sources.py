@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from webhook.cluster.objects import FileObjects, LiveObjects, Objects
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
+from webhook.settings.file import default_settings
 from webhook.settings.snapshot import Settings
 
 _PATIENCE = 15.0
@@ -49,6 +51,30 @@ async def opened(cluster_from: Path | None, kubeconfig: Path | None, settings: S
         yield cluster
     finally:
         await cluster.close()
+
+
+@asynccontextmanager
+async def objects(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncIterator[Objects | None]:
+    """The same choice for those who ask for whole objects. Without one there is no source: nobody is asked.
+
+    Raises:
+        InputError: the files or the kubeconfig can't be used.
+    """
+    one_of(cluster_from, kubeconfig)
+    if cluster_from:
+        from webhook.cluster.files import FilesCluster
+
+        yield FileObjects(FilesCluster.load(cluster_from, default_settings()))
+    elif kubeconfig:
+        from webhook.cluster.transport import connect
+
+        transport = await connect(str(kubeconfig))
+        try:
+            yield LiveObjects(transport)
+        finally:
+            await transport.close()
+    else:
+        yield None
 
 
 async def _ready(cluster: Cluster) -> None:

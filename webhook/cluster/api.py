@@ -138,6 +138,16 @@ async def fetch(
     Returns:
         The view; None for 404 and for names that no object can have; `Forbidden` for 403; else `Unavailable`.
     """
+    body = await fetch_body(transport, resource, namespace, name, seconds)
+    if not isinstance(body, bytes):
+        return body
+    return _decoded(body, resource.view, resource.kind)
+
+
+async def fetch_body(
+    transport: Transport, resource: Resource[Any], namespace: str, name: str, seconds: float
+) -> bytes | Unavailable | None:
+    """The same as `fetch`, not yet decoded."""
     if not _is_segment(name) or (resource.namespaced and not _is_segment(namespace)):
         return None
     path = resource.path(quote(namespace, safe=""), quote(name, safe=""))
@@ -149,7 +159,7 @@ async def fetch(
         return None
     if status != 200:
         return explain("get", resource, namespace, status, body)
-    return _decoded(body, resource.view, resource.kind)
+    return body
 
 
 class _List(View, Generic[V], frozen=True):

@@ -15,6 +15,7 @@ from webhook.kubevirt.instancetype import TEMPLATE_BASE
 from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.machine import read_vm
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.origins import Note, Origin, ignore
 from webhook.kubevirt.refusal import CAUSES_SHOWN, Cause, Refusal, top_message
 from webhook.kubevirt.shape import Json, decode, encode
 from webhook.kubevirt.types.machines import VM
@@ -73,7 +74,18 @@ def mutate(
     Raises:
         InputError: an object is malformed.
     """
-    changed = read_vm(vm)
+    return amend(read_vm(vm), get, new_uuid, configuration, old)
+
+
+def amend(
+    changed: Json,
+    get: Get,
+    new_uuid: Callable[[], str],
+    configuration: Configuration,
+    old: Any = None,
+    note: Note = ignore,
+) -> Answer:
+    """The same as `mutate` on a decoded VM, which is changed."""
     if "deletionTimestamp" in changed["metadata"]:
         return Answer(vm=encode(VM, changed))
     if old is not None:
@@ -90,14 +102,17 @@ def mutate(
         return Answer(400, refusal.what)
     template = changed["spec"]["template"]
     _prefer(changed, get)
+    note(Origin.PREFERENCE)
     if old is None:
         firmware = template["spec"]["domain"].setdefault("firmware", {})
         for name in ("uuid", "serial"):
             firmware[name] = firmware.get(name) or new_uuid()
-    _architecture(changed, get, configuration)
-    defaults.machine_type(template["spec"], configuration)
+    note(Origin.KUBEVIRT)
+    _architecture(changed, get, configuration, note)
+    defaults.machine_type(template["spec"], configuration, note)
     if old is None and vmidefaults.pcie(template["spec"]):
         vmidefaults.annotate_pci_topology(template["metadata"])
+    note(Origin.KUBEVIRT)
     return Answer(vm=encode(VM, changed))
 
 
@@ -118,7 +133,7 @@ def _prefer(vm: Json, get: Get) -> None:
         preference.storage_class(found, vm["spec"].get("dataVolumeTemplates", []))
 
 
-def _architecture(vm: Json, get: Get, configuration: Configuration) -> None:
+def _architecture(vm: Json, get: Get, configuration: Configuration, note: Note) -> None:
     spec = vm["spec"]["template"]["spec"]
     if spec.get("architecture"):
         return
@@ -128,8 +143,9 @@ def _architecture(vm: Json, get: Get, configuration: Configuration) -> None:
         for source in sources
         if source.get("kind", "").lower() == "datasource"
     )
-    known = (label for label in labels if label in ARCHITECTURES)
-    spec["architecture"] = next(known, configuration.default_architecture)
+    known = next((label for label in labels if label in ARCHITECTURES), None)
+    spec["architecture"] = known or configuration.default_architecture
+    note(Origin.KUBEVIRT if known else Origin.CLUSTER)
 
 
 def _source_label(reference: Json, namespace: str, get: Get) -> str | None:

@@ -14,6 +14,7 @@ from webhook.kubevirt.instancetype import TEMPLATE_BASE
 from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.machine import read_vm
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER
+from webhook.kubevirt.origins import Origin, Origins
 from webhook.kubevirt.refusal import Conflicts
 from webhook.kubevirt.shape import Json, copied, encode
 from webhook.kubevirt.types.machines import VM
@@ -35,27 +36,50 @@ def expand(vm: Any, get: Get, configuration: Configuration = DEFAULTS) -> Json:
         Refusal: an object is missing, the default interface is forbidden, or KubeVirt would crash.
         InputError: an object is malformed.
     """
+    decoded, _ = _expanded(vm, get, configuration)
+    return encode(VM, decoded)
+
+
+def explain(vm: Any, get: Get, configuration: Configuration = DEFAULTS) -> tuple[Json, dict[str, Origin]]:
+    """The same as `expand`, with the origin of every leaf by its path. Raises as `expand`."""
+    decoded, origins = _expanded(vm, get, configuration)
+    expanded = encode(VM, decoded)
+    return expanded, origins.by_path(expanded)
+
+
+def _expanded(vm: Any, get: Get, configuration: Configuration) -> tuple[Json, Origins]:
     decoded = read_vm(vm)
+    before = Origins(decoded, given=vm)
     if any(matcher.field in decoded["spec"] for matcher in MATCHERS):
         found = (INSTANCETYPE_MATCHER.find_spec(decoded, get), PREFERENCE_MATCHER.find_spec(decoded, get))
-        decoded = resolve(decoded, *found, configuration)
-    return encode(VM, decoded)
+        decoded, origins = resolve(decoded, *found, configuration)
+        origins.inherit(before)
+        return decoded, origins
+    return decoded, before
 
 
 def resolve(
     vm: Json, found_instancetype: Json | None, found_preference: Json | None, configuration: Configuration
-) -> Json:
-    """The expansion of a decoded VM, a new object, from the specs of what it names. Raises as `expand`."""
+) -> tuple[Json, Origins]:
+    """The expansion of a decoded VM, a new object, from the specs of what it names; and who set its fields.
+
+    Raises as `expand`.
+    """
     expanded: Json = copied(vm)
+    origins = Origins(expanded)
+    note = origins.note
     template = expanded["spec"]["template"]
     spec, annotations = template["spec"], template["metadata"].setdefault("annotations", {})
     defaults.disks(spec)
+    note(Origin.KUBEVIRT)
     defaults.network_interface(spec, configuration)
-    conflicts = instancetype.apply(found_instancetype, found_preference, spec, annotations, TEMPLATE_BASE)
+    note(configuration.origin("network_interface"))
+    conflicts = instancetype.apply(found_instancetype, found_preference, spec, annotations, TEMPLATE_BASE, note)
     if conflicts:
         raise Conflicts(conflicts)
-    defaults.spec_defaults(spec, configuration)
+    defaults.spec_defaults(spec, configuration, note)
     for matcher in MATCHERS:
         expanded["spec"].pop(matcher.field, None)
         expanded["status"].pop(matcher.reference, None)
-    return expanded
+    note(Origin.KUBEVIRT)
+    return expanded, origins

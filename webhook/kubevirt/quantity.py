@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import struct
 from enum import Enum
-from functools import total_ordering
+from functools import lru_cache, total_ordering
 from typing import Any, Final
 
 from webhook.errors import InputError
@@ -177,10 +177,16 @@ def canonical(value: Any) -> str:
         InputError: it is none.
     """
     if isinstance(value, str):
-        return str(parse(value.strip()))
+        return _canonical(value.strip())
     if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= 10**_MAX_LENGTH:
         raise InputError("is no quantity such as 4Gi, 1500m or 2e9")
     return str(parse(repr(value)))
+
+
+# An object passes several stages, and reads its quantities in each.
+@lru_cache(maxsize=8192)
+def _canonical(text: str) -> str:
+    return str(parse(text))
 
 
 def _float32(value: float) -> float:

@@ -22,6 +22,8 @@ MAX_DEPTH: Final = 50
 # Longer lists than anybody needs; where KubeVirt's CRDs say `maxItems`, theirs counts.
 MAX_ITEMS: Final = 1000
 MAX_KEYS: Final = 5000
+# Of a whole object: no limit on each of its lists bounds what lists within lists come to.
+MAX_VALUES: Final = 100_000
 _OMITTED: Final = object()
 
 
@@ -258,6 +260,8 @@ def decode(shape: Struct, value: Any, where: str = "") -> Json:
     Raises:
         InputError: a value is of the wrong kind or absurdly large.
     """
+    if _too_large(value):
+        raise InputError(f"holds more than {MAX_VALUES} values", where)
     return _through(shape, value, where, live=True)
 
 
@@ -272,6 +276,17 @@ def _through(shape: Struct, value: Any, where: str, *, live: bool) -> Json:
     except _Wrong as wrong:
         path = "".join(reversed(wrong.path))
         raise InputError(wrong.what, f"{where}{path}".removeprefix(".")) from None
+
+
+def _too_large(value: Any) -> bool:
+    count, pending = 0, [value]
+    while pending and count <= MAX_VALUES:
+        item = pending.pop()
+        if type(item) is dict or type(item) is list:
+            count += len(item)
+            if count <= MAX_VALUES:
+                pending.extend(item.values() if type(item) is dict else item)
+    return count > MAX_VALUES
 
 
 def copied(value: Any) -> Any:

@@ -15,6 +15,7 @@ from webhook.kubevirt.instancetype import TEMPLATE_BASE
 from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.machine import read_vm
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, Matcher
+from webhook.kubevirt.origins import Origin, Origins
 from webhook.kubevirt.refusal import Conflicts, Refusal
 from webhook.kubevirt.shape import Json, copied, encode
 from webhook.kubevirt.types.machines import VM
@@ -44,13 +45,19 @@ class Round:
         vm: plain JSON.
         get: looks instancetypes, preferences and revisions up.
         configuration: the cluster's.
+        earlier: who set which of the VM's fields, where that is known; None: the user.
 
     Raises:
         InputError: the VM is malformed.
     """
 
-    def __init__(self, vm: Any, get: Get, configuration: Configuration = DEFAULTS) -> None:
+    def __init__(
+        self, vm: Any, get: Get, configuration: Configuration = DEFAULTS, earlier: Origins | None = None
+    ) -> None:
         self._vm = read_vm(vm)
+        self._origins = Origins(self._vm)
+        if earlier is not None:
+            self._origins.inherit(earlier)
         self._given = get
         self._configuration: Final = configuration
         self._revisions: Final[list[Json]] = []
@@ -78,6 +85,7 @@ class Round:
         found = [matcher.find(self._vm, self._get) for matcher in MATCHERS]
         built = vmi.start(self._vm, found[1], self._configuration)
         vmi.apply(built, self._vm, found[0], found[1])
+        built.origins.inherit(self._origins, "spec.template.")
         return built
 
     def _get(self, kind: str, namespace: str, name: str) -> Json | None:
@@ -89,9 +97,11 @@ class Round:
 
     def _expand(self, found: Sequence[Json | None]) -> None:
         try:
-            self._vm = expand.resolve(self._vm, found[0], found[1], self._configuration)
+            self._vm, origins = expand.resolve(self._vm, found[0], found[1], self._configuration)
         except Conflicts as conflicts:
             raise Conflicts(conflicts.conflicts, f"{EXPANDING}{conflicts.what}") from None
+        origins.inherit(self._origins)
+        self._origins = origins
 
     def _store(self) -> None:
         try:
@@ -144,6 +154,7 @@ class Round:
         # Of the spec a copy, of the annotations not: upstream, too, they leak from here into the VM in memory.
         annotations = template["metadata"].setdefault("annotations", {})
         conflicts = instancetype.apply(found, None, copied(template["spec"]), annotations, TEMPLATE_BASE)
+        self._origins.note(Origin.INSTANCETYPE)
         if conflicts:
             raise Conflicts(conflicts)
 

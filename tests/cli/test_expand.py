@@ -1,0 +1,464 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.cli.test_main import run
+from tests.cluster.fake_apiserver import FakeApiServer, running
+from tests.kubevirt.samples import instancetype, preference, vm
+from tests.kubevirt.test_malformed import WHOLE, anything, deep, replaced
+from webhook.cli.main import main
+from webhook.cluster.objects import RESOURCES
+from webhook.objects import KUBEVIRTS
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+CLUSTER: list[str | Path] = ["--cluster-from", EXAMPLES / "cluster"]
+SECRET = "hunter2"
+BOTH = vm(instancetype={"name": "u1"}, preference={"name": "linux"})
+MATCHED = [BOTH, instancetype(), preference(devices={"preferredDiskBus": "virtio"})]
+KUBEVIRT = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "KubeVirt",
+    "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
+    "spec": {"configuration": {"cpuModel": "Haswell"}},
+    "status": {"phase": "Deployed"},
+}
+
+
+def expand(*objects: Any, options: tuple[str | Path, ...] = ()) -> Result:
+    return run("expand", "-f", "-", *options, stdin=yaml.safe_dump_all(objects))
+
+
+def example(name: str, *options: str) -> Result:
+    return run("expand", "-f", EXAMPLES / "vms" / f"{name}.yaml", *CLUSTER, *options)
+
+
+class TestExamples:
+    def test_named(self) -> None:
+        result = example("named", "--explain")
+
+        assert result.exit_code == 0
+        assert result.stdout.splitlines()[:10] == [
+            f"VirtualMachineInstance shop/till  from {EXAMPLES}/vms/named.yaml:3",
+            "  instancetype  u1.medium, VirtualMachineClusterInstancetype",
+            "  preference    linux, VirtualMachineClusterPreference",
+            "  settings      of KubeVirt kubevirt/kubevirt",
+            "",
+            "instancetype u1.medium  5 fields",
+            "  spec.domain.resources.requests.memory = 3Gi  ← instancetype u1.medium",
+            "  spec.domain.cpu.sockets               = 1    ← instancetype u1.medium",
+            "  spec.domain.cpu.cores                 = 4    ← instancetype u1.medium",
+            "  spec.domain.cpu.threads               = 1    ← instancetype u1.medium",
+        ]
+        assert "  spec.evictionStrategy = LiveMigrate  ← cluster settings" in result.stdout.splitlines()
+        assert "not-shown" not in result.output
+
+    def test_inferred(self) -> None:
+        told = json.loads(example("inferred", "--explain", "-o", "json").stdout)
+
+        assert told["instancetype"] == {
+            "kind": "VirtualMachineClusterInstancetype",
+            "name": "u1.medium",
+            "inferredFromVolume": "root",
+        }
+        by_path = {field["path"]: field for field in told["fields"]}
+        assert by_path["spec.domain.devices.disks[0].disk.bus"]["origin"] == "vm"
+        assert by_path["spec.domain.cpu.cores"] == {
+            "path": "spec.domain.cpu.cores",
+            "value": 4,
+            "origin": "instancetype",
+            "name": "u1.medium",
+        }
+        assert by_path["spec.domain.firmware.serial"]["random"] is True
+        assert told["object"]["spec"]["domain"]["cpu"]["cores"] == 4
+        assert "inferred from volume root" in example("inferred", "--explain").stdout
+
+    def test_conflicting(self) -> None:
+        result = example("conflicting")
+
+        assert (result.exit_code, result.stdout) == (1, "")
+        assert result.stderr.splitlines() == [
+            f"{EXAMPLES}/vms/conflicting.yaml:3: KubeVirt's webhook would refuse VirtualMachine shop/printer:",
+            "  - VM field(s) spec.template.spec.domain.cpu.cores conflicts with selected instance type",
+            "  - VM field(s) spec.template.spec.domain.memory.guest conflicts with selected instance type",
+        ]
+
+
+def test_yaml_is_the_vmi_and_the_same_in_every_run() -> None:
+    one, other = expand(*MATCHED), expand(*MATCHED)
+    vmi = yaml.safe_load(one.stdout)
+
+    assert vmi["kind"] == "VirtualMachineInstance"
+    assert vmi["spec"]["domain"]["cpu"]["sockets"] == 2
+    assert vmi["metadata"]["annotations"]["kubevirt.io/cluster-instancetype-name"] == "u1"
+    assert one.stdout == other.stdout
+    assert json.loads(expand(*MATCHED, options=("-o", "json")).stdout) == vmi
+
+
+def test_machines_get_uuids_of_their_own() -> None:
+    machines = [{**vm(), "metadata": {"name": name, "namespace": "demo"}} for name in ("a", "b")]
+    firmware = [vmi["spec"]["domain"]["firmware"] for vmi in yaml.safe_load_all(expand(*machines).stdout)]
+
+    assert len({value for entry in firmware for value in entry.values()}) == 4
+
+
+def test_several_machines() -> None:
+    other = vm(instancetype={"name": "none"})
+    other["metadata"]["name"] = "other"
+    result = expand(*MATCHED, other, options=("-o", "json"))
+
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["metadata"]["name"] == "vm"
+    assert 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "none" not found' in result.stderr
+    both = {**vm(), "metadata": {"name": "x"}}
+    assert len(json.loads(expand(vm(), both, options=("-o", "json")).stdout)) == 2
+    assert expand(vm(), both, options=("--explain",)).stdout.count("VirtualMachineInstance") == 2
+
+
+def test_mode_expand_is_the_vm_itself() -> None:
+    result = expand(*MATCHED, options=("--mode", "expand"))
+    expanded = yaml.safe_load(result.stdout)
+
+    assert expanded["kind"] == "VirtualMachine"
+    assert not expanded["spec"].keys() & {"instancetype", "preference"}
+    assert expanded["spec"]["template"]["spec"]["domain"]["memory"]["guest"] == "4Gi"
+    text = expand(*MATCHED, options=("--mode", "expand", "--explain")).stdout
+    assert "  spec.template.spec.domain.cpu.sockets  = 2    ← instancetype u1" in text
+
+
+def test_mode_expand_infers_nothing_and_says_so() -> None:
+    result = expand(vm(preference={"inferFromVolume": "v"}), options=("--mode", "expand"))
+
+    assert result.exit_code == 1
+    assert 'virtualmachineclusterpreferences.instancetype.kubevirt.io "" not found' in result.stderr
+    assert "--mode reference infers" in result.stderr
+
+
+def test_what_is_missing_is_said_in_kubevirts_words() -> None:
+    result = expand(BOTH)
+
+    assert result.exit_code == 1
+    assert "KubeVirt would accept VirtualMachine demo/vm but not start it:" in result.stderr
+    assert 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u1" not found' in result.stderr
+    assert "It is in none of the files" in result.stderr
+    assert "It is in none of the files" not in expand(BOTH, options=tuple(CLUSTER)).stderr
+
+
+def test_all_causes_are_listed() -> None:
+    domain = {
+        "cpu": {"cores": 1, "sockets": 1, "threads": 1, "model": "m", "dedicatedCpuPlacement": True, "numa": {}},
+        "resources": {"requests": {"cpu": 1}, "limits": {"cpu": 1}},
+        "memory": {"guest": "1Gi"},
+        "ioThreadsPolicy": "auto",
+        "devices": {"gpus": [{"name": "g", "deviceName": "d"}], "hostDevices": [{"name": "g", "deviceName": "d"}]},
+    }
+    wanted = instancetype(
+        cpu={"guest": 1, "model": "m", "dedicatedCPUPlacement": True, "numa": {}},
+        ioThreadsPolicy="auto",
+        gpus=[{"name": "g", "deviceName": "d"}],
+        hostDevices=[{"name": "g", "deviceName": "d"}],
+    )
+    machine = vm({"domain": domain}, instancetype={"name": "u1"})
+    lines = expand(machine, wanted).stderr.splitlines()
+    expanded = expand(machine, wanted, options=("--mode", "expand")).stderr.splitlines()
+
+    assert len(lines) == 12
+    assert lines[-1] == "  - and 2 more validation errors"
+    assert len(expanded) == 14
+    assert expanded[1].startswith("  VM field(s) spec.template.spec.domain.resources.requests.cpu, ")
+
+
+def test_a_cause_with_its_field() -> None:
+    assert (
+        "should be provided within the InstancetypeMatcher (spec.instancetype)"
+        in expand(vm(instancetype={"kind": "x"})).stderr
+    )
+
+
+def test_a_vmi_gets_defaults_only() -> None:
+    vmi = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": "a", "annotations": {"kubevirt.io/cluster-instancetype-name": "u1"}},
+        "spec": {"domain": {"memory": {"guest": "1Gi"}}},
+    }
+    shown = yaml.safe_load(expand(vmi, instancetype()).stdout)
+
+    assert shown["spec"]["domain"]["cpu"]["sockets"] == 1
+    assert shown["spec"]["domain"]["memory"]["guest"] == "1Gi"
+    assert "\nvmi  2 fields\n" in expand(vmi, options=("--explain",)).stdout
+    told = json.loads(expand(vmi, options=("--explain", "-o", "json")).stdout)
+    assert {field["origin"] for field in told["fields"]} == {"vmi", "KubeVirt default", "cluster settings"}
+    refused = expand(vmi, options=("--mode", "expand"))
+    assert (refused.exit_code, refused.stderr) == (
+        2,
+        "Error: standard input:1: a VirtualMachineInstance has nothing to expand; leave out --mode\n",
+    )
+
+
+def test_the_clusters_settings() -> None:
+    text = expand(vm(), KUBEVIRT, options=("--explain",)).stdout
+    early = expand(vm(), {**KUBEVIRT, "status": {}}, options=("--explain",)).stdout
+
+    assert "  settings      of KubeVirt kubevirt/kubevirt\n" in text
+    assert "spec.domain.cpu.model = Haswell  ← cluster settings" in text
+    assert "Haswell" not in early
+    assert "KubeVirt kubevirt/kubevirt has no status.phase, so it doesn't count yet" in early
+    assert "KubeVirt's built-in ones" in expand(vm(), options=("--explain",)).stdout
+
+
+def test_a_captured_revision_is_told() -> None:
+    stored = {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {"name": "r", "namespace": "demo"},
+        "data": instancetype(cpu={"guest": 8}),
+    }
+    machine = vm(instancetype={"name": "u1", "revisionName": "r"})
+    text = expand(machine, stored, options=("--explain",)).stdout
+    told = json.loads(expand(machine, stored, options=("--explain", "-o", "json")).stdout)
+
+    assert "as captured in ControllerRevision r" in text
+    assert told["instancetype"]["controllerRevision"] == "r"
+
+
+def secretive() -> dict[str, Any]:
+    volumes = [
+        {"name": "a", "cloudInitNoCloud": {"userData": f"password: {SECRET}", "networkData": SECRET}},
+        {"name": "b", "cloudInitConfigDrive": {"userDataBase64": SECRET}},
+        {"name": "s", "sysprep": {"secret": {"name": "unattend"}}},
+    ]
+    machine = vm(
+        {"volumes": volumes, "livenessProbe": {"httpGet": {"httpHeaders": [{"name": "Cookie", "value": SECRET}]}}}
+    )
+    notes = {"kubevirt.io/ignitiondata": SECRET, "note": f"ssh-rsa AAAA{SECRET}", "x/admin-password": SECRET}
+    machine["spec"]["template"]["metadata"] = {"annotations": notes}
+    machine["metadata"]["annotations"] = {"kubectl.kubernetes.io/last-applied-configuration": SECRET}
+    return machine
+
+
+@pytest.mark.parametrize("mode", ["reference", "expand"])
+def test_secrets_are_shown_only_on_request(mode: str) -> None:
+    for options in ((), ("-o", "json"), ("--explain",), ("--explain", "-o", "json"), ("--explain", "-o", "yaml")):
+        result = expand(secretive(), options=("--mode", mode, *options))
+        assert result.exit_code == 0
+        assert SECRET not in result.output, options
+    result = expand(secretive(), options=("--mode", mode))
+    assert "secrets are redacted, so don't apply this" in result.stderr
+    whole = expand(secretive(), options=("--mode", mode, "--show-secrets"))
+    assert whole.stdout.count(SECRET) == (8 if mode == "expand" else 7)
+    assert whole.stderr == ""
+
+
+def test_secrets_are_not_shown_by_refusals() -> None:
+    machine = secretive()
+    machine["spec"]["instancetype"] = {"name": "none"}
+
+    assert SECRET not in expand(machine).output
+
+
+def test_control_characters_are_shown_not_obeyed() -> None:
+    machine = vm({"hostname": "a\x1b[31mb"})
+    machine["spec"]["template"]["metadata"] = {"labels": {"x\x1b[2J": "y"}}
+    stdin = json.dumps(machine)
+    output = run("expand", "-f", "-", "--explain", stdin=stdin).output
+
+    assert "\x1b" not in output
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "there is no VirtualMachine, but nothing"),
+        ("apiVersion: v1\nkind: Secret\nmetadata: {name: a}", "there is no VirtualMachine, but Secret"),
+        (yaml.safe_dump(instancetype()), "there is no VirtualMachine, but VirtualMachineClusterInstancetype"),
+        ("- 1", "is no Kubernetes object"),
+        ("a: [", "is not valid YAML"),
+        ("a: &a [*a]", ""),
+        ("a: " + "[" * 300, "nested"),
+        (json.dumps({**vm(), "spec": {"template": 1}}), "spec.template: is a number, not an object"),
+        (json.dumps({**vm(), "spec": {}}), "spec.template: is missing"),
+        (
+            json.dumps(vm({"domain": {"devices": {"disks": [{"name": str(n)} for n in range(10_000)]}}})),
+            "disks: has 10000 items, more than 256",
+        ),
+    ],
+    ids=["empty", "secret", "instancetype", "list", "syntax", "loop", "deep", "type", "template", "disks"],
+)
+def test_bad_input_is_one_sentence_and_exit_2(content: str, said: str) -> None:
+    result = run("expand", "-f", "-", stdin=content)
+
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stderr.startswith("Error: ")
+
+
+def test_yaml_bombs_and_bytes(tmp_path: Path) -> None:
+    bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
+    )
+    for name, content in (("bomb.yaml", bomb.encode()), ("bytes.yaml", b"\xff\xfe\x00"), ("zip.yaml.gz", b"PK")):
+        (tmp_path / name).write_bytes(content)
+        result = run("expand", "-f", tmp_path / name)
+        assert result.exit_code == 2
+        assert result.stderr.startswith("Error: ")
+
+
+def test_malformed_instancetypes_and_settings_are_named() -> None:
+    wrong = expand(BOTH, {**instancetype(), "spec": {"cpu": 1}}, preference())
+    settings_ = expand(vm(), {**KUBEVIRT, "spec": {"configuration": {"cpuModel": 1}}})
+
+    assert wrong.exit_code == settings_.exit_code == 2
+    assert "VirtualMachineClusterInstancetype u1.spec.cpu: is a number, not an object" in wrong.stderr
+    assert "KubeVirt kubevirt/kubevirt: spec.configuration.cpuModel: is a number, not a string" in settings_.stderr
+
+
+def test_bad_sources(tmp_path: Path) -> None:
+    path = tmp_path / "vm.yaml"
+    path.write_text(yaml.safe_dump(vm()))
+    for options in (
+        ("--cluster-from", tmp_path, "--kubeconfig", tmp_path),
+        ("--cluster-from", tmp_path / "none"),
+        ("--kubeconfig", tmp_path / "none"),
+    ):
+        result = run("expand", "-f", path, *options)
+        assert result.exit_code == 2
+        assert result.stderr.count("\n") == 1
+    assert run("expand", "-f", tmp_path / "none").exit_code == 2
+
+
+def test_kinds_of_no_use_are_said_to_be_passed_over() -> None:
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}
+    result = expand(vm(), secret)
+
+    assert result.exit_code == 0
+    assert result.stderr == "passed over, of no use here: Secret\n"
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.data(), anything)
+def test_malformed_objects_never_end_in_a_traceback(data: st.DataObject, new: Any) -> None:
+    objects = [WHOLE, instancetype(), preference(), KUBEVIRT]
+    which = data.draw(st.integers(0, 3))
+    objects[which] = replaced(objects[which], data, new)
+    options = data.draw(st.sampled_from([[], ["--explain"], ["--mode", "expand"], ["-o", "json", "--explain"]]))
+    result = CliRunner().invoke(main, ["expand", "-f", "-", *options], input=json_documents(objects))
+
+    assert result.exit_code in (0, 1, 2)
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    assert result.exit_code == 0 or result.stderr
+
+
+def json_documents(objects: list[Any]) -> str:
+    return "\n---\n".join(json.dumps(item) for item in objects)
+
+
+@given(st.binary(max_size=60))
+@settings(max_examples=100, deadline=None)
+def test_any_bytes_at_all(content: bytes) -> None:
+    result = CliRunner().invoke(main, ["expand", "-f", "-"], input=content)
+
+    assert result.exit_code == 2
+    assert isinstance(result.exception, SystemExit)
+
+
+def test_depth_ends_in_a_sentence() -> None:
+    result = run("expand", "-f", "-", stdin='{"a": ' * 1000)
+
+    assert result.exit_code == 2
+    assert len(deep()) == 1
+
+
+class TestLive:
+    @asynccontextmanager
+    async def cluster(self, tmp_path: Path) -> AsyncIterator[tuple[FakeApiServer, Callable[..., Any]]]:
+        import asyncio
+
+        async with running(FakeApiServer()) as server:
+            kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
+
+            async def ask(*objects: Any, options: tuple[str, ...] = ()) -> Result:
+                options = ("--kubeconfig", kubeconfig, *options)
+                return await asyncio.to_thread(expand, *objects, options=options)
+
+            yield server, ask
+
+    def put(self, server: FakeApiServer, obj: dict[str, Any]) -> str:
+        resource = RESOURCES[obj["kind"]]
+        metadata = obj["metadata"]
+        namespace = metadata.get("namespace", "")
+        server.put(resource, metadata["name"], namespace, **{k: v for k, v in obj.items() if k != "kind"})
+        return resource.path(namespace, metadata["name"])
+
+    async def test_exactly_what_is_needed_is_read(self, tmp_path: Path) -> None:
+        labels = {f"instancetype.kubevirt.io/default-{kind}": kind for kind in ("instancetype", "preference")}
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": "c", "namespace": "golden", "labels": labels},
+        }
+        image = {
+            "apiVersion": "cdi.kubevirt.io/v1beta1",
+            "kind": "DataSource",
+            "metadata": {"name": "i", "namespace": "golden"},
+            "spec": {"source": {"pvc": {"name": "c", "namespace": "golden"}}},
+        }
+        machine = vm(
+            {"volumes": [{"name": "root", "dataVolume": {"name": "d"}}]},
+            instancetype={"inferFromVolume": "root"},
+            preference={"inferFromVolume": "root"},
+            dataVolumeTemplates=[
+                {
+                    "metadata": {"name": "d"},
+                    "spec": {"sourceRef": {"kind": "DataSource", "name": "i", "namespace": "golden"}},
+                }
+            ],
+        )
+        async with self.cluster(tmp_path) as (server, ask):
+            paths = [
+                self.put(server, item)
+                for item in (claim, image, instancetype(name="instancetype"), preference(name="preference"))
+            ]
+            server.put(KUBEVIRTS, "kubevirt", "kubevirt", status=KUBEVIRT["status"], spec=KUBEVIRT["spec"])
+            result = await ask(machine)
+            asked = [item.path for item in server.asked]
+
+        vmi = yaml.safe_load(result.stdout)
+        assert vmi["spec"]["domain"]["cpu"]["sockets"] == 2
+        assert vmi["spec"]["domain"]["cpu"]["model"] == "Haswell"
+        assert len(asked) == len(set(asked)), "nothing is asked twice"
+        revisions = [path for path in asked if "controllerrevisions" in path]
+        assert {*asked} == {*paths, KUBEVIRTS.path(), *revisions}
+
+    async def test_the_file_comes_first(self, tmp_path: Path) -> None:
+        async with self.cluster(tmp_path) as (server, ask):
+            self.put(server, instancetype(cpu={"guest": 8}))
+            result = await ask(*MATCHED, KUBEVIRT)
+            asked = [item.path for item in server.asked]
+
+        assert yaml.safe_load(result.stdout)["spec"]["domain"]["cpu"]["sockets"] == 2
+        assert all("controllerrevisions" in path for path in asked)
+
+    async def test_what_may_not_be_read(self, tmp_path: Path) -> None:
+        async with self.cluster(tmp_path) as (server, ask):
+            server.fail(RESOURCES["VirtualMachineClusterPreference"].path("", "linux"), 403)
+            refused = await ask(BOTH)
+            server.fail(KUBEVIRTS.path(), 500)
+            broken = await ask(BOTH)
+            missing = await ask(BOTH)
+
+        assert refused.exit_code == broken.exit_code == 2
+        assert "grant get on virtualmachineclusterpreferences.instancetype.kubevirt.io" in refused.stderr
+        assert "the KubeVirt object can't be read: the API server answered 500" in broken.stderr
+        assert missing.exit_code == 1
+        assert '"u1" not found' in missing.stderr

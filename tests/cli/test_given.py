@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from webhook.cli import given
+from webhook.errors import InputError
+
+
+def read(*objects: Any) -> given.Objects:
+    return given.objects(given.documents(["-"], yaml.safe_dump_all(objects).encode()))
+
+
+def obj(kind: str, api: str, name: str = "a", **metadata: Any) -> dict[str, Any]:
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": name, **metadata}}
+
+
+def test_sorted_by_what_they_are(tmp_path: Path) -> None:
+    found = read(
+        obj("VirtualMachine", "kubevirt.io/v1"),
+        obj("VirtualMachineInstancetype", "instancetype.kubevirt.io/v1beta1", namespace="shop"),
+        obj("VirtualMachineClusterPreference", "instancetype.kubevirt.io/v1beta1"),
+        obj("Secret", "v1"),
+        obj("Secret", "v1", "b"),
+        # Somebody else's kind of the same name.
+        obj("VirtualMachine", "vmoperator.vmware.com/v1alpha1"),
+        obj("VirtualMachineInstance", "kubevirt.io/v1", namespace="shop"),
+    )
+
+    assert [machine.value["kind"] for machine in found.machines] == ["VirtualMachine", "VirtualMachineInstance"]
+    assert [machine.value["metadata"]["namespace"] for machine in found.machines] == ["default", "shop"]
+    assert set(found.others) == {
+        ("VirtualMachineInstancetype", "shop", "a"),
+        ("VirtualMachineClusterPreference", "", "a"),
+    }
+    assert found.passed_over == ["Secret", "VirtualMachine"]
+
+
+def test_what_was_read_stays_as_it_is() -> None:
+    (document,) = given.documents(["-"], yaml.safe_dump(obj("VirtualMachine", "kubevirt.io/v1")).encode())
+    given.objects([document])
+
+    assert document.value["metadata"] == {"name": "a"}
+
+
+@pytest.mark.parametrize(
+    ("objects", "said"),
+    [
+        ([{"kind": "VirtualMachine"}], "it has no apiVersion and kind"),
+        ([{"apiVersion": "kubevirt.io/v1", "kind": ["VirtualMachine"]}], "it has no apiVersion and kind"),
+        ([{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine"}], "has no metadata.name"),
+        ([{"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": [1]}], "has no metadata.name"),
+        ([obj("VirtualMachine", "kubevirt.io/v1", name=1)], "has no metadata.name"),  # type: ignore[arg-type]
+        ([obj("VirtualMachine", "kubevirt.io/v1", namespace=[1])], "namespace must be a string"),
+        ([obj("VirtualMachine", "kubevirt.io/v1")] * 2, 'VirtualMachine "a" is here a second time'),
+    ],
+)
+def test_what_is_no_object(objects: list[Any], said: str) -> None:
+    with pytest.raises(InputError, match="standard input:") as refused:
+        given.objects(given.documents(["-"], "---\n".join(yaml.safe_dump(item) for item in objects).encode()))
+
+    assert said in str(refused.value)

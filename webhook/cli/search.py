@@ -1,0 +1,88 @@
+"""Look-ups for KubeVirt's rules: in the files that a command was given, then in a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from webhook.cli import given
+from webhook.cluster.objects import Objects
+from webhook.errors import InputError, Unavailable
+from webhook.kubevirt.configuration import DEFAULTS, Configuration
+from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.shape import Json
+
+T = TypeVar("T")
+
+
+class _Needed(Exception):  # noqa: N818 - never leaves this module
+    """An object that has not been read yet."""
+
+    def __init__(self, kind: str, namespace: str, name: str) -> None:
+        super().__init__(kind, namespace, name)
+        self.key = (kind, namespace, name)
+
+
+class Search:
+    """Look-ups, first in the files that were given, then in the source.
+
+    The rules are plain functions and can't wait: where they need what hasn't been read, they are run again.
+    """
+
+    def __init__(self, found: given.Objects, source: Objects | None) -> None:
+        self._known: dict[tuple[str, str, str], Json | None] = dict(found.others)
+        self._source = source
+
+    async def answer(self, ask: Callable[[Get], T]) -> T:
+        """What a function says once it has all that it needs.
+
+        Raises:
+            InputError: as the function; an object can't be read.
+        """
+        while True:
+            try:
+                return ask(self._get)
+            except _Needed as needed:
+                self._known[needed.key] = await self._read(*needed.key)
+
+    def _get(self, kind: str, namespace: str, name: str) -> Json | None:
+        key = (kind, namespace, name)
+        if key not in self._known:
+            if self._source is None:
+                return None
+            raise _Needed(*key)
+        return self._known[key]
+
+    async def _read(self, kind: str, namespace: str, name: str) -> Json | None:
+        assert self._source
+        read = await self._source.get(kind, namespace, name)
+        if isinstance(read, Unavailable):
+            place = f"{namespace}/{name}" if namespace else name
+            raise InputError(f"{kind} {place} can't be read: {read.why}", fix="or put it into the file")
+        return read
+
+
+async def configuration_of(found: given.Objects, source: Objects | None) -> tuple[Configuration, str]:
+    """The cluster's settings, and in words where they come from.
+
+    Raises:
+        InputError: they can't be read, or the KubeVirt object is malformed.
+    """
+    installs: list[Json] = [obj for (kind, _, _), obj in found.others.items() if kind == "KubeVirt"]
+    if not installs and source:
+        read = await source.kubevirts()
+        if isinstance(read, Unavailable):
+            raise InputError(f"the KubeVirt object can't be read: {read.why}", fix="or put it into the file")
+        installs = [*read]
+    if not installs:
+        return DEFAULTS, "KubeVirt's built-in ones"
+    # There is one, as KubeVirt sees to it.
+    metadata = installs[0].get("metadata") or {}
+    name = f"KubeVirt {metadata.get('namespace', '')}/{metadata.get('name', '')}"
+    try:
+        configuration = Configuration.of_kubevirt(installs[0])
+    except InputError as error:
+        raise InputError(error.what, f"{name}: {error.where}", error.fix) from None
+    if not (installs[0].get("status") or {}).get("phase"):
+        return configuration, f"KubeVirt's built-in ones: {name} has no status.phase, so it doesn't count yet"
+    return configuration, f"of {name}"

@@ -1,0 +1,119 @@
+"""Whole objects as plain JSON, by kind and name: what KubeVirt's rules look up, from files or from an API server.
+
+For commands, which ask with their user's rights. The server reads views, and only what it may tell everybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from webhook import names
+from webhook.cluster.api import Transport, Unreachable, explain, fetch_body
+from webhook.cluster.files import FilesCluster
+from webhook.errors import Unavailable
+from webhook.objects import KUBEVIRTS, Object, Resource
+
+Json = dict[str, Any]
+
+GET_SECONDS: Final = 10.0
+_CDI: Final = "cdi.kubevirt.io"
+
+
+def _instancetypes(kind: str, namespaced: bool) -> Resource[Object]:
+    return Resource(names.INSTANCETYPE_GROUP, "v1beta1", f"{kind.lower()}s", kind, namespaced, Object)
+
+
+# Everything that an instancetype, a preference or their inference can lead to.
+RESOURCES: Final[Mapping[str, Resource[Object]]] = {
+    resource.kind: resource
+    for resource in (
+        _instancetypes("VirtualMachineInstancetype", True),
+        _instancetypes("VirtualMachineClusterInstancetype", False),
+        _instancetypes("VirtualMachinePreference", True),
+        _instancetypes("VirtualMachineClusterPreference", False),
+        Resource("apps", "v1", "controllerrevisions", "ControllerRevision", True, Object),
+        Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, Object),
+        Resource(_CDI, "v1beta1", "datavolumes", "DataVolume", True, Object),
+        Resource(_CDI, "v1beta1", "datasources", "DataSource", True, Object),
+        Resource("snapshot.storage.k8s.io", "v1", "volumesnapshots", "VolumeSnapshot", True, Object),
+    )
+}
+
+
+class Objects(Protocol):
+    """Where objects are read. Nothing is raised for what goes wrong on the way."""
+
+    async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
+        """One object, not to be changed; None where the API server would say 404.
+
+        Args:
+            kind: one of `RESOURCES`.
+            namespace: empty for cluster-wide kinds.
+            name: however wild.
+        """
+
+    async def kubevirts(self) -> Sequence[Json] | Unavailable:
+        """All KubeVirt objects, of which a cluster has one."""
+
+
+class FileObjects(Objects):
+    """The objects of a `FilesCluster`."""
+
+    def __init__(self, files: FilesCluster) -> None:
+        self._files: Final = files
+
+    async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
+        """At once."""
+        return self._files.get(kind, namespace, name)
+
+    async def kubevirts(self) -> Sequence[Json] | Unavailable:
+        """At once."""
+        return self._files.objects("KubeVirt")
+
+
+class _List(msgspec.Struct):
+    items: list[Json] | None = None
+
+
+class LiveObjects(Objects):
+    """The objects of a running cluster, each by one GET when it is asked for; nothing is remembered.
+
+    Args:
+        seconds: for one GET at most.
+    """
+
+    def __init__(self, transport: Transport, seconds: float = GET_SECONDS) -> None:
+        self._transport: Final = transport
+        self._seconds: Final = seconds
+
+    async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
+        """By GET; a kind that the cluster doesn't know is 404 like a missing object."""
+        body = await fetch_body(self._transport, RESOURCES[kind], namespace, name, self._seconds)
+        return _decoded(body, dict[str, Any], kind) if isinstance(body, bytes) else body
+
+    async def kubevirts(self) -> Sequence[Json] | Unavailable:
+        """By a list over all namespaces, since nobody knows KubeVirt's; none where KubeVirt isn't installed."""
+        try:
+            async with asyncio.timeout(self._seconds):
+                status, body = await self._transport.get(KUBEVIRTS.path())
+        except Unreachable as error:
+            return Unavailable(error.why)
+        except TimeoutError:
+            return Unavailable(f"the API server did not answer within {self._seconds:.0f} s")
+        if status == 404:
+            return []
+        if status != 200:
+            return explain("list", KUBEVIRTS, "", status, body)
+        found = _decoded(body, _List, "list of KubeVirts")
+        return found if isinstance(found, Unavailable) else found.items or []
+
+
+def _decoded(body: bytes, form: type[Any], what: str) -> Any:
+    try:
+        return msgspec.json.decode(body, type=form)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Unavailable(f"the API server's {what} can't be decoded")
