@@ -51,7 +51,7 @@ class TestExamples:
             f"VirtualMachineInstance shop/till  from {EXAMPLES}/vms/named.yaml:3",
             "  instancetype  u1.medium, VirtualMachineClusterInstancetype",
             "  preference    linux, VirtualMachineClusterPreference",
-            "  settings      of KubeVirt kubevirt/kubevirt",
+            "  settings      KubeVirt kubevirt/kubevirt",
             "",
             "instancetype u1.medium  5 fields",
             "  spec.domain.resources.requests.memory = 3Gi  ← instancetype u1.medium",
@@ -209,7 +209,7 @@ def test_the_clusters_settings() -> None:
     text = expand(vm(), KUBEVIRT, options=("--explain",)).stdout
     early = expand(vm(), {**KUBEVIRT, "status": {}}, options=("--explain",)).stdout
 
-    assert "  settings      of KubeVirt kubevirt/kubevirt\n" in text
+    assert "  settings      KubeVirt kubevirt/kubevirt\n" in text
     assert "spec.domain.cpu.model = Haswell  ← cluster settings" in text
     assert "Haswell" not in early
     assert "KubeVirt kubevirt/kubevirt has no status.phase, so it doesn't count yet" in early

@@ -29,7 +29,7 @@ _UNTOLD: Final = frozenset({"apiVersion", "kind", "metadata.name", "metadata.nam
 _LONGEST: Final = 72
 _WIDEST: Final = 24
 _STAND_IN: Final = "random; made from the name here"
-_PLAIN: Final = re.compile(r"[\w./:@+<-][^\"]*")
+_PLAIN: Final = re.compile(r"[\w./:@+<-][^\"\n]*")
 _AMBIGUOUS: Final = re.compile(r"true|false|null|[-+]?[\d.]+([eE][-+]?\d+)?|.*\s")
 # What KubeVirt notes for itself, in rows of its own only where it is not all KubeVirt's.
 _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizers")

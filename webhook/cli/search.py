@@ -85,4 +85,4 @@ async def configuration_of(found: given.Objects, source: Objects | None) -> tupl
         raise InputError(error.what, f"{name}: {error.where}", error.fix) from None
     if not (installs[0].get("status") or {}).get("phase"):
         return configuration, f"KubeVirt's built-in ones: {name} has no status.phase, so it doesn't count yet"
-    return configuration, f"of {name}"
+    return configuration, name

@@ -1,0 +1,102 @@
+"""`kubevirt-webhook expand --kubeconfig`: what a user who may read a volume learns from a real API server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .access import Access
+from .kube import Json
+from .pki import ADMIN
+from .webhook_server import ROOT
+
+GROUP = "instancetype.kubevirt.io/v1beta1"
+Expand = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def image(plane: Access, namespace: str) -> Iterator[str]:
+    """A labelled claim, and what its labels name; the name of all three."""
+    name = f"e2e-{namespace}"
+    labels = {f"instancetype.kubevirt.io/default-{kind}": name for kind in ("instancetype", "preference")}
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    }
+    plane.admin.create("v1/persistentvolumeclaims", claim, namespace)
+    for kind, spec in (
+        ("Instancetype", {"cpu": {"guest": 3}, "memory": {"guest": "3Gi"}}),
+        ("Preference", {"devices": {"preferredDiskBus": "virtio"}}),
+    ):
+        made = {"apiVersion": GROUP, "kind": f"VirtualMachineCluster{kind}", "metadata": {"name": name}, "spec": spec}
+        plane.admin.create(f"{GROUP}/virtualmachinecluster{kind.lower()}s", made)
+    yield name
+    for kind in ("instancetypes", "preferences"):
+        plane.admin.delete(f"{GROUP}/virtualmachinecluster{kind}", name)
+
+
+@pytest.fixture
+def expand(plane: Access, tmp_path: Path) -> Expand:
+    """Runs the command as somebody, over a VM."""
+
+    def run(vm: Json, *options: str, user: Any = ADMIN) -> subprocess.CompletedProcess[str]:
+        file = tmp_path / "vm.json"
+        file.write_text(json.dumps(vm))
+        kubeconfig = plane.kubeconfig_for(*user)
+        command = [sys.executable, "-m", "webhook", "expand", "-f", str(file), "--kubeconfig", str(kubeconfig)]
+        return subprocess.run([*command, *options], capture_output=True, text=True, cwd=ROOT)
+
+    return run
+
+
+def vm(namespace: str, claim: str) -> Json:
+    volume = {"name": "root", "persistentVolumeClaim": {"claimName": claim}}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": "a", "namespace": namespace},
+        "spec": {
+            "runStrategy": "Always",
+            "instancetype": {"inferFromVolume": "root"},
+            "preference": {"inferFromVolume": "root"},
+            "template": {"spec": {"domain": {"devices": {}}, "volumes": [volume]}},
+        },
+    }
+
+
+def test_a_volume_leads_to_the_machine(expand: Expand, namespace: str, image: str) -> None:
+    done = expand(vm(namespace, image), "--explain", "-o", "json")
+    told = json.loads(done.stdout)
+
+    assert done.returncode == 0, done.stderr
+    assert told["instancetype"] == {
+        "kind": "VirtualMachineClusterInstancetype",
+        "name": image,
+        "inferredFromVolume": "root",
+    }
+    origins = {field["path"]: (field["value"], field["origin"]) for field in told["fields"]}
+    assert origins["spec.domain.cpu.sockets"] == (3, "instancetype")
+    assert origins["spec.domain.devices.disks[0].disk.bus"] == ("virtio", "preference")
+
+
+def test_what_is_not_there(expand: Expand, namespace: str) -> None:
+    done = expand(vm(namespace, "none"))
+
+    assert done.returncode == 1
+    assert 'persistentvolumeclaims "none" not found' in done.stderr
+
+
+def test_the_users_rights_count(expand: Expand, namespace: str, image: str) -> None:
+    done = expand(vm(namespace, image), user=("nobody-in-particular", ()))
+
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert "the API server refused with 403: grant list on kubevirts.kubevirt.io" in done.stderr
