@@ -412,6 +412,50 @@ class TestExpansion:
         assert not decision.changes
         assert "is not expanded" in decision.warnings[0]
 
+    @pytest.mark.parametrize(
+        ("spec", "settings"),
+        [
+            ({"instancetype": SMALL, "preference": {"name": "big"}}, {}),
+            ({"instancetype": SMALL, "preference": {"name": "thirds"}}, {}),
+            ({"instancetype": SMALL}, {"allowed": ("cx1.*",)}),
+            ({"instancetype": SMALL | {"revisionName": "r1"}}, {"allowed": ("u1.small",)}),
+        ],
+    )
+    def test_what_the_validation_will_refuse_is_left_to_it(self, spec: Json, settings: dict[str, Any]) -> None:
+        big = preference("big", requirements={"cpu": {"guest": 8}})
+        thirds = preference("thirds", cpu={"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 3}})
+        world = facts([*WORLD, big, thirds, revision("r1", instancetype("u1.large"))])
+
+        decision = decide(vm(**spec), world, expand=True, **settings)
+        validated = decide(vm(**spec), world, verb="validate", **settings)
+
+        assert (decision.code, decision.changes, decision.warnings) == (Code.REFUSED, (), ())
+        assert validated.denial
+
+    def test_an_architecture_that_comes_from_a_volume_is_not_frozen(self) -> None:
+        source = {"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "fedora"}}}
+        obj = vm(instancetype=SMALL, dataVolumeTemplates=[source])
+
+        decision = decide(obj, facts(WORLD), expand=True)
+
+        assert (decision.code, decision.changes) == (Code.NOT_INFERRED, ())
+        assert "from a volume's source" in decision.warnings[0]
+        obj["spec"]["template"]["spec"]["architecture"] = "arm64"
+        assert decide(obj, facts(WORLD), expand=True).code == Code.EXPANDED
+
+    def test_the_storage_class_that_kubevirt_fills_in_at_admission(self) -> None:
+        world = facts([preference("fast", volumes={"preferredStorageClassName": "fast"})])
+        templates = [
+            {"metadata": {"name": "a"}, "spec": {"storage": {}, "source": {"blank": {}}}},
+            {"metadata": {"name": "b"}, "spec": {"pvc": {"storageClassName": "own"}, "source": {"blank": {}}}},
+        ]
+        obj = vm(preference={"name": "fast"}, dataVolumeTemplates=templates)
+
+        got = applied(obj, decide(obj, world, expand=True))["spec"]["dataVolumeTemplates"]
+
+        assert got[0]["spec"] == {"storage": {"storageClassName": "fast"}, "source": {"blank": {}}}
+        assert got[1] == templates[1]
+
     def test_only_new_vms_are_expanded(self) -> None:
         assert not decide(
             vm(instancetype=SMALL, runStrategy="Halted"), facts(WORLD), vm(instancetype=SMALL), expand=True

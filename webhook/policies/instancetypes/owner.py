@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from webhook import names
-from webhook.kubevirt import reference
-from webhook.kubevirt.matcher import PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt import reference, revision
+from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.reference import Reference
+from webhook.kubevirt.refusal import Refusal
+from webhook.kubevirt.shape import Json
 from webhook.objects import Whole
+from webhook.policies.instancetypes.lookups import Lookups
 from webhook.settings.snapshot import InstancetypeSettings
 
 # The marks that we leave, by the matcher's field.
@@ -34,6 +38,42 @@ def not_allowed(wanted: Reference, namespace: str, settings: InstancetypeSetting
     """The sentence about an instancetype that may not be named."""
     listed = ", ".join(settings.allowed or ()) or "none"
     return f"the instancetype {wanted} is not allowed in the namespace {namespace}; allowed are: {listed}"
+
+
+def forbidden(vm: Json, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> str | None:
+    """The sentence about the instancetype that a VM names, or has pinned, and may not; None if it may.
+
+    Args:
+        vm: decoded.
+
+    Raises:
+        Unreadable, NotRead: as `Lookups.get`.
+    """
+    if settings.allowed is None:
+        return None
+    for wanted in _instancetypes(vm, namespace, lookups):
+        if not is_allowed(INSTANCETYPE_MATCHER, wanted, settings):
+            return not_allowed(wanted, namespace, settings)
+    return None
+
+
+def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[Reference]:
+    """What the VM names, and what the revision that it pins was captured from: KubeVirt doesn't compare the two."""
+    given = vm["spec"].get(INSTANCETYPE_MATCHER.field)
+    if not given:
+        return
+    try:
+        if given.get("name"):
+            yield reference.of_matcher(INSTANCETYPE_MATCHER, given)
+        if "revisionName" in given:
+            stored = lookups.get("ControllerRevision", namespace, given["revisionName"])
+            if stored is not None:
+                payload = revision.payload(stored, INSTANCETYPE_MATCHER.shape)
+                name = revision.label(stored) or payload["metadata"].get("name", "")
+                yield Reference(INSTANCETYPE_MATCHER.kind_of(payload.get("kind", "")), name)
+    except Refusal:
+        # An unknown kind or an odd revision names nothing that could run; KubeVirt says so when the VM is started.
+        return
 
 
 def default(matcher: Matcher, settings: InstancetypeSettings) -> str:

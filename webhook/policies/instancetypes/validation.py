@@ -13,10 +13,9 @@ from webhook.admission.decision import Decision, Denial, FieldCause, Reason, ski
 from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.facts import Facts
-from webhook.kubevirt import admission, reference, revision
+from webhook.kubevirt import admission
 from webhook.kubevirt.machine import read_vm
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, Matcher
-from webhook.kubevirt.reference import Reference
 from webhook.kubevirt.refusal import Cause, Refusal
 from webhook.kubevirt.shape import Json
 from webhook.names import Code
@@ -64,11 +63,10 @@ def _judged(
     candidate = {**plain, "metadata": {**plain["metadata"], "namespace": namespace}}
     decoded = read_vm(candidate)
     if INSTANCETYPE_MATCHER in changed:
-        for wanted in _instancetypes(decoded, namespace, lookups):
-            if not owner.is_allowed(INSTANCETYPE_MATCHER, wanted, settings):
-                text = owner.not_allowed(wanted, namespace, settings)
-                cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
-                return _refused(Code.NOT_ALLOWED, 403, [cause])
+        text = owner.forbidden(decoded, namespace, lookups, settings)
+        if text:
+            cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
+            return _refused(Code.NOT_ALLOWED, 403, [cause])
     missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups)]
     if missing and settings.missing == "deny":
         return _refused(Code.MISSING, 422, missing)
@@ -79,25 +77,6 @@ def _judged(
         texts = [f"{cause.what}: KubeVirt admits the VM but can't start it until it is there" for cause in missing]
         return skip(Code.MISSING, "; ".join(texts), *(f"kubevirt-webhook: {text}" for text in texts))
     return Decision((Reason(Code.VALID, "instancetype and preference fit the VM"),))
-
-
-def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[Reference]:
-    """What the VM names, and what the revision that it pins was captured from: KubeVirt doesn't compare the two."""
-    given = vm["spec"].get(INSTANCETYPE_MATCHER.field)
-    if not given:
-        return
-    try:
-        if given.get("name"):
-            yield reference.of_matcher(INSTANCETYPE_MATCHER, given)
-        if "revisionName" in given:
-            stored = lookups.get("ControllerRevision", namespace, given["revisionName"])
-            if stored is not None:
-                payload = revision.payload(stored, INSTANCETYPE_MATCHER.shape)
-                name = revision.label(stored) or payload["metadata"].get("name", "")
-                yield Reference(INSTANCETYPE_MATCHER.kind_of(payload.get("kind", "")), name)
-    except Refusal:
-        # An unknown kind or an odd revision names nothing that could run; KubeVirt says so when the VM is started.
-        return
 
 
 def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:

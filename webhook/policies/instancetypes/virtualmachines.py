@@ -18,7 +18,7 @@ from webhook.admission.difference import changes
 from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.facts import Facts
-from webhook.kubevirt import admission, expand, reference, topology
+from webhook.kubevirt import admission, expand, preference, reference, topology
 from webhook.kubevirt.machine import read_vm
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.reference import Reference
@@ -117,7 +117,7 @@ def _created(vm: Whole, namespace: str, lookups: Lookups, settings: Instancetype
     if crash:
         return _refused(crash)
     if settings.expand and not owner.opted_out(vm):
-        expanded = _expanded(vm, _with(candidate, chosen), lookups, findings)
+        expanded = _expanded(vm, _with(candidate, chosen), lookups, settings, findings)
         if expanded:
             return expanded
     if chosen:
@@ -310,16 +310,33 @@ def _demanding(vm: Json, lookups: Lookups) -> bool:
     return spreads or "requirements" in found or "preferredCPUFeatures" in found.get("cpu", {})
 
 
-def _expanded(vm: Whole, candidate: Json, lookups: Lookups, findings: _Findings) -> Decision | None:
-    """The VM with what its matchers say written out; None where it stays as it is."""
+def _expanded(
+    vm: Whole, candidate: Json, lookups: Lookups, settings: InstancetypeSettings, findings: _Findings
+) -> Decision | None:
+    """The VM with what its matchers say written out; None where it stays as it is.
+
+    What will be refused stays: once written out, nobody could tell any more.
+    """
     given = [candidate["spec"].get(matcher.field) for matcher in MATCHERS]
     if not any(given):
         return None
     if any(value.get("inferFromVolume") for value in given if value):
         findings.note(Code.NOT_INFERRED, "the VM is not expanded: it is to be inferred from a volume what", warn=True)
         return None
+    namespace, read = candidate["metadata"]["namespace"], read_vm(candidate)
+    refusal = _objection(candidate, (), lookups)
+    why_not = refusal.what if refusal else owner.forbidden(read, namespace, lookups, settings)
+    if why_not:
+        findings.note(Code.REFUSED, f"the VM is not expanded: {why_not}")
+        return None
+    if lookups.passed_over:
+        text = "the VM is not expanded: it takes its architecture from a volume's source"
+        findings.note(Code.NOT_INFERRED, text, warn=True)
+        return None
+    # KubeVirt does this when it admits a VM, and so before it ever expands one.
+    preference.storage_class(_preference(candidate, lookups), read["spec"].get("dataVolumeTemplates", []))
     try:
-        after = expand.expand(candidate, lookups.get, lookups.configuration())
+        after = expand.expand(encode(VM, read), lookups.get, lookups.configuration())
     except Refusal as refusal:
         findings.note(Code.REFUSED, f"the VM is not expanded: {refusal.what}", warn=True)
         return None
