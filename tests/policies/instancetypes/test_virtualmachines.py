@@ -344,6 +344,13 @@ class TestUpdate:
 
         assert (decision.code, decision.changes) == (Code.SIZED, ())
 
+    def test_a_preference_beside_a_size_stays_whatever_the_scope_is_now(self) -> None:
+        old = vm({"cpu": {"cores": 2}}, annotations={PREF_MARK[2]: FEDORA_MARK}, preference=FEDORA)
+
+        decision = decide(vm({"cpu": {"cores": 4}}), facts(WORLD), old)
+
+        assert changes(decision) == {("spec", "preference"): FEDORA, PREF_MARK: FEDORA_MARK}
+
     def test_an_owner_may_opt_out_in_the_same_update(self) -> None:
         off = vm(annotations={"kubevirt-webhook.github.io/instancetypes": "off"}, runStrategy="Halted")
 

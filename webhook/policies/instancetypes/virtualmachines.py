@@ -145,7 +145,9 @@ def _updated(vm: Whole, request: Request[Whole], lookups: Lookups, settings: Ins
         given, mark = before.get(matcher.field), old.meta.annotation(MARKS[matcher.field])
         if not isinstance(given, dict) or not mark or mark != _mark(given):
             continue
-        why_not = _kept(matcher, vm, spec, settings)
+        # A size that stood there before is no news: a preference beside it was given by a wider scope.
+        was_sized = _sized(read_vm(_plain(old, "", {}))["spec"])
+        why_not = _kept(matcher, vm, spec, anyway=settings.preference_scope == "all" or was_sized is not None)
         if why_not:
             findings.note(why_not.code, why_not.text)
         else:
@@ -182,19 +184,25 @@ def _mark(given: Json) -> str | None:
     return f"{kind}/{name}" if isinstance(kind, str) and isinstance(name, str) else None
 
 
-def _kept(matcher: Matcher, vm: Whole, spec: Json, settings: InstancetypeSettings) -> Reason | None:
+def _sized(spec: Json) -> str | None:
+    """The field by which a VM says its size; None if it says none."""
+    return sized(spec["template"].get("spec", {}).get("domain"))
+
+
+def _kept(matcher: Matcher, vm: Whole, spec: Json, *, anyway: bool) -> Reason | None:
     """Why a VM keeps what it says of one matcher; None if it says nothing.
 
     Args:
         spec: the VM's, decoded.
+        anyway: a preference may stand beside a size.
     """
     if matcher.field in spec:
         return Reason(Code.OWNER_CHOSE_INSTANCETYPE, f"the VM has a {matcher.field}")
     if vm.meta.annotation(MARKS[matcher.field]):
         text = f"the owner took the {matcher.field} out and left our mark: that is meant"
         return Reason(Code.OWNER_REMOVED_INSTANCETYPE, text)
-    field = sized(spec["template"].get("spec", {}).get("domain"))
-    if field and (matcher is INSTANCETYPE_MATCHER or settings.preference_scope != "all"):
+    field = _sized(spec)
+    if field and (matcher is INSTANCETYPE_MATCHER or not anyway):
         return Reason(Code.SIZED, f"the VM says spec.template.spec.domain.{field}, so no default {matcher.field}")
     return None
 
@@ -206,7 +214,7 @@ def _wanted(
     text = owner.default(matcher, settings)
     if not text:
         return None
-    why_not = _kept(matcher, vm, spec, settings)
+    why_not = _kept(matcher, vm, spec, anyway=settings.preference_scope == "all")
     if why_not:
         findings.note(why_not.code, why_not.text)
         return None
