@@ -12,20 +12,20 @@ import os
 import secrets
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 import pytest
 
-from . import shared
+from . import shared, sizes
 from .access import Access
 from .kube import ApiError, Kube
 from .plane import ControlPlane
 from .processes import StartError
 from .tenant import Tenant
-from .webhook_server import WebhookServer, install
+from .webhook_server import INSTANCETYPES, SCHEDULING, WebhookServer, install
 
 BUILD = Path(__file__).resolve().parents[2] / "hack" / "controlplane" / "build.py"
 EX_UNAVAILABLE = 69
@@ -78,6 +78,7 @@ class NewTenant(Protocol):
         *,
         annotations: Mapping[str, str] | None = None,
         server: WebhookServer | None = None,
+        jobs: Sequence[str] = (SCHEDULING,),
     ) -> Tenant: ...
 
 
@@ -251,9 +252,11 @@ def new_tenant(request: pytest.FixtureRequest, new_namespace: NewNamespace) -> N
         *,
         annotations: Mapping[str, str] | None = None,
         server: WebhookServer | None = None,
+        jobs: Sequence[str] = (SCHEDULING,),
     ) -> Tenant:
         server = server or request.getfixturevalue("webhook")
-        return Tenant(server, new_namespace(server.labels(mode), annotations))
+        assert INSTANCETYPES not in jobs or server.validates
+        return Tenant(server, new_namespace(server.labels(mode, jobs), annotations))
 
     return make
 
@@ -262,6 +265,29 @@ def new_tenant(request: pytest.FixtureRequest, new_namespace: NewNamespace) -> N
 def tenant(new_tenant: NewTenant) -> Tenant:
     """A namespace where the shared webhook server enforces."""
     return new_tenant()
+
+
+@pytest.fixture
+def new_sized(new_tenant: NewTenant) -> NewTenant:
+    """Makes namespaces under the job instancetypes, with instancetypes and preferences and, by default, defaults."""
+
+    def make(
+        mode: str | None = "enforce",
+        *,
+        annotations: Mapping[str, str] | None = None,
+        server: WebhookServer | None = None,
+        jobs: Sequence[str] = (INSTANCETYPES,),
+    ) -> Tenant:
+        given = sizes.DEFAULTS if annotations is None else annotations
+        return sizes.furnish(new_tenant(mode, annotations=given, server=server, jobs=jobs))
+
+    return make
+
+
+@pytest.fixture
+def sized(new_sized: NewTenant) -> Tenant:
+    """A namespace with a default instancetype and a default preference."""
+    return new_sized()
 
 
 def _remove_namespace(kube: Kube, name: str) -> None:

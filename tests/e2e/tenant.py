@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from .kube import Json, Kube, Object, eventually
-from .webhook_server import SCHEDULING, WebhookServer
+from .webhook_server import DOMAIN, SCHEDULING, WebhookServer
 from .workloads import PODS, VMIS, VMS, launcher_of, scheduler_of, vm, vmi_of
 
 
@@ -57,9 +57,14 @@ class Tenant:
         """Any pod, as KubeVirt's controller."""
         return self.controller.create(PODS, manifest, self.namespace, **query)
 
-    def label(self, mode: str | None) -> None:
-        """Changes what the namespace says about the job; None: nothing any more."""
-        self.owner.patch("v1/namespaces", self.namespace, {"metadata": {"labels": {SCHEDULING: mode}}})
+    def label(self, mode: str | None, job: str = SCHEDULING) -> None:
+        """Changes what the namespace says about a job; None: nothing any more."""
+        self.owner.patch("v1/namespaces", self.namespace, {"metadata": {"labels": {job: mode}}})
+
+    def annotate(self, **annotations: str | None) -> None:
+        """Changes the namespace's parameters, by the names of their annotations with ``_`` for ``-``."""
+        changed = {f"{DOMAIN}/{name.replace('_', '-')}": value for name, value in annotations.items()}
+        self.owner.patch("v1/namespaces", self.namespace, {"metadata": {"annotations": changed}})
 
     def choice(self) -> str | None:
         """The scheduler of a VM that is made now by an owner who chooses none; it is not kept."""
@@ -67,14 +72,14 @@ class Tenant:
 
     # -- what comes of it ----------------------------------------------------------------------------------------------
 
-    def verdicts(self, kind: str | None = None) -> list[str]:
+    def verdicts(self, kind: str | None = None, path: str = "/") -> list[str]:
         """What the server decided in this namespace: ``DECISION REASON`` of every review of a kind, in their order."""
-        return [f"{line['decision']} {line['reasons'][0]['code']}" for line in self.audit(kind)]
+        return [f"{line['decision']} {line['reasons'][0]['code']}" for line in self.audit(kind, path)]
 
-    def audit(self, kind: str | None = None) -> list[Json]:
-        """The audit lines of this namespace, on objects of one kind or of all."""
+    def audit(self, kind: str | None = None, path: str = "/") -> list[Json]:
+        """The audit lines of this namespace, on objects of one kind or of all, from endpoints whose paths begin so."""
         lines = [line for line in self.server.audit() if line["object"]["namespace"] == self.namespace]
-        return [line for line in lines if kind in (None, line["object"]["kind"])]
+        return [line for line in lines if kind in (None, line["object"]["kind"]) and line["endpoint"].startswith(path)]
 
     def bound_by(self, pod: Mapping[str, Any]) -> str:
         """Which scheduler gave a pod its node, once one has: by its own event."""

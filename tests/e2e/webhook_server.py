@@ -9,8 +9,9 @@ import signal
 import ssl
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +25,7 @@ from .kube import Json, Kube, eventually
 from .objects import launcher_pod
 from .pki import service_account
 from .processes import TETHER, free_port, tail
+from .workloads import VMS, vm
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -31,7 +33,9 @@ ACCOUNT = service_account("kubevirt-webhook", "kubevirt-webhook")
 CONFIGURATIONS = tuple(
     f"admissionregistration.k8s.io/v1/{kind}webhookconfigurations" for kind in ("mutating", "validating")
 )
-SCHEDULING = "kubevirt-webhook.github.io/scheduling"
+DOMAIN = "kubevirt-webhook.github.io"
+SCHEDULING = f"{DOMAIN}/scheduling"
+INSTANCETYPES = f"{DOMAIN}/instancetypes"
 OURS = "e2e"
 
 
@@ -79,9 +83,9 @@ class WebhookServer:
         if self._popen is not None:
             self.stop()
 
-    def labels(self, mode: str | None = "enforce") -> dict[str, str]:
-        """Of a namespace that this server's configurations select; None: by no more than that."""
-        return {OURS: self.name} | ({SCHEDULING: mode} if mode is not None else {})
+    def labels(self, mode: str | None = "enforce", jobs: Sequence[str] = (SCHEDULING,)) -> dict[str, str]:
+        """Of a namespace that this server's configurations select, for jobs by their labels; None: for none."""
+        return {OURS: self.name} | (dict.fromkeys(jobs, mode) if mode is not None else {})
 
     # -- the process ---------------------------------------------------------------------------------------------------
 
@@ -111,6 +115,24 @@ class WebhookServer:
 
         eventually(called, what=f"the API server to call {self.name}")
         self.access.admin.delete("v1/namespaces", name)
+
+    @cached_property
+    def validates(self) -> bool:
+        """True once the API server also calls it to validate, which it may begin a moment later than to mutate."""
+        name = f"validated-{self.name}"
+        labels = self.labels("audit", [INSTANCETYPES])
+        self.access.admin.create(
+            "v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        )
+        probe = vm("probe", instancetype={"name": "probe"})
+
+        def called() -> bool:
+            self.access.admin.create(VMS, probe, name, dryRun="All")
+            return any(line["endpoint"].startswith("/validate/") for line in self.audit())
+
+        eventually(called, what=f"the API server to have {self.name} validate")
+        self.access.admin.delete("v1/namespaces", name)
+        return True
 
     def wait_logged(self, event: str) -> Json:
         """The line of its log that tells an event, once there is one."""

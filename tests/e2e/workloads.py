@@ -15,6 +15,7 @@ OLD_VMS = "kubevirt.io/v1alpha3/virtualmachines"
 VMIS = "kubevirt.io/v1/virtualmachineinstances"
 INSTANCETYPES = "instancetype.kubevirt.io/v1beta1/virtualmachineinstancetypes"
 CLUSTER_INSTANCETYPES = "instancetype.kubevirt.io/v1beta1/virtualmachineclusterinstancetypes"
+PREFERENCES = "instancetype.kubevirt.io/v1beta1/virtualmachinepreferences"
 REVISIONS = "apps/v1/controllerrevisions"
 
 MARK = "kubevirt-webhook.github.io/injected-scheduler"
@@ -102,14 +103,24 @@ def attachment_of(launcher: Mapping[str, Any], node: str) -> Json:
     }
 
 
-def instancetype(name: str, *, scheduler: str | None = None, cluster: bool = True) -> Json:
-    """An instancetype, by itself or with a scheduler of its own."""
-    spec: Json = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}}
+def instancetype(name: str, *, scheduler: str | None = None, cluster: bool = True, **more: Any) -> Json:
+    """An instancetype, by itself or with a scheduler of its own; other keywords go into its spec."""
+    spec: Json = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}, **more}
     if scheduler is not None:
         spec["schedulerName"] = scheduler
     return {
         "apiVersion": "instancetype.kubevirt.io/v1beta1",
         "kind": "VirtualMachineClusterInstancetype" if cluster else "VirtualMachineInstancetype",
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def preference(name: str, **spec: Any) -> Json:
+    """A preference of one namespace; keywords are its spec."""
+    return {
+        "apiVersion": "instancetype.kubevirt.io/v1beta1",
+        "kind": "VirtualMachinePreference",
         "metadata": {"name": name},
         "spec": spec,
     }

@@ -1,0 +1,159 @@
+"""The job instancetypes where a namespace has new VMs expanded: their matchers are written out and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from .conftest import NewTenant
+from .everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
+from .kube import ApiError, Json
+from .sizes import DEFAULTS, LARGE, LINUX, MUTATE, SMALL, VALIDATE, marks_of, matchers_of, named
+from .tenant import Tenant
+from .webhook_server import DOMAIN, INSTANCETYPES, SCHEDULING
+from .workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
+from .workloads import PREFERENCES, VMS, instancetype, preference, scheduler_of, vm
+
+EXPAND = {f"{DOMAIN}/expand-instancetypes": "true"}
+ALLOWED = f"{DOMAIN}/allowed-instancetypes"
+
+
+@pytest.fixture
+def expanding(new_sized: NewTenant) -> Tenant:
+    """A namespace that has defaults, and has them written out."""
+    return new_sized(annotations=DEFAULTS | EXPAND)
+
+
+def domain_of(vm: Json) -> Json:
+    domain: Json = vm["spec"]["template"]["spec"]["domain"]
+    return domain
+
+
+def owned(**spec: Any) -> Json:
+    """A VM with much that only its owner knows about."""
+    made = vm(**spec)
+    made["metadata"] |= {"labels": {"a": "b"}, "annotations": {"c": "d"}}
+    template = made["spec"]["template"]
+    template["metadata"] |= {"unknown": {"kept": True}}
+    template["spec"] |= {
+        "tolerations": [{"key": "vm", "operator": "Exists"}],
+        "volumes": [
+            {"name": "root", "containerDisk": {"image": "registry.example/fedora:40"}},
+            {"name": "init", "cloudInitNoCloud": {"userData": "#cloud-config"}},
+        ],
+        "domain": {
+            "clock": {"utc": {"offsetSeconds": 0}},
+            "devices": {"disks": [{"name": "root", "disk": {}, "serial": "1", "bootOrder": 1}]},
+            "resources": {"requests": {"devices.example.com/x": "1000m"}},
+        },
+    }
+    return made
+
+
+def test_a_vm_says_itself_what_its_matchers_said(expanding: Tenant) -> None:
+    asked = owned()
+    created = expanding.create(asked)
+
+    assert matchers_of(created) == marks_of(created) == [None, None]
+    assert domain_of(created)["cpu"] == {"sockets": 1, "cores": 1, "threads": 1}
+    assert domain_of(created)["memory"] == {"guest": "1Gi"}
+    assert domain_of(created)["devices"]["disks"] == [
+        {"name": "root", "disk": {"bus": "virtio"}, "serial": "1", "bootOrder": 1},
+        {"name": "init", "disk": {"bus": "virtio"}},
+    ]
+    for field in ("labels", "annotations"):
+        assert created["metadata"][field] == asked["metadata"][field]
+    template, given = created["spec"]["template"], asked["spec"]["template"]
+    assert template["metadata"] == given["metadata"]
+    assert template["spec"]["tolerations"] == given["spec"]["tolerations"]
+    assert [volume.keys() for volume in template["spec"]["volumes"]] == [v.keys() for v in given["spec"]["volumes"]]
+    assert domain_of(created)["clock"] == domain_of(asked)["clock"]
+    # Not even canonical: what we didn't have to change is as its owner wrote it.
+    assert domain_of(created)["resources"] == domain_of(asked)["resources"]
+    assert created.warnings == ()
+    assert expanding.verdicts() == ["patched instancetype-expanded"]
+
+
+def test_an_owners_own_choice_is_written_out_too(expanding: Tenant) -> None:
+    created = expanding.create(vm(instancetype=LARGE))
+
+    assert matchers_of(created) == [None, None]
+    assert domain_of(created)["cpu"]["sockets"] == 4
+
+
+def test_a_scheduler_that_was_written_out_is_the_owners_choice(new_sized: NewTenant) -> None:
+    tenant = new_sized(annotations=EXPAND, jobs=(INSTANCETYPES, SCHEDULING))
+
+    chosen = tenant.create(vm(instancetype=named("Instancetype", "placed")))
+    other = tenant.create(vm("other", instancetype=SMALL))
+
+    assert (scheduler_of(chosen), scheduler_of(other)) == ("volcano", "kubevirt")
+
+
+@pytest.mark.parametrize("preferred", PREFERENCE_SPECS)
+@pytest.mark.parametrize("spec", INSTANCETYPE_SPECS)
+def test_every_field_passes_the_schema(expanding: Tenant, spec: Json, preferred: Json) -> None:
+    expanding.owner.create(NAMESPACED_INSTANCETYPES, instancetype("rich", cluster=False, **spec), expanding.namespace)
+    expanding.owner.create(PREFERENCES, preference("rich", **preferred), expanding.namespace)
+
+    asked = owned(instancetype=named("Instancetype", "rich"), preference=named("Preference", "rich"))
+    created = expanding.create(asked)
+
+    (line,) = expanding.audit(path=MUTATE)
+    (change,) = line["changes"]
+    assert change["new"] == created["spec"]
+    domain = domain_of(created)
+    assert domain["cpu"].get("model") == spec["cpu"].get("model")
+    assert domain["devices"].get("gpus") == spec.get("gpus")
+    assert domain["launchSecurity"] == spec["launchSecurity"]
+    assert ("features" in domain) == ("features" in preferred)
+
+
+def test_an_update_is_not_expanded(expanding: Tenant) -> None:
+    expanding.create(vm())
+
+    later = expanding.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, expanding.namespace)
+
+    assert later["spec"]["template"] == expanding.owner.get(VMS, "web", expanding.namespace)["spec"]["template"]
+    assert expanding.verdicts(path=VALIDATE) == []
+
+
+@pytest.mark.parametrize("matcher", [{"inferFromVolume": "root"}, named("Instancetype", "gone")])
+def test_what_can_not_be_told_stays(new_sized: NewTenant, matcher: Json) -> None:
+    tenant = new_sized(annotations=EXPAND)
+
+    created = tenant.create(vm(instancetype=matcher))
+
+    assert matchers_of(created) == [matcher, None]
+    assert any("is not expanded" in warning for warning in created.warnings)
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "text"),
+    [
+        ({"instancetype": LARGE, "preference": named("Preference", "demanding")}, 422, "preference requires 8 vCPU"),
+        ({"instancetype": SMALL, "preference": named("Preference", "spread")}, 422, "are not divisible by"),
+        ({"instancetype": LARGE, "preference": LINUX}, 403, "is not allowed in the namespace"),
+    ],
+)
+def test_what_is_refused_is_not_written_out_instead(new_sized: NewTenant, spec: Json, status: int, text: str) -> None:
+    allowed = {ALLOWED: "VirtualMachineInstancetype/small"} if status == 403 else {}
+    tenant = new_sized(annotations=EXPAND | allowed)
+
+    with pytest.raises(ApiError, match=text) as refused:
+        tenant.create(vm(**spec))
+
+    assert refused.value.status == status
+
+
+def test_a_storage_class_that_kubevirt_would_have_filled_in_is_not_lost(expanding: Tenant) -> None:
+    expanding.owner.create(
+        PREFERENCES, preference("fast", volumes={"preferredStorageClassName": "fast"}), expanding.namespace
+    )
+    template = {"metadata": {"name": "root"}, "spec": {"storage": {}, "source": {"blank": {}}}}
+
+    created = expanding.create(vm(preference=named("Preference", "fast"), dataVolumeTemplates=[template]))
+
+    assert matchers_of(created) == [None, None]
+    assert created["spec"]["dataVolumeTemplates"][0]["spec"]["storage"] == {"storageClassName": "fast"}

@@ -1,0 +1,116 @@
+"""The job instancetypes in the modes of its namespace label."""
+
+from __future__ import annotations
+
+import pytest
+
+from .conftest import NewTenant
+from .kube import Json, eventually
+from .sizes import DEFAULTS, LARGE, MARKS, is_ours, marks_of, matchers_of, named
+from .webhook_server import DOMAIN, INSTANCETYPES
+from .workloads import VMIS, VMS, vm, vmi_of
+
+REFUSED: Json = {"instancetype": LARGE, "preference": named("Preference", "demanding")}
+CRASHING: Json = {"preference": named("Preference", "featured")}
+ALLOWED = {f"{DOMAIN}/allowed-instancetypes": "VirtualMachineInstancetype/small"}
+
+
+def test_warn_tells_and_changes_nothing(new_sized: NewTenant) -> None:
+    tenant = new_sized("warn")
+
+    created = tenant.create(vm())
+
+    assert matchers_of(created) == marks_of(created) == [None, None]
+    prefix = "instancetypes is in mode warn: enforce would set"
+    assert [warning.partition(" to ")[0] for warning in created.warnings] == [
+        f"{prefix} {path}"
+        for path in (
+            "spec.instancetype",
+            f"metadata.annotations.{MARKS[0]}",
+            "spec.preference",
+            f"metadata.annotations.{MARKS[1]}",
+        )
+    ]
+    filled = tenant.owner.create(VMIS, vmi_of(vm()), tenant.namespace)
+    assert filled["spec"] == vmi_of(vm())["spec"]
+    assert filled.warnings
+    assert [(line["mode"], line["decision"]) for line in tenant.audit()] == [("warn", "would-patch")] * 2
+
+
+@pytest.mark.parametrize(("mode", "said"), [("warn", True), ("audit", False)])
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [(REFUSED, "preference requires 8 vCPU"), (CRASHING, "on which KubeVirt would crash")],
+)
+def test_nothing_is_refused_where_not_enforced(
+    new_sized: NewTenant, mode: str, said: bool, spec: Json, text: str
+) -> None:
+    tenant = new_sized(mode, annotations={})
+
+    created = tenant.create(vm(**spec))
+
+    assert matchers_of(created) == [spec.get("instancetype"), spec["preference"]]
+    assert any(text in warning and "would refuse this request" in warning for warning in created.warnings) == said
+    assert bool(created.warnings) == said
+    assert "would-deny" in [line["decision"] for line in tenant.audit()]
+
+
+@pytest.mark.parametrize(("mode", "said"), [("warn", True), ("audit", False)])
+def test_what_is_not_allowed_is_not_refused_where_not_enforced(new_sized: NewTenant, mode: str, said: bool) -> None:
+    tenant = new_sized(mode, annotations=ALLOWED)
+
+    created = tenant.create(vm(instancetype=LARGE))
+
+    assert any("is not allowed in the namespace" in warning for warning in created.warnings) == said
+
+
+def test_audit_is_silent_and_changes_nothing(new_sized: NewTenant) -> None:
+    tenant = new_sized("audit")
+
+    created, filled = tenant.create(vm()), tenant.owner.create(VMIS, vmi_of(vm()), tenant.namespace)
+
+    assert matchers_of(created) == marks_of(created) == [None, None]
+    assert filled["spec"] == vmi_of(vm())["spec"]
+    assert created.warnings == filled.warnings == ()
+    assert [(line["mode"], line["decision"]) for line in tenant.audit()] == [("audit", "would-patch")] * 2
+
+
+@pytest.mark.parametrize("mode", ["off", None, "Enforce"])
+def test_a_namespace_that_has_not_opted_in_never_reaches_us(new_sized: NewTenant, mode: str | None) -> None:
+    tenant = new_sized(mode)
+
+    tenant.create(vm(**REFUSED))
+    tenant.owner.create(VMIS, vmi_of(vm()), tenant.namespace)
+
+    assert tenant.audit() == []
+
+
+def test_a_relabelled_namespace_is_followed(new_sized: NewTenant) -> None:
+    tenant = new_sized("off")
+
+    def in_force() -> bool:
+        return is_ours(tenant.create(vm("probe"), dryRun="All"))
+
+    def not_in_force() -> bool:
+        return not in_force()
+
+    assert not_in_force()
+    for mode in ("warn", "audit", None):
+        tenant.label("enforce", INSTANCETYPES)
+        eventually(in_force, what="VMs to be in mode enforce", timeout=5)
+        tenant.label(mode, INSTANCETYPES)
+        eventually(not_in_force, what=f"VMs to be in mode {mode}", timeout=5)
+
+
+def test_marks_are_put_back_only_where_enforced(new_sized: NewTenant) -> None:
+    tenant = new_sized()
+    created = tenant.create(vm())
+    tenant.label("warn", INSTANCETYPES)
+    eventually(lambda: not is_ours(tenant.create(vm("p"), dryRun="All")), what="mode warn", timeout=5)
+
+    put = vm(runStrategy="Halted")
+    put["metadata"] |= {"namespace": tenant.namespace, "resourceVersion": created["metadata"]["resourceVersion"]}
+    replaced = tenant.owner.replace(VMS, put)
+
+    assert matchers_of(replaced) == [None, None]
+    assert len(replaced.warnings) == 2 * len(DEFAULTS)

@@ -1,0 +1,120 @@
+"""The job instancetypes and owners who declare their VMs and apply them again and again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from .kube import ApiError, Json, Object
+from .sizes import LARGE, LINUX, MUTATE, SMALL, is_ours, marks_of, matchers_of
+from .tenant import Tenant
+from .workloads import VMS, vm
+
+# Of client-side apply, which remembers in an annotation what was applied, and of server-side apply, which has owners.
+both_ways = pytest.mark.parametrize("way", [(), ("--server-side",)], ids=["client-side", "server-side"])
+
+
+def kubectl(tenant: Tenant, *arguments: str, manifest: Json) -> str:
+    """What kubectl says, which reads a manifest; a difference, a conflict or a warning is a failure."""
+    where = (f"--namespace={tenant.namespace}", "--filename=-")
+    done = tenant.server.access.kubectl(*arguments, *where, stdin=json.dumps(manifest))
+    assert done.stderr == ""
+    return done.stdout
+
+
+def apply(tenant: Tenant, manifest: Mapping[str, Any], manager: str) -> Object:
+    """Server-side apply that takes nothing over by force."""
+    metadata = {**manifest["metadata"], "namespace": tenant.namespace}
+    return tenant.owner.apply({**manifest, "metadata": metadata}, fieldManager=manager, force="false")
+
+
+def found(tenant: Tenant) -> Object:
+    return tenant.owner.get(VMS, "web", tenant.namespace)
+
+
+def managers_of(vm: Mapping[str, Any], field: str = "f:instancetype") -> list[str]:
+    """Who owns a field that we write."""
+    return [it["manager"] for it in vm["metadata"]["managedFields"] if f'"{field}"' in json.dumps(it["fieldsV1"])]
+
+
+@both_ways
+def test_applied_again_nothing_changes(sized: Tenant, way: tuple[str, ...]) -> None:
+    kubectl(sized, "apply", *way, manifest=vm())
+    created = found(sized)
+
+    assert kubectl(sized, "diff", *way, manifest=vm()) == ""
+    kubectl(sized, "apply", *way, manifest=vm())
+
+    assert found(sized) == created
+    assert is_ours(created)
+
+
+@both_ways
+def test_applied_with_a_change_the_defaults_stay(sized: Tenant, way: tuple[str, ...]) -> None:
+    kubectl(sized, "apply", *way, manifest=vm())
+
+    kubectl(sized, "apply", *way, manifest=vm(runStrategy="Halted"))
+
+    assert found(sized)["spec"]["runStrategy"] == "Halted"
+    assert is_ours(found(sized))
+    # They were never gone.
+    assert sized.verdicts(path=MUTATE) == ["patched defaults-injected", "allowed owner-chose-instancetype"]
+
+
+@both_ways
+def test_an_owner_who_starts_to_declare_another_gets_it(sized: Tenant, way: tuple[str, ...]) -> None:
+    kubectl(sized, "apply", *way, manifest=vm())
+
+    kubectl(sized, "apply", *way, manifest=vm(instancetype=LARGE))
+    declared = found(sized)
+    kubectl(sized, "apply", *way, manifest=vm(instancetype=LARGE))
+
+    assert matchers_of(declared) == [LARGE, LINUX]
+    assert found(sized) == declared
+
+
+@both_ways
+def test_an_owner_who_stops_declaring_one_is_obeyed(sized: Tenant, way: tuple[str, ...]) -> None:
+    kubectl(sized, "apply", *way, manifest=vm(instancetype=LARGE, preference=LINUX))
+
+    kubectl(sized, "apply", *way, manifest=vm())
+
+    assert matchers_of(found(sized)) == marks_of(found(sized)) == [None, None]
+
+
+def test_a_replace_by_kubectl_keeps_the_defaults(sized: Tenant) -> None:
+    kubectl(sized, "create", manifest=vm())
+
+    kubectl(sized, "replace", manifest=vm(runStrategy="Halted"))
+    kubectl(sized, "replace", manifest=vm())
+
+    assert is_ours(found(sized))
+
+
+def test_nobody_owns_what_we_wrote_and_anybody_may_declare_it(sized: Tenant) -> None:
+    first = apply(sized, vm(), "first")
+    declared = apply(sized, vm(instancetype=LARGE), "second")
+    again = apply(sized, vm(), "first")
+
+    assert (matchers_of(first), managers_of(first)) == ([SMALL, LINUX], [])
+    assert (matchers_of(declared), managers_of(declared)) == ([LARGE, LINUX], ["second"])
+    assert (matchers_of(again), managers_of(again)) == ([LARGE, LINUX], ["second"])
+    with pytest.raises(ApiError, match=r'conflict.* with "second"') as refused:
+        apply(sized, vm(instancetype=SMALL), "third")
+    assert refused.value.status == 409
+
+
+def test_an_applier_who_now_says_a_size_takes_the_default_away_first(sized: Tenant) -> None:
+    """A size beside a matcher is a conflict, for KubeVirt too; who means the size says so by null."""
+    apply(sized, vm(), "first")
+    made = vm()
+    made["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "2Gi"}
+
+    with pytest.raises(ApiError, match=r"domain\.memory\.guest conflicts with selected instance type"):
+        apply(sized, made, "first")
+    sized.owner.patch(VMS, "web", {"spec": {"instancetype": None}}, sized.namespace)
+
+    assert matchers_of(apply(sized, made, "first")) == [None, LINUX]

@@ -1,0 +1,199 @@
+"""The job instancetypes: what its refusals and warnings look like to those who get them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import subprocess
+
+import pytest
+
+from .conftest import SCHEDULERS, NewTenant, NewWebhook
+from .kube import ApiError, Json, eventually
+from .sizes import DEFAULTS, LARGE, SMALL, VALIDATE, matchers_of, named
+from .tenant import Tenant
+from .webhook_server import DOMAIN
+from .workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
+from .workloads import REVISIONS, VMS, instancetype, revision_of, vm
+
+MUTATOR = f"virtualmachines.instancetypes.enforce.{DOMAIN}"
+TEMPLATE = "spec.template.spec.domain"
+MISSING = named("Instancetype", "gone")
+NOT_FOUND = 'virtualmachineinstancetypes.instancetype.kubevirt.io "gone" not found'
+ODD = instancetype("odd", cluster=False, cpu={"guest": 3})
+ALLOWED = f"{DOMAIN}/allowed-instancetypes"
+
+
+def in_conflict() -> Json:
+    """A VM that says four things which its instancetype says too."""
+    made = vm(instancetype=LARGE)
+    made["spec"]["template"]["spec"]["domain"] |= {
+        "cpu": {"sockets": 1, "cores": 2},
+        "memory": {"guest": "1Gi"},
+        "resources": {"limits": {"cpu": "1"}},
+    }
+    return made
+
+
+def kubectl(tenant: Tenant, obj: Json, verb: str = "create") -> subprocess.CompletedProcess[str]:
+    return tenant.server.access.kubectl(
+        verb, f"--namespace={tenant.namespace}", "--filename=-", stdin=json.dumps(obj), check=False
+    )
+
+
+def refusal_of(tenant: Tenant, obj: Json) -> ApiError:
+    """The refusal of a new VM, which is not there afterwards."""
+    with pytest.raises(ApiError) as refused:
+        tenant.create(obj)
+    assert tenant.owner.list(VMS, tenant.namespace) == []
+    return refused.value
+
+
+def assert_refused(refused: ApiError, status: int, message: str, causes: list[tuple[str, str]]) -> None:
+    """The whole Status object, as clients see it."""
+    reasons = {422: "Invalid", 403: "Forbidden"}
+    assert (refused.status, refused.body["reason"], refused.body["status"]) == (status, reasons[status], "Failure")
+    assert refused.message == f'admission webhook "{MUTATOR}" denied the request: {message}'
+    assert [(cause["reason"], cause["field"]) for cause in refused.body["details"]["causes"]] == causes
+
+
+def test_conflicts_name_all_fields(sized: Tenant) -> None:
+    paths = [f"{TEMPLATE}.{path}" for path in ("resources.limits.cpu", "cpu.sockets", "cpu.cores", "memory.guest")]
+
+    refused = refusal_of(sized, in_conflict())
+    shown = kubectl(sized, in_conflict())
+
+    sentences = [f"VM field(s) {path} conflicts with selected instance type" for path in paths]
+    assert_refused(refused, 422, ", ".join(sentences), [("FieldValueInvalid", path) for path in paths])
+    assert shown.returncode == 1
+    for path, sentence in zip(paths, sentences, strict=True):
+        assert f"* {path}: {sentence}" in shown.stderr
+    assert set(sized.verdicts(path=VALIDATE)) == {"denied instancetype-refused"}
+
+
+def test_a_requirement_that_is_not_met(sized: Tenant) -> None:
+    refused = refusal_of(sized, vm(instancetype=LARGE, preference=named("Preference", "demanding")))
+
+    message = (
+        "failure checking preference requirements: insufficient CPU resources of 4 vCPU provided by instance type, "
+        "preference requires 8 vCPU"
+    )
+    assert_refused(refused, 422, message, [("FieldValueNotFound", "spec.instancetype")])
+
+
+def test_a_spread_that_does_not_divide(sized: Tenant) -> None:
+    sized.owner.create(NAMESPACED_INSTANCETYPES, ODD, sized.namespace)
+
+    refused = refusal_of(sized, vm(instancetype=named("Instancetype", "odd"), preference=named("Preference", "spread")))
+
+    message = (
+        "3 vCPUs provided by the instance type are not divisible by the Spec.PreferSpreadSocketToCoreRatio or "
+        "Spec.CPU.PreferSpreadOptions.Ratio of 2 provided by the preference"
+    )
+    assert_refused(refused, 422, message, [("FieldValueInvalid", "instancetype.spec.cpu.guest")])
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"preference": named("Preference", "featured")}, "on which KubeVirt would crash"),
+        ({"preference": named("Preference", "zero"), "instancetype": LARGE}, "ratio of 0"),
+    ],
+)
+def test_what_kubevirt_would_crash_on_gets_a_sentence(new_sized: NewTenant, given: Json, text: str) -> None:
+    tenant = new_sized(annotations={})
+
+    refused = refusal_of(tenant, vm(**given))
+
+    assert_refused(refused, 422, refused.message.partition("request: ")[2], [("FieldValueInvalid", "spec.preference")])
+    assert text in refused.message
+    assert "EOF" not in refused.message
+
+
+# -- what is missing ---------------------------------------------------------------------------------------------------
+
+
+def test_a_missing_instancetype_is_warned_of(sized: Tenant) -> None:
+    created = sized.create(vm(instancetype=MISSING, preference=named("Preference", "linux")))
+    shown = kubectl(sized, vm("other", instancetype=MISSING))
+
+    (warning,) = created.warnings
+    assert warning == f"kubevirt-webhook: {NOT_FOUND}: KubeVirt admits the VM but can't start it until it is there"
+    assert f"Warning: {warning}" in shown.stderr
+    assert shown.returncode == 0
+    assert matchers_of(created)[0] == MISSING
+
+
+def test_a_missing_one_is_refused_where_an_admin_wants_that(new_webhook: NewWebhook, new_sized: NewTenant) -> None:
+    server = new_webhook({"schedulers": SCHEDULERS, "instancetypes": {"missing": "deny"}})
+    tenant = new_sized(server=server, annotations={})
+
+    refused = refusal_of(tenant, vm(instancetype=MISSING, preference=named("Preference", "gone")))
+
+    message = f'{NOT_FOUND}, virtualmachinepreferences.instancetype.kubevirt.io "gone" not found'
+    causes = [("FieldValueNotFound", "spec.instancetype"), ("FieldValueNotFound", "spec.preference")]
+    assert_refused(refused, 422, message, causes)
+    # What was there when it was named may go: its VMs stay as they are.
+    tenant.create(vm(instancetype=SMALL))
+    tenant.owner.delete(NAMESPACED_INSTANCETYPES, "small", tenant.namespace)
+    change = {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
+    assert tenant.owner.patch(VMS, "web", change, tenant.namespace).warnings == ()
+
+
+# -- what is not allowed -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def strict(new_sized: NewTenant) -> Tenant:
+    """A namespace where only the instancetype small may be named."""
+    return new_sized(annotations={**DEFAULTS, ALLOWED: "VirtualMachineInstancetype/small, u1.*"})
+
+
+NOT_ALLOWED = "is not allowed in the namespace {}; allowed are: VirtualMachineInstancetype/small, u1.*"
+
+
+def test_an_instancetype_that_is_not_allowed(strict: Tenant) -> None:
+    refused = refusal_of(strict, vm(instancetype=LARGE))
+    shown = kubectl(strict, vm(instancetype=LARGE))
+
+    message = f"the instancetype VirtualMachineInstancetype/large {NOT_ALLOWED.format(strict.namespace)}"
+    assert_refused(refused, 403, message, [("FieldValueNotSupported", "spec.instancetype.name")])
+    assert "Error from server (Forbidden)" in shown.stderr
+    assert message in shown.stderr
+    assert matchers_of(strict.create(vm()))[0] == SMALL
+
+
+def test_an_instancetype_that_is_not_allowed_by_a_revision(strict: Tenant) -> None:
+    stored = strict.owner.get(NAMESPACED_INSTANCETYPES, "large", strict.namespace)
+    stored["metadata"].pop("managedFields")
+    strict.owner.create(REVISIONS, revision_of(stored, "pinned"), strict.namespace)
+
+    assert refusal_of(strict, vm(instancetype=SMALL | {"revisionName": "pinned"})).status == 403
+
+
+def test_an_update_to_one_that_is_not_allowed(strict: Tenant) -> None:
+    created = strict.create(vm())
+    changed = copy.deepcopy(created)
+    changed["spec"]["instancetype"] = LARGE
+
+    with pytest.raises(ApiError) as refused:
+        strict.owner.replace(VMS, changed)
+
+    assert refused.value.status == 403
+
+
+def test_a_vm_that_names_what_is_not_allowed_any_more_stays_editable(new_sized: NewTenant) -> None:
+    tenant = new_sized()
+    tenant.create(vm(instancetype=LARGE))
+    tenant.annotate(allowed_instancetypes="VirtualMachineInstancetype/small")
+
+    def refused() -> bool:
+        try:
+            tenant.create(vm("probe", instancetype=LARGE), dryRun="All")
+        except ApiError as error:
+            return error.status == 403
+        return False
+
+    eventually(refused, what="the allow-list to count", timeout=5)
+    change = {"spec": {"runStrategy": "Halted", "template": {"metadata": {"labels": {"a": "b"}}}}}
+    assert matchers_of(tenant.owner.patch(VMS, "web", change, tenant.namespace))[0] == LARGE

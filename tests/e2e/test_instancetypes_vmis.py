@@ -1,0 +1,349 @@
+"""The job instancetypes on VirtualMachineInstances: those that no VM stands behind are filled, and stored as filled."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.vectors.cases import Case, read
+from webhook.errors import InputError
+from webhook.kubevirt import bare
+from webhook.kubevirt.configuration import DEFAULTS as CONFIGURATION
+from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.reference import Reference
+from webhook.kubevirt.refusal import Refusal
+
+from .conftest import NewTenant
+from .everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
+from .kube import ApiError, Json, Object
+from .objects import owner_reference
+from .sizes import DEFAULTS, MARKS, marks_of
+from .tenant import Tenant
+from .webhook_server import DOMAIN, INSTANCETYPES
+from .workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
+from .workloads import PREFERENCES, VMIS, instancetype, preference, vm, vmi_of
+
+REPLICA_SETS = "kubevirt.io/v1/virtualmachineinstancereplicasets"
+ASKED = (f"{DOMAIN}/instancetype", f"{DOMAIN}/preference")
+LARGE, LINUX = "VirtualMachineInstancetype/large", "VirtualMachinePreference/linux"
+DISK: Json = {"name": "root", "containerDisk": {"image": "registry.example/fedora:40"}}
+
+
+def vmi(name: str = "web", *, annotations: Mapping[str, str] | None = None, **spec: Any) -> Json:
+    """A VMI as its owner writes it, with one volume; keywords go into its spec."""
+    made = vmi_of(vm(name))
+    made["metadata"]["annotations"] = dict(annotations or {})
+    made["spec"] |= {"volumes": [DISK], **spec}
+    return made
+
+
+def create(tenant: Tenant, obj: Mapping[str, Any], **query: str) -> Object:
+    return tenant.owner.create(VMIS, obj, tenant.namespace, **query)
+
+
+def size_of(found: Mapping[str, Any]) -> tuple[int | None, str | None]:
+    """Sockets and memory."""
+    domain = found["spec"]["domain"]
+    return domain.get("cpu", {}).get("sockets"), domain.get("memory", {}).get("guest")
+
+
+# -- which are filled --------------------------------------------------------------------------------------------------
+
+
+def test_a_bare_vmi_gets_the_defaults(sized: Tenant) -> None:
+    created = create(sized, vmi())
+
+    assert size_of(created) == (1, "1Gi")
+    assert created["spec"]["domain"]["devices"]["disks"] == [{"name": "root", "disk": {"bus": "virtio"}}]
+    assert created["metadata"]["annotations"] == {
+        "kubevirt.io/instancetype-name": "small",
+        "kubevirt.io/preference-name": "linux",
+        **dict(zip(MARKS, DEFAULTS.values(), strict=True)),
+    }
+    assert created.warnings == ()
+    assert sized.owner.get(VMIS, "web", sized.namespace) == created
+    assert sized.verdicts() == ["patched instancetype-applied"]
+
+
+def test_a_bare_vmi_gets_what_it_asks_for(sized: Tenant) -> None:
+    created = create(sized, vmi(annotations=dict(zip(ASKED, (LARGE, ""), strict=True))))
+
+    assert size_of(created) == (4, "8Gi")
+    assert marks_of(created) == [LARGE, None]
+
+
+def test_a_replica_sets_vmis_are_filled(sized: Tenant) -> None:
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": vmi()["spec"]}
+    replica_set = sized.owner.create(
+        REPLICA_SETS,
+        {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstanceReplicaSet",
+            "metadata": {"name": "web"},
+            "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template},
+        },
+        sized.namespace,
+    )
+    replica = vmi() | {"metadata": {"generateName": "web", "ownerReferences": [owner_reference(replica_set)]}}
+
+    created = sized.controller.create(VMIS, replica, sized.namespace)
+
+    assert size_of(created) == (1, "1Gi")
+    assert marks_of(created) == list(DEFAULTS.values())
+
+
+def test_a_vms_vmi_is_none_of_our_business(sized: Tenant) -> None:
+    stored = sized.create(vm())
+    before = sized.server.answered()
+
+    started = sized.start(stored)
+
+    assert size_of(started) == (None, None)
+    assert marks_of(started) == [None, None]
+    assert sized.server.answered() == before
+
+
+@pytest.mark.parametrize(
+    ("made", "reason"),
+    [
+        (vmi(domain={"devices": {}, "memory": {"guest": "3Gi"}}), "sized-by-owner"),
+        (vmi(annotations={INSTANCETYPES: "off"}), "owner-opted-out"),
+        (vmi(annotations=dict.fromkeys(ASKED, "")), "owner-opted-out"),
+    ],
+)
+def test_a_bare_vmi_that_is_left_alone(sized: Tenant, made: Json, reason: str) -> None:
+    created = create(sized, made)
+
+    assert created["spec"] == made["spec"]
+    assert sized.verdicts() == [f"allowed {reason}"]
+
+
+def test_an_update_of_a_vmi_is_none_of_our_business(sized: Tenant) -> None:
+    create(sized, vmi())
+    before = sized.server.answered()
+
+    sized.controller.patch(VMIS, "web", {"status": {"phase": "Running"}}, sized.namespace)
+    sized.owner.delete(VMIS, "web", sized.namespace)
+
+    assert sized.server.answered() == before
+
+
+def test_a_dry_run_shows_the_same_and_leaves_nothing(sized: Tenant) -> None:
+    assert size_of(create(sized, vmi(), dryRun="All")) == (1, "1Gi")
+
+    assert sized.owner.list(VMIS, sized.namespace) == []
+
+
+# -- which are refused -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "spec", "message", "fields"),
+    [
+        (("VirtualMachineInstancetype/gone", ""), {}, '"gone" not found', []),
+        (("VirtualMachineInstancetype/a b", ""), {}, "is neither NAME nor KIND/NAME", []),
+        ((LARGE, "VirtualMachinePreference/demanding"), {}, "requires 8 vCPU", ["spec.instancetype"]),
+        (
+            (LARGE, ""),
+            {"domain": {"devices": {}, "cpu": {"sockets": 1, "cores": 2}, "memory": {"guest": "1Gi"}}},
+            "fields: [spec.domain.cpu.sockets, spec.domain.cpu.cores, spec.domain.memory.guest]",
+            ["spec.domain.cpu.sockets", "spec.domain.cpu.cores", "spec.domain.memory.guest"],
+        ),
+        (("", "VirtualMachinePreference/featured"), {}, "on which KubeVirt would crash", []),
+        ((LARGE, "VirtualMachinePreference/zero"), {}, "ratio of 0", []),
+    ],
+)
+def test_who_asks_for_what_can_not_be_is_refused(
+    sized: Tenant, asked: tuple[str, str], spec: Json, message: str, fields: list[str]
+) -> None:
+    with pytest.raises(ApiError) as refused:
+        create(sized, vmi(annotations=dict(zip(ASKED, asked, strict=True)), **spec))
+
+    assert refused.value.status == 422
+    assert message in refused.value.message
+    assert [cause["field"] for cause in refused.value.body.get("details", {}).get("causes", [])] == fields
+    assert refused.value.message.startswith(
+        f'admission webhook "virtualmachineinstances.instancetypes.enforce.{DOMAIN}" denied the request: '
+    )
+
+
+def test_an_instancetype_that_is_not_allowed(new_sized: NewTenant) -> None:
+    tenant = new_sized(annotations={f"{DOMAIN}/allowed-instancetypes": "VirtualMachineInstancetype/sm*"})
+
+    with pytest.raises(ApiError) as refused:
+        create(tenant, vmi(annotations={ASKED[0]: LARGE}))
+    allowed = create(tenant, vmi(annotations={ASKED[0]: "VirtualMachineInstancetype/small"}))
+
+    assert refused.value.status == 403
+    assert "allowed are: VirtualMachineInstancetype/sm*" in refused.value.message
+    assert size_of(allowed) == (1, "1Gi")
+
+
+def test_a_default_that_does_not_fit_is_left_out(new_sized: NewTenant) -> None:
+    tenant = new_sized(annotations=DEFAULTS | {f"{DOMAIN}/default-preference": "VirtualMachinePreference/demanding"})
+
+    created = create(tenant, vmi())
+
+    assert marks_of(created) == ["VirtualMachineInstancetype/small", None]
+    (warning,) = created.warnings
+    assert "requires 8 vCPU" in warning
+
+
+# -- what is stored ----------------------------------------------------------------------------------------------------
+
+DEVICES: Json = {
+    "disks": [
+        {"name": "root", "disk": {}},
+        {"name": "cd", "cdrom": {}},
+        {"name": "lun", "lun": {}},
+        {"name": "plain", "bootOrder": 2},
+    ],
+    "interfaces": [{"name": "pod"}, {"name": "bridged", "bridge": {}}],
+    "sound": {"name": "sound"},
+    "panicDevices": [{}],
+}
+FULL_SPEC: Json = {
+    "domain": {"devices": DEVICES},
+    "networks": [{"name": "pod", "pod": {}}, {"name": "bridged", "multus": {"networkName": "net"}}],
+    "volumes": [{**DISK, "name": name} for name in ("root", "cd", "lun", "plain", "further")],
+}
+VECTORS = Path(__file__).parents[1] / "data" / "instancetypes.jsonl.gz"
+
+
+@pytest.fixture
+def unjudged(new_tenant: NewTenant) -> Tenant:
+    """A namespace in which the API server alone says what it takes."""
+    return new_tenant("off", jobs=(INSTANCETYPES,))
+
+
+class Combination:
+    """A VMI, and what it is to be filled with."""
+
+    def __init__(self, spec: Json, found: Mapping[Matcher, Json]) -> None:
+        self.spec = spec
+        self.found = found
+
+    def make(self, tenant: Tenant, name: str) -> bool:
+        """Makes what the VMI asks for; False where the API server takes it for malformed."""
+        try:
+            for matcher, obj in self.found.items():
+                resource = NAMESPACED_INSTANCETYPES if matcher is INSTANCETYPE_MATCHER else PREFERENCES
+                made = {**obj, "kind": matcher.namespaced, "metadata": {"name": name}}
+                tenant.owner.create(resource, made, tenant.namespace)
+        except ApiError as error:
+            assert error.status == 422
+            return False
+        return True
+
+    def vmi(self, name: str) -> Json:
+        """It asks for what `make` has made, and for nothing else."""
+        asked = dict.fromkeys(ASKED, "")
+        for matcher in self.found:
+            asked[f"{DOMAIN}/{matcher.field}"] = f"{matcher.namespaced}/{name}"
+        return {**vmi(name, annotations=asked), "spec": copy.deepcopy(self.spec)}
+
+    def filled(self, name: str) -> Json | None:
+        """The spec that KubeVirt would give it; None if it would refuse."""
+        named = {matcher: (Reference(matcher.namespaced, name), obj) for matcher, obj in self.found.items()}
+        try:
+            spec: Json = bare.fill(self.vmi(name), named, CONFIGURATION).after["spec"]
+        except Refusal:
+            return None
+        return spec
+
+
+def as_kubevirt_writes_it(found: Json) -> Json:
+    """A spec with quantities and empty values as KubeVirt has them; nothing else is lost."""
+    spec: Json = bare.fill(dict(found), {}, CONFIGURATION).before["spec"]
+    return spec
+
+
+def vector_combinations() -> Iterator[Combination]:
+    """Those of the vectors."""
+    for case in read(VECTORS):
+        if "vm" in case.given and (found := _found(case)):
+            try:
+                spec = case.given["vm"]["spec"]["template"]["spec"]
+                as_kubevirt_writes_it({"spec": spec})
+            except (InputError, KeyError, TypeError):
+                continue
+            yield Combination(spec, found)
+
+
+def _found(case: Case) -> dict[Matcher, Json]:
+    given = case.given
+    return {
+        matcher: given[matcher.field]
+        for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)
+        if given.get(matcher.field)
+    }
+
+
+def compare(sized: Tenant, unjudged: Tenant, combinations: Iterator[Combination], wanted: int) -> tuple[int, int]:
+    """Creates VMIs until so many were stored; each must be what KubeVirt makes of it. Returns stored and refused."""
+    stored = refused = 0
+    for number, combination in enumerate(combinations):
+        name = f"case-{number}"
+        if stored == wanted:
+            break
+        if not combination.make(sized, name):
+            continue
+        try:
+            created = create(sized, combination.vmi(name))
+        except ApiError as error:
+            if "denied the request" in error.message:
+                assert combination.filled(name) is None, (combination.spec, combination.found, error)
+                refused += 1
+            else:
+                # Then it is its owner's fault, not ours: without us it is refused too.
+                with pytest.raises(ApiError):
+                    unjudged.owner.create(VMIS, combination.vmi(name), unjudged.namespace, dryRun="All")
+            continue
+        assert created.warnings == ()
+        assert as_kubevirt_writes_it(created) == combination.filled(name), combination.found
+        stored += 1
+    return stored, refused
+
+
+def test_every_field_passes_the_schema(sized: Tenant, unjudged: Tenant) -> None:
+    instancetypes = [instancetype("it", **spec) for spec in INSTANCETYPE_SPECS]
+    preferences = [preference("preference", **spec) for spec in PREFERENCE_SPECS]
+    combinations = [
+        Combination(spec, {INSTANCETYPE_MATCHER: one, PREFERENCE_MATCHER: other})
+        for spec in (FULL_SPEC, vmi()["spec"])
+        for one in instancetypes
+        for other in preferences
+    ]
+
+    assert compare(sized, unjudged, iter(combinations), len(combinations)) == (len(combinations), 0)
+    # What is copied as a whole, down to fields that KubeVirt's rules don't mention.
+    spec = sized.owner.get(VMIS, "case-0", sized.namespace)["spec"]
+    domain, devices = spec["domain"], spec["domain"]["devices"]
+    given, preferred = INSTANCETYPE_SPECS[0], PREFERENCE_SPECS[0]
+    assert [spec["nodeSelector"], spec["schedulerName"]] == [given["nodeSelector"], given["schedulerName"]]
+    assert [devices["gpus"], devices["hostDevices"]] == [given["gpus"], given["hostDevices"]]
+    assert [domain["launchSecurity"], domain["ioThreads"]] == [given["launchSecurity"], given["ioThreads"]]
+    assert domain["clock"] == {
+        **preferred["clock"]["preferredClockOffset"],
+        "timer": preferred["clock"]["preferredTimer"],
+    }
+    assert domain["features"]["hyperv"] == preferred["features"]["preferredHyperv"]
+    assert devices["disks"][0] == {
+        "name": "root",
+        "disk": {"bus": "virtio"},
+        "cache": "none",
+        "io": "native",
+        "blockSize": preferred["devices"]["preferredDiskBlockSize"],
+        "dedicatedIOThread": True,
+    }
+
+
+def test_what_is_stored_is_what_kubevirt_makes_of_it(sized: Tenant, unjudged: Tenant) -> None:
+    stored, refused = compare(sized, unjudged, vector_combinations(), 60)
+
+    assert stored == 60
+    assert refused > 0
