@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import difflib
 import json
 import signal
@@ -28,11 +29,11 @@ from rich.text import Text
 from certs.source import self_signed
 from webhook import __version__
 from webhook.cli import data, requests
+from webhook.cli.review import WEIGHT
 from webhook.cli.show import STYLES, console
 from webhook.cluster.files import FilesCluster
 from webhook.documents import read_documents
 from webhook.errors import InputError
-from webhook.policies.table import Endpoint
 from webhook.settings.file import load
 from webhook.settings.snapshot import Settings
 
@@ -46,7 +47,6 @@ class Answered:
     name: str
     request: dict[str, Any]
     expected: dict[str, str]
-    status: int
     response: dict[str, Any]
     audit: dict[str, Any]
     seconds: float
@@ -132,19 +132,33 @@ async def _ask(
 ) -> Answered:
     (document,) = read_documents(path)
     asked = await requests.asked(document, cluster, None, 0.0)
-    endpoint: Endpoint = (await requests.endpoints(asked.request, cluster, settings, 0.0))[0]
-    start = time.perf_counter()
-    async with client.post(
-        f"{server.address}{endpoint.path}?timeout=3s", data=asked.body, headers={"Content-Type": "application/json"}
-    ) as answer:
-        body = await answer.read()
-    seconds = time.perf_counter() - start
-    if answer.status != 200:
-        raise InputError(
-            f"the server answered {answer.status}: {body.decode().strip()}", str(path), "correct the example"
-        )
-    audit = await asyncio.wait_for(server.lines.get(), 5)
-    return Answered(path.stem, asked.request, expected, answer.status, json.loads(body)["response"], audit, seconds)
+    answers = []
+    for endpoint in await requests.endpoints(asked.request, cluster, settings, 0.0):
+        start = time.perf_counter()
+        async with client.post(
+            f"{server.address}{endpoint.path}?timeout=3s", data=asked.body, headers={"Content-Type": "application/json"}
+        ) as answer:
+            body = await answer.read()
+        seconds = time.perf_counter() - start
+        if answer.status != 200:
+            raise InputError(
+                f"the server answered {answer.status}: {body.decode().strip()}", str(path), "correct the example"
+            )
+        audit = await asyncio.wait_for(server.lines.get(), 5)
+        response = json.loads(body)["response"]
+        answers.append(Answered(path.stem, copy.deepcopy(asked.request), expected, response, audit, seconds))
+        if not response["allowed"]:
+            break
+        if "patch" in response:
+            # As the API server does: the next webhook sees what this one has made.
+            request = asked.review["request"]
+            request["object"] = jsonpatch.apply_patch(request["object"], _operations(response))
+    return max(answers, key=lambda one: WEIGHT.index(one.audit["decision"]))
+
+
+def _operations(response: dict[str, Any]) -> list[dict[str, Any]]:
+    operations: list[dict[str, Any]] = json.loads(base64.b64decode(response["patch"]))
+    return operations
 
 
 @asynccontextmanager
@@ -220,8 +234,7 @@ def _show(out: Console, answers: list[Answered]) -> None:
 
 def _show_one(out: Console, answer: Answered) -> None:
     """One decision in full: what changed in the object, and the audit line."""
-    patch = json.loads(base64.b64decode(answer.response["patch"]))
-    after = jsonpatch.apply_patch(answer.request["object"], patch)
+    after = jsonpatch.apply_patch(answer.request["object"], _operations(answer.response))
     out.print(Text(f"\n{answer.name} in full", style="bold"))
     before, shown = _lines(answer.request["object"]), _lines(after)
     for line in list(difflib.unified_diff(before, shown, n=1000, lineterm=""))[3:]:

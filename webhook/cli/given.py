@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from webhook.cluster.files import KINDS
-from webhook.documents import Document, objects_in, parse_documents, quoted, read_documents
-from webhook.errors import InputError
+from webhook.documents import Document, objects_in, parse_documents, read_documents
+from webhook.errors import InputError, quoted
 
 _NAMESPACE: Final = "default"
 MACHINES: Final = ("VirtualMachine", "VirtualMachineInstance")

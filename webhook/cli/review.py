@@ -6,7 +6,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 import jsonpatch
@@ -132,11 +132,12 @@ async def _judge(
     return result
 
 
-_WEIGHT = ("not-judged", "allowed", "would-patch", "would-deny", "patched", "error", "denied")
+# The decisions of several endpoints about one request, the lightest first.
+WEIGHT: Final = ("not-judged", "allowed", "would-patch", "would-deny", "patched", "error", "denied")
 
 
 def _weightier(one: str, other: str) -> str:
-    return max(one, other, key=_WEIGHT.index)
+    return max(one, other, key=WEIGHT.index)
 
 
 def _name(request: dict[str, Any]) -> str:
