@@ -70,6 +70,10 @@ format: $(READY) ## Put the code into the project's style
 	@$(BIN)/ruff check --fix-only --quiet . || true
 	@$(BIN)/ruff format --quiet .
 
+.PHONY: mutants
+mutants: $(READY) ## Break KubeVirt's rules one by one, and see whether the tests notice
+	@$(BIN)/python -m tests.mutants $(MUTANTS)
+
 .PHONY: bench
 bench: $(READY) ## Measure reviews beside Go's and the usual Python webhooks
 	@$(BIN)/python -m bench.reviews $(BENCH)

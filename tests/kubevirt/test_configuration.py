@@ -15,6 +15,14 @@ def test_nothing_configured() -> None:
     assert DEFAULTS.machine_type("ppc64le") == "q35"
 
 
+def test_the_old_machine_type_counts_for_all_architectures() -> None:
+    read = Configuration.of({"machineType": "old", "architectureConfiguration": {"arm64": {"machineType": "new"}}})
+
+    assert [read.machine_type(name) for name in ("amd64", "arm64", "s390x")] == ["old"] * 3
+    own = Configuration.of({"architectureConfiguration": {"arm64": {"machineType": "new"}}})
+    assert [own.machine_type(name) for name in ("amd64", "arm64", "s390x")] == ["q35", "new", "s390-ccw-virtio"]
+
+
 def test_configured_values_are_the_clusters() -> None:
     read = Configuration.of({"cpuModel": "m", "liveUpdateConfiguration": {"maxCpuSockets": 3}})
 

@@ -65,6 +65,13 @@ def test_forbidden_interfaces(network: Json, text: str) -> None:
         filled({}, Configuration.of({"network": network}))
 
 
+def test_a_forbidden_bridge_forbids_no_masquerade() -> None:
+    network = {"permitBridgeInterfaceOnPodNetwork": False, "defaultNetworkInterface": "masquerade"}
+    spec = filled({}, Configuration.of({"network": network}))
+
+    assert spec["domain"]["devices"]["interfaces"] == [{"name": "default", "masquerade": {}}]
+
+
 @pytest.mark.parametrize(
     ("devices", "inputs"),
     [
@@ -151,6 +158,7 @@ def test_memory(domain: Json, memory: Json) -> None:
     [
         ("x", "Always"),
         ("x:latest", "Always"),
+        ("x@digest", "IfNotPresent"),
         ("x:1", "IfNotPresent"),
         ("x@sha256:1", "IfNotPresent"),
         ("registry:5000/x", "IfNotPresent"),

@@ -174,3 +174,9 @@ def test_sentences() -> None:
     }
     assert top_message(conflicts * 6).endswith(", and 2 more validation errors")
     assert "more" not in top_message(conflicts * 5)
+
+
+def test_an_overcommit_of_one_percent_counts() -> None:
+    spec, _ = applied({"domain": {}}, {"memory": {"guest": "100M", "overcommitPercent": 1}})
+
+    assert spec["domain"]["resources"] == {"requests": {"memory": "99M"}}

@@ -270,3 +270,9 @@ def test_storage_class() -> None:
         {"spec": {"storage": {"storageClassName": ""}}},
         {"spec": {}},
     ]
+
+
+def test_a_preferred_grace_period_of_zero_is_one() -> None:
+    spec, _ = applied({"domain": {}}, preferred={"preferredTerminationGracePeriodSeconds": 0})
+
+    assert spec["terminationGracePeriodSeconds"] == 0

@@ -36,6 +36,8 @@ from webhook.kubevirt.quantity import Format, Quantity, canonical, int64, overco
         ("-0.5n", "-1n"),
         ("0.001Ki", "1024m"),
         ("0.0001Ki", "102400u"),
+        # Less than 1024 is written as a decimal.
+        ("0.9765625Ki", "1k"),
         ("1000000", "1M"),
         ("1000E", "1e21"),
         ("8Ei", "9223372036854775807"),

@@ -145,3 +145,21 @@ def test_architecture_comes_last() -> None:
     assert check(None, wanted, {**spec, "architecture": "arm64"}) is None
     assert check(None, None, {"domain": {}}) is None
     assert check(None, {"requirements": {"architecture": ""}}, {"domain": {}}) is None
+
+
+def test_an_empty_architecture_can_be_required() -> None:
+    wanted = {"requirements": {"architecture": ""}}
+
+    assert check(None, wanted, {"architecture": "amd64", "domain": {}}) is not None
+
+
+def test_vcpus_wrap_around_at_32_bits() -> None:
+    cpu = {"sockets": 2**16, "cores": 2**16, "threads": 1}
+    cause = check(
+        None,
+        {"cpu": {"preferredCPUTopology": "any"}, "requirements": {"cpu": {"guest": 1}}},
+        {"domain": {"cpu": cpu}},
+    )
+
+    assert cause is not None
+    assert short(0, 1, "cores, sockets and threads") in cause.what

@@ -252,3 +252,39 @@ def test_annotations_that_depend_on_the_cluster() -> None:
     assert annotations[EVEN_PARITY_ANNOTATION] == ""
     assert annotations["kubevirt.io/qgs-socket-path"] == "/var/run/tdx-qgs/qgs.socket"
     assert set(created(spec, without)["metadata"]["annotations"]) == {"kubevirt.io/pci-topology-version"}
+
+
+@pytest.mark.parametrize("probe", ["livenessProbe", "readinessProbe"])
+def test_both_probes_are_completed(probe: str) -> None:
+    assert created({"domain": {}, probe: {"timeoutSeconds": 0, "failureThreshold": -1}})["spec"][probe] == {
+        "timeoutSeconds": 1,
+        "periodSeconds": 10,
+        "successThreshold": 1,
+        "failureThreshold": 3,
+    }
+
+
+@pytest.mark.parametrize("timer", ["hpet", "kvm", "pit", "rtc", "hyperv"])
+def test_every_timer_that_is_named_is_present(timer: str) -> None:
+    assert domain({"clock": {"timer": {timer: {}}}})["clock"]["timer"] == {timer: {"present": True}}
+
+
+def test_a_pci_topology_that_is_there_stays() -> None:
+    noted = {"annotations": {"kubevirt.io/pci-topology-version": "v2"}}
+    made = create({"metadata": noted, "spec": {"domain": {}}}, DEFAULTS, lambda: "new")
+
+    assert made["metadata"]["annotations"] == noted["annotations"]
+
+
+@pytest.mark.parametrize("gates", [[], ["AlignCPUs"]])
+def test_even_parity_takes_a_gate(gates: list[str]) -> None:
+    configuration = Configuration.of_kubevirt(
+        {
+            "metadata": {"annotations": {EVEN_PARITY_ANNOTATION: ""}},
+            "spec": {"configuration": {"developerConfiguration": {"featureGates": gates}}},
+            "status": {"phase": "Deployed"},
+        }
+    )
+    made = created({"domain": {"cpu": {"isolateEmulatorThread": True}}}, configuration)
+
+    assert (EVEN_PARITY_ANNOTATION in made["metadata"]["annotations"]) == bool(gates)

@@ -1,0 +1,243 @@
+"""Mutants of admission, of inference, and of finding, capturing and expanding what a VM names."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import of
+
+MATCHER = of(
+    "matcher",
+    [
+        ("no kind is the cluster-wide one", 'in ("", self.cluster.lower(), f', "in (self.cluster.lower(), f"),
+        (
+            "plural names are kinds",
+            '(self.namespaced.lower(), f"{self.namespaced.lower()}s")',
+            "(self.namespaced.lower(),)",
+        ),
+        (
+            "a captured revision must be of the named object",
+            'if revision.label(stored) == given.get("name", ""):',
+            "if revision.label(stored):",
+        ),
+        (
+            "revisionName counts before all else",
+            '        if "revisionName" in given:\n            stored',
+            '        if "revisionName" in given and "name" not in given:\n            stored',
+        ),
+        ("inferFromVolume excludes a kind", 'for name in ("name", "kind")\n', 'for name in ("name",)\n'),
+        (
+            "a failure policy is checked in any case",
+            "if policy is not None and policy not in",
+            'if "inferFromVolume" in given and policy not in',
+        ),
+        (
+            "a new name needs a new revision",
+            'given["revisionName"] != before.get("revisionName"):',
+            '"revisionName" in before:',
+        ),
+        ("either a name or a volume", '{"name", "inferFromVolume"}:', '{"name", "inferFromVolume", "kind"}:'),
+    ],
+)
+INFER = of(
+    "infer",
+    [
+        ("an empty label is one", "        if self._label not in labels:", "        if not labels.get(self._label):"),
+        (
+            "only Ignore takes the memory",
+            'if ignore and matcher.field == "instancetype":',
+            'if matcher.field == "instancetype":',
+        ),
+        ("a preference leaves the memory", 'if ignore and matcher.field == "instancetype":', "if ignore:"),
+        (
+            "a missing object is never forgiven",
+            "        except Ignorable:\n            if not ignore:",
+            "        except Refusal:\n            if not ignore:",
+        ),
+        ("a forgiven failure takes the matcher", '            del vm["spec"][matcher.field]\n', ""),
+        (
+            "a collected DataVolume has left a claim",
+            "        if stored is None:\n            # Collected",
+            "        if not name:\n            # Collected",
+        ),
+        (
+            "labels of a DataVolume come first",
+            "            return self._from_labels(volume)\n",
+            '            return self._from_spec(volume["spec"])\n',
+        ),
+        (
+            "a DataSource in the VM's namespace",
+            'reference.get("namespace", self._namespace))',
+            'reference.get("namespace", ""))',
+        ),
+        (
+            "the kind of a sourceRef is exact",
+            'if reference["kind"] != "DataSource":',
+            'if reference["kind"].lower() != "datasource":',
+        ),
+        ("the kind's label counts", 'labels.get(f"{self._label}-kind", "")', '""'),
+        ("snapshots carry labels", ', "snapshot": "VolumeSnapshot"}', "}"),
+    ],
+)
+ADMISSION = of(
+    "admission",
+    [
+        (
+            "only new machines get a serial number",
+            "    if old is None:\n        firmware",
+            "    if True:\n        firmware",
+        ),
+        ("only new machines get a PCI topology", "    if old is None and vmidefaults.pcie", "    if vmidefaults.pcie"),
+        (
+            "a serial number of the user's stays",
+            "firmware[name] = firmware.get(name) or new_uuid()",
+            "firmware[name] = new_uuid()",
+        ),
+        ("an image's architecture is found in any case", '.lower() == "datasource"', ' == "DataSource"'),
+        ("an image's architecture must be known", "if label in ARCHITECTURES), None)", "if label), None)"),
+        (
+            "a missing instancetype is admitted",
+            "    except Refusal:\n        return None",
+            "    except ValueError:\n        return None",
+        ),
+        (
+            "what can't be divided is refused at admission",
+            "        if cause is not None:\n            return denied([cause])\n    conflicts",
+            "        if cause is None:\n            return denied([])\n    conflicts",
+        ),
+        (
+            "what is being deleted is not touched",
+            '    if "deletionTimestamp" in changed["metadata"]:',
+            "    if not changed:",
+        ),
+        ("an architecture of the user's stays", '    if spec.get("architecture"):\n        return\n', ""),
+        (
+            "the preferred storage class is written at admission",
+            "        preference.storage_class(found,",
+            "        preference.storage_class({},",
+        ),
+        (
+            "the preferred machine type is written at admission",
+            '        preference.machine_type(found, spec["domain"])\n',
+            "",
+        ),
+        (
+            "requirements are checked at admission",
+            '    cause = requirements.check(found[0], found[1], template["spec"])',
+            "    cause = None",
+        ),
+    ],
+)
+SYNC = of(
+    "sync",
+    [
+        ("expand leaves VMs with revisions alone", 'elif policy == "expandAll" or not captured:', "else:"),
+        ("expandAll doesn't", 'elif policy == "expandAll" or not captured:', "elif not captured:"),
+        ("a new name drops the old revision", '                reference.pop("controllerRevisionRef", None)\n', ""),
+        (
+            "a revision of the user's is taken over",
+            '        if "revisionName" in given:\n            reference',
+            "        if not given:\n            reference",
+        ),
+        (
+            "a revision with other data is refused",
+            '        if before["spec"] != made["data"]["spec"]:',
+            "        if not before:",
+        ),
+        (
+            "a conflict is found before it is captured",
+            "        if matcher is INSTANCETYPE_MATCHER:",
+            "        if matcher is None:",
+        ),
+        (
+            "the failure policy is copied",
+            '        if "inferFromVolumeFailurePolicy" in given:',
+            "        if not given:",
+        ),
+        ("the controller says at what it failed", 'f"{STORING}{conflicts.what}"', "conflicts.what"),
+    ],
+)
+REVISION = of(
+    "revision",
+    [
+        ("a captured object has no labels", '_DROPPED: Final = ("labels", ', "_DROPPED: Final = ("),
+        ("the name tells the generation", 'str(metadata.get("generation", 0))])', '"0"])'),
+        ("the label tells the kind", '        "object-kind": kind,\n', ""),
+        ("a preference is no instancetype", "    if SHAPES[kind] is not shape:", "    if kind not in SHAPES:"),
+        (
+            "other versions are not decoded",
+            "if version != API_VERSION or kind not in SHAPES:",
+            "if kind not in SHAPES:",
+        ),
+    ],
+)
+EXPAND = of(
+    "expand",
+    [
+        ("default disks come before the preference", "    defaults.disks(spec)\n", ""),
+        (
+            "the default interface comes before the preference",
+            "    defaults.network_interface(spec, configuration)\n",
+            "",
+        ),
+        ("the matchers go", '        expanded["spec"].pop(matcher.field, None)\n', ""),
+        ("the references go", '        expanded["status"].pop(matcher.reference, None)\n', ""),
+        ("defaults are frozen into the VM", "    defaults.spec_defaults(spec, configuration, note)\n", ""),
+    ],
+)
+OBJECTS = of(
+    "objectadmission",
+    [
+        ("100 percent can be overcommitted", "if not 0 <= percent <= 100:", "if not 0 <= percent < 100:"),
+        ("no overcommit of huge pages", 'if percent and "hugepages" in', 'if percent > 50 and "hugepages" in'),
+        (
+            "cores and threads have a ratio of 2",
+            "if across == CORES_THREADS and ratio != 2:",
+            "if across == CORES_THREADS and ratio > 4:",
+        ),
+        (
+            "an unknown topology is refused",
+            "    if wanted is None:\n        return denied",
+            '    if name == "":\n        return denied',
+        ),
+        ("old names are warned of", "    if name in DEPRECATED:", "    if name in ():"),
+        ("launchSecurity is warned of", '[_LAUNCH_SECURITY] if "launchSecurity" in spec else []', "[]"),
+    ],
+)
+REFUSAL = of(
+    "refusal",
+    [
+        ("ten causes are shown", "CAUSES_SHOWN: Final = 10", "CAUSES_SHOWN: Final = 11"),
+        ("more causes are counted", " if more > 0 else text", " if more > 1 else text"),
+        (
+            "a VMI's conflicts are said otherwise",
+            "VMI conflicts with instancetype spec in fields: [",
+            "VM conflicts with instancetype spec in fields: [",
+        ),
+    ],
+)
+SHAPE = of(
+    "shape",
+    [
+        (
+            "read, an empty map differs from none",
+            "return taken if taken or live else _OMITTED",
+            "return taken if taken else _OMITTED",
+        ),
+        ("written, an empty map is dropped", "return taken if taken or live else _OMITTED", "return taken"),
+        (
+            "unknown fields are dropped",
+            "if item is None or (shape := fields.get(name)) is None:",
+            "if item is None or (shape := fields.get(name, FREE)) is None:",
+        ),
+        (
+            "a plain zero is as good as absent",
+            "if self._omitted and checked == self._zero",
+            "if self._omitted and checked is None",
+        ),
+        (
+            "structs that are no pointers are always there",
+            "    def absent(self, live: bool) -> Json:\n        return self._shape.take({}, live)",
+            "    def absent(self, live: bool) -> Any:\n        return _OMITTED",
+        ),
+    ],
+)
+MUTANTS = [*MATCHER, *INFER, *ADMISSION, *SYNC, *REVISION, *EXPAND, *OBJECTS, *REFUSAL, *SHAPE]
