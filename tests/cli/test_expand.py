@@ -462,3 +462,11 @@ class TestLive:
         assert "the KubeVirt object can't be read: the API server answered 500" in broken.stderr
         assert missing.exit_code == 1
         assert '"u1" not found' in missing.stderr
+
+
+def test_the_docs_show_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(EXAMPLES.parent)
+    docs = Path("docs/expand.md").read_text()
+    for name, *options in (("inferred", "--explain"), ("conflicting",)):
+        command = f"expand -f examples/vms/{name}.yaml --cluster-from examples/cluster {' '.join(options)}".strip()
+        assert f"$ kubevirt-webhook {command}\n{run(*command.split()).output}" in docs

@@ -37,6 +37,12 @@ def test_a_new_vm() -> None:
     }
 
 
+def test_an_identity_of_the_users_stays() -> None:
+    firmware = {"uuid": "mine", "serial": "too"}
+
+    assert template(mutated(vm({"domain": {"firmware": firmware}})))["spec"]["domain"]["firmware"] == firmware
+
+
 def test_an_update_gets_no_new_identity() -> None:
     result = template(mutated(vm(), old=vm()))
 

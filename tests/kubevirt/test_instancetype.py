@@ -174,6 +174,7 @@ def test_sentences() -> None:
     }
     assert top_message(conflicts * 6).endswith(", and 2 more validation errors")
     assert "more" not in top_message(conflicts * 5)
+    assert top_message([*(conflicts * 5), conflicts[0]]).endswith(", and 1 more validation errors")
 
 
 def test_an_overcommit_of_one_percent_counts() -> None:

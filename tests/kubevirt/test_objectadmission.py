@@ -15,6 +15,10 @@ RATIO = "only a ratio of 2 (1 core 2 threads) is allowed when spreading vCPUs ov
     [
         ({"overcommitPercent": 0, "hugepages": {}}, []),
         ({"overcommitPercent": 100}, []),
+        (
+            {"overcommitPercent": 1, "hugepages": {}},
+            [f"{OVERCOMMIT} and spec.memory.hugepages should not be requested together."],
+        ),
         ({"overcommitPercent": -15}, [f"{OVERCOMMIT} '-15': must be in range between 0 and 100."]),
         (
             {"overcommitPercent": 150, "hugepages": {}},
