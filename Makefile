@@ -12,7 +12,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
 .PHONY: help
 help: ## Show this help
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
 
 $(READY): requirements-dev.lock pyproject.toml
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing; install Python 3.11 or newer, or set PYTHON="; exit 1; }
@@ -77,6 +77,10 @@ mutants: $(READY) ## Break KubeVirt's rules one by one, and see whether the test
 .PHONY: bench
 bench: $(READY) ## Measure reviews beside Go's and the usual Python webhooks
 	@$(BIN)/python -m bench.reviews $(BENCH)
+
+.PHONY: bench-instancetypes
+bench-instancetypes: $(READY) ## Measure defaults and filled VMIs beside pydantic and make_patch
+	@$(BIN)/python -m bench.instancetypes $(BENCH)
 
 .PHONY: bench-placement
 bench-placement: binaries ## Measure where a real kube-scheduler puts launcher pods
