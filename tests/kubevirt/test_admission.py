@@ -1,17 +1,24 @@
 from __future__ import annotations
 
+import copy
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.kubevirt.samples import instancetype, preference, vm
+from tests.vectors.cases import read
 from tests.vectors.stages import uuids
-from webhook.kubevirt.admission import Answer, mutate, validate
+from webhook.errors import InputError
+from webhook.kubevirt.admission import Answer, mutate, objection, validate
 from webhook.kubevirt.configuration import Configuration
 from webhook.kubevirt.lookup import among
-from webhook.kubevirt.refusal import Crash
+from webhook.kubevirt.machine import read_vm
+from webhook.kubevirt.refusal import Crash, Refusal
 from webhook.kubevirt.shape import Json
 
+FILE = Path(__file__).parents[1] / "data" / "instancetypes.jsonl.gz"
 ARM = {"template.kubevirt.io/architecture": "arm64"}
 
 
@@ -189,3 +196,24 @@ def test_crashes_are_refused() -> None:
 
     with pytest.raises(Crash, match=r"set spec.template.spec.domain.cpu"):
         validated(vm(preference={"name": "linux"}), features)
+
+
+def test_an_objection_is_what_the_two_webhooks_say_one_after_the_other() -> None:
+    seen = {None: 0, Refusal: 0, Crash: 0}
+    for case in (case for case in read(FILE) if "vm" in case.given):
+        vm, get, configuration = copy.deepcopy(case.given["vm"]), case.get, case.configuration
+        try:
+            changed = mutate(vm, get, str, configuration)
+            message = (changed if changed.vm is None else validate(changed.vm, get, configuration)).message
+        except Crash as crash:
+            message = crash.what
+        except InputError as error:
+            with pytest.raises(InputError, match=f"^{re.escape(str(error))}$"):
+                objection(read_vm(vm), get, configuration)
+            continue
+
+        refusal = objection(read_vm(vm), get, configuration)
+
+        assert (refusal.what if refusal else "") == message
+        seen[type(refusal) if refusal else None] += 1
+    assert min(seen.values()) > 5, seen

@@ -6,7 +6,7 @@ Of the validation only the part about instancetypes is here: KubeVirt goes on to
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from webhook.kubevirt import defaults, infer, instancetype, preference, requirements, topology, vmidefaults
@@ -16,8 +16,8 @@ from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.machine import read_vm
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.origins import Note, Origin, ignore
-from webhook.kubevirt.refusal import CAUSES_SHOWN, Cause, Refusal, top_message
-from webhook.kubevirt.shape import Json, decode, encode
+from webhook.kubevirt.refusal import CAUSES_SHOWN, Cause, Crash, Refusal, top_message
+from webhook.kubevirt.shape import Json, copied, decode, encode
 from webhook.kubevirt.types.machines import VM
 
 _ARCHITECTURE_LABEL: Final = "template.kubevirt.io/architecture"
@@ -74,46 +74,46 @@ def mutate(
     Raises:
         InputError: an object is malformed.
     """
-    return amend(read_vm(vm), get, new_uuid, configuration, old)
+    changed = read_vm(vm)
+    answer = amend(changed, get, new_uuid, configuration, None if old is None else read_vm(old))
+    return replace(answer, vm=encode(VM, changed)) if answer.allowed else answer
 
 
 def amend(
-    changed: Json,
+    vm: Json,
     get: Get,
     new_uuid: Callable[[], str],
     configuration: Configuration,
-    old: Any = None,
+    old: Json | None = None,
     note: Note = ignore,
 ) -> Answer:
-    """The same as `mutate` on a decoded VM, which is changed."""
-    if "deletionTimestamp" in changed["metadata"]:
-        return Answer(vm=encode(VM, changed))
-    if old is not None:
-        before = read_vm(old)
-        for matcher in MATCHERS:
-            if causes := matcher.stale_revision(changed, before):
-                return denied(causes)
+    """The same as `mutate` on decoded VMs, the first of which is changed; the answer comes without it."""
+    if "deletionTimestamp" in vm["metadata"]:
+        return Answer()
     for matcher in MATCHERS:
-        if causes := matcher.mistakes(changed):
+        if old is not None and (causes := matcher.stale_revision(vm, old)):
+            return denied(causes)
+    for matcher in MATCHERS:
+        if causes := matcher.mistakes(vm):
             return denied(causes)
     try:
-        infer.infer(changed, get)
+        infer.infer(vm, get)
     except Refusal as refusal:
         return Answer(400, refusal.what)
-    template = changed["spec"]["template"]
-    _prefer(changed, get)
+    template = vm["spec"]["template"]
+    _prefer(vm, get)
     note(Origin.PREFERENCE)
     if old is None:
         firmware = template["spec"]["domain"].setdefault("firmware", {})
         for name in ("uuid", "serial"):
             firmware[name] = firmware.get(name) or new_uuid()
     note(Origin.KUBEVIRT)
-    _architecture(changed, get, configuration, note)
+    _architecture(vm, get, configuration, note)
     defaults.machine_type(template["spec"], configuration, note)
     if old is None and vmidefaults.pcie(template["spec"]):
         vmidefaults.annotate_pci_topology(template["metadata"])
     note(Origin.KUBEVIRT)
-    return Answer(vm=encode(VM, changed))
+    return Answer()
 
 
 def _found(matcher: Matcher, vm: Json, get: Get) -> Json | None:
@@ -179,8 +179,19 @@ def validate(vm: Any, get: Get, configuration: Configuration = DEFAULTS) -> Answ
         InputError: an object is malformed.
     """
     scratch = read_vm(vm)
-    found = [_found(matcher, scratch, get) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
-    template = scratch["spec"]["template"]
+    answer = judge(scratch, get, configuration)
+    return replace(answer, vm=encode(VM, scratch)) if answer.allowed else answer
+
+
+def judge(vm: Json, get: Get, configuration: Configuration) -> Answer:
+    """The same of a decoded VM, which is changed; the answer comes without it.
+
+    Raises:
+        Crash: KubeVirt would crash.
+        InputError: an instancetype, preference or revision is malformed.
+    """
+    found = [_found(matcher, vm, get) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
+    template = vm["spec"]["template"]
     annotations = template["metadata"].setdefault("annotations", {})
     if found[0] is not None:
         cause = topology.check_divisible(found[0]["cpu"]["guest"], found[1])
@@ -194,4 +205,29 @@ def validate(vm: Any, get: Get, configuration: Configuration = DEFAULTS) -> Answ
     except Refusal as refusal:
         return Answer(400, refusal.what)
     cause = requirements.check(found[0], found[1], template["spec"])
-    return Answer(vm=encode(VM, scratch)) if cause is None else denied([cause])
+    return Answer() if cause is None else denied([cause])
+
+
+def objection(vm: Json, get: Get, configuration: Configuration) -> Refusal | None:
+    """What KubeVirt's two webhooks, one after the other, have against the creation of a VM.
+
+    Args:
+        vm: decoded.
+        get: looks up as for `mutate`.
+        configuration: the cluster's.
+
+    Returns:
+        The refusal, a `Crash` where KubeVirt would crash; None for none.
+
+    Raises:
+        InputError: an object is malformed.
+    """
+    changed = copied(vm)
+    try:
+        answer = amend(changed, get, str, configuration)
+        if answer.allowed:
+            # What the first webhook has written is read by the second: what was emptied is gone.
+            answer = judge(encode(VM, changed), get, configuration)
+    except Crash as crash:
+        return crash
+    return None if answer.allowed else Refusal(answer.message)

@@ -20,7 +20,7 @@ from webhook.kubevirt.origins import Origin, Origins
 from webhook.kubevirt.refusal import Cause, Conflicts, Refusal
 from webhook.kubevirt.shape import Json, decode, encode
 from webhook.kubevirt.sync import Round
-from webhook.kubevirt.types.machines import VMI
+from webhook.kubevirt.types.machines import VM, VMI
 
 _ORIGINS: Final = {"instancetype": Origin.INSTANCETYPE, "preference": Origin.PREFERENCE}
 
@@ -97,8 +97,9 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Confi
     volumes = {matcher.field: given["spec"].get(matcher.field, {}).get("inferFromVolume", "") for matcher in MATCHERS}
     seen = _Seen(get)
     origins = Origins(given, given=vm)
-    old = vm if "uid" in given["metadata"] else None
-    amended = _admitted(lambda: admission.amend(given, seen.get, new_uuid, configuration, old, origins.note))
+    old = read_vm(vm) if "uid" in given["metadata"] else None
+    _admitted(lambda: admission.amend(given, seen.get, new_uuid, configuration, old, origins.note))
+    amended = encode(VM, given)
     _admitted(lambda: admission.validate(amended, seen.get, configuration))
     named = _named(read_vm(amended), volumes, seen)
     try:
@@ -148,14 +149,13 @@ class _Seen:
         return found
 
 
-def _admitted(ask: Callable[[], Answer]) -> Json:
+def _admitted(ask: Callable[[], Answer]) -> None:
     try:
         answer = ask()
     except Refusal as refusal:
         raise _refused(Stage.VM_WEBHOOK, refusal) from None
-    if answer.vm is None:
+    if not answer.allowed:
         raise Refused(Stage.VM_WEBHOOK, answer.message, answer.causes)
-    return answer.vm
 
 
 def _refused(stage: Stage, refusal: Refusal) -> Refused:

@@ -116,6 +116,8 @@ def int64(value: int) -> int:
     return (value + 2**63) % 2**64 - 2**63
 
 
+# The same few amounts everywhere; what is too long to be one raises, and so isn't kept.
+@lru_cache(maxsize=1024)
 def parse(text: str) -> Quantity:
     """The quantity that a text stands for.
 

@@ -25,6 +25,7 @@ MAX_KEYS: Final = 5000
 # Of a whole object: no limit on each of its lists bounds what lists within lists come to.
 MAX_VALUES: Final = 100_000
 _OMITTED: Final = object()
+_NESTED: Final = frozenset({dict, list})
 
 
 class _Wrong(Exception):  # noqa: N818 - never leaves this module
@@ -56,25 +57,35 @@ class Scalar:
 
     Args:
         check: the value as it is to be kept; raises `_Wrong`.
-        zero: what Go takes for absent.
+        zero: what Go takes for absent; falsy.
         omitted: the zero is not written.
         always: the zero is written even when there is no value.
+        kept: the type whose values `check` keeps as they are, so that it need not be called.
     """
 
-    __slots__ = ("_always", "_check", "_omitted", "_zero")
+    __slots__ = ("_check", "_kept", "_omitted", "_zero", "always")
 
-    def __init__(self, check: Callable[[Any], Any], zero: Any, *, omitted: bool = False, always: bool = False) -> None:
+    def __init__(
+        self,
+        check: Callable[[Any], Any],
+        zero: Any,
+        *,
+        omitted: bool = False,
+        always: bool = False,
+        kept: type | None = None,
+    ) -> None:
         self._check = check
         self._zero = zero
         self._omitted = omitted
-        self._always = always
+        self._kept = kept
+        self.always: Final = always
 
     def take(self, value: Any, live: bool) -> Any:
-        checked = self._check(value)
-        return _OMITTED if self._omitted and checked == self._zero else checked
+        checked = value if type(value) is self._kept else self._check(value)
+        return checked if checked or not self._omitted else _OMITTED
 
     def absent(self, live: bool) -> Any:
-        return self._zero if self._always else _OMITTED
+        return self._zero if self.always else _OMITTED
 
 
 class Struct:
@@ -82,17 +93,19 @@ class Struct:
 
     def __init__(self, **fields: Shape) -> None:
         self.fields: Final = fields
-        self._required = [(name, shape) for name, shape in fields.items() if isinstance(shape, Value | Scalar)]
+        # Every object passes here field by field, and most often: bound methods save half of the look-ups.
+        self._take: Final = {name: shape.take for name, shape in fields.items()}
+        self._required: Final = [(name, shape) for name, shape in fields.items() if _is_required(shape)]
 
     def take(self, value: Any, live: bool) -> Json:
         if type(value) is not dict:
             raise _Wrong(f"is {_kind(value)}, not an object")
-        fields, taken = self.fields, {}
+        known, taken = self._take, {}
         for name, item in value.items():
-            if item is None or (shape := fields.get(name)) is None:
+            if item is None or (take := known.get(name)) is None:
                 continue
             try:
-                result = shape.take(item, live)
+                result = take(item, live)
             except _Wrong as wrong:
                 wrong.path.append(f".{name}")
                 raise
@@ -118,6 +131,11 @@ class Value:
 
     def absent(self, live: bool) -> Json:
         return self._shape.take({}, live)
+
+
+def _is_required(shape: Shape) -> bool:
+    """Whether something is written even where there is no value."""
+    return shape.always if isinstance(shape, Scalar) else isinstance(shape, Value)
 
 
 class List:
@@ -225,11 +243,11 @@ def _int_or_string(value: Any) -> int | str:
     return value if type(value) is str else _integer(-(2**31), 2**31 - 1)(value)
 
 
-STRING: Final = Scalar(_string, "", omitted=True)
-STRING_POINTER: Final = Scalar(_string, "")
-STRING_ALWAYS: Final = Scalar(_string, "", always=True)
-BOOL: Final = Scalar(_boolean, False, omitted=True)
-BOOL_POINTER: Final = Scalar(_boolean, False)
+STRING: Final = Scalar(_string, "", omitted=True, kept=str)
+STRING_POINTER: Final = Scalar(_string, "", kept=str)
+STRING_ALWAYS: Final = Scalar(_string, "", always=True, kept=str)
+BOOL: Final = Scalar(_boolean, False, omitted=True, kept=bool)
+BOOL_POINTER: Final = Scalar(_boolean, False, kept=bool)
 _uint32, _int32, _int64 = _integer(0, 2**32 - 1), _integer(-(2**31), 2**31 - 1), _integer(-(2**63), 2**63 - 1)
 _uint64 = _integer(0, 2**64 - 1)
 UINT32: Final = Scalar(_uint32, 0, omitted=True)
@@ -291,6 +309,9 @@ def _too_large(value: Any) -> bool:
 
 def copied(value: Any) -> Any:
     """A copy of JSON that has passed a shape, which bounds its depth, or is as shallow."""
+    # Most members are scalars: no call for those.
     if type(value) is dict:
-        return {key: copied(item) for key, item in value.items()}
-    return [copied(item) for item in value] if type(value) is list else value
+        return {key: copied(item) if type(item) in _NESTED else item for key, item in value.items()}
+    if type(value) is list:
+        return [copied(item) if type(item) in _NESTED else item for item in value]
+    return value

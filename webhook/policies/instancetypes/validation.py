@@ -70,7 +70,7 @@ def _judged(
     missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups)]
     if missing and settings.missing == "deny":
         return _refused(Code.MISSING, 422, missing)
-    answer = admission.validate(candidate, lookups.get, lookups.configuration())
+    answer = admission.judge(decoded, lookups.get, lookups.configuration())
     if not answer.allowed:
         return _refused(Code.REFUSED, answer.code, answer.causes, answer.message)
     if missing:

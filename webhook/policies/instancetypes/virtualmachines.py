@@ -23,10 +23,10 @@ from webhook.kubevirt.machine import read_vm
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.reference import Reference
 from webhook.kubevirt.refusal import Crash, Refusal
-from webhook.kubevirt.shape import Json, encode
+from webhook.kubevirt.shape import Json, decode, encode
 from webhook.kubevirt.sized import sized
 from webhook.kubevirt.topology import Topology
-from webhook.kubevirt.types.machines import VM
+from webhook.kubevirt.types.machines import MATCHER, VM
 from webhook.names import Code
 from webhook.objects import Whole
 from webhook.policies.instancetypes import owner
@@ -98,7 +98,8 @@ def _created(vm: Whole, namespace: str, lookups: Lookups, settings: Instancetype
     findings = _Findings()
     # The status of an object to be created is what its sender claims; the API server drops it.
     candidate = _plain(vm, namespace, {})
-    spec = read_vm(candidate)["spec"]
+    read = read_vm(candidate)
+    spec = read["spec"]
     wanted: dict[Matcher, Reference] = {}
     if owner.opted_out(vm):
         findings.note(Code.OWNER_OPTED_OUT, owner.OPTED_OUT)
@@ -113,11 +114,11 @@ def _created(vm: Whole, namespace: str, lookups: Lookups, settings: Instancetype
         for matcher, named in wanted.items()
         if _exists(matcher, named, namespace, lookups, findings)
     ]
-    chosen, crash = _fitting(candidate, defaults, lookups, findings)
+    chosen, crash = _fitting(read, defaults, lookups, findings)
     if crash:
         return _refused(crash)
     if settings.expand and not owner.opted_out(vm):
-        expanded = _expanded(vm, _with(candidate, chosen), lookups, settings, findings)
+        expanded = _expanded(vm, _with(candidate, _read(chosen)), lookups, settings, findings)
         if expanded:
             return expanded
     if chosen:
@@ -139,7 +140,8 @@ def _updated(vm: Whole, request: Request[Whole], lookups: Lookups, settings: Ins
         return skip(Code.UNCHANGED, "the VM's spec stays as it is")
     # The stored status: the API server puts it back only after mutating webhooks.
     candidate = _plain(vm, request.namespace or "", old.status or {})
-    spec, before = read_vm(candidate)["spec"], old.spec or {}
+    read, before = read_vm(candidate), old.spec or {}
+    spec = read["spec"]
     carried: list[_Default] = []
     for matcher in () if owner.opted_out(vm) else MATCHERS:
         given, mark = before.get(matcher.field), old.meta.annotation(MARKS[matcher.field])
@@ -152,7 +154,7 @@ def _updated(vm: Whole, request: Request[Whole], lookups: Lookups, settings: Ins
             findings.note(why_not.code, why_not.text)
         else:
             carried.append(_Default(matcher, given, mark))
-    chosen, crash = _fitting(candidate, carried, lookups, findings)
+    chosen, crash = _fitting(read, carried, lookups, findings)
     if crash:
         return _refused(crash)
     if chosen:
@@ -238,23 +240,26 @@ def _exists(matcher: Matcher, wanted: Reference, namespace: str, lookups: Lookup
 
 
 def _fitting(
-    candidate: Json, defaults: Sequence[_Default], lookups: Lookups, findings: _Findings
+    vm: Json, defaults: Sequence[_Default], lookups: Lookups, findings: _Findings
 ) -> tuple[Sequence[_Default], Crash | None]:
     """The most defaults that KubeVirt would accept in a VM, and why it would crash on the VM as it is.
 
     Both, else the instancetype alone, else the preference alone.
+
+    Args:
+        vm: decoded.
     """
     attempts: list[Sequence[_Default]] = [defaults, *([default] for default in defaults if len(defaults) > 1)]
     why = ""
     for attempt in attempts if defaults else ():
-        refusal = _objection(_with(candidate, attempt), attempt, lookups)
+        refusal = _objection(_with(vm, _read(attempt)), attempt, lookups)
         if refusal is None:
             left = [default for default in defaults if default not in attempt]
             _note_left(left, why, findings)
             return attempt, None
         why = why or refusal.what
     _note_left(defaults, why, findings)
-    refusal = _objection(candidate, (), lookups) if candidate["spec"].get(PREFERENCE_MATCHER.field) else None
+    refusal = _objection(vm, (), lookups) if vm["spec"].get(PREFERENCE_MATCHER.field) else None
     return (), refusal if isinstance(refusal, Crash) else None
 
 
@@ -264,12 +269,22 @@ def _note_left(left: Sequence[_Default], why: str, findings: _Findings) -> None:
         findings.note(Code.DEFAULT_CONFLICTS, text, warn=True)
 
 
-def _with(candidate: Json, defaults: Sequence[_Default]) -> Json:
-    return {**candidate, "spec": candidate["spec"] | {default.matcher.field: default.value for default in defaults}}
+def _with(vm: Json, matchers: Json) -> Json:
+    return {**vm, "spec": vm["spec"] | matchers}
+
+
+def _read(defaults: Sequence[_Default]) -> Json:
+    """The matchers of defaults by field, decoded."""
+    return {
+        default.matcher.field: decode(MATCHER, default.value, f"spec.{default.matcher.field}") for default in defaults
+    }
 
 
 def _objection(vm: Json, added: Sequence[_Default], lookups: Lookups) -> Refusal | None:
     """What KubeVirt's webhooks would have against a VM, as far as it can be known without inferring.
+
+    Args:
+        vm: decoded.
 
     Raises:
         Unreadable, InputError: it can't be judged.
@@ -288,15 +303,9 @@ def _objection(vm: Json, added: Sequence[_Default], lookups: Lookups) -> Refusal
         )
     lookups.passed_over = False
     configuration = lookups.configuration()
-    try:
-        changed = admission.mutate(vm, lookups.get, str, configuration)
-        if changed.vm is None:
-            return Refusal(changed.message)
-        answer = admission.validate(changed.vm, lookups.get, configuration)
-    except Crash as crash:
-        return crash
-    if not answer.allowed:
-        return Refusal(answer.message)
+    refusal = admission.objection(vm, lookups.get, configuration)
+    if refusal is not None:
+        return refusal
     requires = _preference(vm, lookups).get("requirements", {}) if added and lookups.passed_over else {}
     if "architecture" in requires:
         return Refusal("the preference requires an architecture, and the VM takes its own from a volume's source")
@@ -306,7 +315,7 @@ def _objection(vm: Json, added: Sequence[_Default], lookups: Lookups) -> Refusal
 def _preference(vm: Json, lookups: Lookups) -> Json:
     """The spec of the preference that a VM names; empty where there is none."""
     try:
-        return PREFERENCE_MATCHER.find_spec(read_vm(vm), lookups.get) or {}
+        return PREFERENCE_MATCHER.find_spec(vm, lookups.get) or {}
     except Refusal:
         return {}
 
@@ -332,7 +341,7 @@ def _expanded(
         findings.note(Code.NOT_INFERRED, "the VM is not expanded: it is to be inferred from a volume what", warn=True)
         return None
     namespace, read = candidate["metadata"]["namespace"], read_vm(candidate)
-    refusal = _objection(candidate, (), lookups)
+    refusal = _objection(read, (), lookups)
     why_not = refusal.what if refusal else owner.forbidden(read, namespace, lookups, settings)
     if why_not:
         findings.note(Code.REFUSED, f"the VM is not expanded: {why_not}")
@@ -342,7 +351,7 @@ def _expanded(
         findings.note(Code.NOT_INFERRED, text, warn=True)
         return None
     # KubeVirt does this when it admits a VM, and so before it ever expands one.
-    preference.storage_class(_preference(candidate, lookups), read["spec"].get("dataVolumeTemplates", []))
+    preference.storage_class(_preference(read, lookups), read["spec"].get("dataVolumeTemplates", []))
     try:
         after = expand.expand(encode(VM, read), lookups.get, lookups.configuration())
     except Refusal as refusal:
