@@ -284,6 +284,30 @@ class Node(Object, frozen=True):
     status: NodeStatus | None = None
 
 
+class StoredMeta(ObjectMeta, frozen=True):
+    generation: int | None = None
+
+
+class Stored(Whole, frozen=True):
+    """The same as `Whole` of an object that the API server has stored, which counts its changes."""
+
+    metadata: StoredMeta | None = None
+
+
+class StartedStatus(View, frozen=True):
+    created: bool | None = None
+
+
+class StartedVm(Object, frozen=True):
+    """A VM as a list shows which ones have a VMI."""
+
+    status: StartedStatus | None = None
+
+    @property
+    def started(self) -> bool:
+        return bool(self.status and self.status.created)
+
+
 class LeaseSpec(View, frozen=True):
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -337,6 +361,13 @@ CLUSTER_INSTANCETYPES: Final = Resource(
     "VirtualMachineClusterInstancetype",
     False,
     Instancetype,
+)
+
+# As the parity watch reads them.
+STARTED_VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, StartedVm)
+STORED_VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, Stored)
+STORED_VMIS: Final = Resource(
+    names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Stored
 )
 
 

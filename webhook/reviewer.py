@@ -13,14 +13,13 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from webhook import names
 from webhook.admission import patch, wire
-from webhook.admission.audit import SCHEMA, AuditedObject, Record, Sink
+from webhook.admission.audit import SCHEMA, AuditedObject, Record, Sink, timestamp
 from webhook.admission.decision import Change, Decision, Denial, Outcome, Reason
 from webhook.admission.redaction import redacted
 from webhook.admission.wire import Received, Request
@@ -155,7 +154,7 @@ class Reviewer:
         denial = verdict.decision.denial
         return Record(
             SCHEMA,
-            datetime.fromtimestamp(self._wall(), UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            timestamp(self._wall()),
             request.uid,
             endpoint.path,
             request.operation,

@@ -12,7 +12,8 @@ import select
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Protocol
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, Protocol
 
 import msgspec
 
@@ -67,6 +68,43 @@ class Record(msgspec.Struct, frozen=True, rename="camel"):
     details: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
+class DifferingField(msgspec.Struct, frozen=True):
+    """A field of a VMI that isn't what it should be; its value is not ours to show.
+
+    Attributes:
+        origin: who should have set it; None where nobody should have.
+    """
+
+    path: str
+    origin: str | None
+
+
+class ParityRecord(msgspec.Struct, frozen=True, rename="camel"):
+    """A running VM whose VMI isn't what KubeVirt's rules, as we know them, make of it.
+
+    Attributes:
+        time: when it was compared, as in a `Record`.
+        kind: tells it from a decision, which has none.
+        uid: of the VMI.
+        object: the VM.
+        differences: the first ones by path.
+        count: of all of them.
+    """
+
+    schema: str
+    time: str
+    uid: str
+    object: AuditedObject
+    differences: Sequence[DifferingField]
+    count: int
+    kind: Literal["parity"] = "parity"
+
+
+def timestamp(wall: float) -> str:
+    """Unix time in seconds as records have it: RFC 3339 in UTC with microseconds."""
+    return datetime.fromtimestamp(wall, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
 def _cut(value: Any) -> Any:
     """Plain JSON with all long strings shortened."""
     if isinstance(value, str):
@@ -111,7 +149,7 @@ class LineWriter:
         self.dropped = 0
         self._thread.start()
 
-    def write(self, record: Record) -> None:
+    def write(self, record: Record | ParityRecord) -> None:
         """Queue a record, or count it as dropped if the queue is full."""
         if len(self._lines) >= self._capacity:
             self.dropped += 1

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
 from aiohttp import web
@@ -24,8 +24,8 @@ from webhook.admission.audit import LineWriter
 from webhook.cli import logs
 from webhook.cli.sources import one_of
 from webhook.cluster.source import Cluster
-from webhook.errors import InputError
-from webhook.facts import SchedulerHealth, SchedulerKey
+from webhook.errors import InputError, Unavailable
+from webhook.facts import ConfigurationKey, SchedulerHealth, SchedulerKey
 from webhook.install.registration import Registration, Target, check_url, configurations
 from webhook.policies.table import BY_PATH
 from webhook.reviewer import Reviewer
@@ -36,6 +36,10 @@ from webhook.server.ops import Metrics, State, ops_app
 from webhook.settings.address import is_address
 from webhook.settings.file import SettingsFile, default_settings
 from webhook.settings.snapshot import Settings
+
+if TYPE_CHECKING:
+    from webhook.cluster.parity import ParityWatch
+    from webhook.kubevirt.configuration import Configuration
 
 # The collector finds little in a server whose requests make trees without cycles; rare runs keep its pauses rare.
 _GC_THRESHOLD: Final = (50_000, 20, 20)
@@ -152,7 +156,8 @@ async def _serve(options: Options, stop: _Stop, log: Any) -> None:
         ends.callback(audit.close)
         reviewer = Reviewer(cluster, settings.current, audit, metrics)
         app = App(reviewer, BY_PATH, metrics, server.max_in_flight)
-        metrics.registry.register(_state(app, audit, settings, cluster))
+        parity = await ends.enter_async_context(_parity(options, settings, cluster, audit))
+        metrics.registry.register(_state(app, audit, settings, cluster, parity))
 
         ops = web.AppRunner(ops_app(metrics.registry, cluster.waiting_for), access_log=None)
         ops_address = await listen(ops, options.ops_listen or server.ops_listen, None, "--ops-listen")
@@ -276,6 +281,31 @@ async def _cluster(options: Options, settings: _Follower, log: Any) -> AsyncIter
         await live.close()
 
 
+@asynccontextmanager
+async def _parity(
+    options: Options, settings: _Follower, cluster: Cluster, audit: LineWriter
+) -> AsyncIterator[ParityWatch | None]:
+    """The watch beside admission, with a connection of its own; files have nothing to be watched."""
+    if options.cluster_from:
+        yield None
+        return
+    from webhook.cluster.parity import ParityWatch
+    from webhook.cluster.transport import connect
+
+    def configuration() -> Configuration | Unavailable | None:
+        # Always in memory: the KubeVirt objects are watched.
+        return cast("Configuration | Unavailable | None", cluster.peek(ConfigurationKey()))
+
+    transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
+    watch = ParityWatch(transport, configuration, lambda: settings.current().instancetypes.parity, audit.write)
+    task = asyncio.create_task(watch.run(), name="parity")
+    try:
+        yield watch
+    finally:
+        await _cancelled(task)
+        await transport.close()
+
+
 async def _ready(cluster: Cluster, stopped: asyncio.Event, log: Any) -> bool:
     """Wait until the cluster's answers can be trusted; False if we are to end before.
 
@@ -324,7 +354,7 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
         await task
 
 
-def _state(app: App, audit: LineWriter, settings: _Follower, cluster: Cluster) -> State:
+def _state(app: App, audit: LineWriter, settings: _Follower, cluster: Cluster, parity: ParityWatch | None) -> State:
     def alive() -> dict[str, float]:
         result = {}
         for name in settings.current().scheduling.schedulers:
@@ -348,10 +378,23 @@ def _state(app: App, audit: LineWriter, settings: _Follower, cluster: Cluster) -
                 "Changes of the settings file.",
                 lambda: dict(settings.reloads),
             ),
+            "kubevirt_webhook_parity_checked_total": (
+                "Running VMs compared with what they should be.",
+                lambda: dict(parity.checked) if parity else {},
+            ),
+            "kubevirt_webhook_parity_differences_total": (
+                "Fields that were found different.",
+                lambda: {"": parity.differing} if parity else {},
+            ),
+            "kubevirt_webhook_parity_rounds_failed_total": (
+                "Rounds that were given up.",
+                lambda: {"": parity.failed} if parity else {},
+            ),
         },
         label={
             "kubevirt_webhook_scheduler_alive": "scheduler",
             "kubevirt_webhook_staleness_seconds": "watch",
             "kubevirt_webhook_settings_reloads_total": "result",
+            "kubevirt_webhook_parity_checked_total": "result",
         },
     )

@@ -14,12 +14,13 @@ import math
 import random
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from webhook.cluster.api import Forbidden, Refused, Transport, Unreachable, explain
 from webhook.cluster.clock import REAL_TIME, Clock
+from webhook.cluster.pages import ListMeta, pages
 from webhook.errors import Unavailable
 from webhook.objects import Object, Resource, View
 
@@ -66,17 +67,6 @@ _DOUBT_AFTER: Final = 3
 _TRANSIENT: Final = frozenset({429, 502, 503})
 
 
-class _ListMeta(View, frozen=True):
-    resource_version: str | None = None
-    # ``continue`` is a keyword of Python.
-    continue_: str | None = msgspec.field(default=None, name="continue")
-
-
-class _List(View, Generic[V], frozen=True):
-    metadata: _ListMeta | None = None
-    items: list[V] | None = None
-
-
 class _Event(View, frozen=True):
     type: str
     object: msgspec.Raw
@@ -85,7 +75,7 @@ class _Event(View, frozen=True):
 class _Versioned(View, frozen=True):
     """What even the object of a bookmark has."""
 
-    metadata: _ListMeta | None = None
+    metadata: ListMeta | None = None
 
 
 class _Status(View, frozen=True):
@@ -159,7 +149,6 @@ class Reflector(Generic[V]):
         self._clock = clock
         self._timing = timing
         self._jitter = jitter
-        self._decode_list = msgspec.json.Decoder(cast("type[_List[V]]", cast("Any", _List)[resource.view])).decode
         self._decode_view = msgspec.json.Decoder(resource.view).decode
 
         self._store: dict[ObjectName, V] = {}
@@ -232,23 +221,24 @@ class Reflector(Generic[V]):
 
     async def _list(self) -> None:
         fresh: dict[ObjectName, V] = {}
-        query = {**self._query, "limit": str(self._timing.page_limit)}
-        while True:
-            async with asyncio.timeout(self._timing.list_timeout):
-                status, body = await self._transport.get(self._path, query)
-            if status != 200:
-                raise Refused(status, body)
-            page = self._decode_list(body)
-            self._heard()
-            for view in page.items or ():
-                self._put(fresh, view)
-            meta = page.metadata or _ListMeta()
-            await asyncio.sleep(0)
-            if not meta.continue_:
-                break
-            query["continue"] = meta.continue_
+        version = ""
+        listed = pages(
+            self._transport,
+            self.resource,
+            self._namespace,
+            self._query,
+            limit=self._timing.page_limit,
+            seconds=self._timing.list_timeout,
+        )
+        async with aclosing(listed):
+            async for page in listed:
+                self._heard()
+                for view in page.items or ():
+                    self._put(fresh, view)
+                version = page.meta.resource_version or ""
+                await asyncio.sleep(0)
         self._replace(fresh)
-        self._version = meta.resource_version or ""
+        self._version = version
 
     async def _watch(self) -> None:
         began = self._clock.now()

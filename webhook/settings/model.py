@@ -227,6 +227,23 @@ class Scheduling(Section):
     )
 
 
+class Parity(Section):
+    """Outside admission, some running VMs are compared with what KubeVirt's rules, as we know them, make of them."""
+
+    sample: int = Field(
+        default=0,
+        ge=0,
+        le=1000,
+        description="VMs in a round; 0 switches it off. It needs the rights to list and get virtualmachines and to get "
+        "virtualmachineinstances and controllerrevisions.",
+        examples=[20],
+    )
+    every_minutes: int = Field(default=10, ge=1, le=1440, description="From one round to the next.")
+
+    def snapshot(self) -> snapshot.ParitySettings:
+        return snapshot.ParitySettings(sample=self.sample, every_seconds=60.0 * self.every_minutes)
+
+
 class Instancetypes(Section):
     """The job instancetypes: sizes and preferences for VMs whose owners chose none, and clear refusals."""
 
@@ -272,6 +289,7 @@ class Instancetypes(Section):
     virtual_machine_instances: bool = Field(
         default=True, description="Fill VirtualMachineInstances that no VirtualMachine stands behind."
     )
+    parity: Parity = Field(default=Parity(), description=Parity.__doc__)
 
     def snapshot(self) -> snapshot.InstancetypeSettings:
         return snapshot.InstancetypeSettings(
@@ -284,6 +302,7 @@ class Instancetypes(Section):
             expand=self.expand,
             virtual_machines=self.virtual_machines,
             virtual_machine_instances=self.virtual_machine_instances,
+            parity=self.parity.snapshot(),
         )
 
 

@@ -79,6 +79,18 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
         return msgspec.structs.replace(self, scheduler_name=wanted)
 
 
+class ParitySettings(msgspec.Struct, frozen=True):
+    """How often running VMs are compared with what they should be.
+
+    Attributes:
+        sample: VMs in a round; 0: none ever are.
+        every_seconds: between the beginnings of two rounds.
+    """
+
+    sample: int = 0
+    every_seconds: float = 600.0
+
+
 class InstancetypeSettings(msgspec.Struct, frozen=True):
     """The job ``instancetypes``. Instancetypes and preferences are written ``NAME``, cluster-wide, or ``KIND/NAME``.
 
@@ -92,6 +104,7 @@ class InstancetypeSettings(msgspec.Struct, frozen=True):
         expand: new VMs get what their instancetype and preference say written out, and lose both.
         virtual_machines: judge VMs.
         virtual_machine_instances: fill VMIs that no VM stands behind.
+        parity: of the watch outside admission.
     """
 
     cluster_wide: bool = False
@@ -103,6 +116,7 @@ class InstancetypeSettings(msgspec.Struct, frozen=True):
     expand: bool = False
     virtual_machines: bool = True
     virtual_machine_instances: bool = True
+    parity: ParitySettings = ParitySettings()
 
     def under(self, parameters: Mapping[str, str]) -> InstancetypeSettings:
         """The section with the namespace's own defaults, allow-list and expansion; each replaces the section's."""
