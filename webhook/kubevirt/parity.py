@@ -21,6 +21,7 @@ from webhook.kubevirt.origins import Origin, leaves
 from webhook.kubevirt.shape import Json, decode, encode
 from webhook.kubevirt.sync import Round
 from webhook.kubevirt.types.machines import VMI
+from webhook.kubevirt.vmi import Built
 
 _GENERATION: Final = "kubevirt.io/vm-generation"
 _PRESET: Final = "virtualmachinepreset.kubevirt.io/"
@@ -94,15 +95,22 @@ def differences(vm: Any, vmi: Any, get: Get, configuration: Configuration) -> tu
     """
     read = decode(VMI, vmi, "VirtualMachineInstance")
     _check(read_vm(vm)["metadata"], read["metadata"])
-    built = Round(vm, get, configuration).build()
-    vmidefaults.mutate(built.vmi, configuration, str, built.origins.note)
-    whole = built.encoded()
     # Both as KubeVirt writes them.
-    actual = encode(VMI, read)["spec"]
-    expected, origins = whole["spec"], built.origins.by_path(whole)
+    expected, actual = _built(vm, get, configuration, traced=False).encoded()["spec"], encode(VMI, read)["spec"]
     _leave_out(expected, actual, read["metadata"].get("annotations", {}))
+    if expected == actual:
+        return ()
+    traced = _built(vm, get, configuration, traced=True)
+    origins = traced.origins.by_path(traced.encoded())
     wanted, there = dict(leaves(expected, "spec")), dict(leaves(actual, "spec"))
     return tuple(_differing(wanted, there, origins))
+
+
+def _built(vm: Any, get: Get, configuration: Configuration, *, traced: bool) -> Built:
+    """The VMI as it is stored, after KubeVirt's own webhook."""
+    built = Round(vm, get, configuration).build(traced=traced)
+    vmidefaults.mutate(built.vmi, configuration, str, built.origins.note)
+    return built
 
 
 def _check(vm: Json, vmi: Json) -> None:

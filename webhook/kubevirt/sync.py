@@ -80,10 +80,14 @@ class Round:
                 self._expand(found)
         return Synced(encode(VM, self._vm), copied(self._revisions))
 
-    def build(self) -> Built:
-        """The VMI that the controller then creates; after `sync`. Raises as `webhook.kubevirt.vmi.build`."""
+    def build(self, *, traced: bool = True) -> Built:
+        """The VMI that the controller then creates; after `sync`. Raises as `webhook.kubevirt.vmi.build`.
+
+        Args:
+            traced: with the origin of every field.
+        """
         found = [matcher.find(self._vm, self._get) for matcher in MATCHERS]
-        built = vmi.start(self._vm, found[1], self._configuration)
+        built = vmi.start(self._vm, found[1], self._configuration, traced=traced)
         vmi.apply(built, self._vm, found[0], found[1])
         built.origins.inherit(self._origins, "spec.template.")
         return built

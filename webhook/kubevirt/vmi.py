@@ -30,12 +30,12 @@ class Built:
 
     Attributes:
         vmi: what it is so far.
-        origins: who set which of its fields.
+        origins: who set which of its fields; of none where nobody wants to know, for watching takes its time.
     """
 
-    def __init__(self, vmi: Json) -> None:
+    def __init__(self, vmi: Json, *, traced: bool = True) -> None:
         self.vmi: Final = vmi
-        self.origins: Final = Origins(vmi)
+        self.origins: Final = Origins(vmi if traced else {})
 
     def encoded(self) -> Json:
         """The VMI as it is written."""
@@ -107,12 +107,13 @@ def explain(
     return stored, built.origins.by_path(stored)
 
 
-def start(vm: Json, found_preference: Json | None, configuration: Configuration) -> Built:
+def start(vm: Json, found_preference: Json | None, configuration: Configuration, *, traced: bool = True) -> Built:
     """All steps before the instancetype.
 
     Args:
         vm: decoded.
         found_preference: the whole object, decoded; None for none.
+        traced: with origins.
 
     Raises:
         Refusal: the default network interface is forbidden.
@@ -127,7 +128,8 @@ def start(vm: Json, found_preference: Json | None, configuration: Configuration)
             "metadata": {**copied(inherited), **own},
             "spec": copied(template["spec"]),
             "status": {},
-        }
+        },
+        traced=traced,
     )
     spec, note = built.vmi["spec"], built.origins.note
     _requests(vm, spec)
