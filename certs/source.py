@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 # Clocks differ: a certificate that is valid from now on is not yet valid for a client that is a minute behind.
-_BACKDATED: Final = timedelta(minutes=5)
+BACKDATED: Final = timedelta(minutes=5)
 
 
 class CertificateError(ValueError):
@@ -61,9 +61,9 @@ def self_signed(hosts: Sequence[str], now: datetime | None = None, life: timedel
         .issuer_name(name)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(start - _BACKDATED)
+        .not_valid_before(start - BACKDATED)
         .not_valid_after(start + life)
-        .add_extension(x509.SubjectAlternativeName([_general_name(host) for host in hosts]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([general_name(host) for host in hosts]), critical=False)
         # Go's verifier takes a self-signed leaf as its own root; a CA flag would let it sign for others.
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -106,7 +106,7 @@ def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pai
         raise CertificateError(
             f"the certificate in {certificate} expired at {leaf.not_valid_after_utc}; give a valid one"
         )
-    if _public(secret.public_key()) != _public(leaf.public_key()):
+    if public_bytes(secret.public_key()) != public_bytes(leaf.public_key()):
         raise CertificateError(
             f"the key in {key} does not belong to the certificate in {certificate}; give its own key"
         )
@@ -127,14 +127,16 @@ def _usable(key: object) -> bool:
     return isinstance(key, ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey)
 
 
-def _public(key: object) -> bytes:
+def public_bytes(key: object) -> bytes:
+    """A public key as DER, to compare it with another."""
     der: bytes = key.public_bytes(  # type: ignore[attr-defined]
         serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo
     )
     return der
 
 
-def _general_name(host: str) -> x509.GeneralName:
+def general_name(host: str) -> x509.GeneralName:
+    """A host as certificates name it: an IP address, or else a DNS name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Any, Final, Protocol
 
@@ -16,6 +16,7 @@ from aiohttp import web
 from webhook.errors import InputError
 from webhook.policies.table import Endpoint
 from webhook.reviewer import Reviewer
+from webhook.server.connection import Connection, Connections
 
 # A review holds an object and its old state; etcd takes objects up to 1.5 MiB, JSON may double that, managedFields and
 # the envelope come on top. controller-runtime came to the same figure (pkg/webhook/admission/http.go).
@@ -54,26 +55,38 @@ class App:
         endpoints: by path.
         traffic: is told of every request at an endpoint.
         max_in_flight: reviews that are judged at the same time; more wait for their turn.
+        clients: names that a client's certificate may have; empty: no certificate is asked for.
     """
 
     def __init__(
-        self, reviewer: Reviewer, endpoints: Mapping[str, Endpoint], traffic: Traffic, max_in_flight: int
+        self,
+        reviewer: Reviewer,
+        endpoints: Mapping[str, Endpoint],
+        traffic: Traffic,
+        max_in_flight: int,
+        clients: Collection[str] = (),
     ) -> None:
         self._reviewer: Final = reviewer
         self._endpoints: Final = endpoints
         self._traffic: Final = traffic
         self._turns: Final = asyncio.Semaphore(max_in_flight)
+        self._clients: Final = clients
         self.in_flight = 0
 
-    def server(self) -> web.Server:
+    def server(self) -> Connections:
         """The aiohttp server of this app; make it inside the running loop."""
         loop = asyncio.get_running_loop()
 
         def request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
             return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY)
 
-        return web.Server(
-            self.handle, request_factory=request, access_log=None, keepalive_timeout=KEEP_ALIVE, tcp_keepalive=True
+        return Connections(
+            self.handle,
+            clients=self._clients,
+            request_factory=request,
+            access_log=None,
+            keepalive_timeout=KEEP_ALIVE,
+            tcp_keepalive=True,
         )
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -86,9 +99,13 @@ class App:
             return _text(
                 404, f"there is no endpoint {path[:200]}; `kubevirt-webhook manifests webhooks` prints all", request
             )
+        connection: Connection = request.protocol  # type: ignore[assignment] # Connections makes no others
         self.in_flight += 1
         try:
-            response = await self._answer(endpoint, request, start + timeout_of(query) * MARGIN)
+            if connection.refusal:
+                response: web.StreamResponse = _text(403, connection.refusal, request)
+            else:
+                response = await self._answer(endpoint, request, start + timeout_of(query) * MARGIN)
         except InputError as error:
             response = _text(400, str(error), request)
         except web.HTTPRequestEntityTooLarge:
@@ -102,7 +119,10 @@ class App:
             response = _text(500, "kubevirt-webhook has a bug that this request met; its log says more", request)
         finally:
             self.in_flight -= 1
-        self._traffic.served(path, response.status, clock() - start)
+        end = clock()
+        if end >= connection.closes_at:
+            response.force_close()
+        self._traffic.served(path, response.status, end - start)
         return response
 
     async def _answer(self, endpoint: Endpoint, request: web.BaseRequest, deadline: float) -> web.StreamResponse:
@@ -143,11 +163,17 @@ class Answer(web.StreamResponse):
     """
 
     _HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    _LAST: Final = _HEAD[:-2] + b"Connection: close\r\n\r\n"
 
     def __init__(self, body: bytes) -> None:
         super().__init__()
         self._answer: Final = body
         self._stays = False
+        self._last = False
+
+    def force_close(self) -> None:
+        """Let this be the last answer on its connection."""
+        self._last = True
 
     @property
     def keep_alive(self) -> bool | None:
@@ -158,8 +184,9 @@ class Answer(web.StreamResponse):
         """Write head and body."""
         if request.transport is None:
             raise ConnectionResetError("the client has gone")
-        self._stays = request.keep_alive
-        request.transport.write(self._HEAD % len(self._answer) + self._answer)
+        self._stays = request.keep_alive and not self._last
+        head = self._LAST if self._last else self._HEAD
+        request.transport.write(head % len(self._answer) + self._answer)
 
     async def write_eof(self, data: bytes = b"") -> None:
         """Nothing is left to write."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from webhook.errors import InputError
+from webhook.server.connection import Connections
 
 
 def split_address(address: str) -> tuple[str, int]:
@@ -40,6 +41,15 @@ async def listen(runner: web.BaseRunner, address: str, tls: ssl.SSLContext | Non
     bound = runner.addresses[0][1]
     shown = f"[{host}]" if ":" in host else host
     return f"{shown}:{bound}"
+
+
+async def drain(connections: Connections, seconds: float) -> None:
+    """Go on serving while the last clients learn that we end: every answer asks its client to come back elsewhere.
+
+    A Service's endpoints are taken away some time after SIGTERM, and open connections outlive them.
+    """
+    connections.drain()
+    await asyncio.sleep(seconds)
 
 
 async def finish(runner: web.BaseRunner, in_flight: Callable[[], int], seconds: float) -> None:

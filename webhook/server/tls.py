@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 from collections.abc import Iterator
@@ -9,20 +10,36 @@ from contextlib import contextmanager
 from typing import Final
 
 
-def context(certificate: bytes, key: bytes) -> ssl.SSLContext:
-    """A TLS 1.2+ server context for a pair in PEM.
+def context(certificate: bytes = b"", key: bytes = b"", client_ca: bytes = b"") -> ssl.SSLContext:
+    """A server context.
+
+    Args:
+        certificate: PEM; empty: there is none yet, and every handshake fails.
+        key: PEM.
+        client_ca: PEM of the CAs whose client certificates are accepted; empty: none is asked for.
 
     Raises:
-        ssl.SSLError: OpenSSL refuses the pair.
+        ssl.SSLError: OpenSSL refuses one of them.
     """
     result = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     result.minimum_version = ssl.TLSVersion.TLSv1_2
     # Admission clients keep no sessions (client-go has no ClientSessionCache): a ticket would be work for nothing.
     result.num_tickets = 0
     result.set_alpn_protocols(["http/1.1"])
+    if client_ca:
+        # Optional, and refused by HTTP where it is missing: the API server then says why, instead of an alert's
+        # number. A certificate of a stranger still ends the handshake. In TLS 1.2 a resumed session would bring back a
+        # client that was verified long ago.
+        result.verify_mode = ssl.CERT_OPTIONAL
+        result.minimum_version = ssl.TLSVersion.TLSv1_3
+        try:
+            result.load_verify_locations(cadata=client_ca.decode("ascii"))
+        except UnicodeDecodeError:
+            raise ssl.SSLError(0, "no PEM") from None
     # OpenSSL wants files: these are in memory alone, so that a key touches no disk and a read-only root will do.
-    with _in_memory("tls.crt", certificate) as crt, _in_memory("tls.key", key) as secret:
-        result.load_cert_chain(crt, secret)
+    if certificate:
+        with _in_memory("tls.crt", certificate) as crt, _in_memory("tls.key", key) as secret:
+            result.load_cert_chain(crt, secret)
     return result
 
 
@@ -39,10 +56,15 @@ class Swappable:
 
     Loading a new pair into the live context breaks it for every later handshake if key and certificate don't match.
     So each pair gets a context of its own, and the handshake picks the present one; it is asked without SNI as well.
+    Whether a client's certificate is asked for is the listener's to say, for good; who signs it may change.
+
+    Args:
+        certificate: PEM; empty: every handshake fails until the first `swap`.
     """
 
-    def __init__(self, certificate: bytes, key: bytes) -> None:
-        self.listener: Final = context(certificate, key)
+    def __init__(self, certificate: bytes = b"", key: bytes = b"", client_ca: bytes = b"") -> None:
+        self.listener: Final = context(certificate, key, client_ca)
+        self._parts = (certificate, key, client_ca)
         self._present = self.listener
         self.listener.sni_callback = self._pick
 
@@ -52,7 +74,27 @@ class Swappable:
         Raises:
             ssl.SSLError: OpenSSL refuses the pair; the present one stays.
         """
-        self._present = context(certificate, key)
+        self._use(certificate, key, self._parts[2])
+
+    def trust(self, client_ca: bytes) -> None:
+        """Verify clients of new handshakes by other CAs.
+
+        Raises:
+            ssl.SSLError: OpenSSL refuses them; the present ones stay.
+        """
+        self._use(*self._parts[:2], client_ca)
+
+    def _use(self, certificate: bytes, key: bytes, client_ca: bytes) -> None:
+        self._present = context(certificate, key, client_ca)
+        self._parts = (certificate, key, client_ca)
 
     def _pick(self, connection: ssl.SSLObject, _name: str | None, _listener: ssl.SSLContext) -> None:
         connection.context = self._present
+
+
+def client_name(transport: asyncio.BaseTransport) -> str:
+    """The common name in the verified certificate of a connection's client; empty without one."""
+    connection = transport.get_extra_info("ssl_object")
+    certificate = connection.getpeercert() if connection else None
+    subject = dict(pair for part in (certificate or {}).get("subject", ()) for pair in part)
+    return str(subject.get("commonName", ""))

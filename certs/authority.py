@@ -1,0 +1,203 @@
+"""A CA of our own: made, read, kept as PEM, and asked for serving certificates.
+
+It may sign for the service's own hosts only (RFC 5280, 4.2.1.10), so that a lost key is of no use anywhere else.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import lru_cache
+from typing import Final
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.x509.verification import PolicyBuilder, Store, VerificationError
+
+from certs.source import BACKDATED, CertificateError, Pair, general_name, public_bytes
+
+_PEM: Final = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+_EVERY_IP: Final = ("0.0.0.0/0", "::/0")
+# A top-level domain that never exists (RFC 2606): where it is the only name allowed, none is.
+_NO_NAME: Final = "invalid"
+
+
+@dataclass(frozen=True)
+class Authority:
+    """A CA certificate and its key."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey = field(compare=False, repr=False)
+
+    @classmethod
+    def new(cls, hosts: Sequence[str], now: datetime, life: timedelta) -> Authority:
+        """A new ECDSA P-256 CA, which may sign for these hosts and no CA beneath it.
+
+        Args:
+            hosts: DNS names and IP addresses, at least one.
+            now: the time that it is valid from, but for five minutes' grace.
+        """
+        key = ec.generate_private_key(ec.SECP256R1())
+        serial = x509.random_serial_number()
+        # A name of its own: with the same name on two CAs a verifier has to try both.
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"kubevirt-webhook CA {serial & 0xFFFFFFFF:08x}")])
+        certificate = (
+            _builder(name, name, key, serial, now, now + life)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .add_extension(_usage(signs_certificates=True), critical=True)
+            .add_extension(_constraints(hosts), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        return cls(certificate, key)
+
+    @classmethod
+    def parse(cls, certificate: bytes, key: bytes) -> Authority:
+        """From PEM.
+
+        Raises:
+            CertificateError: one of them is something else, or they don't belong together; names neither's content.
+        """
+        found = parse_bundle(certificate)
+        if len(found) != 1:
+            raise CertificateError("there is no CA certificate in PEM" if not found else "there are several CAs")
+        try:
+            secret = serialization.load_pem_private_key(key, password=None)
+        except (ValueError, TypeError, UnsupportedAlgorithm):
+            raise CertificateError("the CA's key is missing or no unencrypted PEM") from None
+        if not isinstance(secret, ec.EllipticCurvePrivateKey):
+            raise CertificateError("the CA's key is not of the kind that we make (ECDSA)")
+        if public_bytes(secret.public_key()) != public_bytes(found[0].public_key()):
+            raise CertificateError("the CA's key does not belong to its certificate")
+        if not _is_authority(found[0]):
+            raise CertificateError("the certificate is not a CA's")
+        return cls(found[0], secret)
+
+    def issue(self, hosts: Sequence[str], now: datetime, life: timedelta) -> Pair:
+        """A serving certificate with a key of its own, not valid beyond the CA itself."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kubevirt-webhook")])
+        end = min(now + life, self.certificate.not_valid_after_utc)
+        certificate = (
+            _builder(name, self.certificate.subject, key, x509.random_serial_number(), now, end)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(_usage(signs_certificates=False), critical=True)
+            .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([general_name(host) for host in hosts]), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
+            .sign(self.key, hashes.SHA256())
+        )
+        return Pair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key), self.pem)
+
+    def unusable(self, hosts: Sequence[str], now: datetime) -> str:
+        """Why nothing can be issued for these hosts at this time, as a clause; empty if it can."""
+        certificate = self.certificate
+        if now >= certificate.not_valid_after_utc:
+            return f"the CA expired at {certificate.not_valid_after_utc}"
+        if now < certificate.not_valid_before_utc:
+            return f"the CA is not valid before {certificate.not_valid_before_utc}, by our clock"
+        try:
+            constraints = certificate.extensions.get_extension_for_class(x509.NameConstraints).value
+        except x509.ExtensionNotFound:
+            return ""
+        if constraints != _constraints(hosts):
+            return f"the CA was not made for {', '.join(hosts)}"
+        return ""
+
+    @property
+    def pem(self) -> bytes:
+        """The certificate."""
+        return bundle([self.certificate])
+
+    @property
+    def key_pem(self) -> bytes:
+        """The key, unencrypted."""
+        return _key_pem(self.key)
+
+
+def bundle(certificates: Iterable[x509.Certificate]) -> bytes:
+    """Certificates as PEM, one after the other."""
+    return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
+
+
+@lru_cache(maxsize=64)
+def parse_bundle(pem: bytes) -> tuple[x509.Certificate, ...]:
+    """The certificates in PEM, each once; what can't be read is left out: people edit bundles."""
+    result: dict[x509.Certificate, None] = {}
+    for block in _PEM.findall(pem):
+        try:
+            result[x509.load_pem_x509_certificate(block)] = None
+        except ValueError:
+            continue
+    return tuple(result)
+
+
+def verifies(trusted: bytes, leaf: x509.Certificate, host: str, now: datetime) -> bool:
+    """Whether a client that trusts a bundle accepts a leaf for a host at a time."""
+    roots = parse_bundle(trusted)
+    if not roots:
+        return False
+    name = general_name(host)
+    assert isinstance(name, x509.DNSName | x509.IPAddress)
+    verifier = PolicyBuilder().store(Store(list(roots))).time(now).build_server_verifier(name)
+    try:
+        verifier.verify(leaf, [])
+    except VerificationError:
+        return False
+    return True
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, serial: int, now: datetime, end: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(serial)
+        .not_valid_before(now - BACKDATED)
+        .not_valid_after(end)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    )
+
+
+def _constraints(hosts: Sequence[str]) -> x509.NameConstraints:
+    names = [general_name(host) for host in hosts]
+    domains = [name for name in names if isinstance(name, x509.DNSName)] or [x509.DNSName(_NO_NAME)]
+    networks = [x509.IPAddress(ipaddress.ip_network(name.value)) for name in names if isinstance(name, x509.IPAddress)]
+    # A kind of name that no permitted subtree mentions is not restricted at all.
+    none = None if networks else [x509.IPAddress(ipaddress.ip_network(every)) for every in _EVERY_IP]
+    return x509.NameConstraints(permitted_subtrees=[*domains, *networks], excluded_subtrees=none)
+
+
+def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not signs_certificates,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=signs_certificates,
+        crl_sign=signs_certificates,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _is_authority(certificate: x509.Certificate) -> bool:
+    try:
+        return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    except (x509.ExtensionNotFound, ValueError):
+        return False
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )

@@ -1,0 +1,212 @@
+"""The API server's part, in memory: optimistic locking as it has it, a clock that a test moves, calls that fail."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from cryptography import x509
+
+from certs.authority import verifies
+from certs.rotation import Configuration, NotNow, Rotation, Stored
+from certs.source import Pair
+from certs.state import Terms
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+HOST = "kubevirt-webhook.kubevirt-webhook.svc"
+TERMS = Terms((HOST,), timedelta(days=365), timedelta(days=7))
+NAMES = ("mutating/first", "mutating/last", "validating/first")
+ENTRIES = ("enforce", "observe")
+
+
+class Killed(BaseException):
+    """The replica died in the middle of a call."""
+
+
+@dataclass
+class FakeClock:
+    """Moves only when told to."""
+
+    monotonic: float = 0.0
+    unix: float = START.timestamp()
+    slept: list[float] = field(default_factory=list)
+
+    def now(self) -> float:
+        return self.monotonic
+
+    def wall(self) -> float:
+        return self.unix
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.advance(seconds)
+
+    def advance(self, seconds: float) -> None:
+        self.monotonic += seconds
+        self.unix += seconds
+
+    @property
+    def date(self) -> datetime:
+        return datetime.fromtimestamp(self.unix, UTC)
+
+
+@dataclass
+class Kept:
+    """Everything that was logged."""
+
+    events: list[tuple[str, str, dict[str, Any]]] = field(default_factory=list)
+
+    def info(self, event: str, **fields: Any) -> None:
+        self.events.append(("info", event, fields))
+
+    def warning(self, event: str, **fields: Any) -> None:
+        self.events.append(("warning", event, fields))
+
+    def said(self, part: str) -> list[dict[str, Any]]:
+        return [fields for _, event, fields in self.events if part in event]
+
+
+class World:
+    """A cluster: one Secret, three configurations, and the replicas that look after them."""
+
+    def __init__(self, *, configurations: tuple[str, ...] = NAMES) -> None:
+        self.clock = FakeClock()
+        self.secret: Stored | None = None
+        self.configurations: dict[str, Configuration | None] = dict.fromkeys(NAMES)
+        self._versions = itertools.count(1)
+        for name in configurations:
+            self.create(name)
+        self.replicas: list[Replica] = []
+        # Called before and after the effect of every call of a replica.
+        self.at: Callable[[str], None] = lambda _: None
+        self.writes = 0
+
+    # -- what others do ------------------------------------------------------------------------------------------------
+
+    def create(self, name: str) -> None:
+        self.overwrite(name, {})
+
+    def overwrite(self, name: str, bundles: Mapping[str, bytes]) -> None:
+        entries = {entry: bundles.get(entry, b"") for entry in ENTRIES}
+        self.configurations[name] = Configuration(self.version(), entries)
+
+    def edit(self, change: Callable[[dict[str, bytes]], None]) -> None:
+        data = dict(self.secret.data) if self.secret else {}
+        change(data)
+        self.secret = Stored(data, self.version())
+
+    def ask(self) -> None:
+        assert self.secret
+        self.secret = replace(self.secret, version=self.version(), asked=True)
+
+    def version(self) -> str:
+        return str(next(self._versions))
+
+    # -- replicas ------------------------------------------------------------------------------------------------------
+
+    def start(self, terms: Terms = TERMS) -> Replica:
+        replica = Replica(self, terms)
+        self.replicas.append(replica)
+        return replica
+
+    async def settle(self, rounds: int = 12) -> None:
+        """Every replica looks often enough to finish what can be finished now."""
+        for _ in range(rounds):
+            for replica in self.replicas:
+                await replica.step()
+                self.check()
+
+    async def wait(self, days: float) -> None:
+        """Time in which everybody looks now and then."""
+        for _ in range(int(days * 4)):
+            self.clock.advance(6 * 3600)
+            for replica in self.replicas:
+                await replica.step()
+                self.check()
+
+    def check(self) -> None:
+        """Whoever trusts any one caBundle can verify every replica."""
+        for replica in self.replicas:
+            if replica.leaf is None:
+                continue
+            found = [each for each in self.configurations.values() if each]
+            for bundle in {pem for each in found for pem in each.bundles.values()}:
+                assert verifies(bundle, replica.leaf, replica.terms.hosts[0], self.clock.date)
+
+
+class Replica:
+    """One process."""
+
+    def __init__(self, world: World, terms: Terms) -> None:
+        self.world = world
+        self.terms = terms
+        self.leaf: x509.Certificate | None = None
+        self.pairs: list[Pair] = []
+        self.log = Kept()
+        self.rotation = Rotation(
+            self, _Bundles(world), terms, self._serve, clock=world.clock, log=self.log, jitter=lambda _, high: high
+        )
+
+    async def step(self) -> float:
+        return await self.rotation.step()
+
+    def _serve(self, pair: Pair) -> None:
+        self.pairs.append(pair)
+        self.leaf = pair.leaf
+
+    # -- the Secret ----------------------------------------------------------------------------------------------------
+
+    async def read(self) -> Stored | None:
+        self.world.at("read secret")
+        return self.world.secret
+
+    async def create(self, data: Mapping[str, bytes]) -> bool:
+        self.world.at("create secret")
+        done = self.world.secret is None
+        if done:
+            self.world.secret = Stored(dict(data), self.world.version())
+            self.world.writes += 1
+        self.world.at("created secret")
+        return done
+
+    async def replace(self, data: Mapping[str, bytes], version: str, *, answered: bool) -> bool:
+        self.world.at("replace secret")
+        secret = self.world.secret
+        done = secret is not None and secret.version == version
+        if done and secret:
+            self.world.secret = Stored(dict(data), self.world.version(), secret.asked and not answered)
+            self.world.writes += 1
+        self.world.at("replaced secret")
+        return done
+
+
+class _Bundles:
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def read(self) -> Mapping[str, Configuration | None]:
+        self._world.at("read bundles")
+        return dict(self._world.configurations)
+
+    async def write(self, name: str, version: str, bundles: Mapping[str, bytes]) -> bool:
+        self._world.at(f"write {name}")
+        found = self._world.configurations[name]
+        done = found is not None and found.version == version
+        if done and found:
+            self._world.configurations[name] = Configuration(self._world.version(), {**found.bundles, **bundles})
+            self._world.writes += 1
+        self._world.at(f"wrote {name}")
+        return done
+
+
+def refuse(*calls: str) -> Callable[[str], None]:
+    """The API server refuses these."""
+
+    def at(call: str) -> None:
+        if call in calls:
+            raise NotNow(f"{call} was refused")
+
+    return at

@@ -1,0 +1,95 @@
+"""We call ourselves as the API server does: does the certificate that we serve satisfy what it was told to trust?"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from cryptography import x509
+
+from webhook.server.lifecycle import split_address
+
+_SECONDS: Final = 5.0
+_ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what is listened on
+
+
+class Found(NamedTuple):
+    """What a probe found.
+
+    Attributes:
+        matches: whether a client that trusts a configuration's caBundles, each of them, accepts us; by configuration.
+        expires: Unix time at which the certificate in service ends; None where nothing could be reached.
+        why: what is wrong, as clauses.
+    """
+
+    matches: Mapping[str, bool]
+    expires: float | None
+    why: tuple[str, ...]
+
+
+async def probe(address: str, host: str, bundles: Mapping[str, Mapping[str, bytes] | None]) -> Found:
+    """Dial our own listener once for every different caBundle.
+
+    Args:
+        address: of the listener, ``HOST:PORT``.
+        host: by which the API server calls us.
+        bundles: caBundle (PEM) by entry by configuration; None: there is no such configuration.
+    """
+    matches: dict[str, bool] = {}
+    why: list[str] = []
+    judged: dict[bytes, str] = {}
+    for name, entries in bundles.items():
+        said: dict[str, None] = {} if entries is not None else {"it doesn't exist": None}
+        for pem in (entries or {}).values():
+            if pem not in judged:
+                judged[pem] = await _refusal(address, host, pem)
+            if judged[pem]:
+                said[judged[pem]] = None
+        matches[name] = not said
+        why += [f"{name}: {each}" for each in said]
+    return Found(matches, await _expiry(address, host), tuple(why))
+
+
+async def _refusal(address: str, host: str, pem: bytes) -> str:
+    """Why a client with this caBundle would not call us; empty if it would."""
+    if not pem:
+        return "an entry has no caBundle"
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # As in Go, whatever is in the bundle is trusted by itself.
+    trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    try:
+        trust.load_verify_locations(cadata=pem.decode("ascii"))
+        await _dial(address, host, trust)
+    except ssl.SSLCertVerificationError as error:
+        return f"its caBundle refuses the certificate that we serve ({error.verify_message})"
+    except (OSError, ValueError, TimeoutError) as error:
+        return f"our own listener can't be called with its caBundle ({type(error).__name__})"
+    return ""
+
+
+async def _expiry(address: str, host: str) -> float | None:
+    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    trust.check_hostname = False
+    trust.verify_mode = ssl.CERT_NONE  # it is read, not trusted
+    try:
+        der = await _dial(address, host, trust)
+    except (OSError, TimeoutError):
+        return None
+    return _not_after(der)
+
+
+def _not_after(der: bytes) -> float:
+    return x509.load_der_x509_certificate(der).not_valid_after_utc.timestamp()
+
+
+async def _dial(address: str, host: str, trust: ssl.SSLContext) -> bytes:
+    """The certificate that is served, DER, once the handshake is done."""
+    where, port = split_address(address)
+    async with asyncio.timeout(_SECONDS):
+        _, writer = await asyncio.open_connection(_ANY.get(where, where), port, ssl=trust, server_hostname=host)
+    connection = writer.get_extra_info("ssl_object")
+    der: bytes = connection.getpeercert(binary_form=True)
+    writer.transport.abort()
+    return der
