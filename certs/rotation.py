@@ -27,6 +27,8 @@ QUIET_SECONDS: Final = 5.0
 # How long a replica must have known a retired CA before it lets go of it, and between two CAs that it makes, by the
 # monotonic clock: a wall clock that jumps must neither end a CA nor make a new one every few seconds.
 GRACE_SECONDS: Final = 300.0
+# How long a CA must have been in every caBundle before it signs: API servers learn of a change by a watch.
+SPREAD_SECONDS: Final = 10.0
 
 
 class NotNow(Exception):  # noqa: N818 - a state of affairs
@@ -159,6 +161,7 @@ class Rotation:
         self._leaf: _Leaf | None = None
         self._known: dict[x509.Certificate, float] = {}
         self._made: float | None = None
+        self._published: tuple[x509.Certificate, float] | None = None
         self._told: dict[str, object] = {}
         self._missing: tuple[str, ...] = ()
         self._problem = "the certificate has not been looked at yet"
@@ -213,7 +216,7 @@ class Rotation:
         self._missing = tuple(name for name, configuration in found.items() if configuration is None)
         state, problems = State.decode(stored.data if stored else {}, now + self._terms.overlap)
         self._tell_problems(stored, problems)
-        self._remember(state)
+        self._remember(state, found)
         if await self._advanced(state, stored, found, now, repair=bool(problems and stored)):
             return BUSY_SECONDS
         issued = self._issued(state, found, now)
@@ -245,6 +248,7 @@ class Rotation:
             mine=leaf.authority if leaf and leaf.valid(now) else None,
             asked=bool(stored and stored.asked),
             may_make=self._made is None or self._clock.now() - self._made >= self._grace,
+            may_promote=self._published is not None and self._clock.now() - self._published[1] >= SPREAD_SECONDS,
             may_retire=lambda each: self._clock.now() - self._known[each.certificate] >= self._grace,
         )
         if planned_state == state and not repair:
@@ -319,23 +323,17 @@ class Rotation:
             raise NotNow("; ".join(refused))
         return changed
 
-    def matches(self) -> dict[str, bool]:
-        """Whether each configuration's entries all trust the certificate that we serve with, when last read."""
-        leaf = self._leaf
-        if leaf is None:
-            return dict.fromkeys(self.found, False)
-        return {
-            name: configuration is not None
-            and all(leaf.authority in parse_bundle(pem) for pem in configuration.bundles.values())
-            for name, configuration in self.found.items()
-        }
-
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.wall(), UTC)
 
-    def _remember(self, state: State) -> None:
-        """Since when we have known each retired CA."""
+    def _remember(self, state: State, found: Mapping[str, Configuration | None]) -> None:
+        """Since when we have known each retired CA, and have seen the incoming one in every caBundle."""
         now = self._clock.now()
+        incoming = state.incoming.certificate if state.incoming else None
+        if incoming is None or any(incoming not in parse_bundle(each) for each in _all(found)):
+            self._published = None
+        elif self._published is None or self._published[0] != incoming:
+            self._published = (incoming, now)
         self._known = {each.certificate: self._known.get(each.certificate, now) for each in state.retired}
 
     def _tell_problems(self, stored: Stored | None, problems: tuple[str, ...]) -> None:

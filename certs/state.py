@@ -144,6 +144,7 @@ def planned(
     mine: x509.Certificate | None = None,
     asked: bool = False,
     may_make: bool = True,
+    may_promote: bool = True,
     may_retire: Callable[[Retired], bool] = lambda _: True,
 ) -> State:
     """The content of the Secret that comes next; equal to the present one where nothing is to do.
@@ -153,17 +154,23 @@ def planned(
         bundles: the caBundle (PEM, maybe empty) of every entry of every configuration that exists.
         mine: the CA of the leaf that the caller serves with, while that leaf is valid.
         asked: somebody wants another CA.
-        may_make: whether the caller may make a CA now.
+        may_make: whether the caller may make a CA that nobody asked for.
+        may_promote: whether the incoming CA has been in every caBundle for long enough to sign. Where nobody can be
+            serving yet, it may at once.
         may_retire: whether the caller has known of a retired CA for long enough to let it go.
     """
     trusting = [set(parse_bundle(each)) for each in bundles]
-    state = _adopted(state, terms, now, {*([mine] if mine else []), *(each for one in trusting for each in one)})
+    state = _adopted(state, terms, now, mine, {each for one in trusting for each in one})
     if state.incoming and state.incoming.unusable(terms.hosts, now):
         state = replace(_retire(state, state.incoming, now + terms.overlap), incoming=None)
-    elif state.incoming and all(state.incoming.certificate in one for one in trusting):
+    elif (
+        state.incoming
+        and all(state.incoming.certificate in one for one in trusting)
+        and (may_promote or not (state.issuer or state.retired))
+    ):
         promoted = replace(state, issuer=state.incoming, incoming=None, rotated=now)
         return _retire(promoted, state.issuer, now + terms.overlap) if state.issuer else promoted
-    if state.incoming is None and may_make and (asked or _due(state.issuer, terms, now)):
+    if state.incoming is None and (asked or (may_make and _due(state.issuer, terms, now))):
         state = replace(state, incoming=Authority.new(terms.hosts, now, terms.authority))
     return replace(state, retired=tuple(_aged(state.retired, now, trusting, may_retire)))
 
@@ -176,11 +183,15 @@ def _due(issuer: Authority | None, terms: Terms, now: datetime) -> bool:
     return now >= start + (end - start) * RENEWED_AT
 
 
-def _adopted(state: State, terms: Terms, now: datetime, found: Iterable[x509.Certificate]) -> State:
+def _adopted(
+    state: State, terms: Terms, now: datetime, mine: x509.Certificate | None, found: Iterable[x509.Certificate]
+) -> State:
     """Nothing leaves a caBundle but by our own decision: what nobody knows of is kept for an overlap."""
     known = state.known()
-    unknown = [each for each in found if each not in known and each.not_valid_after_utc > now]
+    unknown = [each for each in found if each not in known and each != mine and each.not_valid_after_utc > now]
     unknown.sort(key=lambda each: (each.not_valid_before_utc, each.serial_number), reverse=True)
+    if mine and mine not in known:
+        unknown.insert(0, mine)
     room = max(0, MOST_RETIRED - len(state.retired))
     return replace(state, retired=(*state.retired, *(Retired(each, now + terms.overlap) for each in unknown[:room])))
 

@@ -50,7 +50,9 @@ def scheduling(**changes: Any) -> SchedulingSettings:
 def settings(**changes: Any) -> Settings:
     """A whole snapshot; keywords go to the scheduling section."""
     return Settings(
-        server=ServerSettings("127.0.0.1:0", "127.0.0.1:0", 64, "", ""),
+        server=ServerSettings(
+            *("127.0.0.1:0", "127.0.0.1:0", 64, "", "", "self-signed"), *("ca", 604_800, 31_536_000, "", (), 0)
+        ),
         webhooks=WebhookSettings("kubevirt-webhook", "kubevirt-webhook", 443, 3, ()),
         scheduling=scheduling(**changes),
         instancetypes=InstancetypeSettings(),

@@ -112,9 +112,10 @@ class World:
         self.replicas.append(replica)
         return replica
 
-    async def settle(self, rounds: int = 12) -> None:
+    async def settle(self, rounds: int = 20) -> None:
         """Every replica looks often enough to finish what can be finished now."""
         for _ in range(rounds):
+            self.clock.advance(2)
             for replica in self.replicas:
                 await replica.step()
                 self.check()

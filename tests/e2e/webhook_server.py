@@ -64,8 +64,10 @@ class WebhookServer:
         self._audit = directory / f"{name}.audit.jsonl"
         self._settings = directory / f"{name}.settings.json"
         selector = {"matchExpressions": [{"key": OURS, "operator": "In", "values": [name]}]}
-        self._settings.write_text(json.dumps({**settings, "webhooks": {"namespaceSelector": selector}}))
-        self._port, self._ops_port = free_port(), free_port()
+        # One server per test has nobody who could take over while it drains.
+        defaults = {"server": {"drainSeconds": 0}, "webhooks": {"namespaceSelector": selector}}
+        self._settings.write_text(json.dumps({**defaults, **settings}))
+        self.port, self._ops_port = free_port(), free_port()
         self._popen: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -218,7 +220,7 @@ class WebhookServer:
     def ask(self, path: str, review: Json) -> Json:
         """Its answer to an AdmissionReview that no API server sent."""
         unverified = ssl._create_unverified_context()
-        with closing(http.client.HTTPSConnection(LOOPBACK, self._port, timeout=10, context=unverified)) as connection:
+        with closing(http.client.HTTPSConnection(LOOPBACK, self.port, timeout=10, context=unverified)) as connection:
             connection.request("POST", path, json.dumps(review), {"Content-Type": "application/json"})
             answer: Json = json.load(connection.getresponse())
             return answer
@@ -237,9 +239,9 @@ class WebhookServer:
             *(sys.executable, "-m", "webhook", "serve", "--register", f"--register-as={self.name}"),
             f"--kubeconfig={self.access.kubeconfig_for(*ACCOUNT)}",
             f"--config={self._settings}",
-            f"--listen={LOOPBACK}:{self._port}",
+            f"--listen={LOOPBACK}:{self.port}",
             f"--ops-listen={LOOPBACK}:{self._ops_port}",
-            f"--url=https://localhost:{self._port}",
+            f"--url=https://localhost:{self.port}",
         ]
 
 

@@ -416,7 +416,7 @@ class TestFollowing:
         moved = "server: {listen: 'a:1', maxInFlight: 9}\ntls: {certFile: c, keyFile: k}\n"
         await watcher.settle(GOOD + moved)
 
-        assert watcher.restart == [["server.listen", "server.maxInFlight", "tls.certFile", "tls.keyFile"]]
+        assert watcher.restart == [["server.listen", "server.maxInFlight", "tls.certFile", "tls.keyFile", "tls.mode"]]
         assert watcher.file.current.server == at_start
         assert watcher.file.current.scheduling.cluster_wide
         assert watcher.reloaded[0][1] is watcher.file.current

@@ -20,8 +20,16 @@ from webhook.settings.snapshot import (
 )
 
 EVERYTHING: dict[str, Any] = {
-    "server": {"listen": "[::]:9443", "opsListen": "localhost:9090", "maxInFlight": 8},
-    "tls": {"certFile": "/tls/tls.crt", "keyFile": "/tls/tls.key"},
+    "server": {"listen": "[::]:9443", "opsListen": "localhost:9090", "maxInFlight": 8, "drainSeconds": 5},
+    "tls": {
+        "certFile": "/tls/tls.crt",
+        "keyFile": "/tls/tls.key",
+        "secretName": "own-ca",
+        "leafExpirationSeconds": 60,
+        "caExpirationSeconds": 3600,
+        "clientCaFile": "/client/ca.crt",
+        "clientNames": ["apiserver", "other"],
+    },
     "kubevirt": {"namespace": "openshift-cnv"},
     "excludedNamespaces": ["kube-system"],
     "schedulers": {
@@ -84,7 +92,10 @@ def mistakes(value: dict[str, Any]) -> list[tuple[str, tuple[int | str, ...]]]:
 
 def test_the_defaults() -> None:
     assert snapshot({}) == Settings(
-        server=ServerSettings("0.0.0.0:8443", "0.0.0.0:8080", 64, "", ""),
+        server=ServerSettings(
+            *("0.0.0.0:8443", "0.0.0.0:8080", 64, "", "", "self-signed"),
+            *("kubevirt-webhook-ca", 7 * 86_400, 365 * 86_400, "", (), 10),
+        ),
         webhooks=WebhookSettings("kubevirt-webhook", "kubevirt-webhook", 443, 3, ()),
         scheduling=SchedulingSettings(
             cluster_wide=False,
@@ -128,7 +139,10 @@ def test_the_defaults() -> None:
 
 def test_everything_said_is_in_the_snapshot() -> None:
     assert snapshot(EVERYTHING) == Settings(
-        server=ServerSettings("[::]:9443", "localhost:9090", 8, "/tls/tls.crt", "/tls/tls.key"),
+        server=ServerSettings(
+            *("[::]:9443", "localhost:9090", 8, "/tls/tls.crt", "/tls/tls.key", "mounted"),
+            *("own-ca", 60, 3600, "/client/ca.crt", ("apiserver", "other"), 5),
+        ),
         webhooks=WebhookSettings(
             "ops",
             "hook",
@@ -282,6 +296,42 @@ def test_a_certificate_has_a_key(given: str, missing: str) -> None:
     ((what, _),) = mistakes({"tls": {given: "x"}})
 
     assert what == f"tls.{given} is given without tls.{missing}"
+
+
+FILES = {"certFile": "c", "keyFile": "k"}
+
+
+@pytest.mark.parametrize(
+    ("tls", "mode"),
+    [
+        ({}, "self-signed"),
+        ({"mode": None}, "self-signed"),
+        ({"mode": "managed"}, "managed"),
+        (FILES, "mounted"),
+        ({**FILES, "mode": None}, "mounted"),
+        ({**FILES, "mode": "mounted"}, "mounted"),
+    ],
+)
+def test_where_the_certificate_comes_from(tls: dict[str, Any], mode: str) -> None:
+    assert snapshot({"tls": tls}).server.tls_mode == mode
+
+
+@pytest.mark.parametrize(
+    ("tls", "said"),
+    [
+        ({"mode": "mounted"}, "mounted needs tls.certFile and tls.keyFile"),
+        ({**FILES, "mode": "managed"}, "managed has no use for tls.certFile"),
+        ({**FILES, "mode": "self-signed"}, "self-signed has no use for tls.certFile"),
+        ({"caExpirationSeconds": 604_800}, "604800 is less than four times leafExpirationSeconds"),
+        ({"clientCaFile": "x"}, "tls.clientCaFile is given without tls.clientNames"),
+        ({"clientNames": ["x"]}, "tls.clientNames is given without tls.clientCaFile"),
+        ({"secretName": "A"}, '"A" is no name of a Secret'),
+    ],
+)
+def test_certificates_that_make_no_sense(tls: dict[str, Any], said: str) -> None:
+    ((what, _),) = mistakes({"tls": tls})
+
+    assert what == said
 
 
 NAMES = [

@@ -7,21 +7,20 @@ import gc
 import os
 import re
 import signal
-import ssl
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
-from urllib.parse import urlsplit
 
+import msgspec
 from aiohttp import web
 
-from certs.source import CertificateError, Pair, from_files, self_signed
 from webhook import __version__
 from webhook.admission.audit import LineWriter
 from webhook.cli import logs
+from webhook.cli.certificates import LABELS, Certificates, host_of, kept_fresh
 from webhook.cli.sources import one_of
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
@@ -29,13 +28,12 @@ from webhook.facts import ConfigurationKey, SchedulerHealth, SchedulerKey
 from webhook.install.registration import Registration, Target, check_url, configurations
 from webhook.policies.table import BY_PATH
 from webhook.reviewer import Reviewer
-from webhook.server import tls
 from webhook.server.app import App
-from webhook.server.lifecycle import finish, listen
+from webhook.server.lifecycle import drain, finish, listen
 from webhook.server.ops import Metrics, State, ops_app
 from webhook.settings.address import is_address
 from webhook.settings.file import SettingsFile, default_settings
-from webhook.settings.snapshot import Settings
+from webhook.settings.snapshot import Settings, TlsMode
 
 if TYPE_CHECKING:
     from webhook.cluster.parity import ParityWatch
@@ -59,6 +57,9 @@ class Options:
     ops_listen: str | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    tls_mode: TlsMode | None = None
+    client_ca: Path | None = None
+    client_names: tuple[str, ...] = ()
     url: str | None = None
     register: bool = False
     register_as: str = "local"
@@ -75,6 +76,11 @@ class Options:
                 raise InputError(f"{address} is no HOST:PORT", option, "write for example 127.0.0.1:8443")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise InputError("a certificate and its key go together", "--tls-cert, --tls-key", "give both or neither")
+        if self.tls_cert and self.tls_mode not in (None, "mounted"):
+            raise InputError(f"{self.tls_mode} has no use for --tls-cert", "--tls", "use mounted")
+        if bool(self.client_ca) != bool(self.client_names):
+            # A cluster's CA signs for many others than the API server.
+            raise InputError("a CA and names go together", "--client-ca, --client-name", "give both or neither")
         if self.register and not self.url:
             raise InputError("the API server must be told where we are", "--register", "add --url https://HOST:PORT")
         if self.register and self.cluster_from:
@@ -83,6 +89,30 @@ class Options:
             check_url(self.url)
         if not re.fullmatch("[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?", self.register_as):
             raise InputError(f"{self.register_as} is no name", "--register-as", "use lower-case letters, digits and -")
+
+    def applied(self, settings: Settings) -> Settings:
+        """The settings with what the command line says.
+
+        Raises:
+            InputError: they don't go together.
+        """
+        server = settings.server
+        mode = self.tls_mode or ("mounted" if self.tls_cert else server.tls_mode)
+        files = (self.tls_cert or server.cert_file, self.tls_key or server.key_file) if mode == "mounted" else ("", "")
+        if mode == "mounted" and not all(files):
+            raise InputError("there are no files to serve with", "--tls mounted", "add --tls-cert and --tls-key")
+        if mode == "managed" and (self.cluster_from or self.register):
+            with_ = "--cluster-from" if self.cluster_from else "--register"
+            fix = "give --kubeconfig" if self.cluster_from else "install the configurations, or leave --tls away"
+            raise InputError(f"managed certificates don't go with {with_}", "--tls", fix)
+        changed = {
+            "tls_mode": mode,
+            "cert_file": str(files[0]),
+            "key_file": str(files[1]),
+            "client_ca_file": str(self.client_ca or server.client_ca_file),
+            "client_names": self.client_names or server.client_names,
+        }
+        return msgspec.structs.replace(settings, server=msgspec.structs.replace(server, **changed))
 
 
 class _Follower:
@@ -148,23 +178,37 @@ async def run(options: Options) -> None:
 async def _serve(options: Options, stop: _Stop, log: Any) -> None:
     async with AsyncExitStack() as ends:
         settings = _Follower(options.config_file, log)
-        server = settings.current().server
-        pair = _pair(options, settings.current())
+        at_start = options.applied(settings.current())
+        server = at_start.server
+        certificates = Certificates(server, host_of(options.url, at_start), log)
         cluster = await ends.enter_async_context(_cluster(options, settings, log))
         metrics = Metrics(BY_PATH, lambda event, path, error: log.error(event, webhook=path, exc_info=error))
         audit = LineWriter(sys.stdout.fileno())
         ends.callback(audit.close)
         reviewer = Reviewer(cluster, settings.current, audit, metrics)
-        app = App(reviewer, BY_PATH, metrics, server.max_in_flight)
+        app = App(reviewer, BY_PATH, metrics, server.max_in_flight, server.client_names)
         parity = await ends.enter_async_context(_parity(options, settings, cluster, audit))
-        metrics.registry.register(_state(app, audit, settings, cluster, parity))
 
-        ops = web.AppRunner(ops_app(metrics.registry, cluster.waiting_for), access_log=None)
+        def waiting_for() -> tuple[str, ...]:
+            ending = ("nothing: we are being ended",) if stop.event.is_set() else ()
+            return (*ending, *cluster.waiting_for(), *certificates.waiting_for())
+
+        metrics.registry.register(_state(app, audit, settings, cluster, parity, certificates, waiting_for))
+
+        ops = web.AppRunner(ops_app(metrics.registry, waiting_for), access_log=None)
         ops_address = await listen(ops, options.ops_listen or server.ops_listen, None, "--ops-listen")
         ends.push_async_callback(ops.cleanup)
-        web_server = web.ServerRunner(app.server(), shutdown_timeout=_SHUTDOWN_SECONDS)
-        address = await listen(web_server, options.listen or server.listen, pair.listener, "--listen")
+        connections = app.server()
+        certificates.on_clients = connections.recycle
+        web_server = web.ServerRunner(connections, shutdown_timeout=_SHUTDOWN_SECONDS)
+        address = await listen(web_server, options.listen or server.listen, certificates.listener, "--listen")
         ends.push_async_callback(finish, web_server, lambda: app.in_flight, _SHUTDOWN_SECONDS)
+        # Of a cluster of files nobody has to be told.
+        ends.push_async_callback(drain, connections, 0 if options.cluster_from else server.drain_seconds)
+        live = not options.cluster_from and not options.register
+        await ends.enter_async_context(
+            kept_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)
+        )
         if settings.file:
             ends.push_async_callback(_cancelled, asyncio.create_task(settings.follow(), name="settings"))
         gc.collect()
@@ -173,7 +217,7 @@ async def _serve(options: Options, stop: _Stop, log: Any) -> None:
         log.info("serving", version=__version__, address=f"https://{address}", ops=f"http://{ops_address}")
         stop.started()
         if options.register and await _ready(cluster, stop.event, log):
-            await ends.enter_async_context(_registered(options, settings.current(), pair.authority, log))
+            await ends.enter_async_context(_registered(options, settings.current(), certificates.authority, log))
         await stop.event.wait()
         log.info("stopping")
 
@@ -216,38 +260,6 @@ class _Stop:
         if (self._at_once or self.event.is_set()) and self._running:
             self._running.cancel()
         self.event.set()
-
-
-@dataclass(frozen=True)
-class _Serving:
-    """The TLS context of the listener, and what a client must trust."""
-
-    listener: ssl.SSLContext
-    authority: bytes
-
-
-def _pair(options: Options, settings: Settings) -> _Serving:
-    pair = _certificate(options, settings)
-    try:
-        listener = tls.Swappable(pair.certificate, pair.key).listener
-    except ssl.SSLError as error:
-        why = error.reason or "no PEM"
-        raise InputError(
-            f"OpenSSL refuses the certificate or its key ({why})", "--tls-cert, --tls-key", "renew them"
-        ) from None
-    return _Serving(listener, pair.authority or pair.certificate)
-
-
-def _certificate(options: Options, settings: Settings) -> Pair:
-    certificate = options.tls_cert or settings.server.cert_file
-    key = options.tls_key or settings.server.key_file
-    try:
-        if certificate and key:
-            return from_files(Path(certificate), Path(key))
-    except CertificateError as error:
-        raise InputError(str(error), "--tls-cert, --tls-key" if options.tls_cert else "tls") from None
-    host = urlsplit(options.url).hostname if options.url else None
-    return self_signed([*dict.fromkeys(["localhost", "127.0.0.1", "::1", *([host] if host else [])])])
 
 
 @asynccontextmanager
@@ -354,7 +366,15 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
         await task
 
 
-def _state(app: App, audit: LineWriter, settings: _Follower, cluster: Cluster, parity: ParityWatch | None) -> State:
+def _state(
+    app: App,
+    audit: LineWriter,
+    settings: _Follower,
+    cluster: Cluster,
+    parity: ParityWatch | None,
+    certificates: Certificates,
+    waiting_for: Callable[[], tuple[str, ...]],
+) -> State:
     def alive() -> dict[str, float]:
         result = {}
         for name in settings.current().scheduling.schedulers:
@@ -364,15 +384,17 @@ def _state(app: App, audit: LineWriter, settings: _Follower, cluster: Cluster, p
 
     return State(
         gauges={
+            **certificates.gauges(),
             "kubevirt_webhook_requests_in_flight": ("Requests being answered.", lambda: {"": app.in_flight}),
             "kubevirt_webhook_ready": (
-                "1 once all watches are synced.",
-                lambda: {"": float(not cluster.waiting_for())},
+                "1 once all watches are synced and the certificate can be verified.",
+                lambda: {"": float(not waiting_for())},
             ),
             "kubevirt_webhook_scheduler_alive": ("1 while a scheduler's guard knows that it serves.", alive),
             "kubevirt_webhook_staleness_seconds": ("Since a watch last heard from the API server.", cluster.staleness),
         },
         counters={
+            **certificates.counters(),
             "kubevirt_webhook_audit_dropped_total": ("Audit lines nobody read.", lambda: {"": audit.dropped}),
             "kubevirt_webhook_settings_reloads_total": (
                 "Changes of the settings file.",
@@ -392,6 +414,7 @@ def _state(app: App, audit: LineWriter, settings: _Follower, cluster: Cluster, p
             ),
         },
         label={
+            **LABELS,
             "kubevirt_webhook_scheduler_alive": "scheduler",
             "kubevirt_webhook_staleness_seconds": "watch",
             "kubevirt_webhook_settings_reloads_total": "result",

@@ -19,8 +19,18 @@ import click
 @click.option("--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="The settings file.")
 @click.option("--listen", metavar="HOST:PORT", help="Where the API server calls us (TLS).")
 @click.option("--ops-listen", metavar="HOST:PORT", help="Where health and metrics are (plain HTTP).")
+@click.option(
+    "--tls",
+    "tls_mode",
+    type=click.Choice(["managed", "mounted", "self-signed"]),
+    help="Where the serving certificate comes from.",
+)
 @click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Serving certificate, PEM.")
 @click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key, PEM.")
+@click.option(
+    "--client-ca", type=click.Path(path_type=Path), metavar="FILE", help="CA of the API server's client certificate."
+)
+@click.option("--client-name", "client_names", multiple=True, metavar="NAME", help="Its common name; may be repeated.")
 @click.option("--url", metavar="URL", help="Under which the API server reaches us: https://HOST:PORT.")
 @click.option("--register", is_flag=True, help="Create webhook configurations for --url and delete them at the end.")
 @click.option(
@@ -29,8 +39,8 @@ import click
 def serve(**options: Any) -> None:
     """Answer admission requests until SIGTERM or SIGINT.
 
-    Without --tls-cert a self-signed pair is made, for local use. Audit lines go to standard output, logs to standard
-    error.
+    Without --tls and --tls-cert a self-signed pair is made, for local use. Audit lines go to standard output, logs to
+    standard error.
     """
     import asyncio
 

@@ -7,8 +7,6 @@ import ssl
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from cryptography import x509
-
 from webhook.server.lifecycle import split_address
 
 _SECONDS: Final = 5.0
@@ -20,12 +18,10 @@ class Found(NamedTuple):
 
     Attributes:
         matches: whether a client that trusts a configuration's caBundles, each of them, accepts us; by configuration.
-        expires: Unix time at which the certificate in service ends; None where nothing could be reached.
         why: what is wrong, as clauses.
     """
 
     matches: Mapping[str, bool]
-    expires: float | None
     why: tuple[str, ...]
 
 
@@ -49,7 +45,7 @@ async def probe(address: str, host: str, bundles: Mapping[str, Mapping[str, byte
                 said[judged[pem]] = None
         matches[name] = not said
         why += [f"{name}: {each}" for each in said]
-    return Found(matches, await _expiry(address, host), tuple(why))
+    return Found(matches, tuple(why))
 
 
 async def _refusal(address: str, host: str, pem: bytes) -> str:
@@ -69,27 +65,8 @@ async def _refusal(address: str, host: str, pem: bytes) -> str:
     return ""
 
 
-async def _expiry(address: str, host: str) -> float | None:
-    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trust.check_hostname = False
-    trust.verify_mode = ssl.CERT_NONE  # it is read, not trusted
-    try:
-        der = await _dial(address, host, trust)
-    except (OSError, TimeoutError):
-        return None
-    return _not_after(der)
-
-
-def _not_after(der: bytes) -> float:
-    return x509.load_der_x509_certificate(der).not_valid_after_utc.timestamp()
-
-
-async def _dial(address: str, host: str, trust: ssl.SSLContext) -> bytes:
-    """The certificate that is served, DER, once the handshake is done."""
+async def _dial(address: str, host: str, trust: ssl.SSLContext) -> None:
     where, port = split_address(address)
     async with asyncio.timeout(_SECONDS):
         _, writer = await asyncio.open_connection(_ANY.get(where, where), port, ssl=trust, server_hostname=host)
-    connection = writer.get_extra_info("ssl_object")
-    der: bytes = connection.getpeercert(binary_form=True)
     writer.transport.abort()
-    return der

@@ -31,6 +31,13 @@ _RESTART_KEYS: Final = {
     "max_in_flight": "server.maxInFlight",
     "cert_file": "tls.certFile",
     "key_file": "tls.keyFile",
+    "tls_mode": "tls.mode",
+    "ca_secret": "tls.secretName",
+    "leaf_seconds": "tls.leafExpirationSeconds",
+    "ca_seconds": "tls.caExpirationSeconds",
+    "client_ca_file": "tls.clientCaFile",
+    "client_names": "tls.clientNames",
+    "drain_seconds": "server.drainSeconds",
 }
 
 _WANTED: Final = {

@@ -100,6 +100,7 @@ OptionalNamespace = Annotated[str, _Syntax("name of a namespace", f"({_LABEL})?"
 ServiceName = Annotated[
     str, _Syntax("name of a Service", "[a-z]([-a-z0-9]*[a-z0-9])?", 63, f"{_LOWER}, no digit first")
 ]
+SecretName = Annotated[str, _Syntax("name of a Secret", _SUBDOMAIN, 253, _LOWER)]
 SchedulerName = Annotated[
     str, _Syntax("name of a scheduler", _SUBDOMAIN, 253, f"{_LOWER}; dots may separate such parts")
 ]
@@ -152,6 +153,12 @@ class Server(Section):
     max_in_flight: int = Field(
         default=64, ge=1, le=10_000, description="Reviews judged at the same time; more of them wait, then get 429."
     )
+    drain_seconds: int = Field(
+        default=10,
+        ge=0,
+        le=120,
+        description="How long to go on serving after SIGTERM, not ready, until nobody calls us any more.",
+    )
 
     @field_validator("ops_listen")
     @classmethod
@@ -166,6 +173,39 @@ class Tls(Section):
 
     cert_file: str = Field(default="", description="PEM file of the certificate and its chain; empty: made at start.")
     key_file: str = Field(default="", description="PEM file of the certificate's key; needed with certFile.")
+    mode: Literal["managed", "mounted", "self-signed"] = Field(
+        default="self-signed",
+        description="managed: of a CA of our own, kept in a Secret, renewed and made known to the API server by us; "
+        "mounted: certFile and keyFile, followed as they change; self-signed: made at start, for local use. "
+        "Where it isn't given, mounted with certFile, else self-signed.",
+    )
+    secret_name: SecretName = Field(
+        default="kubevirt-webhook-ca", description="The managed CA's Secret, in the namespace of webhooks.service."
+    )
+    leaf_expiration_seconds: int = Field(
+        default=7 * 86_400,
+        ge=10,
+        le=90 * 86_400,
+        description="Life of a managed serving certificate; an old CA stays trusted for that long.",
+    )
+    ca_expiration_seconds: int = Field(
+        default=365 * 86_400, ge=60, le=3650 * 86_400, description="Life of the managed CA."
+    )
+    client_ca_file: str = Field(
+        default="",
+        description="PEM file of the CA of the API server's client certificate, followed as it changes; "
+        "empty: anybody may call us.",
+    )
+    client_names: Annotated[tuple[str, ...], Field(strict=False)] = Field(
+        default=(), description="Common names that a client's certificate may have; needed with clientCaFile."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _files_are_mounted(cls, value: Any) -> Any:
+        if isinstance(value, Mapping) and value.get("certFile") and value.get("mode") is None:
+            return {**value, "mode": "mounted"}
+        return value
 
     @field_validator("key_file")
     @classmethod
@@ -175,6 +215,33 @@ class Tls(Section):
             given, missing = ("certFile", "keyFile") if cert_file else ("keyFile", "certFile")
             raise _error(f"tls.{given} is given without tls.{missing}", "give both or none")
         return key_file
+
+    @field_validator("mode")
+    @classmethod
+    def _has_its_files(cls, mode: str, info: ValidationInfo) -> str:
+        files = info.data.get("cert_file")
+        if files is not None and bool(files) != (mode == "mounted"):
+            what = "needs tls.certFile and tls.keyFile" if mode == "mounted" else "has no use for tls.certFile"
+            raise _error(f"{mode} {what}", "add them" if mode == "mounted" else "remove it, or use mounted")
+        return mode
+
+    @field_validator("ca_expiration_seconds")
+    @classmethod
+    def _outlives_its_leaves(cls, seconds: int, info: ValidationInfo) -> int:
+        leaf = info.data.get("leaf_expiration_seconds")
+        if leaf is not None and seconds < 4 * leaf:
+            raise _error(f"{seconds} is less than four times leafExpirationSeconds", f"use {4 * leaf} or more")
+        return seconds
+
+    @field_validator("client_names")
+    @classmethod
+    def _go_with_their_ca(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        file = info.data.get("client_ca_file")
+        if file is not None and bool(file) != bool(names):
+            # A cluster's CA signs for many others than the API server.
+            given, missing = ("clientCaFile", "clientNames") if file else ("clientNames", "clientCaFile")
+            raise _error(f"tls.{given} is given without tls.{missing}", "give both or none")
+        return names
 
 
 class Kubevirt(Section):
@@ -449,6 +516,13 @@ class SettingsModel(Section):
                 max_in_flight=self.server.max_in_flight,
                 cert_file=self.tls.cert_file,
                 key_file=self.tls.key_file,
+                tls_mode=self.tls.mode,
+                ca_secret=self.tls.secret_name,
+                leaf_seconds=self.tls.leaf_expiration_seconds,
+                ca_seconds=self.tls.ca_expiration_seconds,
+                client_ca_file=self.tls.client_ca_file,
+                client_names=self.tls.client_names,
+                drain_seconds=self.server.drain_seconds,
             ),
             webhooks=snapshot.WebhookSettings(
                 service_namespace=service.namespace,

@@ -167,6 +167,8 @@ _INSTANCETYPE_PARAMETERS: Final = {
     "preference_scope": names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION,
 }
 
+TlsMode = Literal["managed", "mounted", "self-signed"]
+
 
 class ServerSettings(msgspec.Struct, frozen=True):
     """The listeners. A change needs a restart.
@@ -175,8 +177,15 @@ class ServerSettings(msgspec.Struct, frozen=True):
         listen: ``HOST:PORT`` of the webhooks (TLS).
         ops_listen: ``HOST:PORT`` of health and metrics (plain HTTP).
         max_in_flight: reviews judged at the same time; more wait, then get 429.
-        cert_file: PEM file of the serving certificate; empty: a self-signed pair is made at start.
+        cert_file: PEM file of the mounted serving certificate; else empty.
         key_file: PEM file of its key.
+        tls_mode: where the serving certificate comes from.
+        ca_secret: name of the managed CA's Secret, in our own namespace.
+        leaf_seconds: life of a managed serving certificate.
+        ca_seconds: life of the managed CA.
+        client_ca_file: PEM file of the CAs of clients; empty: anybody may call us.
+        client_names: common names of clients.
+        drain_seconds: how long to serve on after SIGTERM.
     """
 
     listen: str
@@ -184,6 +193,13 @@ class ServerSettings(msgspec.Struct, frozen=True):
     max_in_flight: int
     cert_file: str
     key_file: str
+    tls_mode: TlsMode
+    ca_secret: str
+    leaf_seconds: int
+    ca_seconds: int
+    client_ca_file: str
+    client_names: tuple[str, ...]
+    drain_seconds: int
 
 
 class WebhookSettings(msgspec.Struct, frozen=True):

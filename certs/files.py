@@ -1,0 +1,61 @@
+"""Files that change under us: mounted Secrets, which swap a symbolic link, and whatever else writes them."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+from certs.authority import parse_bundle
+from certs.source import CertificateError
+
+POLL_SECONDS: Final = 5.0
+
+
+class Followed:
+    """Files that are followed by content: watching for events misses a mounted Secret's change of links.
+
+    A change counts once two looks in a row have seen it, so that half a write, or a certificate whose key comes a
+    moment later, is nothing.
+    """
+
+    def __init__(self, *paths: Path) -> None:
+        self._paths: Final = paths
+        self._seen = self._judged = self._look()
+
+    def changed(self) -> bool:
+        """Whether the files have settled on a content that is not the last one; reads them, so call it in a thread."""
+        now = self._look()
+        settled = now == self._seen
+        self._seen = now
+        if not settled or now == self._judged:
+            return False
+        self._judged = now
+        return True
+
+    def _look(self) -> tuple[str, ...]:
+        return tuple(_digest(path) for path in self._paths)
+
+
+def _digest(path: Path) -> str:
+    try:
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError as error:
+        return f"unreadable: {error.strerror}"
+
+
+def client_authorities(path: Path) -> bytes:
+    """The CAs of clients in a PEM file.
+
+    Raises:
+        CertificateError: it can't be read or holds none.
+    """
+    try:
+        pem = path.read_bytes()
+    except OSError as error:
+        raise CertificateError(f"{path} can't be read: {error.strerror}; give a readable PEM file") from None
+    if not parse_bundle(pem):
+        raise CertificateError(
+            f"{path} holds no certificate in PEM; give the CA of the API server's client certificate"
+        )
+    return pem

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import subprocess
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from hypothesis import given
+from hypothesis import strategies as st
+
+from certs.authority import Authority, bundle, parse_bundle, verifies
+from certs.source import CertificateError, self_signed
+from tests.certs.memory import HOST, START
+
+YEAR, WEEK = timedelta(days=365), timedelta(days=7)
+HOSTS = [[HOST], ["127.0.0.1"], ["localhost", "::1"]]
+
+
+def authority(*hosts: str) -> Authority:
+    return Authority.new(hosts or [HOST], START, YEAR)
+
+
+def test_a_ca_is_critical_about_what_it_may_sign() -> None:
+    made = authority().certificate
+    found = {each.oid: each for each in made.extensions}
+    basic = found[x509.BasicConstraints.oid]
+    usage = found[x509.KeyUsage.oid]
+
+    assert (basic.critical, basic.value) == (True, x509.BasicConstraints(ca=True, path_length=0))
+    assert usage.critical
+    assert usage.value.key_cert_sign
+    assert not usage.value.digital_signature
+    assert found[x509.NameConstraints.oid].critical
+    assert isinstance(made.public_key(), ec.EllipticCurvePublicKey)
+    assert made.not_valid_after_utc == START + YEAR
+    assert made.subject != authority().certificate.subject
+
+
+def test_a_leaf_can_serve_and_nothing_else() -> None:
+    ca = authority()
+    pair = ca.issue([HOST], START, WEEK)
+    found = {each.oid: each.value for each in pair.leaf.extensions}
+
+    assert list(found[x509.ExtendedKeyUsage.oid]) == [ExtendedKeyUsageOID.SERVER_AUTH]
+    assert not found[x509.BasicConstraints.oid].ca
+    assert not found[x509.KeyUsage.oid].key_cert_sign
+    assert found[x509.SubjectAlternativeName.oid].get_values_for_type(x509.DNSName) == [HOST]
+    assert pair.authority == ca.pem
+    assert pair.leaf.not_valid_after_utc == START + WEEK
+    assert ca.issue([HOST], START, 2 * YEAR).leaf.not_valid_after_utc == START + YEAR, "no longer than the CA"
+
+
+@pytest.mark.parametrize("hosts", HOSTS, ids=str)
+def test_verification(hosts: list[str]) -> None:
+    ca = authority(*hosts)
+    leaf = ca.issue(hosts, START, WEEK).leaf
+
+    assert all(verifies(ca.pem, leaf, host, START) for host in hosts)
+    assert not verifies(ca.pem, leaf, "elsewhere.svc", START)
+    assert not verifies(ca.pem, leaf, hosts[0], START + WEEK + timedelta(seconds=1))
+    assert not verifies(authority(*hosts).pem, leaf, hosts[0], START)
+    assert not verifies(b"", leaf, hosts[0], START)
+
+
+@pytest.mark.parametrize("hosts", HOSTS, ids=str)
+@pytest.mark.parametrize("other", ["kubernetes.default.svc", "10.0.0.1", "2001:db8::1"])
+def test_a_stolen_key_is_of_no_use_elsewhere(hosts: list[str], other: str, tmp_path: Path) -> None:
+    """Judged by OpenSSL too."""
+    ca = authority(*hosts)
+    (tmp_path / "ca").write_bytes(ca.pem)
+    codes = []
+    for each in (hosts, [other]):
+        pair = ca.issue(each, START, WEEK)
+        (tmp_path / "leaf").write_bytes(pair.certificate)
+        command = ["openssl", "verify", "-attime", str(int(START.timestamp())), "-purpose", "sslserver"]
+        command += ["-CAfile", str(tmp_path / "ca"), str(tmp_path / "leaf")]
+        codes.append(subprocess.run(command, capture_output=True).returncode)
+        assert verifies(ca.pem, pair.leaf, each[0], START) == (each == hosts)
+    assert codes == [0, 2]
+
+
+def test_what_is_kept_as_pem_comes_back() -> None:
+    ca = authority()
+    again = Authority.parse(ca.pem, ca.key_pem)
+
+    assert again == ca
+    assert again.unusable([HOST], START) == ""
+    assert verifies(ca.pem, again.issue([HOST], START, WEEK).leaf, HOST, START)
+
+
+def test_what_is_wrong_with_a_ca() -> None:
+    ca, other = authority(), authority()
+    rsa_key = rsa.generate_private_key(65537, 2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    leaf = self_signed([HOST])
+    for crt, key, said in (
+        (b"", ca.key_pem, "no CA certificate"),
+        (ca.pem + other.pem, ca.key_pem, "several CAs"),
+        (ca.pem, b"", "key is missing"),
+        (ca.pem, rsa_key, "not of the kind"),
+        (ca.pem, other.key_pem, "does not belong"),
+        (leaf.certificate, leaf.key, "not a CA's"),
+    ):
+        with pytest.raises(CertificateError, match=said):
+            Authority.parse(crt, key)
+
+
+def test_when_a_ca_can_issue_nothing() -> None:
+    ca = authority()
+
+    assert "expired at 2027-01-01" in ca.unusable([HOST], START + YEAR)
+    assert "not valid before 2025-12-31 23:55" in ca.unusable([HOST], START - timedelta(hours=1))
+    assert ca.unusable(["elsewhere.svc"], START) == "the CA was not made for elsewhere.svc"
+
+
+def test_a_ca_that_an_admin_brings_may_be_without_constraints() -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ours")])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(START).not_valid_after(START + YEAR)
+    builder = builder.add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+
+    assert Authority(builder.sign(key, hashes.SHA256()), key).unusable([HOST], START) == ""
+
+
+CAS = [authority() for _ in range(4)]
+
+
+@given(st.lists(st.sampled_from(CAS)), st.lists(st.binary(max_size=20) | st.sampled_from([CAS[0].pem[:-40]])))
+def test_bundles_are_read_whatever_stands_between(cas: list[Authority], noise: list[bytes]) -> None:
+    parts = [
+        part for ca, before in zip(cas, [*noise, *[b"\n"] * len(cas)], strict=False) for part in (before, b"\n", ca.pem)
+    ]
+    found = parse_bundle(b"".join(parts))
+
+    if not any(b"-----BEGIN" in each for each in noise):
+        assert list(found) == list(dict.fromkeys(ca.certificate for ca in cas))
+    assert set(found) <= {ca.certificate for ca in cas}
+    assert parse_bundle(bundle(found)) == found
+
+
+@given(st.binary())
+def test_no_bundle_breaks_anything(data: bytes) -> None:
+    assert parse_bundle(data) == ()
+    assert parse_bundle(b"-----BEGIN CERTIFICATE-----\n" + data + b"\n-----END CERTIFICATE-----") == ()

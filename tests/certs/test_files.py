@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from certs.files import Followed, client_authorities
+from certs.source import CertificateError, self_signed
+
+
+def test_a_change_counts_once_it_has_settled(tmp_path: Path) -> None:
+    crt, key = tmp_path / "crt", tmp_path / "key"
+    crt.write_text("1")
+    key.write_text("1")
+    followed = Followed(crt, key)
+    assert [followed.changed() for _ in range(2)] == [False, False]
+
+    crt.write_text("2")
+    assert not followed.changed(), "the key may come a moment later"
+    key.write_text("2")
+    assert [followed.changed() for _ in range(3)] == [False, True, False]
+
+
+def test_mounted_secrets_change_by_a_link(tmp_path: Path) -> None:
+    for version in ("1", "2"):
+        (tmp_path / version).mkdir()
+        (tmp_path / version / "crt").write_text(version)
+    data = tmp_path / "..data"
+    data.symlink_to("1")
+    (tmp_path / "crt").symlink_to("..data/crt")
+    followed = Followed(tmp_path / "crt")
+    new = tmp_path / "..new"
+    new.symlink_to("2")
+    new.replace(data)
+
+    assert [followed.changed() for _ in range(3)] == [False, True, False]
+
+
+def test_files_that_go_and_come_back(tmp_path: Path) -> None:
+    crt = tmp_path / "crt"
+    crt.write_text("1")
+    followed = Followed(crt)
+    crt.unlink()
+    assert not followed.changed()
+    crt.write_text("1")
+    assert [followed.changed() for _ in range(2)] == [False, False]
+    crt.unlink()
+    assert [followed.changed() for _ in range(2)] == [False, True]
+
+
+def test_authorities_of_clients(tmp_path: Path) -> None:
+    pair = self_signed(["localhost"])
+    (tmp_path / "ca").write_bytes(pair.certificate)
+    assert client_authorities(tmp_path / "ca") == pair.certificate
+    (tmp_path / "empty").write_bytes(b"nothing")
+    with pytest.raises(CertificateError, match="holds no certificate in PEM; give the CA"):
+        client_authorities(tmp_path / "empty")
+    with pytest.raises(CertificateError, match="can't be read: No such file"):
+        client_authorities(tmp_path / "none")

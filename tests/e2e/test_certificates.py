@@ -1,0 +1,221 @@
+"""Managed certificates on a real API server, with failurePolicy Fail: whatever goes wrong refuses somebody's VM."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from .access import Access
+from .balancer import Balancer
+from .conftest import OwnPlane
+from .installed import SECRET, Installation, Load
+from .kube import ApiError, eventually
+from .pki import Pki
+from .tenant import Tenant
+from .webhook_server import CONFIGURATIONS
+from .workloads import vm
+
+MUTATING = CONFIGURATIONS[0]
+MANAGED = "--tls=managed"
+FIRST = "kubevirt-webhook"
+VALIDATING = "ValidatingWebhookConfiguration"
+
+
+class NewInstallation(Protocol):
+    """Installs into a plane; the arguments are those of `serve`."""
+
+    def __call__(self, access: Access, *arguments: str) -> Installation: ...
+
+
+@pytest.fixture
+def new_installation(tmp_path: Path) -> Iterator[NewInstallation]:
+    with ExitStack() as ends:
+
+        def make(access: Access, *arguments: str) -> Installation:
+            balancer = ends.enter_context(Balancer())
+            return ends.enter_context(Installation(access, tmp_path, balancer, *arguments))
+
+        yield make
+
+
+def bundles(installation: Installation) -> list[str | None]:
+    return [
+        entry["clientConfig"].get("caBundle")
+        for found in installation.access.admin.list(MUTATING)
+        for entry in found.get("webhooks", ())
+    ]
+
+
+def test_first_start_of_replicas_before_the_configurations(
+    own_plane: OwnPlane, new_installation: NewInstallation
+) -> None:
+    installed = new_installation(own_plane(), MANAGED)
+    first, second = installed.start(ready=False), installed.start(ready=False)
+    eventually(lambda: "it doesn't exist yet" in first.ops("/readyz")[1], what="readiness to tell")
+
+    installed.apply()
+    for replica in (first, second):
+        replica.wait_ready()
+        installed.balancer.endpoints.append(replica.port)
+    tenant = installed.tenant()
+
+    assert installed.secret()["data"].keys() == {"ca.crt", "ca.key", "rotated"}
+    assert set(bundles(installed)) == {installed.secret()["data"]["ca.crt"]}
+    assert tenant.choice() == "kubevirt"
+    match = 'kubevirt_webhook_ca_bundle_match{configuration="%s"} 1.0'
+    wanted = [match % name for name in ("MutatingWebhookConfiguration/zz-kubevirt-webhook", f"{VALIDATING}/{FIRST}")]
+    eventually(
+        lambda: all(line in first.ops("/metrics")[1] for line in wanted), what="the probe to find them", timeout=45
+    )
+    assert first.metric("kubevirt_webhook_certificate_expiry_timestamp_seconds", certificate="serving") > time.time()
+    assert first.metric("kubevirt_webhook_certificate_expiry_timestamp_seconds", certificate="ca") > time.time() + 3000
+
+
+def test_rotation_healing_and_gitops_under_load(own_plane: OwnPlane, new_installation: NewInstallation) -> None:
+    plane = own_plane()
+    installed = new_installation(plane, MANAGED)
+    installed.apply()
+    for _ in range(2):
+        installed.start()
+    tenant = installed.tenant()
+    with Load(tenant) as load:
+        ca = installed.secret()["data"]["ca.crt"]
+        installed.rotate()
+        # A GitOps tool at work meanwhile: entries reordered, one taken away and put back.
+        for _ in range(5):
+            manifests = installed.manifests()
+            manifests[0]["webhooks"].reverse()
+            installed.apply(manifests)
+            pruned = installed.manifests()[:1]
+            pruned[0]["webhooks"] = pruned[0]["webhooks"][:1]
+            installed.apply(pruned)
+            installed.apply()
+        ca = installed.wait_serving(ca)
+
+        plane.admin.delete(*SECRET)
+        ca = installed.wait_serving(ca)
+
+        plane.admin.patch(*SECRET[:2], {"data": {"ca.key": "bm9uc2Vuc2U="}}, SECRET[2])
+        ca = installed.wait_serving(ca)
+    assert load.failures == []
+    assert load.done > 100
+    assert None not in bundles(installed)
+
+    # One that replaces the object takes the caBundle away; it is back at the next look.
+    found = plane.admin.get(MUTATING, FIRST)
+    for entry in found["webhooks"]:
+        del entry["clientConfig"]["caBundle"]
+    plane.admin.replace(MUTATING, found)
+    eventually(lambda: tenant.choice() == "kubevirt", what="the caBundle to be back")
+    said = [line["event"] for replica in installed.replicas for line in replica.logged()]
+    assert "the CA's Secret is gone; it is made anew, the certificate in service stays" in said
+    assert "the CA's Secret is broken; it is repaired, the certificate in service stays" in said
+    assert all("Traceback" not in replica.log.read_text() for replica in installed.replicas)
+
+
+def test_a_replica_killed_in_the_middle_of_a_rotation(own_plane: OwnPlane, new_installation: NewInstallation) -> None:
+    plane = own_plane()
+    installed = new_installation(plane, MANAGED)
+    installed.apply()
+    killed = installed.start()
+    tenant = installed.tenant()
+    ca = installed.secret()["data"]["ca.crt"]
+    installed.rotate()
+    eventually(lambda: "next.crt" in installed.secret()["data"], what="the rotation to begin")
+    killed.kill()
+    installed.remove(killed)
+    assert installed.secret()["data"]["ca.crt"] == ca
+
+    installed.start()
+    eventually(lambda: tenant.choice() == "kubevirt", what="the next replica to be called")
+    installed.wait_serving(ca)
+    assert tenant.choice() == "kubevirt"
+
+
+def test_drain_under_load(own_plane: OwnPlane, new_installation: NewInstallation) -> None:
+    """As in a rollout: the endpoint goes a second after SIGTERM, and open connections stay."""
+    installed = new_installation(own_plane(), MANAGED)
+    installed.apply()
+    for _ in range(2):
+        installed.start()
+    with Load(installed.tenant()) as load:
+        for _ in range(2):
+            old = installed.replicas[0]
+            installed.start()
+            old.terminate()
+            time.sleep(1)
+            assert old.ops("/readyz")[0] == 503
+            installed.remove(old)
+            assert old.wait_ended() == 0
+    assert load.failures == []
+    assert load.done > 100
+
+
+def test_the_api_servers_client_certificate(
+    own_plane: OwnPlane, new_installation: NewInstallation, tmp_path: Path
+) -> None:
+    clients, strangers = Pki(tmp_path / "clients"), Pki(tmp_path / "strangers")
+    pem = clients.client("apiserver")
+    user = {"client-certificate": str(pem), "client-key": str(pem)}
+    kubeconfig = {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]}
+    (tmp_path / "kubeconfig").write_text(json.dumps(kubeconfig))
+    plugins = [
+        {
+            "name": f"{kind}AdmissionWebhook",
+            "configuration": {
+                "apiVersion": "apiserver.config.k8s.io/v1",
+                "kind": "WebhookAdmissionConfiguration",
+                "kubeConfigFile": str(tmp_path / "kubeconfig"),
+            },
+        }
+        for kind in ("Mutating", "Validating")
+    ]
+    admission = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": plugins}
+    (tmp_path / "admission").write_text(json.dumps(admission))
+    plane = own_plane(apiserver_flags=[f"--admission-control-config-file={tmp_path / 'admission'}"])
+    authority = tmp_path / "client-ca.crt"
+    shutil.copy(clients.ca, authority)
+    installed = new_installation(plane, MANAGED, f"--client-ca={authority}", "--client-name=apiserver")
+    installed.apply()
+    replica = installed.start()
+    tenant = installed.tenant()
+
+    ca = installed.secret()["data"]["ca.crt"]
+    installed.rotate()
+    installed.wait_serving(ca)
+    assert tenant.choice() == "kubevirt"
+    with pytest.raises(ValueError, match="Expecting value"):  # the sentence is no JSON
+        replica.ask("/mutate/scheduling/virtualmachines/enforce", {})
+    assert replica.metric("kubevirt_webhook_requests_total", code="403") == 1
+
+    shutil.copy(strangers.ca, authority)
+    replica.wait_logged("client CA reloaded")
+    told = eventually(lambda: refusal(tenant), what="a certificate of a stranger to be refused")
+    assert told.endswith("EOF"), "asyncio ends a failed handshake without OpenSSL's alert"
+
+    shutil.copy(clients.ca, authority)
+    eventually(lambda: tenant.choice() == "kubevirt", what="the first CA to be back")
+
+    installed.arguments = (MANAGED, f"--client-ca={authority}", "--client-name=somebody")
+    replica.terminate()
+    assert replica.wait_ended() == 0
+    installed.remove(replica)
+    installed.start()
+    told = eventually(lambda: refusal(tenant), what="another name to be refused")
+    assert "answers only clients with a certificate of somebody, and apiserver is none of those" in told
+
+
+def refusal(tenant: Tenant) -> str | None:
+    """Why a VM is refused, in the words that its owner gets."""
+    try:
+        tenant.create(vm("probe"), dryRun="All")
+    except ApiError as error:
+        return str(error)
+    return None
