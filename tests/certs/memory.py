@@ -83,6 +83,7 @@ class World:
         # Called before and after the effect of every call of a replica.
         self.at: Callable[[str], None] = lambda _: None
         self.writes = 0
+        self._verified: set[tuple[bytes, x509.Certificate]] = set()
 
     # -- what others do ------------------------------------------------------------------------------------------------
 
@@ -112,30 +113,39 @@ class World:
         self.replicas.append(replica)
         return replica
 
-    async def settle(self, rounds: int = 20) -> None:
+    async def settle(self, rounds: int = 10) -> None:
         """Every replica looks often enough to finish what can be finished now."""
         for _ in range(rounds):
-            self.clock.advance(2)
+            self.clock.advance(5)
             for replica in self.replicas:
                 await replica.step()
                 self.check()
 
     async def wait(self, days: float) -> None:
         """Time in which everybody looks now and then."""
-        for _ in range(int(days * 4)):
-            self.clock.advance(6 * 3600)
+        for _ in range(int(days * 2)):
+            self.clock.advance(12 * 3600)
             for replica in self.replicas:
                 await replica.step()
                 self.check()
 
     def check(self) -> None:
         """Whoever trusts any one caBundle can verify every replica."""
+        found = [each for each in self.configurations.values() if each]
+        bundles = {pem for each in found for pem in each.bundles.values()}
         for replica in self.replicas:
-            if replica.leaf is None:
-                continue
-            found = [each for each in self.configurations.values() if each]
-            for bundle in {pem for each in found for pem in each.bundles.values()}:
-                assert verifies(bundle, replica.leaf, replica.terms.hosts[0], self.clock.date)
+            for bundle in bundles if replica.leaf else ():
+                assert self._accepted(bundle, replica)
+
+    def _accepted(self, bundle: bytes, replica: Replica) -> bool:
+        leaf = replica.leaf
+        assert leaf
+        # What was true a moment ago still is, until the leaf ends.
+        if (bundle, leaf) not in self._verified:
+            if not verifies(bundle, leaf, replica.terms.hosts[0], self.clock.date):
+                return False
+            self._verified.add((bundle, leaf))
+        return leaf.not_valid_before_utc <= self.clock.date <= leaf.not_valid_after_utc
 
 
 class Replica:

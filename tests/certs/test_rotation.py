@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -449,8 +447,8 @@ async def test_stopped_at_every_call_and_resumed_by_another(begin: str, failure:
             left -= 1
 
         world.at = at
-        for _ in range(20):
-            world.clock.advance(2)
+        for _ in range(8):
+            world.clock.advance(5)
             try:
                 await victim.step()
             except Killed:
@@ -486,17 +484,6 @@ async def test_run_pauses_between_looks() -> None:
         await replica.rotation.run()
     assert max(world.clock.slept) <= 6, "the wall clock is looked at every few seconds"
     assert min(world.clock.slept) > 0.1
-
-
-def test_secret_round_trip() -> None:
-    first, second = (Authority.new([HOST], START, timedelta(days=1)) for _ in range(2))
-    whole = State(first, second, (), START)
-    assert State.decode(whole.encode(), START) == (whole, ())
-    for time in ("2026-01-01T00:00:00", "x", ""):
-        found, problems = State.decode({**whole.encode(), ROTATED: time.encode()}, START)
-        assert (found, problems) == (replace(whole, rotated=None), ("rotated: not a time",))
-    for broken in (b"[1]", b"[{}]", b"3", json.dumps([{"certificate": "", "until": "x"}]).encode(), b"\xff"):
-        assert State.decode({**whole.encode(), RETIRED: broken}, START)[1] == ("retired.json: not as we wrote it",)
 
 
 class Cluster(RuleBasedStateMachine):
@@ -611,4 +598,4 @@ class Cluster(RuleBasedStateMachine):
 
 
 TestCluster = Cluster.TestCase
-TestCluster.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+TestCluster.settings = settings(max_examples=25, stateful_step_count=20, deadline=None)

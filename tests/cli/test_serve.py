@@ -171,6 +171,9 @@ def test_refusals_at_the_start(tmp_path: Path, pair: Pair) -> None:
     [
         (Options(cluster_from=Path("a"), kubeconfig=Path("b")), "not from both"),
         (Options(tls_cert=Path("a")), "give both or neither"),
+        (Options(tls_cert=Path("a"), tls_key=Path("b"), tls_mode="managed"), "managed has no use for --tls-cert"),
+        (Options(client_ca=Path("a")), "give both or neither"),
+        (Options(client_names=("a",)), "give both or neither"),
         (Options(register=True), "add --url"),
         (Options(register=True, url="https://localhost", cluster_from=Path("a")), "use --kubeconfig"),
         (Options(url="http://localhost"), "https only"),

@@ -66,6 +66,7 @@ class Running:
     trust: ssl.SSLContext
     client: aiohttp.ClientSession
     kept: Kept
+    server: web.Server
 
     async def post(self, path: str, body: bytes, **headers: str) -> tuple[int, str]:
         async with self.client.post(
@@ -84,18 +85,25 @@ async def start() -> AsyncIterator[Start]:
     """Starts servers that end with the test."""
     ends: list[Callable[[], Awaitable[None]]] = []
 
-    async def run(cluster: MemoryCluster | None = None, max_in_flight: int = 64) -> Running:
+    async def run(
+        cluster: MemoryCluster | None = None,
+        max_in_flight: int = 64,
+        swappable: tls.Swappable | None = None,
+        clients: tuple[str, ...] = (),
+    ) -> Running:
         kept = Kept()
         reviewer = Reviewer(cluster or MemoryCluster(known(vmi())), builders.settings, kept, kept)
         counted = Counted()
-        app = App(reviewer, BY_PATH, counted, max_in_flight)
+        app = App(reviewer, BY_PATH, counted, max_in_flight, clients)
         pair = self_signed(["localhost", "127.0.0.1"])
-        runner = web.ServerRunner(app.server())
-        address = await listen(runner, "127.0.0.1:0", tls.context(pair.certificate, pair.key), "--listen")
+        server = app.server()
+        runner = web.ServerRunner(server)
+        listener = (swappable or tls.Swappable(pair.certificate, pair.key)).listener
+        address = await listen(runner, "127.0.0.1:0", listener, "--listen")
         trust = ssl.create_default_context(cadata=pair.authority.decode())
         client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))
         ends.extend((client.close, runner.cleanup))
-        return Running(app, reviewer, counted, address, pair, trust, client, kept)
+        return Running(app, reviewer, counted, address, pair, trust, client, kept, server)
 
     yield run
     for end in ends:

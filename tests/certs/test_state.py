@@ -1,0 +1,115 @@
+"""Which change of the Secret comes next, one decision at a time; test_rotation has them in their order."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import timedelta
+
+from certs.authority import Authority, parse_bundle
+from certs.state import KEYS, MOST_RETIRED, RETIRED, ROTATED, Retired, State, planned
+from tests.certs.memory import HOST, START, TERMS
+
+
+def authority() -> Authority:
+    return Authority.new([HOST], START, TERMS.authority)
+
+
+OLD, NEW, OTHER = (authority() for _ in range(3))
+QUIET = State(OLD, None, (), START)
+
+
+def test_a_secret_comes_back_as_it_was() -> None:
+    whole = State(OLD, NEW, (Retired(OTHER.certificate, START, leaving=True),), START)
+
+    assert set(whole.encode()) == set(KEYS)
+    assert State.decode(whole.encode(), START) == (whole, ())
+    assert State.decode({}, START) == (State(), ())
+    assert State.decode({"ca.crt": OLD.pem}, START) == (
+        State(retired=(Retired(OLD.certificate, START),)),
+        ("ca.crt and ca.key: the CA's key is missing or no unencrypted PEM",),
+    )
+
+
+def test_what_can_not_be_read_is_told_and_the_rest_is_kept() -> None:
+    data = State(OLD, NEW, (), START).encode()
+    for time in ("2026-01-01T00:00:00", "x", ""):
+        found = State.decode({**data, ROTATED: time.encode()}, START)
+        assert found == (State(OLD, NEW, (), None), ("rotated: not a time",))
+    for broken in (b"[1]", b"[{}]", b"3", json.dumps([{"certificate": "", "until": "x"}]).encode(), b"\xff", b"{"):
+        assert State.decode({**data, RETIRED: broken}, START)[1] == ("retired.json: not as we wrote it",)
+    assert State.decode({RETIRED: b"[]"}, START)[1] == ("it holds no CA",)
+
+
+def test_nothing_to_do() -> None:
+    assert planned(QUIET, TERMS, START, [OLD.pem, OLD.pem]) == QUIET
+    assert QUIET.trusted() == OLD.pem
+
+
+def test_a_new_ca_signs_once_it_is_everywhere_and_has_spread() -> None:
+    state = replace(QUIET, incoming=NEW)
+    both = NEW.pem + OLD.pem
+
+    assert planned(state, TERMS, START, [both, OLD.pem]) == state
+    assert planned(state, TERMS, START, [both, both], may_promote=False) == state
+    promoted = planned(state, TERMS, START + timedelta(days=1), [both, both])
+    end = START + timedelta(days=1) + TERMS.overlap
+    assert promoted == State(NEW, None, (Retired(OLD.certificate, end),), START + timedelta(days=1))
+    first = State(None, NEW)
+    assert planned(first, TERMS, START, [b"", NEW.pem], may_promote=False) == first
+    assert planned(first, TERMS, START, [NEW.pem], may_promote=False).issuer == NEW, "nobody serves yet"
+    assert planned(first, TERMS, START, []).issuer == NEW, "no configuration, nobody calls"
+
+
+def test_another_ca_is_made_when_it_is_due_or_asked_for() -> None:
+    late = START + TERMS.authority * 2 / 3
+
+    assert planned(QUIET, TERMS, late - timedelta(days=1), [OLD.pem]).incoming is None
+    assert planned(QUIET, TERMS, late, [OLD.pem]).incoming
+    assert planned(QUIET, TERMS, late, [OLD.pem], may_make=False) == QUIET, "it made one a moment ago"
+    assert planned(QUIET, TERMS, START, [OLD.pem], asked=True, may_make=False).incoming
+    assert planned(QUIET, replace(TERMS, hosts=("elsewhere.svc",)), START, [OLD.pem]).incoming
+    assert planned(State(), TERMS, START, []).incoming
+    waiting = replace(QUIET, incoming=NEW)
+    assert planned(waiting, TERMS, START, [OLD.pem], asked=True) == waiting
+
+
+def test_an_incoming_ca_that_is_no_good_is_not_promoted() -> None:
+    expired = Authority.new([HOST], START - timedelta(days=9), timedelta(days=1))
+    state = planned(replace(QUIET, incoming=expired), TERMS, START, [expired.pem + OLD.pem])
+
+    assert (state.issuer, state.incoming) == (OLD, None)
+    assert [each.certificate for each in state.retired] == [expired.certificate]
+
+
+def test_a_retired_ca_leaves_after_its_time_and_is_forgotten_when_it_has_left() -> None:
+    state = replace(QUIET, retired=(Retired(OTHER.certificate, START),))
+    both = OLD.pem + OTHER.pem
+
+    assert planned(state, TERMS, START - timedelta(seconds=1), [both]) == state
+    assert planned(state, TERMS, START, [both], may_retire=lambda _: False) == state, "the clock may have jumped"
+    leaving = planned(state, TERMS, START, [both])
+    assert leaving.retired == (Retired(OTHER.certificate, START, leaving=True),)
+    assert leaving.trusted() == OLD.pem
+    assert planned(leaving, TERMS, START, [OLD.pem, both]) == leaving
+    assert planned(leaving, TERMS, START, [OLD.pem, OLD.pem]) == QUIET
+
+
+def test_what_nobody_knows_of_is_kept_for_an_overlap() -> None:
+    kept = Retired(OTHER.certificate, START + TERMS.overlap)
+
+    assert planned(QUIET, TERMS, START, [OLD.pem, OLD.pem + OTHER.pem]).retired == (kept,)
+    assert planned(QUIET, TERMS, START, [OLD.pem], mine=OTHER.certificate).retired == (kept,)
+    expired = Authority.new([HOST], START - timedelta(days=9), timedelta(days=1))
+    assert planned(QUIET, TERMS, START, [OLD.pem + expired.pem]) == QUIET
+
+
+def test_there_is_a_limit_to_what_is_kept_but_the_own_ca_is_always_among_it() -> None:
+    many = b"".join(authority().pem for _ in range(MOST_RETIRED + 4))
+    mine = Authority.new([HOST], START - timedelta(days=1), TERMS.authority).certificate
+    state = planned(QUIET, TERMS, START, [many], mine=mine)
+
+    assert len(state.retired) == MOST_RETIRED
+    assert mine in [each.certificate for each in state.retired]
+    assert len(parse_bundle(state.trusted())) == MOST_RETIRED + 1
+    assert planned(state, TERMS, START, [many, state.trusted()], mine=mine) == state

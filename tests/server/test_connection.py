@@ -1,0 +1,227 @@
+"""How long connections last, and who may use them."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from aiohttp import web
+
+from certs.authority import Authority
+from certs.source import Pair, self_signed
+from tests.builders import launcher_pod, review
+from tests.e2e.pki import Pki
+from tests.server.conftest import Running, Start
+from webhook.server.connection import JITTER, LIFETIME, Connections
+from webhook.server.lifecycle import drain, listen, split_address
+from webhook.server.tls import Swappable
+
+PODS = "/mutate/scheduling/pods/enforce"
+BODY = msgspec.json.encode(review(launcher_pod()))
+REQUEST = (
+    f"POST {PODS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n".encode()
+    + BODY
+)
+Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+async def connect(server: Running) -> Stream:
+    host, port = split_address(server.address)
+    return await asyncio.open_connection(host, port, ssl=server.trust, server_hostname="localhost")
+
+
+async def ask(stream: Stream, request: bytes = REQUEST) -> str:
+    """The head of the answer; the body is read too."""
+    reader, writer = stream
+    writer.write(request)
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    length = next(line for line in head.splitlines() if line.startswith("Content-Length"))
+    await reader.readexactly(int(length.partition(":")[2]))
+    return head
+
+
+def connections(server: Running) -> Connections:
+    assert isinstance(server.server, Connections)
+    return server.server
+
+
+async def test_an_old_connection_ends_with_an_answer_that_says_so(start: Start) -> None:
+    server = await start()
+    old, young = await connect(server), await connect(server)
+    for _ in range(2):
+        assert "Connection: close" not in await ask(old)
+    connections(server).recycle()
+
+    head = await ask(old)
+    assert head.startswith("HTTP/1.1 200 OK")
+    assert "Connection: close" in head
+    assert await old[0].read() == b"", "closed by us, after the answer"
+    later = await connect(server)
+    assert "Connection: close" not in await ask(later)
+    for _, writer in (old, young, later):
+        writer.close()
+
+
+async def test_errors_end_an_old_connection_too(start: Start) -> None:
+    server = await start()
+    old = await connect(server)
+    connections(server).recycle()
+
+    assert "connection: close" in (await ask(old, REQUEST.replace(b"POST", b"PUT"))).lower()
+    assert await old[0].read() == b""
+    old[1].close()
+
+
+async def test_ages_differ(start: Start) -> None:
+    server = await start()
+    streams = [await connect(server) for _ in range(8)]
+    for stream in streams:
+        await ask(stream)
+    ages = {connection.closes_at for connection in connections(server).connections}  # type: ignore[attr-defined]
+    now = asyncio.get_running_loop().time()
+
+    assert len(ages) == 8
+    assert all(LIFETIME * (1 - JITTER) - 10 < age - now <= LIFETIME * (1 + JITTER) for age in ages)
+    for _, writer in streams:
+        writer.close()
+
+
+async def test_while_draining_every_answer_is_the_last_on_its_connection(start: Start) -> None:
+    server = await start()
+    before = await connect(server)
+    await ask(before)
+    await drain(connections(server), 0)
+
+    for stream in (before, await connect(server)):
+        head = await ask(stream)
+        assert head.startswith("HTTP/1.1 200 OK"), "still served"
+        assert "Connection: close" in head
+        assert await stream[0].read() == b""
+        stream[1].close()
+
+
+async def test_a_drain_lasts_as_long_as_told() -> None:
+    loop = asyncio.get_running_loop()
+    begin = loop.time()
+
+    async def nobody(_: web.BaseRequest) -> web.StreamResponse:
+        raise AssertionError
+
+    await drain(Connections(nobody), 0.05)
+    assert loop.time() - begin >= 0.05
+
+
+class Clients:
+    """A server that verifies clients, and certificates for them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.pair = self_signed(["localhost"])
+        self.pki, self.strangers = Pki(directory / "pki"), Pki(directory / "strangers")
+        self.tls = Swappable(self.pair.certificate, self.pair.key, self.pki.ca.read_bytes())
+
+    def trust(self, pem: Path | None, pair: Pair | None = None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cadata=(pair or self.pair).authority.decode())
+        if pem:
+            context.load_cert_chain(pem)
+        return context
+
+
+@pytest.fixture
+def clients(tmp_path: Path) -> Clients:
+    return Clients(tmp_path)
+
+
+async def answer(server: Running, trust: ssl.SSLContext) -> tuple[int, str]:
+    host, port = split_address(server.address)
+    reader, writer = await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
+    writer.write(REQUEST.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1))
+    try:
+        head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    finally:
+        writer.close()
+    return (int(head.split()[1]), body) if head else (0, "")
+
+
+async def outcome(server: Running, trust: ssl.SSLContext) -> int:
+    """The status; 0: the connection ended without an answer, with or without an alert."""
+    try:
+        return (await answer(server, trust))[0]
+    except (ssl.SSLError, ConnectionError):
+        return 0
+
+
+async def test_only_named_clients_are_answered(start: Start, clients: Clients) -> None:
+    server = await start(swappable=clients.tls, clients=("apiserver", "other"))
+
+    assert (await answer(server, clients.trust(clients.pki.client("apiserver"))))[0] == 200
+    assert (await answer(server, clients.trust(clients.pki.client("other", ["system:masters"]))))[0] == 200
+    status, said = await answer(server, clients.trust(None))
+    assert status == 403
+    assert said == (
+        "this webhook answers only clients with a certificate of apiserver or other, and the client has none; give the "
+        "API server one with --admission-control-config-file\n"
+    )
+    status, said = await answer(server, clients.trust(clients.pki.client("kubelet")))
+    assert (status, "and kubelet is none of those" in said) == (403, True)
+    assert [status for _, status in server.counted.requests] == [200, 200, 403, 403]
+
+
+async def test_a_stranger_does_not_get_through_the_handshake(start: Start, clients: Clients) -> None:
+    server = await start(swappable=clients.tls, clients=("apiserver",))
+    trust = clients.trust(clients.strangers.client("apiserver"))
+    assert await outcome(server, trust) == 0
+    assert server.counted.requests == []
+
+
+async def test_clients_are_verified_across_swaps(start: Start, clients: Clients) -> None:
+    server = await start(swappable=clients.tls, clients=("apiserver",))
+    authority = Authority.new(["localhost"], *_now_and_life())
+    pair = authority.issue(["localhost"], *_now_and_life())
+    clients.tls.swap(pair.certificate, pair.key)
+    mine, strange = clients.pki.client("apiserver"), clients.strangers.client("apiserver")
+    assert (await answer(server, clients.trust(mine, pair)))[0] == 200
+    assert (await answer(server, clients.trust(None, pair)))[0] == 403
+
+    clients.tls.trust(clients.strangers.ca.read_bytes())
+    assert (await answer(server, clients.trust(strange, pair)))[0] == 200
+    assert await outcome(server, clients.trust(mine, pair)) == 0
+    with pytest.raises(ssl.SSLError):
+        clients.tls.trust(b"\xff")
+    with pytest.raises(ssl.SSLError):
+        clients.tls.trust(b"nothing")
+    assert (await answer(server, clients.trust(strange, pair)))[0] == 200, "what was refused changed nothing"
+
+
+async def test_clients_that_could_resume_a_session_are_refused(start: Start, clients: Clients) -> None:
+    server = await start(swappable=clients.tls, clients=("apiserver",))
+    old = clients.trust(clients.pki.client("apiserver"))
+    old.maximum_version = ssl.TLSVersion.TLSv1_2
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await answer(server, old)
+
+
+async def test_without_a_certificate_no_handshake_succeeds() -> None:
+    async def nobody(_: web.BaseRequest) -> web.StreamResponse:
+        raise AssertionError
+
+    runner = web.ServerRunner(Connections(nobody))
+    swappable = Swappable()
+    address = await listen(runner, "127.0.0.1:0", swappable.listener, "--listen")
+    host, port = split_address(address)
+    pair = self_signed(["localhost"])
+    trust = ssl.create_default_context(cadata=pair.authority.decode())
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
+    swappable.swap(pair.certificate, pair.key)
+    _, writer = await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
+    writer.close()
+    await writer.wait_closed()
+    await runner.cleanup()
+
+
+def _now_and_life() -> tuple[datetime, timedelta]:
+    return datetime.now(UTC), timedelta(days=1)

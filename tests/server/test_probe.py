@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+from aiohttp import web
+
+from certs.authority import Authority
+from certs.source import Pair, self_signed
+from tests.server.test_connection import _now_and_life
+from webhook.server.connection import Connections
+from webhook.server.lifecycle import listen
+from webhook.server.probe import probe
+from webhook.server.tls import Swappable
+
+HOST = "kubevirt-webhook.kubevirt-webhook.svc"
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Authority.new([HOST], *_now_and_life()).issue([HOST], *_now_and_life())
+
+
+@pytest.fixture
+async def address(pair: Pair) -> AsyncIterator[str]:
+    async def nobody(_: web.BaseRequest) -> web.StreamResponse:
+        raise AssertionError
+
+    runner = web.ServerRunner(Connections(nobody))
+    # As it listens in a pod: the probe has to find a way in.
+    bound = await listen(runner, "0.0.0.0:0", Swappable(pair.certificate, pair.key).listener, "--listen")
+    yield bound
+    await runner.cleanup()
+
+
+async def test_every_configuration_is_judged_by_its_own_bundles(address: str, pair: Pair) -> None:
+    other = Authority.new([HOST], *_now_and_life()).pem
+    found = await probe(
+        address,
+        HOST,
+        {
+            "good": {"a": pair.authority, "b": other + pair.authority},
+            "pinned": {"a": pair.certificate},
+            "old": {"a": pair.authority, "b": other},
+            "bare": {"a": b""},
+            "broken": {"a": b"\xff"},
+            "gone": None,
+            "empty": {},
+        },
+    )
+
+    assert found.matches == {
+        **dict.fromkeys(("good", "pinned", "empty"), True),
+        **dict.fromkeys(("old", "bare", "broken", "gone"), False),
+    }
+    assert [each.partition(" (")[0] for each in found.why] == [
+        "old: its caBundle refuses the certificate that we serve",
+        "bare: an entry has no caBundle",
+        "broken: our own listener can't be called with its caBundle",
+        "gone: it doesn't exist",
+    ]
+
+
+async def test_a_certificate_for_another_host_does_not_match(address: str, pair: Pair) -> None:
+    found = await probe(address, "elsewhere.svc", {"one": {"a": pair.authority}})
+
+    assert found.matches == {"one": False}
+    assert "elsewhere.svc" in found.why[0]
+
+
+async def test_a_listener_that_is_not_there() -> None:
+    found = await probe("127.0.0.1:1", HOST, {"one": {"a": self_signed([HOST]).certificate}})
+
+    assert found.matches == {"one": False}
