@@ -95,7 +95,11 @@ class Authority:
         return Pair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key), self.pem)
 
     def unusable(self, hosts: Sequence[str], now: datetime) -> str:
-        """Why nothing can be issued for these hosts at this time, as a clause; empty if it can."""
+        """Why nothing can be issued at this time, as a clause; empty if it can.
+
+        Args:
+            hosts: to issue for; none: it doesn't matter.
+        """
         certificate = self.certificate
         if now >= certificate.not_valid_after_utc:
             return f"the CA expired at {certificate.not_valid_after_utc}"
@@ -105,7 +109,7 @@ class Authority:
             constraints = certificate.extensions.get_extension_for_class(x509.NameConstraints).value
         except x509.ExtensionNotFound:
             return ""
-        if constraints != _constraints(hosts):
+        if hosts and constraints != _constraints(hosts):
             return f"the CA was not made for {', '.join(hosts)}"
         return ""
 

@@ -246,6 +246,7 @@ class Rotation:
             now,
             _all(found),
             mine=leaf.authority if leaf and leaf.valid(now) else None,
+            content=leaf is not None and leaf.valid(now) and now < leaf.renew,
             asked=bool(stored and stored.asked),
             may_make=self._made is None or self._clock.now() - self._made >= self._grace,
             may_promote=self._published is not None and self._clock.now() - self._published[1] >= SPREAD_SECONDS,

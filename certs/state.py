@@ -142,6 +142,7 @@ def planned(
     bundles: Collection[bytes],
     *,
     mine: x509.Certificate | None = None,
+    content: bool = False,
     asked: bool = False,
     may_make: bool = True,
     may_promote: bool = True,
@@ -153,6 +154,8 @@ def planned(
         state: read after `bundles`: what those lack of it is still to be written.
         bundles: the caBundle (PEM, maybe empty) of every entry of every configuration that exists.
         mine: the CA of the leaf that the caller serves with, while that leaf is valid.
+        content: the caller needs no new leaf for now. Then it doesn't matter to it for which hosts a CA is: in a
+            rollout that renames the Service, others may need another one than the caller.
         asked: somebody wants another CA.
         may_make: whether the caller may make a CA that nobody asked for.
         may_promote: whether the incoming CA has been in every caBundle for long enough to sign. Where nobody can be
@@ -161,7 +164,7 @@ def planned(
     """
     trusting = [set(parse_bundle(each)) for each in bundles]
     state = _adopted(state, terms, now, mine, {each for one in trusting for each in one})
-    if state.incoming and state.incoming.unusable(terms.hosts, now):
+    if state.incoming and state.incoming.unusable((), now):
         state = replace(_retire(state, state.incoming, now + terms.overlap), incoming=None)
     elif (
         state.incoming
@@ -170,13 +173,13 @@ def planned(
     ):
         promoted = replace(state, issuer=state.incoming, incoming=None, rotated=now)
         return _retire(promoted, state.issuer, now + terms.overlap) if state.issuer else promoted
-    if state.incoming is None and (asked or (may_make and _due(state.issuer, terms, now))):
+    if state.incoming is None and (asked or (may_make and _due(state.issuer, () if content else terms.hosts, now))):
         state = replace(state, incoming=Authority.new(terms.hosts, now, terms.authority))
     return replace(state, retired=tuple(_aged(state.retired, now, trusting, may_retire)))
 
 
-def _due(issuer: Authority | None, terms: Terms, now: datetime) -> bool:
-    if issuer is None or issuer.unusable(terms.hosts, now):
+def _due(issuer: Authority | None, hosts: Sequence[str], now: datetime) -> bool:
+    if issuer is None or issuer.unusable(hosts, now):
         return True
     certificate = issuer.certificate
     start, end = certificate.not_valid_before_utc, certificate.not_valid_after_utc

@@ -69,6 +69,8 @@ def test_another_ca_is_made_when_it_is_due_or_asked_for() -> None:
     assert planned(QUIET, TERMS, late, [OLD.pem], may_make=False) == QUIET, "it made one a moment ago"
     assert planned(QUIET, TERMS, START, [OLD.pem], asked=True, may_make=False).incoming
     assert planned(QUIET, replace(TERMS, hosts=("elsewhere.svc",)), START, [OLD.pem]).incoming
+    assert planned(QUIET, replace(TERMS, hosts=("elsewhere.svc",)), START, [OLD.pem], content=True) == QUIET
+    assert planned(QUIET, TERMS, late, [OLD.pem], content=True).incoming
     assert planned(State(), TERMS, START, []).incoming
     waiting = replace(QUIET, incoming=NEW)
     assert planned(waiting, TERMS, START, [OLD.pem], asked=True) == waiting

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import time
@@ -12,6 +13,9 @@ from typing import Protocol
 
 import pytest
 
+from webhook.cluster.transport import connect
+from webhook.install.bundles import CaBundles
+
 from .access import Access
 from .balancer import Balancer
 from .conftest import OwnPlane
@@ -19,7 +23,7 @@ from .installed import SECRET, Installation, Load
 from .kube import ApiError, eventually
 from .pki import Pki
 from .tenant import Tenant
-from .webhook_server import CONFIGURATIONS
+from .webhook_server import ACCOUNT, CONFIGURATIONS
 from .workloads import vm
 
 MUTATING = CONFIGURATIONS[0]
@@ -118,6 +122,41 @@ def test_rotation_healing_and_gitops_under_load(own_plane: OwnPlane, new_install
     assert "the CA's Secret is gone; it is made anew, the certificate in service stays" in said
     assert "the CA's Secret is broken; it is repaired, the certificate in service stays" in said
     assert all("Traceback" not in replica.log.read_text() for replica in installed.replicas)
+
+
+def test_a_write_over_anything_else_than_was_read_is_refused(
+    own_plane: OwnPlane, new_installation: NewInstallation
+) -> None:
+    plane = own_plane()
+    installed = new_installation(plane)
+    installed.apply()
+    where = f"MutatingWebhookConfiguration/{FIRST}"
+    pem = plane.pki.ca.read_bytes()
+
+    async def write_late() -> tuple[bool, bool, bool]:
+        transport = await connect(str(plane.kubeconfig_for(*ACCOUNT)))
+        try:
+            bundles = CaBundles(transport, installed.manifests())
+            found = (await bundles.read())[where]
+            assert found
+            kept, gone = found.bundles
+            # Somebody takes an entry away meanwhile.
+            fewer = installed.manifests()[:1]
+            fewer[0]["webhooks"] = [entry for entry in fewer[0]["webhooks"] if entry["name"] == kept]
+            await asyncio.to_thread(installed.apply, fewer)
+            late = await bundles.write(where, found.version, {kept: pem, gone: pem})
+            found = (await bundles.read())[where]
+            assert found
+            return late, set(found.bundles) == {kept}, await bundles.write(where, found.version, {kept: pem})
+        finally:
+            await transport.close()
+
+    assert asyncio.run(write_late()) == (False, True, True)
+    owners = {
+        each["manager"]: each["fieldsV1"] for each in plane.admin.get(MUTATING, FIRST)["metadata"]["managedFields"]
+    }
+    (entry,) = owners["kubevirt-webhook-certificates"]["f:webhooks"].values()
+    assert entry == {"f:clientConfig": {"f:caBundle": {}}}
 
 
 def test_a_replica_killed_in_the_middle_of_a_rotation(own_plane: OwnPlane, new_installation: NewInstallation) -> None:

@@ -169,7 +169,7 @@ async def test_the_secret_over_its_version_and_beside_what_others_keep_in_it() -
     found = await secret.read()
     assert found
     assert (found.data, found.asked) == ({CA_CRT: b"1", CA_KEY: b"k"}, False)
-    api.objects[SECRET]["data"] |= {"theirs": "eA==", CA_CRT: "?"}
+    api.objects[SECRET]["data"] |= {"theirs": "eA==", CA_CRT: "x"}
 
     assert await secret.replace({CA_CRT: b"3"}, found.version, answered=True)
     assert not await secret.replace({CA_CRT: b"4"}, found.version, answered=True)
