@@ -64,9 +64,7 @@ class WebhookServer:
         self._audit = directory / f"{name}.audit.jsonl"
         self._settings = directory / f"{name}.settings.json"
         selector = {"matchExpressions": [{"key": OURS, "operator": "In", "values": [name]}]}
-        # One server per test has nobody who could take over while it drains.
-        defaults = {"server": {"drainSeconds": 0}, "webhooks": {"namespaceSelector": selector}}
-        self._settings.write_text(json.dumps({**defaults, **settings}))
+        self._settings.write_text(json.dumps({"webhooks": {"namespaceSelector": selector}, **settings}))
         self.port, self._ops_port = free_port(), free_port()
         self._popen: subprocess.Popen[bytes] | None = None
 

@@ -223,7 +223,7 @@ async def kept_fresh(
             works.append(lambda: certificates.probe(address, bundles))
         for work in works:
             task = asyncio.create_task(certificates.keep(work))
-            ends.push_async_callback(_cancelled, task)
+            ends.push_async_callback(cancelled, task)
         yield
 
 
@@ -237,7 +237,8 @@ async def _changed(followed: Followed | None) -> bool:
     return followed is not None and await asyncio.to_thread(followed.changed)
 
 
-async def _cancelled(task: asyncio.Task[None]) -> None:
+async def cancelled(task: asyncio.Task[None]) -> None:
+    """End a task, and wait until it has ended."""
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task

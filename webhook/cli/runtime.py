@@ -20,7 +20,7 @@ from aiohttp import web
 from webhook import __version__
 from webhook.admission.audit import LineWriter
 from webhook.cli import logs
-from webhook.cli.certificates import LABELS, Certificates, host_of, kept_fresh
+from webhook.cli.certificates import LABELS, Certificates, cancelled, host_of, kept_fresh
 from webhook.cli.sources import one_of
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
@@ -190,7 +190,7 @@ async def _serve(options: Options, stop: _Stop, log: Any) -> None:
         parity = await ends.enter_async_context(_parity(options, settings, cluster, audit))
 
         def waiting_for() -> tuple[str, ...]:
-            ending = ("nothing: we are being ended",) if stop.event.is_set() else ()
+            ending = ("our end: we were told to stop",) if stop.event.is_set() else ()
             return (*ending, *cluster.waiting_for(), *certificates.waiting_for())
 
         metrics.registry.register(_state(app, audit, settings, cluster, parity, certificates, waiting_for))
@@ -203,14 +203,13 @@ async def _serve(options: Options, stop: _Stop, log: Any) -> None:
         web_server = web.ServerRunner(connections, shutdown_timeout=_SHUTDOWN_SECONDS)
         address = await listen(web_server, options.listen or server.listen, certificates.listener, "--listen")
         ends.push_async_callback(finish, web_server, lambda: app.in_flight, _SHUTDOWN_SECONDS)
-        # Of a cluster of files nobody has to be told.
-        ends.push_async_callback(drain, connections, 0 if options.cluster_from else server.drain_seconds)
+        # Else there is no Service that must take us out first: our configurations, if any, go before we do.
         live = not options.cluster_from and not options.register
         await ends.enter_async_context(
             kept_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)
         )
         if settings.file:
-            ends.push_async_callback(_cancelled, asyncio.create_task(settings.follow(), name="settings"))
+            ends.push_async_callback(cancelled, asyncio.create_task(settings.follow(), name="settings"))
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLD)
@@ -220,6 +219,7 @@ async def _serve(options: Options, stop: _Stop, log: Any) -> None:
             await ends.enter_async_context(_registered(options, settings.current(), certificates.authority, log))
         await stop.event.wait()
         log.info("stopping")
+        await drain(connections, server.drain_seconds if live else 0)
 
 
 class _Stopped(Exception):  # noqa: N818 - nothing went wrong
@@ -358,12 +358,6 @@ async def _registered(options: Options, settings: Settings, authority: bytes, lo
                 log.error("not unregistered", problem=problem)
     finally:
         await transport.close()
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
 
 
 def _state(
