@@ -95,11 +95,6 @@ VMI = of(
         ),
         ("the UUID follows from the name", "6a1a24a1-4061", "6a1a24a1-4062"),
         (
-            "the annotations tell the scope",
-            'scope = "" if matcher.kind(vm) == matcher.namespaced else "cluster-"',
-            'scope = ""',
-        ),
-        (
             "a VM that is to start paused does",
             '== "true":\n            spec["startStrategy"]',
             '== "false":\n            spec["startStrategy"]',

@@ -7,6 +7,7 @@ from tests.mutants.mutant import of
 MATCHER = of(
     "matcher",
     [
+        ("the annotations tell the scope", "{'' if kind == self.namespaced else 'cluster-'}", ""),
         ("no kind is the cluster-wide one", 'in ("", self.cluster.lower(), f', "in (self.cluster.lower(), f"),
         (
             "plural names are kinds",
