@@ -35,7 +35,7 @@ STAGES = {
 }
 _COPIED = ("webhook", "certs", "tests/vectors", "tests/kubevirt", "tests/data")
 _WORKERS = 2
-_SECONDS = 120
+_SECONDS = 300
 _WANTED = 0.9
 
 
