@@ -314,7 +314,7 @@ async def _parity(
     try:
         yield watch
     finally:
-        await _cancelled(task)
+        await cancelled(task)
         await transport.close()
 
 
