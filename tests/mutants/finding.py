@@ -106,8 +106,8 @@ ADMISSION = of(
         ),
         (
             "what is being deleted is not touched",
-            '    if "deletionTimestamp" in changed["metadata"]:',
-            "    if not changed:",
+            '    if "deletionTimestamp" in vm["metadata"]:',
+            "    if not vm:",
         ),
         ("an architecture of the user's stays", '    if spec.get("architecture"):\n        return\n', ""),
         (
@@ -226,13 +226,13 @@ SHAPE = of(
         ("written, an empty map is dropped", "return taken if taken or live else _OMITTED", "return taken"),
         (
             "unknown fields are dropped",
-            "if item is None or (shape := fields.get(name)) is None:",
-            "if item is None or (shape := fields.get(name, FREE)) is None:",
+            "if item is None or (take := known.get(name)) is None:",
+            "if item is None or (take := known.get(name, FREE.take)) is None:",
         ),
         (
             "a plain zero is as good as absent",
-            "if self._omitted and checked == self._zero",
-            "if self._omitted and checked is None",
+            "return checked if checked or not self._omitted else _OMITTED",
+            "return checked",
         ),
         (
             "structs that are no pointers are always there",
