@@ -7,7 +7,17 @@ from typing import Any
 import pytest
 
 from tests.builders import Json
-from tests.policies.instancetypes.world import SMALL, decide, facts, instancetype, preference, revision, vm
+from tests.policies.instancetypes.world import (
+    IT_MARK,
+    SMALL,
+    SMALL_MARK,
+    decide,
+    facts,
+    instancetype,
+    preference,
+    revision,
+    vm,
+)
 from webhook.admission.decision import Decision
 from webhook.names import Code
 
@@ -65,14 +75,14 @@ def test_a_crash() -> None:
 
 @pytest.mark.parametrize(("missing", "denied"), [("warn", False), ("deny", True)])
 @pytest.mark.parametrize(
-    ("matcher", "said"),
+    ("matcher", "said", "found_later"),
     [
-        ({"name": "u1.gone"}, 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u1.gone" not found'),
-        ({"name": "x", "kind": "Foo"}, "got unexpected kind in InstancetypeMatcher: Foo"),
-        ({"name": "x", "revisionName": "gone"}, 'controllerrevisions.apps "gone" not found'),
+        ({"name": "u1.gone"}, 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u1.gone" not found', True),
+        ({"name": "x", "kind": "Foo"}, "got unexpected kind in InstancetypeMatcher: Foo", False),
+        ({"name": "x", "revisionName": "gone"}, 'controllerrevisions.apps "gone" not found', True),
     ],
 )
-def test_what_is_not_there(matcher: Json, said: str, missing: str, denied: bool) -> None:
+def test_what_is_not_there(matcher: Json, said: str, found_later: bool, missing: str, denied: bool) -> None:
     world = facts(WORLD, missing=[MISSING, ("ControllerRevision", "gone")])
 
     decision = judge(vm(instancetype=matcher), world, missing=missing)
@@ -81,10 +91,23 @@ def test_what_is_not_there(matcher: Json, said: str, missing: str, denied: bool)
     if denied:
         assert decision.denial
         assert decision.denial.message == said
-        assert decision.denial.causes[0].field == "spec.instancetype"
+        (cause,) = decision.denial.causes
+        assert cause.field == "spec.instancetype"
+        assert cause.reason == ("FieldValueNotFound" if found_later else "FieldValueInvalid")
     else:
         assert not decision.denial
-        assert said in decision.warnings[0]
+        assert f"{said}: KubeVirt admits" in decision.warnings[0]
+        assert decision.warnings[0].endswith(" until it is there") == found_later
+
+
+@pytest.mark.parametrize(("mark", "ours"), [(SMALL_MARK, True), ("VirtualMachineClusterInstancetype/other", False)])
+def test_who_runs_into_a_default_is_told_how_to_get_rid_of_it(mark: str, ours: bool) -> None:
+    now = vm({"memory": {"guest": "1Gi"}}, instancetype=SMALL, annotations={IT_MARK[2]: mark})
+
+    decision = judge(now, facts(WORLD), vm(instancetype=SMALL, annotations={IT_MARK[2]: mark}))
+
+    assert decision.denial
+    assert any("set spec.instancetype to null" in warning for warning in decision.warnings) == ours
 
 
 def test_a_missing_preference_beside_a_conflict() -> None:

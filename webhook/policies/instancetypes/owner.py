@@ -27,6 +27,14 @@ def opted_out(whole: Whole) -> bool:
     return names.OFF in (whole.meta.label(_OPT_OUT), whole.meta.annotation(_OPT_OUT))
 
 
+def default_of(matcher: Matcher, vm: Whole) -> str | None:
+    """The mark of a default that we wrote into a VM; None where its owner has named another one since, or none."""
+    given, mark = (vm.spec or {}).get(matcher.field), vm.meta.annotation(MARKS[matcher.field])
+    if not mark or not isinstance(given, dict):
+        return None
+    return mark if mark == f"{given.get('kind')}/{given.get('name')}" else None
+
+
 def is_allowed(matcher: Matcher, wanted: Reference, settings: InstancetypeSettings) -> bool:
     """Whether the namespace lets its VMs and VMIs name this; preferences they always may."""
     if matcher is PREFERENCE_MATCHER or settings.allowed is None:

@@ -16,7 +16,7 @@ from webhook.facts import Facts
 from webhook.kubevirt import admission
 from webhook.kubevirt.machine import read_vm
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, Matcher
-from webhook.kubevirt.refusal import Cause, Refusal
+from webhook.kubevirt.refusal import Cause, NotFound, Refusal
 from webhook.kubevirt.shape import Json
 from webhook.names import Code
 from webhook.objects import Whole
@@ -72,9 +72,9 @@ def _judged(
         return _refused(Code.MISSING, 422, missing)
     answer = admission.judge(decoded, lookups.get, lookups.configuration())
     if not answer.allowed:
-        return _refused(Code.REFUSED, answer.code, answer.causes, answer.message)
+        return _refused(Code.REFUSED, answer.code, answer.causes, answer.message, _ways_out(vm))
     if missing:
-        texts = [f"{cause.what}: KubeVirt admits the VM but can't start it until it is there" for cause in missing]
+        texts = [f"{cause.what}: KubeVirt admits the VM but can't start it{_until(cause)}" for cause in missing]
         return skip(Code.MISSING, "; ".join(texts), *(f"kubevirt-webhook: {text}" for text in texts))
     return Decision((Reason(Code.VALID, "instancetype and preference fit the VM"),))
 
@@ -85,10 +85,26 @@ def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
     try:
         matcher.find(vm, lookups.get)
     except Refusal as refusal:
-        yield Cause("FieldValueNotFound", refusal.what, f"spec.{matcher.field}")
+        reason = "FieldValueNotFound" if isinstance(refusal, NotFound) else "FieldValueInvalid"
+        yield Cause(reason, refusal.what, f"spec.{matcher.field}")
 
 
-def _refused(code: str, status: int, causes: Sequence[Cause], message: str = "") -> Decision:
+def _until(cause: Cause) -> str:
+    return " until it is there" if cause.reason == "FieldValueNotFound" else ""
+
+
+def _ways_out(vm: Whole) -> tuple[str, ...]:
+    """What may be news to whoever now says a size: an instancetype stands in the way that nobody had named."""
+    mark = owner.default_of(INSTANCETYPE_MATCHER, vm)
+    if not mark:
+        return ()
+    text = f"the VM got {mark} as a default when it was created; to go without it, set spec.instancetype to null"
+    return (f"kubevirt-webhook: {text}",)
+
+
+def _refused(
+    code: str, status: int, causes: Sequence[Cause], message: str = "", warnings: tuple[str, ...] = ()
+) -> Decision:
     text = message or ", ".join(cause.what for cause in causes)
     denial = Denial(status, text, tuple(FieldCause(cause.reason, cause.what, cause.field) for cause in causes))
-    return Decision((Reason(code, text),), denial=denial)
+    return Decision((Reason(code, text),), denial=denial, warnings=warnings)

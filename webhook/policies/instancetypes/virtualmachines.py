@@ -144,8 +144,8 @@ def _updated(vm: Whole, request: Request[Whole], lookups: Lookups, settings: Ins
     spec = read["spec"]
     carried: list[_Default] = []
     for matcher in () if owner.opted_out(vm) else MATCHERS:
-        given, mark = before.get(matcher.field), old.meta.annotation(MARKS[matcher.field])
-        if not isinstance(given, dict) or not mark or mark != _mark(given):
+        mark = owner.default_of(matcher, old)
+        if not mark:
             continue
         # A size that stood there before is no news: a preference beside it was given by a wider scope.
         was_sized = _sized(read_vm(_plain(old, "", {}))["spec"])
@@ -153,7 +153,7 @@ def _updated(vm: Whole, request: Request[Whole], lookups: Lookups, settings: Ins
         if why_not:
             findings.note(why_not.code, why_not.text)
         else:
-            carried.append(_Default(matcher, given, mark))
+            carried.append(_Default(matcher, before[matcher.field], mark))
     chosen, crash = _fitting(read, carried, lookups, findings)
     if crash:
         return _refused(crash)
@@ -180,12 +180,6 @@ def _named(spec: Json) -> Iterator[Reference]:
                 yield reference.of_matcher(matcher, given)
 
 
-def _mark(given: Json) -> str | None:
-    """The mark that a matcher has if it is ours."""
-    kind, name = given.get("kind"), given.get("name")
-    return f"{kind}/{name}" if isinstance(kind, str) and isinstance(name, str) else None
-
-
 def _sized(spec: Json) -> str | None:
     """The field by which a VM says its size; None if it says none."""
     return sized(spec["template"].get("spec", {}).get("domain"))
@@ -199,7 +193,7 @@ def _kept(matcher: Matcher, vm: Whole, spec: Json, *, anyway: bool) -> Reason | 
         anyway: a preference may stand beside a size.
     """
     if matcher.field in spec:
-        return Reason(Code.OWNER_CHOSE_INSTANCETYPE, f"the VM has a {matcher.field}")
+        return Reason(Code.OWNER_CHOSE_INSTANCETYPE, f"the VM has its own {matcher.field}")
     if vm.meta.annotation(MARKS[matcher.field]):
         text = f"the owner took the {matcher.field} out and left our mark: that is meant"
         return Reason(Code.OWNER_REMOVED_INSTANCETYPE, text)
