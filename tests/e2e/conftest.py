@@ -279,7 +279,7 @@ def new_sized(new_tenant: NewTenant) -> NewTenant:
         jobs: Sequence[str] = (INSTANCETYPES,),
     ) -> Tenant:
         given = sizes.DEFAULTS if annotations is None else annotations
-        return sizes.furnish(new_tenant(mode, annotations=given, server=server, jobs=jobs))
+        return sizes.offer(new_tenant(mode, annotations=given, server=server, jobs=jobs), "small", "large", "linux")
 
     return make
 

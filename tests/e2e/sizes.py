@@ -20,21 +20,24 @@ DEFAULTS = {
 MARKS = (f"{DOMAIN}/injected-instancetype", f"{DOMAIN}/injected-preference")
 MUTATE, VALIDATE = "/mutate/instancetypes", "/validate/instancetypes"
 
-_CATALOGUE = (
-    instancetype("small", cluster=False),
-    instancetype("large", cluster=False, cpu={"guest": 4}, memory={"guest": "8Gi"}),
-    instancetype("placed", cluster=False, scheduler="volcano"),
-    preference("linux", devices={"preferredDiskBus": "virtio"}),
-    preference("demanding", requirements={"cpu": {"guest": 8}}),
-    preference("spread", cpu={"preferredCPUTopology": "spread"}),
-    preference("featured", cpu={"preferredCPUFeatures": [{"name": "vmx"}]}),
-    preference("zero", cpu={"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 0}}),
-)
+_CATALOGUE = {
+    obj["metadata"]["name"]: obj
+    for obj in (
+        instancetype("small", cluster=False),
+        instancetype("large", cluster=False, cpu={"guest": 4}, memory={"guest": "8Gi"}),
+        instancetype("placed", cluster=False, scheduler="volcano"),
+        preference("linux", devices={"preferredDiskBus": "virtio"}),
+        preference("demanding", requirements={"cpu": {"guest": 8}}),
+        preference("spread", cpu={"preferredCPUTopology": "spread"}),
+        preference("featured", cpu={"preferredCPUFeatures": [{"name": "vmx"}]}),
+        preference("zero", cpu={"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 0}}),
+    )
+}
 
 
-def furnish(tenant: Tenant) -> Tenant:
-    """Makes what VMs of a namespace may name."""
-    for obj in _CATALOGUE:
+def offer(tenant: Tenant, *names: str) -> Tenant:
+    """Makes what VMs of a namespace may name, by names of the catalogue."""
+    for obj in map(_CATALOGUE.__getitem__, names):
         resource = PREFERENCES if obj["kind"] == "VirtualMachinePreference" else INSTANCETYPES
         tenant.owner.create(resource, obj, tenant.namespace)
     return tenant

@@ -9,7 +9,7 @@ import pytest
 from .conftest import NewTenant
 from .everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
 from .kube import ApiError, Json
-from .sizes import DEFAULTS, LARGE, LINUX, MUTATE, SMALL, VALIDATE, marks_of, matchers_of, named
+from .sizes import DEFAULTS, LARGE, LINUX, MUTATE, SMALL, VALIDATE, marks_of, matchers_of, named, offer
 from .tenant import Tenant
 from .webhook_server import DOMAIN, INSTANCETYPES, SCHEDULING
 from .workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
@@ -83,7 +83,7 @@ def test_an_owners_own_choice_is_written_out_too(expanding: Tenant) -> None:
 
 
 def test_a_scheduler_that_was_written_out_is_the_owners_choice(new_sized: NewTenant) -> None:
-    tenant = new_sized(annotations=EXPAND, jobs=(INSTANCETYPES, SCHEDULING))
+    tenant = offer(new_sized(annotations=EXPAND, jobs=(INSTANCETYPES, SCHEDULING)), "placed")
 
     chosen = tenant.create(vm(instancetype=named("Instancetype", "placed")))
     other = tenant.create(vm("other", instancetype=SMALL))
@@ -139,7 +139,7 @@ def test_what_can_not_be_told_stays(new_sized: NewTenant, matcher: Json) -> None
 )
 def test_what_is_refused_is_not_written_out_instead(new_sized: NewTenant, spec: Json, status: int, text: str) -> None:
     allowed = {ALLOWED: "VirtualMachineInstancetype/small"} if status == 403 else {}
-    tenant = new_sized(annotations=EXPAND | allowed)
+    tenant = offer(new_sized(annotations=EXPAND | allowed), "demanding", "spread")
 
     with pytest.raises(ApiError, match=text) as refused:
         tenant.create(vm(**spec))

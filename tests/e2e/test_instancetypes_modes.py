@@ -6,7 +6,7 @@ import pytest
 
 from .conftest import NewTenant
 from .kube import Json, eventually
-from .sizes import DEFAULTS, LARGE, MARKS, is_ours, marks_of, matchers_of, named
+from .sizes import DEFAULTS, LARGE, MARKS, is_ours, marks_of, matchers_of, named, offer
 from .webhook_server import DOMAIN, INSTANCETYPES
 from .workloads import VMIS, VMS, vm, vmi_of
 
@@ -45,7 +45,7 @@ def test_warn_tells_and_changes_nothing(new_sized: NewTenant) -> None:
 def test_nothing_is_refused_where_not_enforced(
     new_sized: NewTenant, mode: str, said: bool, spec: Json, text: str
 ) -> None:
-    tenant = new_sized(mode, annotations={})
+    tenant = offer(new_sized(mode, annotations={}), "demanding", "featured")
 
     created = tenant.create(vm(**spec))
 

@@ -10,7 +10,7 @@ import pytest
 
 from .conftest import SCHEDULERS, NewTenant, NewWebhook
 from .kube import ApiError, Json, eventually
-from .sizes import DEFAULTS, LARGE, SMALL, VALIDATE, matchers_of, named
+from .sizes import DEFAULTS, LARGE, SMALL, VALIDATE, matchers_of, named, offer
 from .tenant import Tenant
 from .webhook_server import DOMAIN
 from .workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
@@ -72,6 +72,8 @@ def test_conflicts_name_all_fields(sized: Tenant) -> None:
 
 
 def test_a_requirement_that_is_not_met(sized: Tenant) -> None:
+    offer(sized, "demanding")
+
     refused = refusal_of(sized, vm(instancetype=LARGE, preference=named("Preference", "demanding")))
 
     message = (
@@ -82,7 +84,7 @@ def test_a_requirement_that_is_not_met(sized: Tenant) -> None:
 
 
 def test_a_spread_that_does_not_divide(sized: Tenant) -> None:
-    sized.owner.create(NAMESPACED_INSTANCETYPES, ODD, sized.namespace)
+    offer(sized, "spread").owner.create(NAMESPACED_INSTANCETYPES, ODD, sized.namespace)
 
     refused = refusal_of(sized, vm(instancetype=named("Instancetype", "odd"), preference=named("Preference", "spread")))
 
@@ -101,7 +103,7 @@ def test_a_spread_that_does_not_divide(sized: Tenant) -> None:
     ],
 )
 def test_what_kubevirt_would_crash_on_gets_a_sentence(new_sized: NewTenant, given: Json, text: str) -> None:
-    tenant = new_sized(annotations={})
+    tenant = offer(new_sized(annotations={}), "featured", "zero")
 
     refused = refusal_of(tenant, vm(**given))
 

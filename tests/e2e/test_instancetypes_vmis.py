@@ -21,7 +21,7 @@ from .conftest import NewTenant
 from .everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
 from .kube import ApiError, Json, Object
 from .objects import owner_reference
-from .sizes import DEFAULTS, MARKS, marks_of
+from .sizes import DEFAULTS, MARKS, marks_of, offer
 from .tenant import Tenant
 from .webhook_server import DOMAIN, INSTANCETYPES
 from .workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
@@ -160,6 +160,8 @@ def test_a_dry_run_shows_the_same_and_leaves_nothing(sized: Tenant) -> None:
 def test_who_asks_for_what_can_not_be_is_refused(
     sized: Tenant, asked: tuple[str, str], spec: Json, message: str, fields: list[str]
 ) -> None:
+    offer(sized, "demanding", "featured", "zero")
+
     with pytest.raises(ApiError) as refused:
         create(sized, vmi(annotations=dict(zip(ASKED, asked, strict=True)), **spec))
 
@@ -185,6 +187,7 @@ def test_an_instancetype_that_is_not_allowed(new_sized: NewTenant) -> None:
 
 def test_a_default_that_does_not_fit_is_left_out(new_sized: NewTenant) -> None:
     tenant = new_sized(annotations=DEFAULTS | {f"{DOMAIN}/default-preference": "VirtualMachinePreference/demanding"})
+    offer(tenant, "demanding")
 
     created = create(tenant, vmi())
 
