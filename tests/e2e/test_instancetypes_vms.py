@@ -237,6 +237,21 @@ def test_an_owner_who_takes_a_matcher_out_means_it(sized: Tenant) -> None:
     assert sized.verdicts(path=MUTATE)[1] == "allowed owner-removed-instancetype"
 
 
+def test_an_expansion_by_kubevirt_itself_is_not_undone(sized: Tenant) -> None:
+    created = sized.create(vm())
+    expanded = copy.deepcopy(created)
+    for field in ("instancetype", "preference"):
+        del expanded["spec"][field]
+    sizes = {"cpu": {"sockets": 1, "cores": 1, "threads": 1}, "memory": {"guest": "1Gi"}}
+    expanded["spec"]["template"]["spec"]["domain"] |= sizes
+
+    updated = sized.controller.replace(VMS, expanded)
+    overwritten = overwrite(sized.controller, updated, vm(runStrategy="Halted"))
+
+    assert matchers_of(updated) == matchers_of(overwritten) == [None, None]
+    assert sized.verdicts(path=MUTATE)[1:] == ["allowed owner-removed-instancetype", "allowed nothing-to-carry-over"]
+
+
 @pytest.mark.parametrize(
     ("desired", "expected"),
     [({"template": SIZED_TEMPLATE}, [None, None]), ({"instancetype": LARGE}, [LARGE, LINUX])],

@@ -115,6 +115,12 @@ class TestCreate:
 
         assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
 
+    def test_beside_a_matcher_that_kubevirt_refuses_nothing_is_injected(self) -> None:
+        decision = decide(vm(instancetype={}), facts(WORLD), **BOTH)
+
+        assert not decision.changes
+        assert "Either Name or InferFromVolume" in decision.warnings[0]
+
     @pytest.mark.parametrize("given_", [{"name": "mine"}, {"inferFromVolume": "root"}, {}])
     def test_a_matcher_of_the_owners_is_kept(self, given_: Json) -> None:
         world = facts([*WORLD, instancetype("mine")])
@@ -410,11 +416,13 @@ class TestExpansion:
 
         assert got["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "4Gi"}
 
+    @pytest.mark.parametrize("field", ["instancetype", "preference"])
     @pytest.mark.parametrize("given_", [{"inferFromVolume": "root"}, {"name": "missing"}])
-    def test_what_can_not_be_told_stays(self, given_: Json) -> None:
-        world = facts(missing=[("VirtualMachineClusterInstancetype", "missing")])
+    def test_what_can_not_be_told_stays(self, field: str, given_: Json) -> None:
+        kinds = ("VirtualMachineClusterInstancetype", "VirtualMachineClusterPreference")
+        world = facts(missing=[(kind, "missing") for kind in kinds])
 
-        decision = decide(vm(instancetype=given_), world, expand=True)
+        decision = decide(vm(**{field: given_}), world, expand=True)
 
         assert not decision.changes
         assert "is not expanded" in decision.warnings[0]
