@@ -13,6 +13,8 @@ from .workloads import INSTANCETYPES, PREFERENCES, instancetype, preference
 SMALL = {"kind": "VirtualMachineInstancetype", "name": "small"}
 LARGE = {"kind": "VirtualMachineInstancetype", "name": "large"}
 LINUX = {"kind": "VirtualMachinePreference", "name": "linux"}
+# Of a VM whose owner says its size.
+SIZED_TEMPLATE = {"spec": {"domain": {"devices": {}, "memory": {"guest": "2Gi"}}}}
 DEFAULTS = {
     f"{DOMAIN}/default-instancetype": "VirtualMachineInstancetype/small",
     f"{DOMAIN}/default-preference": "VirtualMachinePreference/linux",

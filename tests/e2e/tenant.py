@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -48,6 +49,13 @@ class Tenant:
     def start(self, vm: Mapping[str, Any]) -> Object:
         """The VMI of a VM."""
         return self.controller.create(VMIS, vmi_of(vm), self.namespace)
+
+    def overwrite(self, found: Mapping[str, Any], desired: Mapping[str, Any]) -> Object:
+        """Replaces a VM as a VirtualMachinePool does: spec and annotations as its template has them, and no others."""
+        changed = copy.deepcopy(dict(found))
+        changed["spec"] = desired["spec"]
+        changed["metadata"]["annotations"] = {"pool.example/revision": "2"}
+        return self.controller.replace(VMS, changed)
 
     def launch(self, vmi: Mapping[str, Any], **query: str) -> Object:
         """The pod of a VMI."""

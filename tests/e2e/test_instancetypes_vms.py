@@ -1,35 +1,20 @@
-"""The job instancetypes on VirtualMachines: which get the namespace's defaults, and which keep them."""
+"""The job instancetypes on new VirtualMachines: which get the namespace's defaults, and which do not."""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import pytest
 
 from .conftest import NewTenant
-from .kube import ApiError, Json, Kube, Object, eventually
-from .sizes import DEFAULTS, LARGE, LINUX, MARKS, MUTATE, SMALL, VALIDATE, is_ours, marks_of, matchers_of, named, offer
+from .kube import Json, eventually
+from .sizes import DEFAULTS, LARGE, LINUX, MARKS, SIZED_TEMPLATE, SMALL, is_ours, marks_of, matchers_of, named, offer
 from .tenant import Tenant
 from .webhook_server import ACCOUNT, DOMAIN, INSTANCETYPES, SCHEDULING
-from .workloads import (
-    CLUSTER_INSTANCETYPES,
-    OLD_VMS,
-    PREFERENCES,
-    REVISIONS,
-    VMS,
-    instancetype,
-    revision_of,
-    scheduler_of,
-    vm,
-)
-from .workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
+from .workloads import CLUSTER_INSTANCETYPES, OLD_VMS, VMS, instancetype, scheduler_of, vm
 
 BOTH_JOBS = (INSTANCETYPES, SCHEDULING)
-SIZED_TEMPLATE = {"spec": {"domain": {"devices": {}, "memory": {"guest": "2Gi"}}}}
 SPREAD = named("Preference", "spread")
-CARRIED_OVER = "patched defaults-carried-over"
 VOLUMES = [
     ("", "persistentvolumeclaims"),
     ("", "secrets"),
@@ -176,273 +161,10 @@ def test_an_overwrite_keeps_defaults_and_scheduler(new_sized: NewTenant) -> None
     tenant = new_sized(jobs=BOTH_JOBS)
     created = tenant.create(vm())
 
-    overwritten = overwrite(tenant.controller, created, vm(runStrategy="Halted"))
+    overwritten = tenant.overwrite(created, vm(runStrategy="Halted"))
 
     assert is_ours(overwritten)
     assert scheduler_of(overwritten) == "kubevirt"
-
-
-# -- updates -----------------------------------------------------------------------------------------------------------
-
-
-def overwrite(kube: Kube, found: Mapping[str, Any], desired: Mapping[str, Any]) -> Object:
-    """Replaces a VM as a VirtualMachinePool does: spec and annotations as they are in the template, and no others."""
-    changed = copy.deepcopy(dict(found))
-    changed["spec"] = desired["spec"]
-    changed["metadata"]["annotations"] = {"pool.example/revision": "2"}
-    return kube.replace(VMS, changed)
-
-
-def test_a_pools_overwrite_keeps_the_defaults(sized: Tenant) -> None:
-    created = sized.create(vm())
-    desired = vm(runStrategy="Halted")
-
-    overwritten = overwrite(sized.controller, created, desired)
-
-    assert is_ours(overwritten)
-    assert overwritten["spec"]["runStrategy"] == "Halted"
-    assert overwritten["metadata"]["annotations"]["pool.example/revision"] == "2"
-    again = overwrite(sized.controller, overwritten, desired)
-    assert again["metadata"]["resourceVersion"] == overwritten["metadata"]["resourceVersion"]
-    assert sized.verdicts(path=MUTATE) == ["patched defaults-injected", CARRIED_OVER, CARRIED_OVER]
-
-
-def test_an_owners_whole_put_keeps_the_defaults(sized: Tenant) -> None:
-    created = sized.create(vm())
-    put = vm(runStrategy="Halted")
-    put["metadata"] |= {"namespace": sized.namespace, "resourceVersion": created["metadata"]["resourceVersion"]}
-
-    assert is_ours(sized.owner.replace(VMS, put))
-
-
-def test_a_mark_and_matcher_taken_out_together_are_put_back(sized: Tenant) -> None:
-    sized.create(vm())
-    paths = ["/spec/instancetype", "/metadata/annotations/" + MARKS[0].replace("/", "~1")]
-
-    changed = sized.owner.patch(
-        VMS, "web", [{"op": "remove", "path": path} for path in paths], sized.namespace, kind="json"
-    )
-
-    assert is_ours(changed)
-    assert sized.verdicts(path=MUTATE)[1:] == [CARRIED_OVER]
-
-
-def test_an_owner_who_takes_a_matcher_out_means_it(sized: Tenant) -> None:
-    sized.create(vm())
-
-    removed = sized.owner.patch(VMS, "web", {"spec": {"instancetype": None}}, sized.namespace)
-    later = sized.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, sized.namespace)
-
-    assert matchers_of(removed) == matchers_of(later) == [None, LINUX]
-    assert sized.verdicts(path=MUTATE)[1] == "allowed owner-removed-instancetype"
-
-
-def test_an_expansion_by_kubevirt_itself_is_not_undone(sized: Tenant) -> None:
-    created = sized.create(vm())
-    expanded = copy.deepcopy(created)
-    for field in ("instancetype", "preference"):
-        del expanded["spec"][field]
-    sizes = {"cpu": {"sockets": 1, "cores": 1, "threads": 1}, "memory": {"guest": "1Gi"}}
-    expanded["spec"]["template"]["spec"]["domain"] |= sizes
-
-    updated = sized.controller.replace(VMS, expanded)
-    overwritten = overwrite(sized.controller, updated, vm(runStrategy="Halted"))
-
-    assert matchers_of(updated) == matchers_of(overwritten) == [None, None]
-    assert sized.verdicts(path=MUTATE)[1:] == ["allowed owner-removed-instancetype", "allowed nothing-to-carry-over"]
-
-
-@pytest.mark.parametrize(
-    ("desired", "expected"),
-    [({"template": SIZED_TEMPLATE}, [None, None]), ({"instancetype": LARGE}, [LARGE, LINUX])],
-)
-def test_an_overwrite_that_brings_a_size_of_its_own(sized: Tenant, desired: Json, expected: list[Json | None]) -> None:
-    created = sized.create(vm())
-
-    overwritten = overwrite(sized.controller, created, vm(**desired))
-
-    assert matchers_of(overwritten) == expected
-    assert marks_of(overwritten) == [None, DEFAULTS[f"{DOMAIN}/default-preference"] if expected[1] else None]
-
-
-def test_a_preference_beside_a_size_stays_whatever_the_scope_is_now(new_sized: NewTenant) -> None:
-    scope = f"{DOMAIN}/default-preference-scope"
-    tenant = new_sized(annotations={**DEFAULTS, scope: "all"})
-    created = tenant.create(vm(template=SIZED_TEMPLATE))
-    tenant.annotate(default_preference_scope=None)
-
-    def followed() -> bool:
-        return matchers_of(tenant.create(vm("probe", template=SIZED_TEMPLATE), dryRun="All")) == [None, None]
-
-    eventually(followed, what="the narrower scope", timeout=5)
-    overwritten = overwrite(tenant.controller, created, vm(template=SIZED_TEMPLATE, runStrategy="Halted"))
-
-    assert matchers_of(created) == matchers_of(overwritten) == [None, LINUX]
-
-
-def test_an_update_adds_nothing(new_sized: NewTenant) -> None:
-    tenant = new_sized("off")
-    tenant.create(vm())
-    tenant.label("enforce", INSTANCETYPES)
-
-    def judged() -> bool:
-        tenant.owner.patch(VMS, "web", {"metadata": {"labels": {"touched": "yes"}}}, tenant.namespace)
-        tenant.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, tenant.namespace)
-        tenant.owner.patch(VMS, "web", {"spec": {"runStrategy": "Always"}}, tenant.namespace)
-        return bool(tenant.audit())
-
-    eventually(judged, what="the namespace to be judged", timeout=5)
-    assert not is_ours(tenant.owner.get(VMS, "web", tenant.namespace))
-    assert set(tenant.verdicts()) == {"allowed nothing-to-carry-over"}
-
-
-def test_neither_status_nor_metadata_are_our_business(sized: Tenant) -> None:
-    sized.create(vm())
-    before = sized.server.answered()
-
-    sized.owner.patch(VMS, "web", {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}, sized.namespace)
-    sized.controller.patch(VMS, "web", {"status": {"ready": True}}, sized.namespace, subresource="status")
-    stored = sized.owner.get(VMS, "web", sized.namespace)
-    stale = {**vm(), "metadata": {**stored["metadata"], "annotations": {}}, "status": {"ready": False}}
-    sized.controller.replace(VMS, stale, subresource="status")
-    assert sized.server.answered() == before
-
-    sized.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, sized.namespace)
-    assert sized.server.answered() == before + 2
-    found = sized.owner.get(VMS, "web", sized.namespace)
-    assert is_ours(found)
-    assert found["status"]["ready"] is False
-
-
-def test_a_deletion_is_never_held_up(sized: Tenant) -> None:
-    kept = vm()
-    kept["metadata"]["finalizers"] = ["example.com/finalizer"]
-    created = sized.create(kept)
-    before = sized.server.answered()
-
-    deleting = sized.owner.delete(VMS, "web", sized.namespace)
-    # Matchers to what isn't there and sizes at the same time: nobody cares any more.
-    odd = overwrite(sized.controller, deleting, vm(template=SIZED_TEMPLATE, instancetype=SMALL))
-    del odd["metadata"]["finalizers"]
-    sized.controller.replace(VMS, odd)
-
-    sized.owner.wait_gone(VMS, "web", sized.namespace)
-    assert is_ours(created)
-    assert sized.server.answered() == before
-
-
-# -- what VMs named goes away ------------------------------------------------------------------------------------------
-
-
-def test_another_default_does_not_reach_vms_that_are_there(sized: Tenant) -> None:
-    created = sized.create(vm())
-    sized.annotate(default_instancetype="VirtualMachineInstancetype/large", default_preference=None)
-
-    def followed() -> bool:
-        return matchers_of(sized.create(vm("probe"), dryRun="All")) == [LARGE, None]
-
-    eventually(followed, what="the other default", timeout=5)
-    halted = sized.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, sized.namespace)
-    assert is_ours(created)
-    assert is_ours(halted)
-    assert is_ours(overwrite(sized.controller, halted, vm()))
-
-
-def capture(tenant: Tenant) -> None:
-    """What virt-controller does with a VM's matchers: it stores what they name, and refers to that in the status."""
-    status: Json = {}
-    for field, resource, name in (
-        ("instancetypeRef", NAMESPACED_INSTANCETYPES, "small"),
-        ("preferenceRef", PREFERENCES, "linux"),
-    ):
-        stored = tenant.owner.get(resource, name, tenant.namespace)
-        stored["metadata"].pop("managedFields")
-        tenant.controller.create(REVISIONS, revision_of(stored, f"web-{name}"), tenant.namespace)
-        status[field] = {"name": name, "controllerRevisionRef": {"name": f"web-{name}"}}
-    tenant.controller.patch(VMS, "web", {"status": status}, tenant.namespace, subresource="status")
-
-
-@pytest.mark.parametrize("captured", [True, False])
-def test_a_vm_whose_default_was_deleted_stays_editable(sized: Tenant, captured: bool) -> None:
-    sized.create(vm())
-    if captured:
-        capture(sized)
-    sized.owner.delete(NAMESPACED_INSTANCETYPES, "small", sized.namespace)
-    sized.owner.delete(PREFERENCES, "linux", sized.namespace)
-
-    labelled = sized.owner.patch(VMS, "web", {"metadata": {"labels": {"a": "b"}}}, sized.namespace)
-    halted = sized.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, sized.namespace)
-    change = {"spec": {"template": {"metadata": {"labels": {"a": "b"}}}}}
-    changed = sized.owner.patch(VMS, "web", change, sized.namespace)
-    overwritten = overwrite(sized.controller, changed, vm())
-
-    for found in (labelled, halted, changed, overwritten):
-        assert is_ours(found)
-        assert found.warnings == ()
-
-
-def test_a_captured_instancetype_counts_and_not_what_it_says_now(sized: Tenant) -> None:
-    sized.create(vm())
-    capture(sized)
-    sized.owner.patch(NAMESPACED_INSTANCETYPES, "small", {"spec": {"schedulerName": "volcano"}}, sized.namespace)
-    change = {"spec": {"template": {"spec": {"schedulerName": "batch"}}}}
-
-    sized.owner.patch(VMS, "web", change, sized.namespace)
-
-    with pytest.raises(ApiError, match=r"spec\.template\.spec\.schedulerName conflicts"):
-        sized.create(vm("other", scheduler="batch", instancetype=SMALL))
-
-
-# -- restores ----------------------------------------------------------------------------------------------------------
-
-
-def restored(found: Mapping[str, Any], **matcher: str) -> Json:
-    """The VM that a backup tool makes of one that it once read: no status, no identity, marks and all."""
-    kept = {field: found["metadata"][field] for field in ("name", "annotations")}
-    spec = copy.deepcopy(found["spec"])
-    spec["instancetype"] |= matcher
-    return {"apiVersion": found["apiVersion"], "kind": found["kind"], "metadata": kept, "spec": spec}
-
-
-def test_a_restored_vm_is_as_it_was(sized: Tenant) -> None:
-    original = sized.create(vm())
-    sized.owner.delete(VMS, "web", sized.namespace)
-    sized.annotate(default_instancetype="VirtualMachineInstancetype/large")
-
-    again = sized.create(restored(original))
-
-    assert again["spec"] == original["spec"]
-    assert is_ours(again)
-    assert is_ours(overwrite(sized.controller, again, vm(runStrategy="Halted")))
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_a_restored_vm_with_a_revision(sized: Tenant, there: bool) -> None:
-    original = sized.create(vm())
-    if there:
-        capture(sized)
-    sized.owner.delete(VMS, "web", sized.namespace)
-    sized.owner.delete(NAMESPACED_INSTANCETYPES, "small", sized.namespace)
-
-    again = sized.create(restored(original, revisionName="web-small"))
-
-    assert matchers_of(again) == [SMALL | {"revisionName": "web-small"}, LINUX]
-    assert sized.verdicts(path=VALIDATE)[1:] == [
-        "allowed instancetype-valid" if there else "allowed instancetype-missing"
-    ]
-    assert bool(again.warnings) == (not there)
-    overwritten = overwrite(sized.controller, again, vm(runStrategy="Halted"))
-    assert matchers_of(overwritten) == matchers_of(again)
-
-
-def test_a_status_that_a_restore_brings_along_is_not_believed(sized: Tenant) -> None:
-    forged = vm(instancetype=SMALL, preference=LINUX)
-    forged["status"] = {"instancetypeRef": {"name": "small", "controllerRevisionRef": {"name": "nowhere"}}}
-
-    created = sized.create(forged)
-
-    assert created.warnings == ()
-    assert sized.verdicts(path=VALIDATE) == ["allowed instancetype-valid"]
 
 
 # -- what is never looked at -------------------------------------------------------------------------------------------
