@@ -7,7 +7,16 @@ from typing import Any
 
 import msgspec
 
-from webhook.admission.audit import SCHEMA, AuditedObject, LineWriter, NoAudit, Record
+from webhook.admission.audit import (
+    SCHEMA,
+    AuditedObject,
+    DifferingField,
+    LineWriter,
+    NoAudit,
+    ParityRecord,
+    Record,
+    timestamp,
+)
 from webhook.admission.decision import Change, Reason
 
 
@@ -82,6 +91,23 @@ def test_a_line_is_a_record() -> None:
         ],
         "message": None,
         "durationMs": 0.125,
+    }
+
+
+def test_a_line_about_a_running_vm_has_a_kind() -> None:
+    reader, writer = os.pipe()
+    lines = LineWriter(writer)
+    vm = AuditedObject("VirtualMachine", "demo", "web01")
+    lines.write(ParityRecord(SCHEMA, timestamp(1767225600), "u", vm, [DifferingField("spec.hostname", None)], 1))
+
+    assert json.loads(drained(lines, reader, writer)) == {
+        "schema": SCHEMA,
+        "time": "2026-01-01T00:00:00.000000Z",
+        "uid": "u",
+        "object": {"kind": "VirtualMachine", "namespace": "demo", "name": "web01"},
+        "differences": [{"path": "spec.hostname", "origin": None}],
+        "count": 1,
+        "kind": "parity",
     }
 
 

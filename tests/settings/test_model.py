@@ -12,6 +12,7 @@ from webhook.settings.snapshot import (
     Guard,
     InstancetypeSettings,
     MigrationSettings,
+    ParitySettings,
     SchedulerSettings,
     SchedulingSettings,
     ServerSettings,
@@ -53,6 +54,7 @@ EVERYTHING: dict[str, Any] = {
         "expand": True,
         "virtualMachines": False,
         "virtualMachineInstances": False,
+        "parity": {"sample": 20, "everyMinutes": 5},
     },
     "migration": {
         "clusterWide": True,
@@ -119,6 +121,7 @@ def test_the_defaults() -> None:
             expand=False,
             virtual_machines=True,
             virtual_machine_instances=True,
+            parity=ParitySettings(sample=0, every_seconds=600),
         ),
         migration=MigrationSettings(
             cluster_wide=False,
@@ -177,6 +180,7 @@ def test_everything_said_is_in_the_snapshot() -> None:
             expand=True,
             virtual_machines=False,
             virtual_machine_instances=False,
+            parity=ParitySettings(sample=20, every_seconds=300),
         ),
         migration=MigrationSettings(
             cluster_wide=True,
@@ -525,3 +529,11 @@ def test_nothing_but_validation_errors_come_out(value: Any) -> None:
     except ValidationError:
         return
     assert isinstance(model.snapshot("x"), Settings)
+
+
+@pytest.mark.parametrize("parity", [{"sample": -1}, {"sample": 1001}, {"everyMinutes": 0}, {"everyMinutes": 1441}])
+def test_the_parity_watch_is_bounded(parity: dict[str, int]) -> None:
+    ((kind, place),) = mistakes({"instancetypes": {"parity": parity}})
+
+    assert kind in ("greater_than_equal", "less_than_equal")
+    assert place == ("instancetypes", "parity", *parity)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from tests import builders
+from tests.cluster.fake_apiserver import FakeApiServer, running, until
+from tests.test_reviewer import MemoryCluster
+from webhook.admission.audit import LineWriter
+from webhook.cli import runtime
+from webhook.cli.runtime import Options
+from webhook.facts import ConfigurationKey
+from webhook.kubevirt.configuration import DEFAULTS
+from webhook.objects import STORED_VMS
+from webhook.settings.snapshot import InstancetypeSettings, ParitySettings, Settings
+
+CLUSTER: Any = MemoryCluster({ConfigurationKey(): DEFAULTS})
+
+
+class Following:
+    """Settings that are followed."""
+
+    def __init__(self, sample: int) -> None:
+        self.reloads = {"accepted": 0, "refused": 0}
+        parity = ParitySettings(sample=sample, every_seconds=0.01)
+        self._current = msgspec.structs.replace(
+            builders.settings(schedulers={}), instancetypes=InstancetypeSettings(parity=parity)
+        )
+
+    def current(self) -> Settings:
+        return self._current
+
+
+@pytest.fixture
+def audit() -> Iterator[LineWriter]:
+    sink = os.open(os.devnull, os.O_WRONLY)
+    writer = LineWriter(sink)
+    yield writer
+    writer.close()
+    os.close(sink)
+
+
+def scraped(audit: LineWriter, settings: Any, parity: Any) -> str:
+    class Idle:
+        in_flight = 0
+
+    registry = CollectorRegistry()
+    app: Any = Idle()
+    registry.register(runtime._state(app, audit, settings, CLUSTER, parity))
+    return generate_latest(registry).decode()
+
+
+async def test_a_live_cluster_is_watched_until_the_end(
+    tmp_path: Path, audit: LineWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("webhook.cluster.parity._TICK_SECONDS", 0.01)
+    settings: Any = Following(sample=3)
+    async with running(FakeApiServer()) as server:
+        server.put(STORED_VMS, "vm", "demo", status={"created": True})
+        options = Options(kubeconfig=Path(server.kubeconfig(tmp_path / "kubeconfig")))
+        async with runtime._parity(options, settings, CLUSTER, audit) as watch:
+            assert watch
+            await until(lambda: watch.checked["skipped"])
+            metrics = scraped(audit, settings, watch)
+        ended = len(server.asked)
+        await asyncio.sleep(0.05)
+        assert len(server.asked) == ended
+
+    assert 'kubevirt_webhook_parity_checked_total{result="same"} 0.0' in metrics
+    assert 'kubevirt_webhook_parity_checked_total{result="skipped"}' in metrics
+    assert "kubevirt_webhook_parity_differences_total 0.0" in metrics
+    assert "kubevirt_webhook_parity_rounds_failed_total 0.0" in metrics
+
+
+async def test_files_are_not_watched(tmp_path: Path, audit: LineWriter) -> None:
+    settings: Any = Following(sample=3)
+    async with runtime._parity(Options(cluster_from=tmp_path), settings, CLUSTER, audit) as watch:
+        assert watch is None
+
+    assert "kubevirt_webhook_parity_checked_total{" not in scraped(audit, settings, None)
