@@ -1,0 +1,88 @@
+"""The parity watch on a real API server, with the rights that its documentation names and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from webhook.admission.audit import ParityRecord
+from webhook.cluster.parity import ParityWatch
+from webhook.cluster.transport import connect
+from webhook.kubevirt.configuration import DEFAULTS
+from webhook.kubevirt.sync import run
+from webhook.kubevirt.vmidefaults import create
+from webhook.settings.snapshot import ParitySettings
+
+from .access import Access
+from .workloads import CLUSTER_INSTANCETYPES, REVISIONS, VMIS, VMS, instancetype, vm
+
+WATCHER = "parity-watcher"
+RIGHTS = [
+    {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": ["list", "get"]},
+    {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstances"], "verbs": ["get"]},
+    {"apiGroups": ["apps"], "resources": ["controllerrevisions"], "verbs": ["get"]},
+]
+RBAC = "rbac.authorization.k8s.io"
+
+
+@pytest.fixture
+def watcher(plane: Access, namespace: str) -> Iterator[str]:
+    """The kubeconfig of a user with those rights."""
+    name = f"{WATCHER}-{namespace}"
+    metadata = {"name": name}
+    role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": RIGHTS}
+    plane.admin.create(f"{RBAC}/v1/clusterroles", role)
+    binding = {
+        "apiVersion": f"{RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": metadata,
+        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+        "subjects": [{"apiGroup": RBAC, "kind": "User", "name": name}],
+    }
+    plane.admin.create(f"{RBAC}/v1/clusterrolebindings", binding)
+    yield str(plane.kubeconfig_for(name))
+    for resource in ("clusterrolebindings", "clusterroles"):
+        plane.admin.delete(f"{RBAC}/v1/{resource}", name)
+
+
+def started(plane: Access, namespace: str, name: str, size: dict[str, Any]) -> dict[str, Any]:
+    """A VM that KubeVirt has started: captured, with a VMI, and its status says so."""
+    kube = plane.kubevirt_controller
+    wanted = {"kind": "VirtualMachineClusterInstancetype", "name": size["metadata"]["name"]}
+    stored = plane.admin.create(VMS, vm(name, instancetype=wanted), namespace)
+    synced, built = run(dict(stored), lambda kind, _, __: dict(size) if kind == wanted["kind"] else None, DEFAULTS)
+    for revision in synced.revisions:
+        kube.create(REVISIONS, {"apiVersion": "apps/v1", "kind": "ControllerRevision", **revision}, namespace)
+    made: dict[str, Any] = kube.create(VMIS, create(built.encoded(), DEFAULTS, str), namespace)
+    status = {"created": True, "instancetypeRef": synced.vm["status"]["instancetypeRef"]}
+    now = kube.get(VMS, name, namespace)
+    kube.replace(VMS, {**now, "status": status}, subresource="status")
+    return made
+
+
+async def test_a_vmi_that_was_changed_behind_kubevirts_back_is_found(
+    plane: Access, namespace: str, watcher: str
+) -> None:
+    size = plane.admin.create(CLUSTER_INSTANCETYPES, instancetype(f"size-{namespace}"))
+    started(plane, namespace, "same", size)
+    found = started(plane, namespace, "different", size)
+    started(plane, namespace, "changed", size)
+    plane.kubevirt_controller.patch(VMIS, "different", {"spec": {"domain": {"cpu": {"cores": 3}}}}, namespace)
+    # What counts is what was captured, and a VM that was changed since is another one.
+    plane.admin.delete(CLUSTER_INSTANCETYPES, size["metadata"]["name"])
+    plane.admin.patch(VMS, "changed", {"spec": {"template": {"spec": {"hostname": "new"}}}}, namespace)
+    records: list[ParityRecord] = []
+    transport = await connect(watcher)
+    watch = ParityWatch(transport, lambda: DEFAULTS, ParitySettings, records.append)
+    try:
+        await watch.compare(1000)
+    finally:
+        await transport.close()
+
+    (record,) = [record for record in records if record.object.namespace == namespace]
+    assert (record.object.name, record.uid) == ("different", found["metadata"]["uid"])
+    assert [(field.path, field.origin) for field in record.differences] == [("spec.domain.cpu.cores", "instancetype")]
+    assert watch.checked["same"] >= 1
+    assert watch.checked["skipped"] >= 1
