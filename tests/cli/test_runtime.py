@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +16,7 @@ from tests.cluster.fake_apiserver import FakeApiServer, running, until
 from tests.test_reviewer import MemoryCluster
 from webhook.admission.audit import LineWriter
 from webhook.cli import runtime
+from webhook.cli.certificates import Certificates
 from webhook.cli.runtime import Options
 from webhook.facts import ConfigurationKey
 from webhook.kubevirt.configuration import DEFAULTS
@@ -53,7 +55,8 @@ def scraped(audit: LineWriter, settings: Any, parity: Any) -> str:
 
     registry = CollectorRegistry()
     app: Any = Idle()
-    registry.register(runtime._state(app, audit, settings, CLUSTER, parity))
+    certificates = Certificates(builders.settings().server, "localhost", logging.getLogger())
+    registry.register(runtime._state(app, audit, settings, CLUSTER, parity, certificates, CLUSTER.waiting_for))
     return generate_latest(registry).decode()
 
 

@@ -96,8 +96,8 @@ ADMISSION = of(
         ("an image's architecture must be known", "if label in ARCHITECTURES), None)", "if label), None)"),
         (
             "a missing instancetype is admitted",
-            "    except Refusal:\n        return None",
-            "    except ValueError:\n        return None",
+            "            except Refusal:\n                found[matcher] = None",
+            "            except ValueError:\n                found[matcher] = None",
         ),
         (
             "what can't be divided is refused at admission",

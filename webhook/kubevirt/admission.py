@@ -20,6 +20,9 @@ from webhook.kubevirt.refusal import CAUSES_SHOWN, Cause, Crash, Refusal, top_me
 from webhook.kubevirt.shape import Json, copied, decode, encode
 from webhook.kubevirt.types.machines import VM
 
+# The spec of what a decoded VM names; None where it is missing.
+_Find = Callable[[Matcher, Json], Json | None]
+
 _ARCHITECTURE_LABEL: Final = "template.kubevirt.io/architecture"
 
 
@@ -86,6 +89,7 @@ def amend(
     configuration: Configuration,
     old: Json | None = None,
     note: Note = ignore,
+    find: _Find | None = None,
 ) -> Answer:
     """The same as `mutate` on decoded VMs, the first of which is changed; the answer comes without it."""
     if "deletionTimestamp" in vm["metadata"]:
@@ -101,7 +105,7 @@ def amend(
     except Refusal as refusal:
         return Answer(400, refusal.what)
     template = vm["spec"]["template"]
-    _prefer(vm, get)
+    _prefer(vm, (find or _finding(get))(PREFERENCE_MATCHER, vm))
     note(Origin.PREFERENCE)
     if old is None:
         firmware = template["spec"]["domain"].setdefault("firmware", {})
@@ -116,16 +120,25 @@ def amend(
     return Answer()
 
 
-def _found(matcher: Matcher, vm: Json, get: Get) -> Json | None:
-    """The spec of what a matcher names. KubeVirt only logs what is missing, and goes on without it."""
-    try:
-        return matcher.find_spec(vm, get)
-    except Refusal:
-        return None
+def _finding(get: Get) -> _Find:
+    """Finds the specs of what a VM names, each once: nothing in a webhook changes matchers that are there.
+
+    KubeVirt only logs what is missing, and goes on without it.
+    """
+    found: dict[Matcher, Json | None] = {}
+
+    def find(matcher: Matcher, vm: Json) -> Json | None:
+        if matcher not in found:
+            try:
+                found[matcher] = matcher.find_spec(vm, get)
+            except Refusal:
+                found[matcher] = None
+        return found[matcher]
+
+    return find
 
 
-def _prefer(vm: Json, get: Get) -> None:
-    found = _found(PREFERENCE_MATCHER, vm, get)
+def _prefer(vm: Json, found: Json | None) -> None:
     if found is not None:
         spec = vm["spec"]["template"]["spec"]
         preference.architecture(found, spec)
@@ -183,14 +196,18 @@ def validate(vm: Any, get: Get, configuration: Configuration = DEFAULTS) -> Answ
     return replace(answer, vm=encode(VM, scratch)) if answer.allowed else answer
 
 
-def judge(vm: Json, get: Get, configuration: Configuration) -> Answer:
+def judge(vm: Json, get: Get, configuration: Configuration, find: _Find | None = None) -> Answer:
     """The same of a decoded VM, which is changed; the answer comes without it.
+
+    Args:
+        find: remembers what was found before; None: nothing was.
 
     Raises:
         Crash: KubeVirt would crash.
         InputError: an instancetype, preference or revision is malformed.
     """
-    found = [_found(matcher, vm, get) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
+    find = find or _finding(get)
+    found = [find(matcher, vm) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
     template = vm["spec"]["template"]
     annotations = template["metadata"].setdefault("annotations", {})
     if found[0] is not None:
@@ -222,12 +239,12 @@ def objection(vm: Json, get: Get, configuration: Configuration) -> Refusal | Non
     Raises:
         InputError: an object is malformed.
     """
-    changed = copied(vm)
+    changed, find = copied(vm), _finding(get)
     try:
-        answer = amend(changed, get, str, configuration)
+        answer = amend(changed, get, str, configuration, find=find)
         if answer.allowed:
             # What the first webhook has written is read by the second: what was emptied is gone.
-            answer = judge(encode(VM, changed), get, configuration)
+            answer = judge(encode(VM, changed), get, configuration, find)
     except Crash as crash:
         return crash
     return None if answer.allowed else Refusal(answer.message)
