@@ -63,7 +63,7 @@ class Scalar:
         kept: the type whose values `check` keeps as they are, so that it need not be called.
     """
 
-    __slots__ = ("_check", "_kept", "_omitted", "_zero", "always")
+    __slots__ = ("_check", "_omitted", "_zero", "always", "kept")
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class Scalar:
         self._check = check
         self._zero = zero
         self._omitted = omitted
-        self._kept = kept
         self.always: Final = always
+        self.kept: Final = kept
 
     def take(self, value: Any, live: bool) -> Any:
-        checked = value if type(value) is self._kept else self._check(value)
+        checked = value if type(value) is self.kept else self._check(value)
         return checked if checked or not self._omitted else _OMITTED
 
     def absent(self, live: bool) -> Any:
@@ -93,16 +93,22 @@ class Struct:
 
     def __init__(self, **fields: Shape) -> None:
         self.fields: Final = fields
-        # Every object passes here field by field, and most often: bound methods save half of the look-ups.
-        self._take: Final = {name: shape.take for name, shape in fields.items()}
+        # Every object passes here field by field: what can be known of a shape is looked up once.
+        self._known: Final = {
+            name: (shape.take, shape.kept if isinstance(shape, Scalar) else None) for name, shape in fields.items()
+        }
         self._required: Final = [(name, shape) for name, shape in fields.items() if _is_required(shape)]
 
     def take(self, value: Any, live: bool) -> Json:
         if type(value) is not dict:
             raise _Wrong(f"is {_kind(value)}, not an object")
-        known, taken = self._take, {}
+        known, taken = self._known, {}
         for name, item in value.items():
-            if item is None or (take := known.get(name)) is None:
+            if item is None or (field := known.get(name)) is None:
+                continue
+            take, kept = field
+            if type(item) is kept and item:
+                taken[name] = item
                 continue
             try:
                 result = take(item, live)
