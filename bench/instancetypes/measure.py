@@ -100,9 +100,12 @@ def measure(case: Case, ways: Ways, rounds: int, reviews: int) -> Figures:
     gc.collect()
     gc.freeze()
     ours, usual = [], []
-    for _ in range(rounds):
-        ours.append(_cpu(ways.ours, case, reviews))
-        usual.append(_cpu(ways.usual, case, reviews))
+    try:
+        for _ in range(rounds):
+            ours.append(_cpu(ways.ours, case, reviews))
+            usual.append(_cpu(ways.usual, case, reviews))
+    finally:
+        gc.unfreeze()
     return Figures(case.name, tuple(ours), tuple(usual))
 
 
