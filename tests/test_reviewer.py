@@ -23,7 +23,8 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, NamespaceKey, NotRead, SchedulerKey, VmiKey
 from webhook.names import Code
 from webhook.policies.table import BY_PATH, Endpoint
-from webhook.reviewer import MAX_ROUNDS, Reviewer, Silent, Verdict
+from webhook.replay import MAX_ROUNDS
+from webhook.reviewer import Reviewer, Silent, Verdict
 
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
 PODS_OBSERVED = BY_PATH["/mutate/scheduling/pods/observe"]

@@ -10,7 +10,6 @@ is answered as the endpoint's ``on_error`` says: an exception never decides.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
@@ -24,16 +23,13 @@ from webhook.admission.decision import Change, Decision, Denial, Outcome, Reason
 from webhook.admission.redaction import redacted
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
-from webhook.errors import Unavailable
-from webhook.facts import Facts, NotRead
+from webhook.facts import Facts
 from webhook.names import Code, Mode
 from webhook.policies import scope
 from webhook.policies.scope import Scope
 from webhook.policies.table import Endpoint
+from webhook.replay import replayed
 from webhook.settings.snapshot import Settings
-
-# A policy asks for a fact at a time; more rounds than this mean that it never gets to an end.
-MAX_ROUNDS: Final = 8
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -132,22 +128,9 @@ class Reviewer:
     async def _judge(self, endpoint: Endpoint, received: Received[Any], deadline: float) -> Verdict:
         settings = self._settings()
         facts = Facts(self._wall(), self._cluster.peek)
-        rounds = 0
-        while True:
-            try:
-                return _decide(endpoint, received, facts, settings)
-            except NotRead as missing:
-                rounds += 1
-                if rounds > MAX_ROUNDS:
-                    raise RuntimeError(f"{endpoint.path} asked for facts in more than {MAX_ROUNDS} rounds") from None
-                keys = missing.keys
-            for key, value in zip(keys, await self._read(keys, deadline), strict=True):
-                facts.learn(key, value)
-
-    async def _read(self, keys: tuple[Any, ...], deadline: float) -> list[object | None | Unavailable]:
-        if len(keys) == 1:
-            return [await self._cluster.read(keys[0], deadline)]
-        return list(await asyncio.gather(*(self._cluster.read(key, deadline) for key in keys)))
+        return await replayed(
+            lambda known: _decide(endpoint, received, known, settings), self._cluster, facts, deadline, endpoint.path
+        )
 
     def _record(self, endpoint: Endpoint, verdict: Verdict, seconds: float) -> Record:
         request = verdict.request

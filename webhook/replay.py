@@ -1,0 +1,48 @@
+"""Asking a plain function until all facts that it needs are read: the one loop behind reviews and explanations."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from webhook.cluster.source import Cluster
+from webhook.errors import Unavailable
+from webhook.facts import Facts, Key, NotRead
+
+T = TypeVar("T")
+
+# A fact is asked for at a time; more rounds than this mean that a function never gets to an end.
+MAX_ROUNDS: Final = 8
+
+
+async def replayed(decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, deadline: float, what: str) -> T:
+    """What a deterministic function of facts says, once they are read.
+
+    Args:
+        decide: asks ``facts``, which raises `NotRead`; what else it raises is passed on.
+        cluster: answers the keys.
+        facts: grows by what is read.
+        deadline: on the running loop's clock, in seconds; look-ups end by then.
+        what: asks, for the error.
+
+    Raises:
+        RuntimeError: it never gets to an end, a bug.
+    """
+    rounds = 0
+    while True:
+        try:
+            return decide(facts)
+        except NotRead as missing:
+            rounds += 1
+            if rounds > MAX_ROUNDS:
+                raise RuntimeError(f"{what} asked for facts in more than {MAX_ROUNDS} rounds") from None
+            keys = missing.keys
+        for key, value in zip(keys, await _read(keys, cluster, deadline), strict=True):
+            facts.learn(key, value)
+
+
+async def _read(keys: tuple[Key[Any], ...], cluster: Cluster, deadline: float) -> list[object | None | Unavailable]:
+    if len(keys) == 1:
+        return [await cluster.read(keys[0], deadline)]
+    return list(await asyncio.gather(*(cluster.read(key, deadline) for key in keys)))
