@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from webhook.settings.model import OWN_ERROR, SettingsModel
+from webhook.settings.model import SettingsModel
 from webhook.settings.snapshot import (
     Guard,
     InstancetypeSettings,
@@ -19,6 +19,7 @@ from webhook.settings.snapshot import (
     Settings,
     WebhookSettings,
 )
+from webhook.settings.syntax import OWN_ERROR
 
 EVERYTHING: dict[str, Any] = {
     "server": {"listen": "[::]:9443", "opsListen": "localhost:9090", "maxInFlight": 8, "drainSeconds": 5},

@@ -22,6 +22,11 @@ def is_host(text: str) -> bool:
     return bool(re.fullmatch(_NAME, text.lower())) and all(len(label) <= 63 for label in text.split("."))
 
 
+def is_loopback(address: str) -> bool:
+    """Whether ``HOST:PORT`` can be reached from this host, or pod, alone."""
+    return address.rpartition(":")[0] in ("127.0.0.1", "[::1]", "localhost")
+
+
 def is_address(text: str) -> bool:
     """Whether a text is ``HOST:PORT``; an IPv6 address stands in brackets, and nothing else does."""
     match = re.fullmatch(r"(?:\[(?P<six>[^]]+)\]|(?P<host>[^]:[]+)):(?P<port>[0-9]{1,5})", text)

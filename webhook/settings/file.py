@@ -17,8 +17,9 @@ from pydantic_core import ErrorDetails
 
 from webhook.documents import Document, KeyPath, mistakes_of, parse_documents, shown
 from webhook.errors import InputError, InputErrors, quoted
-from webhook.settings.model import OWN_ERROR, SettingsModel
+from webhook.settings.model import SettingsModel
 from webhook.settings.snapshot import Settings
+from webhook.settings.syntax import OWN_ERROR
 
 # A ConfigMap can't be larger.
 MAX_BYTES: Final = 1024 * 1024
@@ -38,6 +39,7 @@ _RESTART_KEYS: Final = {
     "client_ca_file": "tls.clientCaFile",
     "client_names": "tls.clientNames",
     "drain_seconds": "server.drainSeconds",
+    "explain_listen": "explain.listen",
 }
 
 _WANTED: Final = {

@@ -6,125 +6,37 @@ into another type. `webhook.settings.file` tells the mistakes; pydantic stays in
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
-    GetCoreSchemaHandler,
-    GetJsonSchemaHandler,
     ValidationInfo,
-    WithJsonSchema,
     field_validator,
     model_validator,
 )
 from pydantic.alias_generators import to_camel
-from pydantic.json_schema import JsonSchemaValue
-from pydantic_core import PydanticCustomError, core_schema
 
 from webhook import names
 from webhook.settings import snapshot
-from webhook.settings.address import is_address
-
-# The type of our own errors; their context has `what`, `fix` and `key` (below the place that pydantic names).
-OWN_ERROR: Final = "settings"
-
-_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
-_QUALIFIED: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
-_GUARD: Final = f"off|pods|lease +{_LABEL}/{_SUBDOMAIN}"
-_LOWER: Final = "use lower case letters, digits and -, and a letter or digit at both ends"
-
-
-def _error(what: str, fix: str = "", key: str = "") -> PydanticCustomError:
-    return PydanticCustomError(OWN_ERROR, "{what}", {"what": what, "fix": fix, "key": key})
-
-
-@dataclass(frozen=True)
-class _Syntax:
-    """A syntax of names; the rules are those of ``k8s.io/apimachinery/pkg/util/validation``."""
-
-    what: str
-    pattern: str
-    longest: int
-    fix: str
-
-    def check(self, text: str) -> str:
-        if len(text) > self.longest:
-            raise _error(f"{_shown(text)} is longer than {self.longest} characters", "shorten it")
-        if not re.fullmatch(self.pattern, text):
-            raise _error(f"{_shown(text)} is no {self.what}", self.fix)
-        return text
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        return core_schema.no_info_after_validator_function(self.check, handler(source))
-
-    def __get_pydantic_json_schema__(
-        self, schema: core_schema.CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
-        return {**handler(schema), "pattern": f"^(?:{self.pattern})$", "maxLength": self.longest}
-
-
-def _shown(text: str) -> str:
-    return f'"{text}"' if len(text) <= 60 else f'"{text[:57]}..."'
-
-
-def _check_address(text: str) -> str:
-    if not is_address(text):
-        raise _error(f"{_shown(text)} is no HOST:PORT", "write for example 0.0.0.0:8443, or [::]:8443 for IPv6")
-    return text
-
-
-def _check_scheduler_name(text: str) -> str:
-    if text == names.DEFAULT_SCHEDULER:
-        what = f"{names.DEFAULT_SCHEDULER} is what pods have anyway, and means that the owner opted out"
-        raise _error(what, "declare another scheduler")
-    return text
-
-
-def _check_guard(text: str) -> str:
-    if not re.fullmatch(_GUARD, text):
-        raise _error(f"{_shown(text)} is no guard", "write lease NAMESPACE/NAME, pods or off")
-    return text
-
-
-Address = Annotated[str, AfterValidator(_check_address)]
-Namespace = Annotated[str, _Syntax("name of a namespace", _LABEL, 63, _LOWER)]
-OptionalNamespace = Annotated[str, _Syntax("name of a namespace", f"({_LABEL})?", 63, _LOWER)]
-ServiceName = Annotated[
-    str, _Syntax("name of a Service", "[a-z]([-a-z0-9]*[a-z0-9])?", 63, f"{_LOWER}, no digit first")
-]
-SecretName = Annotated[str, _Syntax("name of a Secret", _SUBDOMAIN, 253, _LOWER)]
-SchedulerName = Annotated[
-    str, _Syntax("name of a scheduler", _SUBDOMAIN, 253, f"{_LOWER}; dots may separate such parts")
-]
-DeclaredName = Annotated[SchedulerName, AfterValidator(_check_scheduler_name)]
-LabelKey = Annotated[
-    str, _Syntax("key of a label", f"({_SUBDOMAIN}/)?{_QUALIFIED}", 317, "write NAME or DOMAIN/NAME, as in a label")
-]
-LabelValue = Annotated[str, _Syntax("value of a label", f"({_QUALIFIED})?", 63, "use letters, digits, -, _ and .")]
-Reference = Annotated[
-    str,
-    _Syntax(
-        "reference to an instancetype or preference", f"(([A-Za-z]+/)?{_SUBDOMAIN})?", 317, "write NAME or KIND/NAME"
-    ),
-]
-Pattern = Annotated[
-    str, _Syntax("pattern of instancetypes", "([A-Za-z]+/)?[a-z0-9*][-a-z0-9.*]*", 317, "write NAME or KIND/NAME")
-]
-# YAML 1.1 reads an unquoted off as false.
-GuardText = Annotated[
-    str,
-    AfterValidator(_check_guard),
-    BeforeValidator(lambda value: "off" if value is False else value),
-    WithJsonSchema({"anyOf": [{"type": "string", "pattern": f"^(?:{_GUARD})$"}, {"const": False}]}),
-]
+from webhook.settings.syntax import (
+    Address,
+    DeclaredName,
+    GuardText,
+    LabelKey,
+    LabelValue,
+    Namespace,
+    OptionalAddress,
+    OptionalNamespace,
+    Pattern,
+    Reference,
+    SchedulerName,
+    SecretName,
+    ServiceName,
+    mistake,
+)
 
 
 class Section(BaseModel):
@@ -164,7 +76,7 @@ class Server(Section):
     @classmethod
     def _is_another(cls, address: str, info: ValidationInfo) -> str:
         if address == info.data.get("listen") and not address.endswith(":0"):
-            raise _error(f"{address} is server.listen already", "choose another port")
+            raise mistake(f"{address} is server.listen already", "choose another port")
         return address
 
 
@@ -213,7 +125,7 @@ class Tls(Section):
         cert_file = info.data.get("cert_file")
         if cert_file is not None and bool(cert_file) != bool(key_file):
             given, missing = ("certFile", "keyFile") if cert_file else ("keyFile", "certFile")
-            raise _error(f"tls.{given} is given without tls.{missing}", "give both or none")
+            raise mistake(f"tls.{given} is given without tls.{missing}", "give both or none")
         return key_file
 
     @field_validator("mode")
@@ -222,7 +134,7 @@ class Tls(Section):
         files = info.data.get("cert_file")
         if files is not None and bool(files) != (mode == "mounted"):
             what = "needs tls.certFile and tls.keyFile" if mode == "mounted" else "has no use for tls.certFile"
-            raise _error(f"{mode} {what}", "add them" if mode == "mounted" else "remove it, or use mounted")
+            raise mistake(f"{mode} {what}", "add them" if mode == "mounted" else "remove it, or use mounted")
         return mode
 
     @field_validator("ca_expiration_seconds")
@@ -230,7 +142,7 @@ class Tls(Section):
     def _outlives_its_leaves(cls, seconds: int, info: ValidationInfo) -> int:
         leaf = info.data.get("leaf_expiration_seconds")
         if leaf is not None and seconds < 4 * leaf:
-            raise _error(f"{seconds} is less than four times leafExpirationSeconds", f"use {4 * leaf} or more")
+            raise mistake(f"{seconds} is less than four times leafExpirationSeconds", f"use {4 * leaf} or more")
         return seconds
 
     @field_validator("client_names")
@@ -240,7 +152,7 @@ class Tls(Section):
         if file is not None and bool(file) != bool(names):
             # A cluster's CA signs for many others than the API server.
             given, missing = ("clientCaFile", "clientNames") if file else ("clientNames", "clientCaFile")
-            raise _error(f"tls.{given} is given without tls.{missing}", "give both or none")
+            raise mistake(f"tls.{given} is given without tls.{missing}", "give both or none")
         return names
 
 
@@ -417,6 +329,17 @@ class Migration(Section):
         )
 
 
+class Explain(Section):
+    """Explanations of migrations over HTTP, for tools. Changes take effect at the next start."""
+
+    listen: OptionalAddress = Field(
+        default="",
+        description="HOST:PORT; empty: off. On 127.0.0.1, [::1] and localhost served without TLS to whoever is there; "
+        "on any other with TLS, to bearers of tokens who may get the VMI and list nodes.",
+        examples=["127.0.0.1:8090"],
+    )
+
+
 class Service(Section):
     """The Service that the API server calls."""
 
@@ -441,9 +364,9 @@ class MatchExpression(Section):
     def _fit_the_operator(cls, values: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         operator = info.data.get("operator")
         if operator in ("In", "NotIn") and not values:
-            raise _error(f"{operator} needs at least one value", "list values, or use Exists or DoesNotExist")
+            raise mistake(f"{operator} needs at least one value", "list values, or use Exists or DoesNotExist")
         if operator in ("Exists", "DoesNotExist") and values:
-            raise _error(f"{operator} takes no values", "remove them, or use In or NotIn")
+            raise mistake(f"{operator} takes no values", "remove them, or use In or NotIn")
         return values
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -489,7 +412,18 @@ class SettingsModel(Section):
     scheduling: Scheduling = Field(default=Scheduling(), description=Scheduling.__doc__)
     instancetypes: Instancetypes = Field(default=Instancetypes(), description=Instancetypes.__doc__)
     migration: Migration = Field(default=Migration(), description=Migration.__doc__)
+    explain: Explain = Field(default=Explain(), description=Explain.__doc__)
     webhooks: Webhooks = Field(default=Webhooks(), description=Webhooks.__doc__)
+
+    @field_validator("explain")
+    @classmethod
+    def _listens_elsewhere(cls, explain: Explain, info: ValidationInfo) -> Explain:
+        server = info.data.get("server")
+        if server and explain.listen and not explain.listen.endswith(":0"):
+            for name, taken in (("listen", server.listen), ("opsListen", server.ops_listen)):
+                if explain.listen == taken:
+                    raise mistake(f"{taken} is server.{name} already", "choose another port", "listen")
+        return explain
 
     @field_validator("scheduling")
     @classmethod
@@ -499,7 +433,7 @@ class SettingsModel(Section):
             return scheduling.model_copy(update={"scheduler_name": next(iter(declared))})
         if declared is not None and scheduling.scheduler_name not in declared:
             fix = f"declare it there, or use {' or '.join(sorted(declared))}" if declared else "declare it there"
-            raise _error(f"{scheduling.scheduler_name} is not declared under schedulers", fix, "schedulerName")
+            raise mistake(f"{scheduling.scheduler_name} is not declared under schedulers", fix, "schedulerName")
         return scheduling
 
     def snapshot(self, digest: str) -> snapshot.Settings:
@@ -523,6 +457,7 @@ class SettingsModel(Section):
                 client_ca_file=self.tls.client_ca_file,
                 client_names=self.tls.client_names,
                 drain_seconds=self.server.drain_seconds,
+                explain_listen=self.explain.listen,
             ),
             webhooks=snapshot.WebhookSettings(
                 service_namespace=service.namespace,

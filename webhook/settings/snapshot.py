@@ -186,6 +186,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
         client_ca_file: PEM file of the CAs of clients; empty: anybody may call us.
         client_names: common names of clients.
         drain_seconds: how long to serve on after SIGTERM.
+        explain_listen: ``HOST:PORT`` of explanations (plain HTTP on a loopback address, else TLS); empty: none.
     """
 
     listen: str
@@ -200,6 +201,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     client_ca_file: str
     client_names: tuple[str, ...]
     drain_seconds: int
+    explain_listen: str = ""
 
 
 class WebhookSettings(msgspec.Struct, frozen=True):
