@@ -12,6 +12,7 @@ from typing import Any, Final, Generic, Literal, TypeVar, cast
 
 import msgspec
 
+from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
 from webhook.kubevirt.configuration import Configuration
 from webhook.objects import Namespace, Object, Resource, VirtualMachineInstance
@@ -107,6 +108,18 @@ class AccessKey(Key[bool], frozen=True):
     resource: str
     namespace: str = ""
     name: str = ""
+
+
+class TokenKey(Key[UserInfo], frozen=True):
+    """Who somebody with a bearer token is, asked of the API server (a TokenReview); None: it is not valid.
+
+    The token shows in no text of the key, which may end up in a log.
+    """
+
+    token: str
+
+    def __repr__(self) -> str:
+        return "TokenKey(...)"
 
 
 class SchedulerHealth(msgspec.Struct, frozen=True):

@@ -29,9 +29,10 @@ from webhook.install.registration import Registration, Target, check_url, config
 from webhook.policies.table import BY_PATH
 from webhook.reviewer import Reviewer
 from webhook.server.app import App
+from webhook.server.explain import Explainer
 from webhook.server.lifecycle import drain, finish, listen
 from webhook.server.ops import Metrics, State, ops_app
-from webhook.settings.address import is_address
+from webhook.settings.address import is_address, is_loopback
 from webhook.settings.file import SettingsFile, default_settings
 from webhook.settings.snapshot import Settings, TlsMode
 
@@ -105,6 +106,9 @@ class Options:
             with_ = "--cluster-from" if self.cluster_from else "--register"
             fix = "give --kubeconfig" if self.cluster_from else "install the configurations, or leave --tls away"
             raise InputError(f"managed certificates don't go with {with_}", "--tls", fix)
+        if self.cluster_from and server.explain_listen and not is_loopback(server.explain_listen):
+            fix = "listen on 127.0.0.1, or use --kubeconfig"
+            raise InputError("files have no API server to ask who the bearer of a token is", "explain.listen", fix)
         changed = {
             "tls_mode": mode,
             "cert_file": str(files[0]),
@@ -208,6 +212,10 @@ async def _serve(options: Options, stop: _Stop, log: Any) -> None:
         await ends.enter_async_context(
             kept_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)
         )
+        if server.explain_listen:
+            await ends.enter_async_context(
+                _explaining(server.explain_listen, cluster, metrics, certificates.listener, log)
+            )
         if settings.file:
             ends.push_async_callback(cancelled, asyncio.create_task(settings.follow(), name="settings"))
         gc.collect()
@@ -316,6 +324,21 @@ async def _parity(
     finally:
         await cancelled(task)
         await transport.close()
+
+
+async def _explaining(
+    address: str, cluster: Cluster, metrics: Metrics, listener: ssl.SSLContext, log: Any
+) -> AsyncIterator[None]:
+    """The listener of explanations; on a loopback address without TLS and tokens."""
+    alone = is_loopback(address)
+    explainer = Explainer(cluster, metrics, guarded=not alone)
+    runner = web.ServerRunner(explainer.server(), shutdown_timeout=_SHUTDOWN_SECONDS)
+    bound = await listen(runner, address, None if alone else listener, "explain.listen")
+    log.info("explaining", address=f"{'http' if alone else 'https'}://{bound}")
+    try:
+        yield
+    finally:
+        await finish(runner, lambda: explainer.in_flight, _SHUTDOWN_SECONDS)
 
 
 async def _ready(cluster: Cluster, stopped: asyncio.Event, log: Any) -> bool:

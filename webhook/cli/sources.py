@@ -54,6 +54,29 @@ async def opened(cluster_from: Path | None, kubeconfig: Path | None, settings: S
 
 
 @asynccontextmanager
+async def once(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncIterator[Cluster]:
+    """The same for a few questions, which don't wait for watches and need no rights but their own.
+
+    Raises:
+        InputError: the files or the kubeconfig can't be used.
+    """
+    one_of(cluster_from, kubeconfig)
+    if cluster_from:
+        from webhook.cluster.files import FilesCluster
+
+        yield FilesCluster.load(cluster_from, default_settings())
+        return
+    from webhook.cluster.once import OnceCluster
+    from webhook.cluster.transport import connect
+
+    transport = await connect(str(kubeconfig) if kubeconfig else None)
+    try:
+        yield OnceCluster(transport)
+    finally:
+        await transport.close()
+
+
+@asynccontextmanager
 async def objects(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncIterator[Objects | None]:
     """The same choice for those who ask for whole objects. Without one there is no source: nobody is asked.
 

@@ -1,60 +1,88 @@
-"""Asking the API server what RBAC lets somebody do (authorization.k8s.io/v1, SubjectAccessReview)."""
+"""Asking the API server who somebody is, and what RBAC lets them do (TokenReview, SubjectAccessReview)."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
+from webhook.admission.wire import UserInfo
 from webhook.cluster.api import Transport, Unreachable
 from webhook.errors import Unavailable
-from webhook.facts import AccessKey
+from webhook.facts import AccessKey, TokenKey
 
-_PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+S = TypeVar("S")
+
+_ACCESS: Final = "subjectaccessreviews.authorization.k8s.io"
+_TOKENS: Final = "tokenreviews.authentication.k8s.io"
 
 
-class _Status(msgspec.Struct):
+class _AccessStatus(msgspec.Struct):
     allowed: bool = False
 
 
-class _Answer(msgspec.Struct):
-    status: _Status
+class _AccessReview(msgspec.Struct):
+    status: _AccessStatus
 
 
-_decode: Final = msgspec.json.Decoder(_Answer).decode
+class _TokenStatus(msgspec.Struct):
+    authenticated: bool = False
+    user: UserInfo = UserInfo()
+
+
+class _TokenReview(msgspec.Struct):
+    status: _TokenStatus
 
 
 async def allowed(transport: Transport, key: AccessKey, seconds: float) -> bool | Unavailable:
     """Whether somebody may do something; `Unavailable` where that could not be learnt in so many seconds."""
+    answer = await _created(transport, _ACCESS, "SubjectAccessReview", _access(key), _AccessReview, seconds)
+    return answer if isinstance(answer, Unavailable) else answer.status.allowed
+
+
+async def authenticated(transport: Transport, key: TokenKey, seconds: float) -> UserInfo | Unavailable | None:
+    """Whose token it is; None: the API server doesn't accept it. `Unavailable` as for `allowed`.
+
+    A token whose user has no name is not accepted either: RBAC would judge nobody.
+    """
+    answer = await _created(transport, _TOKENS, "TokenReview", {"token": key.token}, _TokenReview, seconds)
+    if isinstance(answer, Unavailable):
+        return answer
+    return answer.status.user if answer.status.authenticated and answer.status.user.username else None
+
+
+async def _created(
+    transport: Transport, resource: str, kind: str, spec: dict[str, Any], view: type[S], seconds: float
+) -> S | Unavailable:
+    """A review that is created is answered at once, and kept nowhere."""
+    plural, _, group = resource.partition(".")
     try:
         async with asyncio.timeout(seconds):
-            status, body = await transport.post(_PATH, _review(key))
+            status, body = await transport.post(
+                f"/apis/{group}/v1/{plural}", {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
+            )
     except Unreachable as error:
         return Unavailable(error.why)
     except TimeoutError:
         return Unavailable(f"the API server did not answer within {seconds * 1000:.0f} ms")
     if status == 403:
-        return Unavailable("the API server refused with 403: grant create on subjectaccessreviews.authorization.k8s.io")
+        return Unavailable(f"the API server refused with 403: grant create on {resource}")
     if status not in (200, 201):
-        return Unavailable(f"the API server answered {status} to create subjectaccessreviews")
+        return Unavailable(f"the API server answered {status} to create {plural}")
     try:
-        return _decode(body).status.allowed
-    except msgspec.DecodeError:
-        return Unavailable("the API server's SubjectAccessReview can't be decoded")
+        return msgspec.json.decode(body, type=view)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return Unavailable(f"the API server's {kind} can't be decoded")
 
 
-def _review(key: AccessKey) -> dict[str, Any]:
+def _access(key: AccessKey) -> dict[str, Any]:
     attributes = {"verb": key.verb, "group": key.group, "resource": key.resource}
     optional = {"namespace": key.namespace, "name": key.name}
     return {
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {
-            "user": key.user,
-            "groups": list(key.groups),
-            "uid": key.uid,
-            "extra": {name: list(values) for name, values in key.extra},
-            "resourceAttributes": attributes | {name: value for name, value in optional.items() if value},
-        },
+        "user": key.user,
+        "groups": list(key.groups),
+        "uid": key.uid,
+        "extra": {name: list(values) for name, values in key.extra},
+        "resourceAttributes": attributes | {name: value for name, value in optional.items() if value},
     }

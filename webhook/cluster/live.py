@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
-from webhook.cluster.access import allowed
+from webhook.cluster.access import allowed, authenticated
 from webhook.cluster.api import Transport, fetch, fetch_list
 from webhook.cluster.clock import REAL_TIME, Clock
 from webhook.cluster.configured import Configured
@@ -32,6 +32,7 @@ from webhook.facts import (
     ObjectKey,
     PlacementKey,
     SchedulerKey,
+    TokenKey,
     VmiKey,
 )
 from webhook.objects import KUBEVIRTS, NAMESPACES, VMIS, Object, ObjectMeta, VirtualMachineInstance
@@ -225,6 +226,8 @@ class LiveCluster(Cluster):
             return await fetch_list(self._transport, key.resource, key.namespace, key.label, left)
         if isinstance(key, AccessKey):
             return await allowed(self._transport, key, left)
+        if isinstance(key, TokenKey):
+            return await authenticated(self._transport, key, left)
         return Unavailable(f"{type(key).__name__} can't be read from a cluster")
 
     async def _get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Found:

@@ -185,7 +185,7 @@ def _elsewhere(vmi: Vmi, migration: Migration, node: Node | None) -> Iterator[Re
             # KubeVirt excludes it in the first term of the node affinity only.
             yield Label(requirement.SOURCE_NODE, Expression(HOSTNAME, NOT_IN, (source,)))
         return
-    name = (vmi.status.node_name if vmi.status else None) or ""
+    name = vmi.node_name
     if name:
         hostname = node.labels.get(HOSTNAME, "") if node and node.name == name else ""
         yield Elsewhere(requirement.SOURCE_NODE, name, hostname)

@@ -19,6 +19,7 @@ from webhook.placement.expression import (
     Term,
     integer,
 )
+from webhook.placement.generated import CPU_VENDOR
 from webhook.placement.node import HOSTNAME
 from webhook.placement.requirement import ADDED, VENDOR, Elsewhere, Label, OneOf, Requirement, Requirements
 
@@ -43,9 +44,16 @@ class Contradiction(msgspec.Struct, frozen=True, gc=False):
         Else the target pod would stay unschedulable until the migration fails.
         """
         first, *others = self.requirements
-        return first.origin == ADDED and any(
-            isinstance(other, Label) and other.expression.operator == IN and other.origin not in {ADDED, VENDOR}
-            for other in others
+        return (
+            isinstance(first, Label)
+            and first.origin == ADDED
+            and any(
+                isinstance(other, Label)
+                and other.expression.key == first.expression.key
+                and other.expression.operator == IN
+                and other.origin not in {ADDED, VENDOR}
+                for other in others
+            )
         )
 
     def __str__(self) -> str:
@@ -69,6 +77,16 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
         if isinstance(requirement, OneOf):
             found += _of_affinity(requirement, asked, names)
     return tuple(found)
+
+
+def kept_by_kubevirt(requirements: Requirements) -> Requirements:
+    """What KubeVirt by itself holds a target pod to: without what it drops, or takes for its own guard."""
+    dropped = {found.requirements[0] for found in contradictions(requirements) if found.dropped}
+    guarded = not any(
+        isinstance(each, Label) and each.origin == ADDED and each.expression.key.startswith(CPU_VENDOR)
+        for each in requirements
+    )
+    return tuple(each for each in requirements if each not in dropped and (guarded or each.origin != VENDOR))
 
 
 def compatible(together: Sequence[Expression]) -> bool:

@@ -7,7 +7,7 @@ and while that migration is unfinished the VM can't be drained. A key of KubeVir
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from webhook.errors import InputError, quoted
@@ -57,6 +57,33 @@ def value_problem(value: str) -> str | None:
     if value and not _NAME.fullmatch(value):
         return f"has other characters than {_CHARACTERS}"
     return None
+
+
+def is_name(text: str) -> bool:
+    """Whether a text can be the name of a VM, a namespace or a node (a DNS subdomain)."""
+    return len(text) <= _SUBDOMAIN_LENGTH and _SUBDOMAIN.fullmatch(text) is not None
+
+
+def selector(texts: Iterable[str], where: str) -> dict[str, str]:
+    """A node selector as people write it, ``KEY=VALUE`` for each label.
+
+    Args:
+        where: the option or parameter that they write it in.
+
+    Raises:
+        InputError: a text is none, names what can be no label, or asks for two values of one.
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise InputError(f"{quoted(text)} is no KEY=VALUE", where, "write for example zone=b")
+        if found.setdefault(key, value) != value:
+            what = f"{quoted(key)} can't be both {quoted(found[key])} and {quoted(value)}"
+            raise InputError(what, where, "a node has one value of a label; keep one")
+    for mistake in malformed(found, where):
+        raise mistake
+    return found
 
 
 def malformed(selector: Mapping[str, str], where: str) -> tuple[InputError, ...]:

@@ -160,10 +160,32 @@ class Domain(View, frozen=True):
     launch_security: LaunchSecurity | None = None
 
 
+class ClaimSource(View, frozen=True):
+    claim_name: str | None = None
+
+
+class DataVolumeSource(View, frozen=True):
+    name: str | None = None
+
+
+class Volume(View, frozen=True):
+    name: str | None = None
+    persistent_volume_claim: ClaimSource | None = None
+    data_volume: DataVolumeSource | None = None
+
+    @property
+    def claim(self) -> str:
+        """The name of its PersistentVolumeClaim, which a DataVolume shares; empty: it has none."""
+        if self.persistent_volume_claim:
+            return self.persistent_volume_claim.claim_name or ""
+        return (self.data_volume.name if self.data_volume else None) or ""
+
+
 class VmiSpec(Placed, frozen=True):
     architecture: str | None = None
     domain: Domain | None = None
     topology_spread_constraints: list[Any] | None = None
+    volumes: list[Volume | None] | None = None
 
 
 class TopologyHints(View, frozen=True):
@@ -179,7 +201,16 @@ class MigrationState(View, frozen=True):
     source_state: SourceState | None = None
 
 
+class Condition(View, frozen=True):
+    type: str | None = None
+    status: str | None = None
+    reason: str | None = None
+    message: str | None = None
+
+
 class VmiStatus(View, frozen=True):
+    phase: str | None = None
+    conditions: list[Condition | None] | None = None
     node_name: str | None = None
     machine: Machine | None = None
     topology_hints: TopologyHints | None = None
@@ -205,6 +236,21 @@ class Vmi(Object, frozen=True):
         """The one that it runs with, before that the one that it asks for."""
         running = self.status.machine if self.status else None
         return (running.type if running else None) or (self.domain.machine or Machine()).type or ""
+
+    @property
+    def node_name(self) -> str:
+        """Where it runs; empty: nowhere yet."""
+        return (self.status.node_name if self.status else None) or ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has stopped for good (KubeVirt calls it final)."""
+        return (self.status.phase if self.status else None) in ("Succeeded", "Failed")
+
+    def condition(self, kind: str) -> Condition | None:
+        """Its condition of a type; None: it has none."""
+        conditions = (self.status.conditions if self.status else None) or ()
+        return next((each for each in conditions if each and each.type == kind), None)
 
     @property
     def source_state(self) -> SourceState:
@@ -305,8 +351,25 @@ class PersistentVolume(Object, frozen=True):
         return affinity.required.terms() if affinity and affinity.required else ()
 
 
+class ClaimSpec(View, frozen=True):
+    volume_name: str | None = None
+
+
+class Claim(Object, frozen=True):
+    """A PersistentVolumeClaim."""
+
+    spec: ClaimSpec | None = None
+
+    @property
+    def volume(self) -> str:
+        """The PersistentVolume that it is bound to; empty: none yet."""
+        return (self.spec.volume_name if self.spec else None) or ""
+
+
 VMIS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Vmi)
 MIGRATIONS: Final = Resource(
     names.KUBEVIRT_GROUP, "v1", "virtualmachineinstancemigrations", "VirtualMachineInstanceMigration", True, Migration
 )
 LAUNCHER_PODS: Final = Resource("", "v1", "pods", "Pod", True, LauncherPod)
+CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, Claim)
+VOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", False, PersistentVolume)

@@ -1,9 +1,9 @@
-"""Which requests KubeVirt itself has sent."""
+"""Who asks: KubeVirt itself, or somebody whose rights can be looked up."""
 
 from __future__ import annotations
 
 from webhook.admission.wire import UserInfo
-from webhook.facts import Facts, KubeVirtKey
+from webhook.facts import AccessKey, Facts, KubeVirtKey
 from webhook.kubevirt.launcher import account
 from webhook.policies.unreadable import read
 
@@ -24,3 +24,9 @@ def is_kubevirts(user: UserInfo, name: str, facts: Facts, namespace: str) -> boo
     if install is None:
         return None
     return user.username in {account(place, name) for place in install.namespaces}
+
+
+def access(user: UserInfo, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> AccessKey:
+    """Whether RBAC lets a user do something, as a fact to ask for; arguments as in `AccessKey`."""
+    extra = tuple(sorted((key, tuple(values)) for key, values in (user.extra or {}).items()))
+    return AccessKey(user.username, tuple(user.groups or ()), user.uid, extra, verb, group, resource, namespace, name)

@@ -61,7 +61,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
     nodes = read(facts, NodesKey(), "the nodes")
     kubevirt = read(facts, PlacementKey(), "KubeVirt's configuration")
     assert nodes is not None
-    here = (vmi.status.node_name if vmi.status else None) or ""
+    here = vmi.node_name
     node = nodes.get(here) if here else None
     pod = _present_pod(vmi, here, namespace, facts)
     return Target(

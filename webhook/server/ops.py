@@ -16,7 +16,12 @@ from webhook.reviewer import Verdict
 
 # From half a millisecond, which is a usual review, to the API server's longest timeout.
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+<<<<<<< HEAD
 _STATUSES: Final = (200, 400, 403, 405, 408, 413, 415, 429, 500)
+=======
+_STATUSES: Final = (200, 400, 405, 408, 413, 415, 429, 500)
+_EXPLAIN_STATUSES: Final = (200, 400, 401, 403, 404, 405, 429, 500, 503)
+>>>>>>> 3dc0631 (explain migration: where a VM could go and why not elsewhere, before anybody tries; over HTTP for tools)
 
 
 class Metrics:
@@ -59,6 +64,13 @@ class Metrics:
             ("job", "resource", "mode", "decision", "reason", "dry_run"),
             registry=self.registry,
         )
+        explained = Counter(
+            "kubevirt_webhook_explain_requests_total",
+            "HTTP requests for explanations by status code.",
+            ("code",),
+            registry=self.registry,
+        )
+        self._explained = {code: explained.labels(str(code)) for code in _EXPLAIN_STATUSES}
         self._requests = {(path, code): requests.labels(path, str(code)) for path in paths for code in _STATUSES}
         self._latency = {path: latency.labels(path) for path in paths}
         for path in paths:
@@ -74,6 +86,10 @@ class Metrics:
         """Count and log an exception that reached the edge."""
         self._panics.labels(path).inc()
         self._log("request met a bug", path, error)
+
+    def explained(self, status: int) -> None:
+        """Count a request for an explanation."""
+        self._explained[status].inc()
 
     def judged(self, endpoint: Endpoint, verdict: Verdict, seconds: float) -> None:
         """Count a verdict."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 from webhook import names
 from webhook.admission.decision import Decision, Denial, FieldCause, Reason, skip
 from webhook.admission.wire import Request, UserInfo
-from webhook.facts import AccessKey, Facts, ListKey
+from webhook.facts import Facts, ListKey
 from webhook.names import Code
 from webhook.placement import contradictions, syntax
 from webhook.placement.contradictions import Contradiction
@@ -129,7 +129,7 @@ def _may_not_pin(user: UserInfo, namespace: str, facts: Facts, settings: Migrati
             "VirtualMachineInstanceMigration instead"
         )
         return Decision((Reason(Code.MAY_NOT_PIN, text),), denial=Denial(403, text))
-    key = _access(user, PIN_VERB, names.DOMAIN, PIN_RESOURCE, namespace)
+    key = accounts.access(user, PIN_VERB, names.DOMAIN, PIN_RESOURCE, namespace)
     if read(facts, key, "the user's right to choose nodes"):
         return None
     text = (
@@ -137,11 +137,6 @@ def _may_not_pin(user: UserInfo, namespace: str, facts: Facts, settings: Migrati
         f"{PIN_RESOURCE}.{names.DOMAIN} there"
     )
     return Decision((Reason(Code.MAY_NOT_PIN, text),), denial=Denial(403, text))
-
-
-def _access(user: UserInfo, verb: str, group: str, resource: str, namespace: str = "") -> AccessKey:
-    extra = tuple(sorted((name, tuple(values)) for name, values in (user.extra or {}).items()))
-    return AccessKey(user.username, tuple(user.groups or ()), user.uid, extra, verb, group, resource, namespace)
 
 
 def _too_many(namespace: str, facts: Facts, settings: MigrationSettings) -> Decision | None:
@@ -202,7 +197,7 @@ def _none(verdict: Verdict) -> str:
 
 def _refused(code: str, text: str, verdict: Verdict, user: UserInfo, facts: Facts) -> Decision:
     message = text
-    if 0 < verdict.total <= _NAMED_NODES and facts.get(_access(user, "list", "", "nodes")) is True:
+    if 0 < verdict.total <= _NAMED_NODES and facts.get(accounts.access(user, "list", "", "nodes")) is True:
         # Whoever may not list nodes shall not learn their names and labels by trial.
         message += f" [{_named(verdict)}]"
     cause = FieldCause("FieldValueInvalid", text, _FIELD)

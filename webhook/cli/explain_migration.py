@@ -1,0 +1,187 @@
+"""`kubevirt-webhook explain migration`: where a VM could migrate to and why not elsewhere, before anybody tries."""
+
+from __future__ import annotations
+
+import asyncio
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+from rich.text import Text
+
+from webhook.cli.show import console, safe
+from webhook.cli.sources import once
+from webhook.cli.yamltext import dump
+from webhook.errors import InputError, quoted
+from webhook.facts import Facts
+from webhook.placement import syntax
+from webhook.policies.migration.answer import Answer, Nodes, Reason
+from webhook.policies.migration.explanation import explain as explained
+from webhook.policies.migration.explanation import few
+from webhook.policies.unreadable import Unreadable
+from webhook.replay import replayed
+
+_SECONDS: Final = 30.0
+_WIDTH: Final = 100
+
+
+@click.group()
+def explain() -> None:
+    """Tell what would come of something, before anybody tries."""
+
+
+@explain.command()
+@click.argument("vm", metavar="[NAMESPACE/]VM")
+@click.option("-n", "--namespace", metavar="NAME", help="Where the VM is.  [default: default]")
+@click.option(
+    "--to", "selector", multiple=True, metavar="KEY=VALUE", help="A label that the migration adds; repeatable."
+)
+@click.option("--node", metavar="NAME", help="Tell all about one node.")
+@click.option("--cluster-from", type=click.Path(path_type=Path), metavar="DIR", help="Take facts from YAML files.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Take facts from a cluster.")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
+def migration(
+    vm: str,
+    namespace: str | None,
+    selector: tuple[str, ...],
+    node: str | None,
+    cluster_from: Path | None,
+    kubeconfig: Path | None,
+    output: str,
+) -> None:
+    """Tell to which nodes a running VM could migrate, and what keeps it from the others.
+
+    --to asks for what a migration's addedNodeSelector would. Without --cluster-from or --kubeconfig, the cluster is
+    asked that kubectl would ask.
+
+    Exit status 0 if the migration could succeed (with --node: go there), 1 if not, 2 if that can't be told: bad input,
+    no such VM, a VM that doesn't run.
+    """
+    where, name = _named(vm, namespace)
+    added = syntax.selector(selector, "--to")
+    answer = asyncio.run(_answer(where, name, added, node or "", cluster_from, kubeconfig))
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+    elif output == "yaml":
+        click.echo(dump([msgspec.to_builtins(answer)]), nl=False)
+    else:
+        _print(answer)
+    if not answer.favourable:
+        raise SystemExit(1)
+
+
+def _named(vm: str, namespace: str | None) -> tuple[str, str]:
+    before, slash, name = vm.rpartition("/")
+    if slash and namespace and namespace != before:
+        raise InputError(f"it names the namespace {quoted(before)} and -n {quoted(namespace)}", vm, "drop one")
+    where = before if slash else namespace or "default"
+    for text, what in ((where, "namespace"), (name, "VM")):
+        if not syntax.is_name(text):
+            raise InputError(f"{quoted(text)} is no name of a {what}", "VM", "write NAMESPACE/NAME")
+    return where, name
+
+
+async def _answer(
+    namespace: str, name: str, added: dict[str, str], node: str, cluster_from: Path | None, kubeconfig: Path | None
+) -> Answer:
+    deadline = asyncio.get_running_loop().time() + _SECONDS
+    async with once(cluster_from, kubeconfig) as cluster:
+        try:
+            return await replayed(
+                lambda facts: explained(namespace, name, added, facts, node=node),
+                cluster,
+                Facts(peek=cluster.peek),
+                deadline,
+                "explain migration",
+            )
+        except Unreadable as error:
+            raise InputError(error.why, fix="check the kubeconfig and its rights") from None
+
+
+def _print(answer: Answer) -> None:
+    out = console()
+    lines = _one(answer) if answer.node else _all(answer)
+    for index, (line, style) in enumerate(lines):
+        headline = "bold green" if answer.favourable else "bold red"
+        out.print(Text(safe_lines(line), style=headline if not index else style))
+
+
+def safe_lines(text: str) -> str:
+    """Some lines for a terminal: what is in them is shown, not obeyed."""
+    return "\n".join(safe(line) for line in text.split("\n"))
+
+
+_Line = tuple[str, str]
+
+
+def _all(answer: Answer) -> Iterator[_Line]:
+    """The answer in lines of a ticket's width, each with its style."""
+    yield _wrapped(answer.summary), ""
+    yield from _asked(answer)
+    for contradiction in answer.contradictions:
+        if contradiction.text not in answer.summary:
+            yield _wrapped(f"Contradiction: {contradiction.text}."), ""
+    if answer.reasons:
+        several = sum(reason.nodes.count for reason in answer.reasons) > answer.total - answer.eligible.count
+        yield "", ""
+        yield f"Not eligible{', some for several reasons' if several else ''}:", "bold"
+        width = len(str(max(reason.nodes.count for reason in answer.reasons)))
+        for reason in answer.reasons:
+            yield _reason(reason, width), ""
+    yield "", ""
+    yield _wrapped(f"KubeVirt by itself {answer.kubevirt.text}."), ""
+    if answer.openings:
+        best = answer.openings[0]
+        yield _wrapped(f"What would help most: {best.change} ({_more(best.nodes)})."), ""
+    yield from _remarks(answer)
+
+
+def _one(answer: Answer) -> Iterator[_Line]:
+    node = answer.node
+    assert node
+    yield f"{node.name} is {'eligible' if node.eligible else 'not eligible'}", ""
+    yield from _asked(answer)
+    for reason in node.reasons:
+        yield _wrapped(reason.text, "  - "), ""
+    yield _wrapped(f"Of all: {answer.summary}."), ""
+    if node.eligible:
+        yield from _remarks(answer)
+
+
+def _asked(answer: Answer) -> Iterator[_Line]:
+    added = ", ".join(f"{key}={value}" for key, value in answer.added_node_selector.items())
+    on = f"runs on {answer.running_on}" if answer.running_on else "is on no node yet"
+    yield _wrapped(f"{answer.namespace}/{answer.name} {on}; the migration adds {added or 'nothing'}."), ""
+    for obstacle in answer.obstacles:
+        yield _wrapped(f"But {obstacle}."), "yellow"
+
+
+def _remarks(answer: Answer) -> Iterator[_Line]:
+    for note in answer.notes:
+        yield _wrapped(f"Note: {note}."), ""
+    for gap in answer.gaps:
+        yield _wrapped(f"Not taken into account: {gap}."), "yellow"
+
+
+def _reason(reason: Reason, width: int) -> str:
+    head = _wrapped(reason.text, f"  {reason.nodes.count:>{width}}  ")
+    return f"{head}\n{_wrapped(few(reason.nodes.names), ' ' * (width + 6))}"
+
+
+def _more(nodes: Nodes) -> str:
+    return f"{nodes.count} node{'' if nodes.count == 1 else 's'} more: {few(nodes.names)}"
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    """No word is broken, so that labels and names can be searched and copied."""
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=indent,
+        subsequent_indent=" " * len(indent),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,91 @@
+"""A running cluster that is asked a few questions and left: no watches, no guards, no rights but those it takes.
+
+For commands, which ask with their user's rights. `webhook.cluster.live` is for servers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar, cast
+
+import msgspec
+
+from webhook.cluster.api import Refused, Transport, Unreachable, explain, fetch, fetch_list
+from webhook.cluster.configured import Configured
+from webhook.cluster.pages import pages
+from webhook.cluster.source import Cluster
+from webhook.errors import Unavailable
+from webhook.facts import NOT_READ, Key, ListKey, NodesKey, ObjectKey, PlacementKey
+from webhook.objects import KUBEVIRTS, NODES, Object, Resource
+from webhook.placement.index import NodeIndex
+from webhook.placement.node import Node
+
+T = TypeVar("T")
+V = TypeVar("V", bound=Object)
+
+_PAGE: Final = 500
+
+
+class OnceCluster(Cluster):
+    """Answers what explanations ask, each key with a request of its own.
+
+    Args:
+        transport: the way to the API server; closed by whoever opened it.
+    """
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport: Final = transport
+
+    def peek(self, key: Key[Any]) -> object:
+        """Nothing is remembered."""
+        return NOT_READ
+
+    async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
+        """The answer, by request."""
+        return cast("T | Unavailable | None", await self._read(key, deadline))
+
+    async def _read(self, key: Key[Any], deadline: float) -> object:
+        left = max(0.0, deadline - asyncio.get_running_loop().time())
+        match key:
+            case ObjectKey():
+                return await fetch(self._transport, key.resource, key.namespace, key.name, left)
+            case ListKey():
+                return await fetch_list(self._transport, key.resource, key.namespace, key.label, left)
+            case NodesKey():
+                nodes = await self._all(NODES, left)
+                return (
+                    nodes
+                    if isinstance(nodes, Unavailable)
+                    else NodeIndex(Node.of(node) for node in nodes if node.meta.name)
+                )
+            case PlacementKey():
+                kubevirts = await self._all(KUBEVIRTS, left)
+                return kubevirts if isinstance(kubevirts, Unavailable) else Configured().placement(kubevirts)
+        return Unavailable(f"{type(key).__name__} can't be read from a cluster at once")
+
+    async def _all(self, resource: Resource[V], seconds: float) -> list[V] | Unavailable:
+        """All objects of a kind; none where the cluster doesn't know it."""
+        found: list[V] = []
+        try:
+            async with asyncio.timeout(seconds):
+                async for page in pages(self._transport, resource, limit=_PAGE, seconds=seconds):
+                    found += page.items or ()
+        except Refused as refused:
+            missing = refused.status == 404
+            return [] if missing else explain("list", resource, "", refused.status, refused.body)
+        except Unreachable as error:
+            return Unavailable(error.why)
+        except TimeoutError:
+            return Unavailable(f"the API server did not answer within {seconds:.0f} s")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return Unavailable(f"the API server's list of {resource.plural} can't be decoded")
+        return found
+
+    def staleness(self) -> Mapping[str, float]:
+        """Nothing is watched."""
+        return {}
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """Nothing: every answer is read when it is asked for."""
+        return ()

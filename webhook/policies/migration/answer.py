@@ -1,0 +1,150 @@
+"""The shape of an explanation: what `explain migration -o json` prints and ``/v1/explain/migration`` answers.
+
+Field names are camelCase; a field is never removed or given another meaning under the same `SCHEMA`, but more may come.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+SCHEMA: Final = "kubevirt-webhook.github.io/explain-migration/v1alpha1"
+
+
+class _Part(msgspec.Struct, frozen=True, rename="camel"):
+    """Base of all."""
+
+
+class Nodes(_Part, frozen=True):
+    """So many nodes, by name, sorted."""
+
+    count: int
+    names: list[str]
+
+
+class Why(_Part, frozen=True):
+    """A requirement in words.
+
+    Attributes:
+        origin: where it comes from: ``added``, ``vm``, ``affinity``, ``cluster``, ``kubevirt``, ``schedulable``,
+            ``host-model``, ``vendor``, ``taints``, ``cordon``, ``source node`` or ``kvm``.
+        text: who asks for what, a clause.
+    """
+
+    origin: str
+    text: str
+
+
+class Contradiction(_Part, frozen=True):
+    """Requirements that no node can have at once.
+
+    Attributes:
+        text: all of them in a clause.
+        requirements: each; what the migration adds comes first.
+        dropped: KubeVirt itself drops what is added, without a word.
+    """
+
+    text: str
+    requirements: tuple[Why, ...]
+    dropped: bool
+
+
+class Alone(_Part, frozen=True):
+    """What KubeVirt by itself would do with the same migration, without this webhook.
+
+    Attributes:
+        drops: what it would not ask for, though it was added.
+        nodes: those that it could go to.
+        text: the whole in words, to follow "KubeVirt by itself".
+    """
+
+    drops: tuple[str, ...]
+    nodes: Nodes
+    text: str
+
+
+class Reason(_Part, frozen=True):
+    """A class of reasons; a node can have several.
+
+    Attributes:
+        origin: as of `Why`.
+        text: what these nodes are, to follow their number.
+        nodes: those.
+        alone: for how many of them it is the only reason.
+    """
+
+    origin: str
+    text: str
+    nodes: Nodes
+    alone: int
+
+
+class Opening(_Part, frozen=True):
+    """A single change that would make more nodes eligible.
+
+    Attributes:
+        change: what to do, an imperative.
+        nodes: those that it would make eligible.
+    """
+
+    change: str
+    nodes: Nodes
+
+
+class Group(_Part, frozen=True):
+    """The nodes that have exactly these reasons against them; every node that is not eligible is in one group."""
+
+    fails: tuple[str, ...]
+    nodes: Nodes
+
+
+class OneNode(_Part, frozen=True):
+    """A node that was asked about: all reasons against it; none: it is eligible."""
+
+    name: str
+    eligible: bool
+    reasons: tuple[Why, ...]
+
+
+class Answer(_Part, frozen=True):
+    """The whole explanation.
+
+    Attributes:
+        schema: `SCHEMA`.
+        running_on: the node that the VM runs on; empty: none yet.
+        added_node_selector: what the migration would add.
+        summary: the answer in a line.
+        total: how many nodes the cluster has.
+        obstacles: why the migration fails whatever nodes there are, clauses.
+        reasons: the largest class first.
+        openings: the most helpful first, those last that give up what is added.
+        groups: the largest first.
+        gaps: what could not be taken into account, clauses: more nodes may look eligible than are.
+        notes: what may keep the VM from an eligible node, clauses.
+        node: the one that was asked about; None: none was.
+    """
+
+    schema: str
+    namespace: str
+    name: str
+    running_on: str
+    added_node_selector: dict[str, str]
+    summary: str
+    total: int
+    eligible: Nodes
+    obstacles: tuple[str, ...]
+    contradictions: tuple[Contradiction, ...]
+    kubevirt: Alone
+    reasons: tuple[Reason, ...]
+    openings: tuple[Opening, ...]
+    groups: tuple[Group, ...]
+    gaps: tuple[str, ...]
+    notes: tuple[str, ...]
+    node: OneNode | None
+
+    @property
+    def favourable(self) -> bool:
+        """Whether the migration can succeed; of a node that was asked about, whether it can go there."""
+        possible = self.node.eligible if self.node else bool(self.eligible.count)
+        return possible and not self.obstacles

@@ -1,0 +1,278 @@
+"""Where a VM could migrate to and why not elsewhere: the answer before the migration, for people and for tools.
+
+It is told from the same requirements that the webhooks refuse and enforce by, so all three say the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from webhook import names
+from webhook.errors import InputError
+from webhook.facts import Facts, NodesKey, ObjectKey, PlacementKey
+from webhook.objects import Object, Resource, View
+from webhook.placement import advice, requirement, syntax
+from webhook.placement.contradictions import contradictions, kept_by_kubevirt
+from webhook.placement.eligibility import reasons
+from webhook.placement.index import NodeIndex
+from webhook.placement.requirement import Label, Requirement
+from webhook.placement.verdict import Failure, Verdict
+from webhook.placement.workload import CLAIMS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi
+from webhook.policies import targets
+from webhook.policies.migration.answer import (
+    SCHEMA,
+    Alone,
+    Answer,
+    Contradiction,
+    Group,
+    Nodes,
+    OneNode,
+    Opening,
+    Reason,
+    Why,
+)
+from webhook.policies.targets import Target
+from webhook.policies.unreadable import Unreadable, read
+
+_FEW: Final = 5
+# Without a condition, or with Unknown, KubeVirt tries.
+_MIGRATABLE: Final = "LiveMigratable"
+
+
+class NotThere(InputError):  # noqa: N818 - what is asked about isn't there
+    """There is no such VM, VMI or node, or the VM doesn't run, so that there is nothing to explain."""
+
+
+class _VmStatus(View, frozen=True):
+    printable_status: str | None = None
+
+
+class _Vm(Object, frozen=True):
+    status: _VmStatus | None = None
+
+
+_VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, _Vm)
+
+
+def explain(
+    namespace: str, name: str, added: Mapping[str, str], facts: Facts, *, node: str = "", volumes: bool = True
+) -> Answer:
+    """What a migration of a VM with an added selector would come to now.
+
+    Args:
+        added: the selector, whose syntax has been checked.
+        node: to be told of in full; empty: none.
+        volumes: look up which nodes the VM's volumes can be reached from; who asks for that must have the right.
+
+    Raises:
+        NotThere: there is nothing to explain.
+        Unreadable: something that it depends on can't be read.
+        NotRead: a fact has not been read yet.
+    """
+    vmi = _running(namespace, name, facts)
+    facts.need(NodesKey(), PlacementKey())
+    target = targets.of(vmi, namespace, facts, Migration.adding(dict(added)))
+    nodes = read(facts, NodesKey(), "the nodes")
+    assert nodes is not None
+    verdict = nodes.review(target.requirements)
+    found = tuple(
+        Contradiction(str(each), tuple(_why(one) for one in each.requirements), each.dropped)
+        for each in contradictions(target.requirements)
+    )
+    notes, unread = _advice(target, namespace, verdict, nodes, facts, volumes=volumes)
+    return Answer(
+        schema=SCHEMA,
+        namespace=namespace,
+        name=name,
+        running_on=vmi.node_name,
+        added_node_selector=dict(added),
+        summary=_summary(verdict, found),
+        total=verdict.total,
+        eligible=Nodes(verdict.count, verdict.names()),
+        obstacles=tuple(_obstacles(vmi)),
+        contradictions=found,
+        kubevirt=_alone(target, nodes, verdict),
+        reasons=_reasons(verdict),
+        openings=_openings(verdict),
+        groups=tuple(
+            Group(tuple(failure.lacking for failure in group.failures), Nodes(group.count, verdict.names(group)))
+            for group in verdict.groups()
+            if group.failures
+        ),
+        gaps=(*target.gaps, *unread),
+        notes=(*_reserved(added), *notes),
+        node=_one(node, target, nodes) if node else None,
+    )
+
+
+def few(listed: Iterable[str], most: int = _FEW) -> str:
+    """Names in a row, of many the first ones and how many there are more."""
+    every = list(listed)
+    if len(every) <= most + 1:
+        return ", ".join(every)
+    return f"{', '.join(every[:most])} and {len(every) - most} more"
+
+
+def _running(namespace: str, name: str, facts: Facts) -> Vmi:
+    vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
+    if vmi and not vmi.ended:
+        return vmi
+    vm = facts.get(ObjectKey(_VMS, namespace, name))
+    if isinstance(vm, _Vm):
+        state = vm.status.printable_status if vm.status else None
+        says = f" ({state})" if state else ""
+        raise NotThere(f"the VM {namespace}/{name} isn't running{says}, so there is nothing to migrate")
+    if vmi:
+        raise NotThere(f"the VMI {namespace}/{name} has ended, so there is nothing to migrate")
+    what = "VirtualMachine" if vm is None else "VirtualMachineInstance"
+    raise NotThere(f"there is no {what} {namespace}/{name}", fix="check the name and the namespace")
+
+
+def _why(required: Requirement) -> Why:
+    return Why(required.origin, required.clause)
+
+
+def _summary(verdict: Verdict, found: tuple[Contradiction, ...]) -> str:
+    if verdict.count:
+        verb = "is" if verdict.count == 1 else "are"
+        total = f"{verdict.total} node{'' if verdict.total == 1 else 's'}"
+        return f"{verdict.count} of {total} {verb} eligible: {few(verdict.names())}"
+    if not verdict.total:
+        return "no node is eligible: the cluster has no nodes"
+    if found:
+        return f"no node is eligible: {found[0].text}"
+    most = max(verdict.failures, key=lambda failure: failure.count)
+    rest = ", and others" if most.count < verdict.total else ""
+    return f"no node is eligible: {most.count} of {verdict.total} {most.lacking}{rest}"
+
+
+def _obstacles(vmi: Vmi) -> Iterator[str]:
+    migratable = vmi.condition(_MIGRATABLE)
+    if migratable and migratable.status == "False":
+        why = ": ".join(part for part in (migratable.reason, migratable.message) if part)
+        yield "KubeVirt refuses to migrate this VM at all" + (f": {why}" if why else "")
+    if not vmi.node_name:
+        yield "the VM is on no node yet; KubeVirt migrates it once it runs"
+
+
+def _reserved(added: Mapping[str, str]) -> Iterator[str]:
+    found = syntax.reserved(added)
+    if found:
+        own = "is KubeVirt's own key" if len(found) == 1 else "are KubeVirt's own keys"
+        yield f"{', '.join(found)} {own} to require; where the job migration is on, it is refused by default"
+
+
+def _alone(target: Target, nodes: NodeIndex, verdict: Verdict) -> Alone:
+    kept = kept_by_kubevirt(target.requirements)
+    alone = nodes.review(kept)
+    dropped = [each for each in target.requirements if isinstance(each, Label) and each not in kept]
+    drops = tuple(str(each.expression) for each in dropped if each.origin == requirement.ADDED)
+    guards = [str(each.expression) for each in dropped if each.origin == requirement.VENDOR]
+    return Alone(drops, Nodes(alone.count, alone.names()), _alone_text(drops, guards, alone, verdict))
+
+
+def _alone_text(drops: tuple[str, ...], guards: list[str], alone: Verdict, verdict: Verdict) -> str:
+    does = []
+    if drops:
+        does.append(f"drop {', '.join(drops)} without a word")
+    if guards:
+        does.append(f"no longer require {', '.join(guards)}")
+    if alone.count and not does:
+        return f"would do the same: go to {'that node' if verdict.count == 1 else 'one of these nodes'}"
+    if alone.count:
+        listed = few(alone.names())
+        does.append(f"migrate to {listed if alone.count == 1 else f'one of {alone.count} nodes: {listed}'}")
+    else:
+        does.append("create a target pod that stays Pending, and fail after 5 minutes")
+    return f"would {', and '.join(does)}"
+
+
+def _reasons(verdict: Verdict) -> tuple[Reason, ...]:
+    alone = {opening.failure: opening.count for opening in verdict.openings()}
+    return tuple(
+        Reason(
+            failure.requirement.origin,
+            failure.lacking,
+            Nodes(failure.count, verdict.names(failure)),
+            alone.get(failure, 0),
+        )
+        for failure in sorted(verdict.failures, key=lambda failure: -failure.count)
+    )
+
+
+def _openings(verdict: Verdict) -> tuple[Opening, ...]:
+    only = {group.failures[0]: group for group in verdict.groups() if len(group.failures) == 1}
+    found = []
+    for opening in verdict.openings():
+        change = _change(opening.failure)
+        if change:
+            reached = Nodes(opening.count, verdict.names(only[opening.failure]))
+            found.append((opening.failure.requirement.origin, Opening(change, reached)))
+    # Giving up what is just being asked for is the last advice.
+    return tuple(opening for _, opening in sorted(found, key=lambda each: each[0] == requirement.ADDED))
+
+
+def _change(failure: Failure) -> str | None:
+    """What somebody could do about it; None: nothing, short of another VM."""
+    required = failure.requirement
+    if failure.taint:
+        return f"remove the taint {failure.taint}, or have the VM tolerate it"
+    said = str(required.expression) if isinstance(required, Label) else ""
+    return {
+        requirement.ADDED: f"don't add {said}",
+        requirement.VM: f"take {said} out of the VM's nodeSelector",
+        requirement.AFFINITY: "change the VM's node affinity",
+        requirement.CLUSTER: f"take {said} out of KubeVirt's configuration",
+        requirement.SCHEDULABLE: "get virt-handler working",
+        requirement.CORDONED: "uncordon",
+        requirement.KVM: "get KubeVirt's device plugin working",
+    }.get(required.origin)
+
+
+def _one(name: str, target: Target, nodes: NodeIndex) -> OneNode:
+    node = nodes.get(name)
+    if node is None:
+        raise NotThere(f"there is no node {name}", fix="kubectl get nodes lists them")
+    against = reasons(target.requirements, node)
+    told = tuple(Why(reason.requirement.origin, str(reason)) for reason in against)
+    return OneNode(name, not against, told)
+
+
+def _advice(
+    target: Target, namespace: str, verdict: Verdict, nodes: NodeIndex, facts: Facts, *, volumes: bool
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Notes, and what they could not take into account."""
+    eligible = [node for name in verdict.names() if (node := nodes.get(name))]
+    if not eligible:
+        return (), ()
+    claims = _claims(target.vmi)
+    if not claims:
+        return advice.notes(target.vmi, eligible), ()
+    if not volumes:
+        return advice.notes(target.vmi, eligible), ("which nodes reach the VM's volumes was not looked up",)
+    try:
+        bound = _bound(claims, namespace, facts)
+    except Unreadable as error:
+        return advice.notes(target.vmi, eligible), (f"which nodes reach the VM's volumes isn't known: {error.why}",)
+    return advice.notes(target.vmi, eligible, volumes=bound), ()
+
+
+def _claims(vmi: Vmi) -> dict[str, str]:
+    """The PersistentVolumeClaims of a VM by its volumes' names."""
+    volumes = (vmi.spec.volumes if vmi.spec else None) or ()
+    return {each.name or "": each.claim for each in volumes if each and each.claim}
+
+
+def _bound(claims: Mapping[str, str], namespace: str, facts: Facts) -> dict[str, PersistentVolume]:
+    """What volumes are bound to, by their names; without those that are bound to nothing that is there."""
+    keys = {name: ObjectKey(CLAIMS, namespace, claim) for name, claim in claims.items()}
+    facts.need(*keys.values())
+    bound = {}
+    for name, key in keys.items():
+        claim = read(facts, key, f"PersistentVolumeClaim {key.name}")
+        if claim and claim.volume:
+            bound[name] = ObjectKey(VOLUMES, "", claim.volume)
+    facts.need(*bound.values())
+    found = {name: read(facts, key, f"PersistentVolume {key.name}") for name, key in bound.items()}
+    return {name: volume for name, volume in found.items() if volume}

@@ -1,0 +1,225 @@
+"""Explanations of migrations over HTTP, on a listener of their own: they never take a review's turn or connection.
+
+On a loopback address whoever is there may ask. On any other, only bearers of a token who may themselves see what the
+answer shows: the VMI and the nodes. Tokens are asked of the API server each time; none is kept, logged or repeated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol, TypeVar
+from urllib.parse import parse_qsl
+
+import msgspec
+from aiohttp import web
+
+from webhook import names
+from webhook.admission.wire import UserInfo
+from webhook.cluster.source import Cluster
+from webhook.errors import SURROGATE, InputError, quoted
+from webhook.facts import Facts, TokenKey
+from webhook.placement import syntax
+from webhook.policies import accounts
+from webhook.policies.migration.answer import Answer
+from webhook.policies.migration.explanation import NotThere, explain
+from webhook.policies.unreadable import Unreadable, read
+from webhook.replay import replayed
+
+T = TypeVar("T")
+
+PATH: Final = "/v1/explain/migration"
+MAX_QUERY: Final = 4096
+_MAX_PARAMETERS: Final = 32
+# What one answer costs grows with the nodes, and reviews share our processor: a few at a time are enough for tools.
+MAX_IN_FLIGHT: Final = 4
+DEADLINE: Final = 10.0
+
+_LOOPBACK_HOSTS: Final = ("127.0.0.1", "[::1]", "localhost")
+_ONE: Final = ("namespace", "name", "node")
+
+
+class Traffic(Protocol):
+    """Told of every request."""
+
+    def explained(self, status: int) -> None:
+        """A request was answered."""
+
+    def crashed(self, path: str, error: BaseException) -> None:
+        """An exception of ours reached the edge."""
+
+
+class Asked(NamedTuple):
+    """A question, checked."""
+
+    namespace: str
+    name: str
+    added: dict[str, str]
+    node: str
+
+
+class _Refused(Exception):  # noqa: N818 - an answer
+    """A request that gets no explanation.
+
+    Args:
+        status: of HTTP.
+        sentence: why, and what to do.
+    """
+
+    def __init__(self, status: int, sentence: str, **headers: str) -> None:
+        super().__init__(status)
+        self.status: Final = status
+        self.sentence: Final = sentence
+        self.headers: Final = headers
+
+
+def question(query: str) -> Asked:
+    """What a query string asks.
+
+    Raises:
+        InputError: nothing that can be answered.
+    """
+    if len(query) > MAX_QUERY:
+        raise InputError(f"has {len(query)} characters, of which {MAX_QUERY} are allowed", "the query")
+    if SURROGATE.search(query):
+        raise InputError("is not UTF-8", "the query", "escape other characters with %")
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
+    except ValueError:
+        raise InputError(f"has more than {_MAX_PARAMETERS} parameters", "the query", "ask for less") from None
+    given: dict[str, str] = {}
+    selector = []
+    for parameter, value in pairs:
+        if parameter == "to":
+            selector.append(value)
+        elif parameter not in _ONE:
+            raise InputError(f"{quoted(parameter)} is no parameter", "the query", f"use {', '.join(_ONE)} and to")
+        elif given.setdefault(parameter, value) != value:
+            raise InputError("is given twice", parameter, "keep one")
+    for parameter in _ONE:
+        value = given.get(parameter, "")
+        if not value and parameter != "node":
+            raise InputError("is missing", parameter, f"ask for {PATH}?namespace=NAME&name=VM&to=KEY=VALUE")
+        if value and not syntax.is_name(value):
+            raise InputError(f"{quoted(value)} is no name", parameter, "use names as Kubernetes has them")
+    return Asked(given["namespace"], given["name"], syntax.selector(selector, "to"), given.get("node", ""))
+
+
+class Explainer:
+    """Answers requests for explanations.
+
+    Args:
+        cluster: where facts come from.
+        traffic: is told of every request.
+        guarded: ask who it is; else everybody may who names us by a loopback address.
+    """
+
+    def __init__(self, cluster: Cluster, traffic: Traffic, *, guarded: bool) -> None:
+        self._cluster: Final = cluster
+        self._traffic: Final = traffic
+        self._guarded: Final = guarded
+        self.in_flight = 0
+
+    def server(self) -> web.Server:
+        """The aiohttp server; make it inside the running loop."""
+        return web.Server(self.handle, access_log=None)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The response to any request; no exception but a cancellation leaves."""
+        self.in_flight += 1
+        try:
+            response = _json(200, msgspec.json.encode(await self._answer(request)))
+        except _Refused as refused:
+            response = _error(refused.status, refused.sentence, **refused.headers)
+        except NotThere as error:
+            response = _error(404, str(error))
+        except InputError as error:
+            response = _error(400, str(error))
+        except Unreadable as error:
+            response = _error(503, f"the answer is not known now: {error.why}", **{"Retry-After": "5"})
+        except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
+            self._traffic.crashed(PATH, error)
+            response = _error(500, "kubevirt-webhook has a bug that this request met; its log says more")
+        finally:
+            self.in_flight -= 1
+        self._traffic.explained(response.status)
+        return response
+
+    async def _answer(self, request: web.BaseRequest) -> Answer:
+        path, _, query = request.raw_path.partition("?")
+        if path != PATH:
+            raise _Refused(404, f"there is nothing at this path; ask for {PATH}")
+        if request.method != "GET":
+            raise _Refused(405, "this method is not answered here; use GET", Allow="GET")
+        token = self._token(request)
+        if self.in_flight > MAX_IN_FLIGHT:
+            raise _Refused(
+                429, f"{MAX_IN_FLIGHT} questions are being answered already; try again", **{"Retry-After": "1"}
+            )
+        deadline = asyncio.get_running_loop().time() + DEADLINE
+        user = await self._asked(lambda facts: _user(token, facts), deadline) if token else None
+        asked = question(query)
+        if user:
+            await self._asked(lambda facts: _authorize(user, asked, facts), deadline)
+        # Volumes are read with our account's rights, and nobody has checked the caller's for them.
+        return await self._asked(
+            lambda facts: explain(asked.namespace, asked.name, asked.added, facts, node=asked.node, volumes=False),
+            deadline,
+        )
+
+    def _token(self, request: web.BaseRequest) -> str:
+        """The bearer's token; empty where nobody needs one."""
+        if not self._guarded:
+            # A page in somebody's browser reaches us under a name of its own that it lets point here.
+            if _host(request.headers.get("Host", "")) not in _LOOPBACK_HOSTS:
+                raise _Refused(403, "the request names another host; call us 127.0.0.1 or localhost")
+            return ""
+        scheme, _, token = (request.headers.get("Authorization") or "").partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token or not token.isascii():
+            raise _Refused(401, "there is no token; send Authorization: Bearer TOKEN", **{"WWW-Authenticate": "Bearer"})
+        return token
+
+    async def _asked(self, decide: Callable[[Facts], T], deadline: float) -> T:
+        facts = Facts(peek=self._cluster.peek)
+        return await replayed(decide, self._cluster, facts, deadline, PATH)
+
+
+def _host(header: str) -> str:
+    name, colon, port = header.lower().rpartition(":")
+    return name if colon and port.isdigit() else header.lower()
+
+
+def _user(token: str, facts: Facts) -> UserInfo:
+    user = read(facts, TokenKey(token), "whose token this is")
+    if user is None:
+        raise _Refused(
+            401, "the API server does not accept this token; get a new one", **{"WWW-Authenticate": "Bearer"}
+        )
+    return user
+
+
+def _authorize(user: UserInfo, asked: Asked, facts: Facts) -> None:
+    vmis = "virtualmachineinstances"
+    rights = {
+        f"get {vmis}.{names.KUBEVIRT_GROUP} in {asked.namespace}": accounts.access(
+            user, "get", names.KUBEVIRT_GROUP, vmis, asked.namespace, asked.name
+        ),
+        "list nodes": accounts.access(user, "list", "", "nodes"),
+    }
+    facts.need(*rights.values())
+    for right, key in rights.items():
+        if not read(facts, key, "what the bearer of this token may do"):
+            raise _Refused(
+                403, f"{user.username} may not {right}, which the answer would show; ask an administrator for it"
+            )
+
+
+def _error(status: int, sentence: str, **headers: str) -> web.Response:
+    return _json(status, msgspec.json.encode({"error": sentence}), **headers)
+
+
+def _json(status: int, body: bytes, **headers: str) -> web.Response:
+    return web.Response(
+        status=status, body=body, headers={"Content-Type": "application/json", "Cache-Control": "no-store"} | headers
+    )
