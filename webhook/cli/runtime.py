@@ -29,7 +29,7 @@ from webhook.install.registration import Registration, Target, check_url, config
 from webhook.policies.table import BY_PATH
 from webhook.reviewer import Reviewer
 from webhook.server.app import App
-from webhook.server.explain import Explainer
+from webhook.server.explain import explaining
 from webhook.server.lifecycle import drain, finish, listen
 from webhook.server.ops import Metrics, State, ops_app
 from webhook.settings.address import is_address, is_loopback
@@ -213,9 +213,8 @@ async def _serve(options: Options, stop: _Stop, log: Any) -> None:
             kept_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)
         )
         if server.explain_listen:
-            await ends.enter_async_context(
-                _explaining(server.explain_listen, cluster, metrics, certificates.listener, log)
-            )
+            place = explaining(server.explain_listen, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS)
+            log.info("explaining", address=await ends.enter_async_context(place))
         if settings.file:
             ends.push_async_callback(cancelled, asyncio.create_task(settings.follow(), name="settings"))
         gc.collect()
@@ -324,21 +323,6 @@ async def _parity(
     finally:
         await cancelled(task)
         await transport.close()
-
-
-async def _explaining(
-    address: str, cluster: Cluster, metrics: Metrics, listener: ssl.SSLContext, log: Any
-) -> AsyncIterator[None]:
-    """The listener of explanations; on a loopback address without TLS and tokens."""
-    alone = is_loopback(address)
-    explainer = Explainer(cluster, metrics, guarded=not alone)
-    runner = web.ServerRunner(explainer.server(), shutdown_timeout=_SHUTDOWN_SECONDS)
-    bound = await listen(runner, address, None if alone else listener, "explain.listen")
-    log.info("explaining", address=f"{'http' if alone else 'https'}://{bound}")
-    try:
-        yield
-    finally:
-        await finish(runner, lambda: explainer.in_flight, _SHUTDOWN_SECONDS)
 
 
 async def _ready(cluster: Cluster, stopped: asyncio.Event, log: Any) -> bool:

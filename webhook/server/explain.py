@@ -7,7 +7,9 @@ answer shows: the VMI and the nodes. Tokens are asked of the API server each tim
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qsl
 
@@ -25,6 +27,8 @@ from webhook.policies.migration.answer import Answer
 from webhook.policies.migration.explanation import NotThere, explain
 from webhook.policies.unreadable import Unreadable, read
 from webhook.replay import replayed
+from webhook.server.lifecycle import finish, listen
+from webhook.settings.address import is_loopback
 
 T = TypeVar("T")
 
@@ -183,6 +187,30 @@ class Explainer:
     async def _asked(self, decide: Callable[[Facts], T], deadline: float) -> T:
         facts = Facts(peek=self._cluster.peek)
         return await replayed(decide, self._cluster, facts, deadline, PATH)
+
+
+@asynccontextmanager
+async def explaining(
+    address: str, cluster: Cluster, traffic: Traffic, tls: ssl.SSLContext, seconds: float
+) -> AsyncIterator[str]:
+    """A listener for as long as the context lasts; gives its URL.
+
+    Args:
+        address: ``HOST:PORT``; on a loopback address without TLS and tokens.
+        tls: the context for others.
+        seconds: to wait at the end for requests that have begun.
+
+    Raises:
+        InputError: nothing can listen there.
+    """
+    alone = is_loopback(address)
+    explainer = Explainer(cluster, traffic, guarded=not alone)
+    runner = web.ServerRunner(explainer.server(), shutdown_timeout=seconds)
+    bound = await listen(runner, address, None if alone else tls, "explain.listen")
+    try:
+        yield f"{'http' if alone else 'https'}://{bound}"
+    finally:
+        await finish(runner, lambda: explainer.in_flight, seconds)
 
 
 def _host(header: str) -> str:

@@ -16,12 +16,8 @@ from webhook.reviewer import Verdict
 
 # From half a millisecond, which is a usual review, to the API server's longest timeout.
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
-<<<<<<< HEAD
 _STATUSES: Final = (200, 400, 403, 405, 408, 413, 415, 429, 500)
-=======
-_STATUSES: Final = (200, 400, 405, 408, 413, 415, 429, 500)
 _EXPLAIN_STATUSES: Final = (200, 400, 401, 403, 404, 405, 429, 500, 503)
->>>>>>> 3dc0631 (explain migration: where a VM could go and why not elsewhere, before anybody tries; over HTTP for tools)
 
 
 class Metrics:
