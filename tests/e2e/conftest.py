@@ -25,7 +25,7 @@ from .kube import ApiError, Kube
 from .plane import ControlPlane
 from .processes import StartError
 from .tenant import Tenant
-from .webhook_server import INSTANCETYPES, SCHEDULING, WebhookServer, install
+from .webhook_server import INSTANCETYPES, MIGRATION, SCHEDULING, WebhookServer, install
 
 BUILD = Path(__file__).resolve().parents[2] / "hack" / "controlplane" / "build.py"
 EX_UNAVAILABLE = 69
@@ -255,7 +255,7 @@ def new_tenant(request: pytest.FixtureRequest, new_namespace: NewNamespace) -> N
         jobs: Sequence[str] = (SCHEDULING,),
     ) -> Tenant:
         server = server or request.getfixturevalue("webhook")
-        assert INSTANCETYPES not in jobs or server.validates
+        assert not {INSTANCETYPES, MIGRATION}.intersection(jobs) or server.validates
         return Tenant(server, new_namespace(server.labels(mode, jobs), annotations))
 
     return make
@@ -288,6 +288,12 @@ def new_sized(new_tenant: NewTenant) -> NewTenant:
 def sized(new_sized: NewTenant) -> Tenant:
     """A namespace with a default instancetype and a default preference."""
     return new_sized()
+
+
+@pytest.fixture
+def moving(new_tenant: NewTenant) -> Tenant:
+    """A namespace where the shared webhook server enforces what migrations ask for."""
+    return new_tenant(jobs=[MIGRATION])
 
 
 def _remove_namespace(kube: Kube, name: str) -> None:

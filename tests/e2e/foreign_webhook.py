@@ -19,17 +19,22 @@ from .webhook_server import CONFIGURATIONS
 
 LABEL = "example.com/seen"
 PATCH = [{"op": "add", "path": f"/metadata/labels/{LABEL.replace('/', '~1')}", "value": "yes"}]
+NODE_AFFINITY = "/spec/affinity/nodeAffinity/requiredDuringSchedulingIgnoredDuringExecution/nodeSelectorTerms"
 
 
 class ForeignWebhook:
     """Labels every pod that is created in one namespace.
 
     A context manager: entered, the API server calls it; left, it is gone.
+
+    Args:
+        term: is added to the required node affinity of pods that have one.
     """
 
-    def __init__(self, access: Access, namespace: str) -> None:
+    def __init__(self, access: Access, namespace: str, term: Json | None = None) -> None:
         self._access = access
         self._namespace = namespace
+        self._term = term
         self._name = f"zzz-{secrets.token_hex(4)}"
         self.pods: list[str] = []
 
@@ -69,7 +74,10 @@ class ForeignWebhook:
     def review(self, review: Json) -> Json:
         request = review["request"]
         self.pods.append(request["object"]["metadata"].get("generateName", ""))
-        patch = base64.b64encode(json.dumps(PATCH).encode()).decode()
+        more = []
+        if self._term and "nodeAffinity" in request["object"]["spec"].get("affinity", {}):
+            more = [{"op": "add", "path": f"{NODE_AFFINITY}/-", "value": self._term}]
+        patch = base64.b64encode(json.dumps([*PATCH, *more]).encode()).decode()
         response = {"uid": request["uid"], "allowed": True, "patchType": "JSONPatch", "patch": patch}
         return {"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response}
 

@@ -14,16 +14,22 @@ import selectors
 import signal
 import socket
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NoReturn
 
 from . import commands
-from .objects import make_node
+from .objects import ZONE, make_node
 from .plane import ControlPlane
 from .processes import StartError
 from .shared import SOCKET
 
-NODES = ("node-a", "node-b", "node-c", "node-d")
+NODES: Mapping[str, Mapping[str, str]] = {
+    "node-a": {ZONE: "east"},
+    "node-b": {ZONE: "east"},
+    "node-c": {ZONE: "west"},
+    "node-d": {ZONE: "west", "cpu-feature.node.kubevirt.io/avx2": "true"},
+}
 # For a worker that was killed before it could connect to the keeper that it had started.
 LONELY = 30.0
 
@@ -96,8 +102,8 @@ def _start(plane: ControlPlane) -> bytes:
     """The plane's greeting; a plane that can't start has one too, since only the tests can tell anybody."""
     try:
         plane.start()
-        for node in NODES:
-            make_node(plane.admin, node)
+        for node, labels in NODES.items():
+            make_node(plane.admin, node, labels)
         if plane.has("kube-scheduler"):
             _start_schedulers(plane)
     except StartError as error:

@@ -15,6 +15,7 @@ from .processes import StartError
 HERE = Path(__file__).parent
 CRDS = "apiextensions.k8s.io/v1/customresourcedefinitions"
 CONFLICT = 409
+ZONE = "topology.kubernetes.io/zone"
 
 NODE_LABELS: Mapping[str, str] = {
     "kubernetes.io/arch": "amd64",

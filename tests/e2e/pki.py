@@ -45,6 +45,7 @@ def service_account(namespace: str, name: str) -> Identity:
 
 ADMIN = Identity("admin", ("system:masters",))
 KUBEVIRT_CONTROLLER = service_account("kubevirt", "kubevirt-controller")
+KUBEVIRT_APISERVER = service_account("kubevirt", "kubevirt-apiserver")
 KUBE_SCHEDULER = Identity("system:kube-scheduler")
 
 

@@ -36,6 +36,7 @@ CONFIGURATIONS = tuple(
 DOMAIN = "kubevirt-webhook.github.io"
 SCHEDULING = f"{DOMAIN}/scheduling"
 INSTANCETYPES = f"{DOMAIN}/instancetypes"
+MIGRATION = f"{DOMAIN}/migration"
 OURS = "e2e"
 
 
@@ -64,7 +65,8 @@ class WebhookServer:
         self._audit = directory / f"{name}.audit.jsonl"
         self._settings = directory / f"{name}.settings.json"
         selector = {"matchExpressions": [{"key": OURS, "operator": "In", "values": [name]}]}
-        self._settings.write_text(json.dumps({"webhooks": {"namespaceSelector": selector}, **settings}))
+        webhooks = {**settings.get("webhooks", {}), "namespaceSelector": selector}
+        self._settings.write_text(json.dumps({**settings, "webhooks": webhooks}))
         self.port, self._ops_port = free_port(), free_port()
         self._popen: subprocess.Popen[bytes] | None = None
 
@@ -134,6 +136,17 @@ class WebhookServer:
         self.access.admin.delete("v1/namespaces", name)
         return True
 
+    def insist(self) -> None:
+        """Its registered configurations get the failure policies of installed ones, for `--register` asks for none."""
+        shown = self._run("manifests", "webhooks", f"--config={self._settings}")
+        for installed in yaml.safe_load_all(shown):
+            policies = {entry["name"]: entry["failurePolicy"] for entry in installed["webhooks"]}
+            resource = self.access.admin.resource_of(installed)
+            found = self.access.admin.get(resource, f"{installed['metadata']['name']}-{self.name}")
+            for entry in found["webhooks"]:
+                entry["failurePolicy"] = policies[entry["name"]]
+            self.access.admin.replace(resource, found)
+
     def wait_logged(self, event: str) -> Json:
         """The line of its log that tells an event, once there is one."""
 
@@ -167,6 +180,11 @@ class WebhookServer:
             self._popen.kill()
             self._popen.wait()
             self._popen = None
+
+    def freeze(self) -> None:
+        """From here on it takes connections and never answers; it can only be killed."""
+        assert self._popen is not None
+        self._popen.send_signal(signal.SIGSTOP)
 
     def stop(self) -> None:
         """Ends it: it must do so by itself, successfully, after a life without mistakes, and leave nothing behind."""
@@ -231,6 +249,10 @@ class WebhookServer:
             for found in self.access.admin.list(resource)
             if found["metadata"]["name"].endswith(f"-{self.name}")
         ]
+
+    def _run(self, *arguments: str) -> str:
+        command = [sys.executable, "-m", "webhook", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
 
     def _command(self) -> list[str]:
         return [

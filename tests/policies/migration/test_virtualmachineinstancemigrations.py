@@ -94,7 +94,8 @@ class TestCollision:
     def test_may_only_be_warned_about(self) -> None:
         decision = decide(migration(B), self.WORLD, collision="warn")
 
-        assert not decision.denial
+        assert (decision.code, decision.denial) == (Code.COLLISION, None)
+        assert [reason.code for reason in decision.reasons] == [Code.COLLISION, Code.NO_ELIGIBLE_NODE]
         assert "will stay Pending" in decision.warnings[0]
 
     def test_may_be_left_to_kubevirt(self) -> None:
@@ -207,6 +208,15 @@ class TestCap:
         assert refused.denial
         assert (refused.code, refused.denial.code) == (Code.TOO_MANY_MIGRATIONS, 429)
         assert decide(migration(B), world, max_unfinished=2).code == Code.ELIGIBLE
+
+    def test_with_a_selector_are_a_users_whatever_their_annotations_say(self) -> None:
+        disguised = migration(B)
+        mark = {"annotations": {"kubevirt.io/evacuationMigration": "node-a1"}}
+        disguised["metadata"] = {**disguised["metadata"], **mark}
+
+        decision = decide(migration(B), facts(migrations=[disguised]), max_unfinished=1)
+
+        assert decision.code == Code.TOO_MANY_MIGRATIONS
 
 
 class TestWithoutSelector:

@@ -80,7 +80,7 @@ def warn(migration: Migration, request: Request[Migration], facts: Facts, _: Mig
     if not verdict.count:
         text = _none(verdict)
         return skip(Code.NO_ELIGIBLE_NODE, text, f"kubevirt-webhook: {text}")
-    return _eligible(verdict, [])
+    return _eligible(verdict)
 
 
 def _vmi_name(migration: Migration) -> str:
@@ -143,15 +143,16 @@ def _too_many(namespace: str, facts: Facts, settings: MigrationSettings) -> Deci
     if not settings.max_unfinished:
         return None
     all_of_them = read(facts, ListKey(MIGRATIONS, namespace), "the namespace's migrations") or ()
-    unfinished = [
-        one.meta.name or ""
-        for one in all_of_them
-        if one.unfinished and not any(one.meta.annotation(mark) is not None for mark in _KUBEVIRTS_OWN)
-    ]
+    unfinished = [one.meta.name or "" for one in all_of_them if one.unfinished and not _kubevirts_own(one)]
     if len(unfinished) < settings.max_unfinished:
         return None
     text = f"{len(unfinished)} migrations of {namespace} are unfinished, of which {settings.max_unfinished} are allowed"
     return Decision((Reason(Code.TOO_MANY_MIGRATIONS, text),), denial=Denial(429, f"{text}; try again later"))
+
+
+def _kubevirts_own(migration: Migration) -> bool:
+    """Whether KubeVirt made it. Anybody can write its marks, but it never adds a selector."""
+    return not migration.added and any(migration.meta.annotation(mark) is not None for mark in _KUBEVIRTS_OWN)
 
 
 def _placed(
@@ -160,19 +161,20 @@ def _placed(
     target = targets.find(namespace, _vmi_name(migration), facts, migration)
     if target is None:
         return _gone(namespace, migration)
-    verdict, warnings = target.review(facts), []
+    verdict = target.review(facts)
     colliding = _colliding(target) if settings.collision != "ignore" else []
     if colliding:
         text = f"the added selector contradicts what the VM requires: {_said(colliding)}"
         if settings.collision == "deny":
             return _refused(Code.COLLISION, text, verdict, user, facts)
-        warnings.append(f"{text}; its target pod will stay Pending")
-    elif not verdict.count and settings.no_eligible_node != "ignore":
+        return _eligible(verdict, Reason(Code.COLLISION, text), "its target pod will stay Pending")
+    if not verdict.count and settings.no_eligible_node != "ignore":
         text = _none(verdict)
         if settings.no_eligible_node == "deny":
             return _refused(Code.NO_ELIGIBLE_NODE, text, verdict, user, facts)
-        warnings.append(f"{text}; its target pod will stay Pending until there is one")
-    return _eligible(verdict, warnings)
+        reason = Reason(Code.NO_ELIGIBLE_NODE, text)
+        return _eligible(verdict, reason, "its target pod will stay Pending until there is one")
+    return _eligible(verdict)
 
 
 def _colliding(target: Target) -> list[Contradiction]:
@@ -221,11 +223,13 @@ def _details(verdict: Verdict) -> dict[str, Any]:
     return {"nodes": groups}
 
 
-def _eligible(verdict: Verdict, warnings: list[str]) -> Decision:
+def _eligible(verdict: Verdict, doubt: Reason | None = None, outlook: str = "") -> Decision:
+    """Admitted; with a doubt also warned of what it will come to."""
     text = f"{verdict.count} of {verdict.total} nodes are eligible"
+    reason = Reason(Code.ELIGIBLE if verdict.count else Code.NO_ELIGIBLE_NODE, text)
     return Decision(
-        (Reason(Code.ELIGIBLE if verdict.count else Code.NO_ELIGIBLE_NODE, text),),
-        warnings=tuple(f"kubevirt-webhook: {warning}" for warning in warnings),
+        (doubt, reason) if doubt else (reason,),
+        warnings=(f"kubevirt-webhook: {doubt.text}; {outlook}",) if doubt else (),
         notes={"eligible-nodes": str(verdict.count)},
-        details=_details(verdict) if warnings else {},
+        details=_details(verdict) if doubt else {},
     )

@@ -1,0 +1,177 @@
+"""The job migration when a migration is created: what is refused, what is only said, and what everybody gets to see."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from .conftest import NewTenant
+from .kube import Json
+from .migrations import AMD, CPU_FEATURE, EAST, HOSTNAME, WEST, Mover, guest, member, migration, refused
+from .objects import ZONE
+from .tenant import Tenant
+from .webhook_server import MIGRATION
+from .workloads import MIGRATIONS
+
+ENTRY = "virtualmachineinstancemigrations.migration.enforce.kubevirt-webhook.github.io"
+CONTRADICTION = (
+    "the added selector contradicts what the VM requires: "
+    f"{ZONE}=west was added by this migration; the VM itself requires {ZONE}=east"
+)
+NAMED = (
+    f"[node-c, node-d: without {ZONE}=east (required by the VM itself); "
+    f"node-a: without {ZONE}=west (added by this migration), where the VM runs now; "
+    f"node-b: without {ZONE}=west (added by this migration)]"
+)
+PINNED = (
+    "this migration can't succeed: the VM itself requires kubernetes.io/hostname=node-a; "
+    "the migration must leave the VM's present node node-a"
+)
+SENDING: Json = {"sendTo": {"migrationID": "m1", "connectURL": "https://other.example.com"}}
+
+
+def test_a_contradiction_is_refused_and_explained(moving: Tenant) -> None:
+    vm = Mover(moving, guest(nodeSelector=EAST))
+
+    status = refused(lambda: vm.ask(WEST))
+    shown = moving.server.access.kubectl(
+        "create", "-f-", f"-n{moving.namespace}", stdin=json.dumps(migration("web", WEST)), check=False
+    )
+
+    message = f'admission webhook "{ENTRY}" denied the request: {CONTRADICTION} {NAMED}'
+    assert (status["code"], status["reason"], status["message"]) == (403, "Forbidden", message)
+    cause = {"reason": "FieldValueInvalid", "message": CONTRADICTION, "field": "spec.addedNodeSelector"}
+    assert status["details"]["causes"] == [cause]
+    assert f'Error from server (Forbidden): error when creating "STDIN": {message}\n' == shown.stderr
+    assert moving.owner.list(MIGRATIONS, moving.namespace) == []
+    assert moving.verdicts() == ["denied selector-contradicts"] * 2
+
+
+@pytest.mark.parametrize(
+    "key", [AMD, f"{CPU_FEATURE}avx2", "kubevirt.io/schedulable", "machine-type.node.kubevirt.io/q35"]
+)
+def test_a_key_of_kubevirts_own_is_refused(moving: Tenant, key: str) -> None:
+    status = refused(lambda: Mover(moving, guest()).ask({key: "true"}))
+
+    assert (status["code"], status["reason"]) == (403, "Forbidden")
+    assert [cause["message"] for cause in status["details"]["causes"]] == [f"{key} is KubeVirt's own to require"]
+    assert moving.verdicts() == ["denied selector-reserved"]
+
+
+@pytest.mark.parametrize(
+    ("added", "said"),
+    [
+        ({"disk": "not a label!"}, 'the value "not a label!" of "disk" has other characters than letters'),
+        ({"disk": "x" * 64}, "has 64 characters, of which 63 are allowed"),
+        ({"Example.com/disk": "ssd"}, 'the key "Example.com/disk" has a prefix that is no DNS name'),
+    ],
+)
+def test_what_no_label_can_be_is_refused(moving: Tenant, added: dict[str, str], said: str) -> None:
+    status = refused(lambda: Mover(moving, guest()).ask(added))
+
+    assert (status["code"], status["reason"]) == (422, "Invalid")
+    assert said in status["message"]
+    assert "the migration would hang, and with it every drain of the VM" in status["message"]
+    assert moving.verdicts() == ["denied selector-malformed"]
+
+
+@pytest.mark.parametrize(
+    ("added", "spec", "code", "said", "verdict"),
+    [
+        (
+            {HOSTNAME: "node-a"},
+            {},
+            403,
+            "kubernetes.io/hostname=node-a was added by this migration; the migration must leave the VM's present node",
+            "selector-contradicts",
+        ),
+        (
+            {"disk": "floppy"},
+            {},
+            403,
+            "no eligible node: of 4, 4 without disk=floppy (added by this migration), 1 where the VM runs now",
+            "no-eligible-node",
+        ),
+        (WEST, SENDING, 422, "the sending side of a migration ignores it", "selector-on-sending-side"),
+    ],
+    ids=["to its own node", "to no node", "on the sending side"],
+)
+def test_what_can_not_work_is_refused(
+    moving: Tenant, added: dict[str, str], spec: Json, code: int, said: str, verdict: str
+) -> None:
+    status = refused(lambda: Mover(moving, guest()).ask(added, **spec))
+
+    assert status["code"] == code
+    assert said in status["message"]
+    assert moving.verdicts() == [f"denied {verdict}"]
+
+
+def test_an_older_version_is_no_way_around(moving: Tenant) -> None:
+    Mover(moving, guest(nodeSelector=EAST))
+    older = {**migration("web", WEST), "apiVersion": "kubevirt.io/v1alpha3"}
+
+    status = refused(
+        lambda: moving.owner.create("kubevirt.io/v1alpha3/virtualmachineinstancemigrations", older, moving.namespace)
+    )
+
+    assert CONTRADICTION in status["message"]
+
+
+@pytest.mark.parametrize("spec", [{}, {"receive": {"migrationID": "m1"}}], ids=["here", "on the receiving side"])
+def test_what_can_work_is_admitted(moving: Tenant, spec: Json) -> None:
+    asked = Mover(moving, guest()).ask(WEST, **spec)
+
+    assert asked.warnings == ()
+    assert moving.verdicts() == ["allowed nodes-eligible"]
+
+
+def test_a_vm_that_is_not_there_is_left_to_kubevirt(moving: Tenant) -> None:
+    moving.owner.create(MIGRATIONS, migration("nobody", WEST), moving.namespace)
+
+    assert moving.verdicts() == ["allowed vmi-gone"]
+
+
+def test_nodes_are_named_to_those_who_may_list_them_and_to_the_audit(moving: Tenant) -> None:
+    vm = Mover(moving, guest(nodeSelector=EAST))
+    alice = member(moving)
+
+    told = [refused(lambda by=by: vm.ask(WEST, by=by))["message"] for by in (alice, moving.owner)]  # type: ignore[misc]
+
+    assert [message.partition("denied the request: ")[2] for message in told] == [
+        CONTRADICTION,
+        f"{CONTRADICTION} {NAMED}",
+    ]
+    for line in moving.audit():
+        listed = [name for group in line["details"]["nodes"] for name in group["nodes"]]
+        assert sorted(listed) == ["node-a", "node-b", "node-c", "node-d"]
+        assert sum(group["count"] for group in line["details"]["nodes"]) == 4
+    assert [line["user"] for line in moving.audit()] == ["alice", "admin"]
+
+
+def test_a_pinned_vm_can_not_migrate_and_its_owner_is_told(moving: Tenant) -> None:
+    vm = Mover(moving, guest(nodeSelector={HOSTNAME: "node-a"}))
+
+    asked, again, evacuating = vm.ask(), vm.ask({}), vm.evacuate()
+
+    assert asked.warnings == again.warnings == (f"kubevirt-webhook: {PINNED}",)
+    assert evacuating.warnings == ()
+    assert len(moving.owner.list(MIGRATIONS, moving.namespace)) == 3
+    assert moving.verdicts() == ["allowed vm-pinned-to-its-node"] * 2  # we are not even asked about the evacuation
+
+
+@pytest.mark.parametrize(
+    ("mode", "warnings"),
+    [("warn", (f"migration is in mode warn: enforce would refuse this request: {CONTRADICTION}",)), ("audit", ())],
+)
+def test_a_mode_that_only_looks_refuses_nothing(new_tenant: NewTenant, mode: str, warnings: tuple[str, ...]) -> None:
+    tenant = new_tenant(mode, jobs=[MIGRATION])
+    vm = Mover(tenant, guest(nodeSelector=EAST))
+
+    asked = vm.ask(WEST, by=member(tenant))
+    target = vm.target(asked)
+
+    assert asked.warnings == warnings
+    assert bool(target.warnings) == (mode == "warn")
+    assert vm.node_of(target) == "node-b"  # as KubeVirt has it: the wish is dropped
+    assert tenant.verdicts() == ["would-deny selector-contradicts", "would-patch target-constrained"]

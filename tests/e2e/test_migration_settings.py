@@ -1,0 +1,212 @@
+"""The job migration as an admin may set it: lenient, or only for those who have a right to choose nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .access import Access
+from .conftest import NewTenant
+from .kube import Json
+from .migrations import (
+    AMD,
+    CPU_FEATURE,
+    EAST,
+    INTEL,
+    OBSOLETE,
+    WEST,
+    Mover,
+    evacuation,
+    guest,
+    member,
+    refused,
+    terms_of,
+)
+from .objects import ZONE
+from .pki import KUBEVIRT_APISERVER
+from .tenant import Tenant
+from .webhook_server import MIGRATION, WebhookServer, install
+from .workloads import MIGRATIONS
+
+LENIENT = {"collision": "warn", "noEligibleNode": "warn", "reservedKeys": "allow", "requireRight": True}
+STRICT = {"requireRight": True, "viaVirtctl": "deny", "maxUnfinished": 2}
+MAY_PIN = {"apiGroups": ["kubevirt-webhook.github.io"], "resources": ["migrationtargets"], "verbs": ["use"]}
+AVX2 = f"{CPU_FEATURE}avx2"
+MISMATCH = "didn't match Pod's node affinity/selector"
+
+
+@contextlib.contextmanager
+def serving(plane: Access, directory: Path, settings: Json) -> Iterator[WebhookServer]:
+    install(plane.admin)
+    with WebhookServer(plane, directory, f"test-{secrets.token_hex(4)}", {"migration": settings}) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def lenient_server(
+    plane: Access, kube_scheduler: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WebhookServer]:
+    with serving(plane, tmp_path_factory.mktemp("lenient"), LENIENT) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def strict_server(
+    plane: Access, kube_scheduler: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[WebhookServer]:
+    with serving(plane, tmp_path_factory.mktemp("strict"), STRICT) as server:
+        yield server
+
+
+@pytest.fixture
+def lenient(lenient_server: WebhookServer, new_tenant: NewTenant) -> Tenant:
+    return new_tenant(server=lenient_server, jobs=[MIGRATION])
+
+
+@pytest.fixture
+def strict(strict_server: WebhookServer, new_tenant: NewTenant) -> Tenant:
+    return new_tenant(server=strict_server, jobs=[MIGRATION])
+
+
+def keys_of(pod: Json) -> list[str]:
+    """What the only term of a pod's required node affinity is about."""
+    (term,) = terms_of(pod)
+    return [expression["key"] for expression in term["matchExpressions"]]
+
+
+# -- lenient -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_contradiction_that_is_only_warned_of_waits_and_goes_nowhere_else(lenient: Tenant) -> None:
+    vm = Mover(lenient, guest(nodeSelector=EAST))
+
+    asked = vm.ask(WEST)
+    target = vm.target(asked)
+
+    (warning,) = asked.warnings
+    assert warning == (
+        "kubevirt-webhook: the added selector contradicts what the VM requires: "
+        f"{ZONE}=west was added by this migration; the VM itself requires {ZONE}=east; its target pod will stay Pending"
+    )
+    assert target["spec"]["nodeSelector"][ZONE] == "east"
+    assert keys_of(target) == [OBSOLETE, ZONE]
+    assert MISMATCH in vm.why_pending(target)
+    assert lenient.verdicts() == ["allowed selector-contradicts", "patched target-constrained"]
+
+
+def test_a_node_that_is_not_there_yet_is_waited_for(lenient: Tenant) -> None:
+    vm = Mover(lenient, guest())
+
+    asked = vm.ask({"disk": "floppy"})
+
+    (warning,) = asked.warnings
+    assert warning.startswith("kubevirt-webhook: no eligible node: of 4, 4 without disk=floppy")
+    assert warning.endswith("its target pod will stay Pending until there is one")
+    assert MISMATCH in vm.why_pending(vm.target(asked))
+
+
+def test_another_vendors_key_does_not_lift_the_guard(lenient: Tenant) -> None:
+    vm = Mover(lenient, guest(model="host-passthrough"))
+
+    target = vm.target(vm.ask({AMD: "true"}))
+
+    assert (AMD in target["spec"]["nodeSelector"], INTEL in target["spec"]["nodeSelector"]) == (True, False)
+    assert keys_of(target) == [AMD, INTEL]
+    assert MISMATCH in vm.why_pending(target)
+
+
+@pytest.mark.parametrize("mode", ["enforce", "off"])
+def test_a_cpu_feature_is_asked_for_once(lenient_server: WebhookServer, new_tenant: NewTenant, mode: str) -> None:
+    tenant = new_tenant(mode, server=lenient_server, jobs=[MIGRATION])
+    vm = Mover(tenant, guest())
+    first = vm.ask({AVX2: "true"})
+    target = vm.target(first)
+    if mode == "enforce":
+        assert keys_of(target) == [OBSOLETE, AVX2]
+        assert vm.node_of(target) == "node-d"  # the only one that has it
+    vm.finish(first, target)
+
+    again = vm.target(vm.evacuate())
+
+    assert f"{CPU_FEATURE}vmx" in again["spec"]["nodeSelector"]
+    if mode == "enforce":
+        assert AVX2 not in again["spec"]["nodeSelector"]
+        assert vm.node_of(again) != "node-d"
+    else:  # as KubeVirt has it: the VM never leaves the only node with this feature
+        assert AVX2 in again["spec"]["nodeSelector"]
+        assert MISMATCH in vm.why_pending(again)
+
+
+def test_virtctl_may_where_that_is_let_through(lenient: Tenant) -> None:
+    virtctl = lenient.server.access.kube(*KUBEVIRT_APISERVER)
+
+    assert Mover(lenient, guest()).ask(WEST, by=virtctl).warnings == ()
+    assert lenient.verdicts() == ["allowed nodes-eligible"]
+
+
+# -- strict ------------------------------------------------------------------------------------------------------------
+
+
+def test_choosing_nodes_takes_a_right(strict: Tenant) -> None:
+    vm = Mover(strict, guest())
+
+    status = refused(lambda: vm.ask(WEST, by=member(strict)))
+    assert (status["code"], status["reason"]) == (403, "Forbidden")
+    assert status["message"].endswith(
+        f"denied the request: alice may not choose nodes for VMs of {strict.namespace}: that takes the verb use on "
+        "migrationtargets.kubevirt-webhook.github.io there"
+    )
+
+    vm.ask(WEST, by=member(strict, MAY_PIN))
+    assert strict.verdicts() == ["denied may-not-pin", "allowed nodes-eligible"]
+
+
+def test_migrating_does_not(strict: Tenant) -> None:
+    assert Mover(strict, guest()).ask(by=member(strict)).warnings == ()
+
+
+def test_virtctl_hides_who_asks(strict: Tenant) -> None:
+    virtctl = strict.server.access.kube(*KUBEVIRT_APISERVER)
+    vm = Mover(strict, guest())
+
+    status = refused(lambda: vm.ask(WEST, by=virtctl))
+
+    assert status["code"] == 403
+    assert "choosing nodes through virtctl hides who asks" in status["message"]
+    assert vm.ask(by=virtctl).warnings == ()
+
+
+def test_unfinished_migrations_are_counted_and_kubevirts_own_are_not(strict: Tenant) -> None:
+    vms = [Mover(strict, guest(name)) for name in ("one", "two", "three")]
+    evacuating = vms[2].evacuate()
+    running = [vm.ask(WEST) for vm in vms[:2]]
+
+    status = refused(lambda: vms[2].ask(WEST))
+    assert (status["code"], status["reason"]) == (429, "TooManyRequests")
+    assert status["message"].endswith(
+        f"2 migrations of {strict.namespace} are unfinished, of which 2 are allowed; try again later"
+    )
+    assert vms[2].evacuate()["metadata"]["name"] != evacuating["metadata"]["name"]
+
+    strict.controller.patch(
+        MIGRATIONS,
+        running[0]["metadata"]["name"],
+        {"status": {"phase": "Failed"}},
+        strict.namespace,
+        subresource="status",
+    )
+    vms[2].ask(WEST)
+
+
+def test_a_mark_of_kubevirts_own_does_not_hide_a_users_migration(strict: Tenant) -> None:
+    vm = Mover(strict, guest())
+    disguised = evacuation()
+    disguised["spec"]["addedNodeSelector"] = dict(WEST)
+    for _ in range(2):
+        strict.owner.create(MIGRATIONS, disguised, strict.namespace)
+
+    assert refused(lambda: vm.ask(WEST))["code"] == 429

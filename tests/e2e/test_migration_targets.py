@@ -1,0 +1,169 @@
+"""The job migration on target pods: where the real scheduler puts them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .conftest import NewTenant
+from .foreign_webhook import ForeignWebhook
+from .kube import Json, Object, eventually
+from .migrations import EAST, HOSTNAME, OBSOLETE, REQUIRED, WEST, Mover, guest, target_of, terms_of
+from .objects import ZONE
+from .tenant import Tenant
+from .webhook_server import MIGRATION
+from .workloads import PODS, VMIS
+
+NO_OBSOLETE = {"key": OBSOLETE, "operator": "DoesNotExist"}
+MISMATCH = "didn't match Pod's node affinity/selector"
+
+
+def equals(key: str, value: str) -> Json:
+    return {"key": key, "operator": "In", "values": [value]}
+
+
+def to_west(pod: Object) -> bool:
+    """Whether every way that a pod leaves open leads to the zone west."""
+    return all(equals(ZONE, "west") in term["matchExpressions"] for term in terms_of(pod))
+
+
+def affinity(*terms: Mapping[str, Any]) -> Json:
+    return {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(terms)}}}
+
+
+def test_the_target_goes_where_it_is_told(moving: Tenant) -> None:
+    vm = Mover(moving, guest())
+
+    target = vm.target(vm.ask(WEST))
+
+    assert terms_of(target) == [{"matchExpressions": [NO_OBSOLETE, equals(ZONE, "west")]}]
+    assert vm.node_of(target) in {"node-c", "node-d"}
+    (_, line) = moving.audit()
+    assert line["decision"] == "patched"
+    assert line["reasons"] == [
+        {
+            "code": "target-constrained",
+            "text": f"the pod is held to what the migration {target_job(target)} adds: {ZONE}=west",
+        }
+    ]
+
+
+def target_job(pod: Mapping[str, Any]) -> str:
+    return str(pod["metadata"]["annotations"]["kubevirt.io/migrationJobName"])
+
+
+def test_all_ways_of_a_vms_affinity_are_narrowed(moving: Tenant) -> None:
+    ways = affinity(
+        {"matchExpressions": [{"key": ZONE, "operator": "Exists"}]},
+        {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-b"]}]},
+    )
+    vm = Mover(moving, guest(affinity=ways))
+
+    target = vm.target(vm.ask({HOSTNAME: "node-c"}))
+
+    assert [term["matchExpressions"][-1] for term in terms_of(target)] == [equals(HOSTNAME, "node-c")] * 2
+    assert vm.node_of(target) == "node-c"
+
+
+def test_a_way_that_leads_nowhere_stays_one(moving: Tenant) -> None:
+    named = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["node-b"]}]}
+    vm = Mover(moving, guest(model="host-passthrough", affinity=affinity({}, named)))
+
+    target = vm.target(vm.ask(EAST))
+
+    assert terms_of(target) == [{}, {**named, "matchExpressions": [equals(ZONE, "east")]}]
+    assert vm.node_of(target) == "node-b"
+
+
+def test_a_wish_from_before_our_time_holds(new_tenant: NewTenant) -> None:
+    tenant = new_tenant("off", jobs=[MIGRATION])
+    vm = Mover(tenant, guest(nodeSelector=EAST))
+    asked = vm.ask(WEST)
+    dropped = vm.target(asked)
+    assert vm.node_of(dropped) == "node-b"  # as KubeVirt has it
+    tenant.owner.delete(PODS, dropped["metadata"]["name"], tenant.namespace, gracePeriodSeconds="0")
+
+    tenant.label("enforce", MIGRATION)
+    eventually(lambda: to_west(vm.target(asked, dryRun="All")), what="the namespace to be judged")
+    target = vm.target(asked)
+
+    assert target["spec"]["nodeSelector"][ZONE] == "east"
+    assert to_west(target)
+    assert MISMATCH in vm.why_pending(target)
+
+
+def test_a_vm_that_changed_meanwhile_does_not_go_elsewhere(moving: Tenant) -> None:
+    vm = Mover(moving, guest())
+    asked = vm.ask(WEST)
+    moving.controller.patch(VMIS, "web", {"spec": {"nodeSelector": EAST}}, moving.namespace)
+
+    target = vm.target(asked)
+
+    assert to_west(target)
+    assert MISMATCH in vm.why_pending(target)
+
+
+def test_a_wish_is_for_one_migration_only(moving: Tenant) -> None:
+    vm = Mover(moving, guest())
+    first = vm.ask(WEST)
+    vm.finish(first, vm.target(first))
+
+    evacuating = vm.evacuate()
+    target = vm.target(evacuating)
+    assert terms_of(target) == [{"matchExpressions": [NO_OBSOLETE]}]
+    assert ZONE not in target["spec"]["nodeSelector"]
+    vm.finish(evacuating, target)
+
+    back = vm.target(vm.ask({HOSTNAME: "node-a"} if vm.node_of(target) != "node-a" else {HOSTNAME: "node-b"}))
+    (term,) = terms_of(back)
+    assert [expression["key"] for expression in term["matchExpressions"]] == [OBSOLETE, HOSTNAME]
+    assert vm.node_of(back) in {"node-a", "node-b"}
+    assert moving.verdicts("Pod") == [
+        "patched target-constrained",
+        "allowed nothing-added",
+        "patched target-constrained",
+    ]
+
+
+def test_a_later_webhook_makes_us_look_again_and_we_add_nothing(moving: Tenant) -> None:
+    vm = Mover(moving, guest())
+    asked = vm.ask(WEST)
+    with ForeignWebhook(moving.server.access, moving.namespace):
+        target = vm.target(asked)
+
+    assert target["metadata"]["labels"]["example.com/seen"] == "yes"
+    assert terms_of(target) == [{"matchExpressions": [NO_OBSOLETE, equals(ZONE, "west")]}]
+    assert moving.verdicts("Pod") == ["patched target-constrained", "allowed target-already-constrained"]
+
+
+def test_a_way_that_a_later_webhook_opens_is_narrowed_too(moving: Tenant) -> None:
+    vm = Mover(moving, guest())
+    asked = vm.ask(WEST)
+    with ForeignWebhook(moving.server.access, moving.namespace, {"matchExpressions": [equals(ZONE, "east")]}):
+        target = vm.target(asked)
+
+    assert [term["matchExpressions"] for term in terms_of(target)] == [
+        [NO_OBSOLETE, equals(ZONE, "west")],
+        [equals(ZONE, "east"), equals(ZONE, "west")],
+    ]
+    assert vm.node_of(target) in {"node-c", "node-d"}
+    assert moving.verdicts("Pod") == ["patched target-constrained"] * 2
+
+
+def test_a_user_who_copies_a_target_pod_is_left_alone(moving: Tenant) -> None:
+    vm = Mover(moving, guest())
+    host = moving.owner.get("v1/nodes", "node-a")
+
+    copied = moving.owner.create(PODS, target_of(vm.vmi, vm.ask(WEST), vm.source, host), moving.namespace)
+
+    assert not to_west(copied)
+    assert moving.verdicts("Pod") == []
+
+
+def test_a_migration_that_is_not_the_pods_own_is_none(moving: Tenant) -> None:
+    vm = Mover(moving, guest())
+    asked = vm.ask(WEST)
+    asked["metadata"]["uid"] = "6c1f0a52-7f0b-4b52-8f0a-9a6f2b3c4d5e"
+
+    assert not to_west(vm.target(asked))
+    assert moving.verdicts("Pod") == ["allowed migration-gone"]
