@@ -130,7 +130,8 @@ class State:
             rotated = None
             problems.append(f"{ROTATED}: not a time")
         issuer, incoming = found
-        if data and issuer is None and incoming is None and not problems:
+        # With retired ones alone it is as a replica leaves it that may not make a CA now.
+        if data and issuer is None and incoming is None and not retired and not problems:
             problems.append("it holds no CA")
         return cls(issuer, incoming, tuple(retired), rotated), tuple(problems)
 

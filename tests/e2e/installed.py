@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 import yaml
+from cryptography import x509
 
 from webhook.install.registration import Target, configurations
 from webhook.settings.file import parse
@@ -131,8 +133,9 @@ class Installation:
             crt = self.secret().get("data", {}).get("ca.crt")
             if not crt or crt == old:
                 return None
+            subject = x509.load_pem_x509_certificate(b64decode(crt)).subject.rfc4514_string()
             signs = {replica.events("serving certificate issued")[-1]["ca"] for replica in self.replicas}
-            return str(crt) if len(signs) == 1 and "next.crt" not in self.secret()["data"] else None
+            return str(crt) if signs == {subject.removeprefix("CN=")} else None
 
         return eventually(moved, what="every replica to serve with another CA", timeout=60)
 
