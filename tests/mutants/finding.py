@@ -226,8 +226,8 @@ SHAPE = of(
         ("written, an empty map is dropped", "return taken if taken or live else _OMITTED", "return taken"),
         (
             "unknown fields are dropped",
-            "if item is None or (take := known.get(name)) is None:",
-            "if item is None or (take := known.get(name, FREE.take)) is None:",
+            "if item is None or (field := known.get(name)) is None:",
+            "if item is None or (field := known.get(name, (FREE.take, None))) is None:",
         ),
         (
             "a plain zero is as good as absent",

@@ -241,6 +241,7 @@ class TestEffective:
             "scheduling",
             "instancetypes",
             "migration",
+            "explain",
             "webhooks",
         ]
         assert shown["excludedNamespaces"] == ["kube-system", "kube-public", "kube-node-lease"]
