@@ -78,10 +78,11 @@ class NodesKey(Key[NodeIndex], frozen=True):
 
 
 class ListKey(Key[tuple[V, ...]], frozen=True):
-    """The objects of one namespace that carry a label, read fresh.
+    """The objects of one namespace, or of all, that carry a label, read fresh.
 
     Attributes:
-        label: ``KEY=VALUE``; empty: all of the namespace.
+        namespace: empty: all namespaces.
+        label: ``KEY=VALUE``; empty: whatever their labels.
     """
 
     resource: Resource[V]

@@ -21,6 +21,7 @@ from webhook.facts import (
     Key,
     KubeVirtInstall,
     KubeVirtKey,
+    ListKey,
     NamespaceKey,
     ObjectKey,
     SchedulerHealth,
@@ -392,6 +393,21 @@ class TestAnswers:
         assert await found.read(NamespaceKey("vms"), deadline=0.0) is found.peek(NamespaceKey("vms"))
         assert await found.read(NamespaceKey("x"), deadline=0.0) is None
         assert found.waiting_for() == ()
+
+    def test_lists_of_one_namespace_and_of_all(self, tmp_path: Path) -> None:
+        labels = {"app": "web"}
+        pods = [made("v1", "Pod", name, namespace) for name, namespace in (("a", "x"), ("b", "x"), ("c", "y"))]
+        for pod in pods[1:]:
+            pod["metadata"]["labels"] = labels
+        found = cluster(tmp_path, *pods)
+
+        def names_of(namespace: str, label: str = "") -> list[str | None]:
+            listed = found.peek(ListKey(PODS, namespace, label))
+            assert isinstance(listed, tuple)
+            return [pod.meta.name for pod in listed]
+
+        assert (names_of("x"), names_of("x", "app=web")) == (["a", "b"], ["b"])
+        assert (names_of(""), names_of("", "app=web"), names_of("z")) == (["a", "b", "c"], ["b", "c"], [])
 
 
 class TestSchedulers:

@@ -11,7 +11,6 @@ import pytest
 
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running, until
 from webhook.cluster.api import Forbidden
-from webhook.cluster.evidence import unix_time
 from webhook.cluster.guard import Guard, GuardState
 from webhook.cluster.transport import connect
 from webhook.errors import Unavailable
@@ -309,21 +308,6 @@ def test_without_a_guard_it_counts_as_alive() -> None:
     state = guarded(GuardSettings("off"), synced=False)
     assert state.answered
     assert state.health(0.0) == SchedulerHealth("alive", "not guarded")
-
-
-@pytest.mark.parametrize(
-    ("timestamp", "unix"),
-    [
-        ("2026-11-21T12:00:00Z", 1795262400.0),
-        ("2026-11-21T12:00:00.250000Z", 1795262400.25),
-        ("2026-11-21T13:00:00+01:00", 1795262400.0),
-        ("2026-11-21T12:00:00", None),
-        ("now", None),
-        (None, None),
-    ],
-)
-def test_timestamps(timestamp: str | None, unix: float | None) -> None:
-    assert unix_time(timestamp) == unix
 
 
 class Watched:

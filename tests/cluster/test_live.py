@@ -583,6 +583,11 @@ class TestLists:
                 case.server.put(MIGRATIONS, name, namespace, metadata={"labels": {"kubevirt.io/vmi-name": vmi}})
             assert [found.meta.name for found in await case.read(self.KEY)] == ["m1"]
             assert [found.meta.name for found in await case.read(ListKey(MIGRATIONS, "demo"))] == ["m1", "m2"]
+            everywhere = await case.read(ListKey(MIGRATIONS, "", "kubevirt.io/vmi-name=web01"))
+            assert [(found.meta.namespace, found.meta.name) for found in everywhere] == [
+                ("demo", "m1"),
+                ("other", "m3"),
+            ]
 
     async def test_of_what_the_cluster_does_not_know(self, tmp_path: Path) -> None:
         async with live(tmp_path) as case:

@@ -172,9 +172,10 @@ async def fetch_list(
     """The objects of one namespace that carry a label, by one GET. Arguments and `Unavailable` as for `fetch`.
 
     Args:
-        label: ``KEY=VALUE``; empty: all of the namespace.
+        namespace: empty: all namespaces.
+        label: ``KEY=VALUE``; empty: whatever their labels.
     """
-    if not _is_segment(namespace):
+    if namespace and not _is_segment(namespace):
         return ()
     query = {"labelSelector": label} if label else NO_QUERY
     answer = await _get(transport, resource.path(quote(namespace, safe="")), query, seconds)

@@ -6,28 +6,19 @@ The Lease is that of leader election (client-go's ``tools/leaderelection``): ren
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Final
 
 from webhook.cluster.api import Forbidden
 from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
 from webhook.objects import Lease, PendingPod
+from webhook.times import unix_time
 
 DEFAULT_LEASE_SECONDS: Final = 15  # kube-scheduler's own default
 UNNOTICED_SECONDS: Final = 30.0
 
 # How far ahead of ours the clock of a scheduler's node may be before its renewTime proves nothing.
 _CLOCK_SKEW: Final = 60.0
-
-
-def unix_time(timestamp: str | None) -> float | None:
-    """An RFC 3339 timestamp in Unix seconds; None if it is absent or malformed."""
-    try:
-        moment = datetime.fromisoformat(timestamp or "")
-    except ValueError:
-        return None
-    return moment.timestamp() if moment.tzinfo else None
 
 
 class LeaseState:

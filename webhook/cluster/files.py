@@ -19,7 +19,7 @@ import msgspec
 
 from webhook import names
 from webhook.cluster.configured import Configured
-from webhook.cluster.evidence import UNNOTICED_SECONDS, unix_time
+from webhook.cluster.evidence import UNNOTICED_SECONDS
 from webhook.cluster.source import Cluster
 from webhook.documents import Document, mistakes_of, objects_in, read_documents, shown
 from webhook.errors import InputError, InputErrors, Unavailable, quoted
@@ -57,6 +57,7 @@ from webhook.objects import (
 from webhook.placement import node as placement
 from webhook.placement.index import NodeIndex
 from webhook.settings.snapshot import SchedulerSettings, Settings
+from webhook.times import unix_time
 
 T = TypeVar("T")
 
@@ -268,7 +269,7 @@ class FilesCluster(Cluster):
         name, _, value = key.label.partition("=")
         found = []
         for (namespace, _), entry in self._index.get(key.resource.kind, {}).items():
-            if namespace == key.namespace and (not name or entry.view.meta.label(name) == value):
+            if key.namespace in ("", namespace) and (not name or entry.view.meta.label(name) == value):
                 view = self._view(key.resource, namespace, entry.view.meta.name or "")
                 if isinstance(view, Unavailable):
                     return view

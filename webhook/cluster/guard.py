@@ -14,12 +14,13 @@ from typing import Final
 
 from webhook.cluster.api import Transport, fetch
 from webhook.cluster.clock import REAL_TIME, Clock
-from webhook.cluster.evidence import LeaseState, PodsState, unix_time
+from webhook.cluster.evidence import LeaseState, PodsState
 from webhook.cluster.reflector import DEFAULT_TIMING, Reflector, Timing
 from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
 from webhook.objects import LEASES, PODS, Lease, PendingPod
 from webhook.settings.snapshot import Guard as GuardSettings
+from webhook.times import unix_time
 
 # Name of the scheduler, the health so far, the health from now on.
 HealthChange = Callable[[str, SchedulerHealth, SchedulerHealth], None]
