@@ -10,8 +10,11 @@ from typing import Any, Final
 from webhook import names
 from webhook.objects import Object, Resource, View
 from webhook.placement.expression import Expression, Term
+from webhook.times import unix_time
 
 HOST_MODEL: Final = "host-model"
+# On migrations that KubeVirt makes of evictions, a drain's among them.
+EVACUATION: Final = "kubevirt.io/evacuationMigration"
 
 
 class ExpressionView(View, frozen=True):
@@ -186,6 +189,7 @@ class VmiSpec(Placed, frozen=True):
     domain: Domain | None = None
     topology_spread_constraints: list[Any] | None = None
     volumes: list[Volume | None] | None = None
+    eviction_strategy: str | None = None
 
 
 class TopologyHints(View, frozen=True):
@@ -199,6 +203,7 @@ class SourceState(View, frozen=True):
 
 class MigrationState(View, frozen=True):
     source_state: SourceState | None = None
+    end_timestamp: str | None = None
 
 
 class Condition(View, frozen=True):
@@ -215,6 +220,7 @@ class VmiStatus(View, frozen=True):
     machine: Machine | None = None
     topology_hints: TopologyHints | None = None
     migration_state: MigrationState | None = None
+    evacuation_node_name: str | None = None
 
 
 class Vmi(Object, frozen=True):
@@ -253,6 +259,12 @@ class Vmi(Object, frozen=True):
         return next((each for each in conditions if each and each.type == kind), None)
 
     @property
+    def migratable(self) -> bool:
+        """Whether KubeVirt has found that it can be live-migrated; before it has looked, it can't."""
+        found = self.condition("LiveMigratable")
+        return found is not None and found.status == "True"
+
+    @property
     def source_state(self) -> SourceState:
         """The sending side of a migration from another cluster or namespace."""
         state = self.status.migration_state if self.status else None
@@ -266,8 +278,15 @@ class MigrationSpec(View, frozen=True):
     receive: dict[str, Any] | None = None
 
 
+class PhaseTransition(View, frozen=True):
+    phase: str | None = None
+    phase_transition_timestamp: str | None = None
+
+
 class MigrationStatus(View, frozen=True):
     phase: str | None = None
+    migration_state: MigrationState | None = None
+    phase_transition_timestamps: list[PhaseTransition | None] | None = None
 
 
 class Migration(Object, frozen=True):
@@ -286,8 +305,27 @@ class Migration(Object, frozen=True):
         return (self.spec.added_node_selector if self.spec else None) or {}
 
     @property
+    def phase(self) -> str:
+        return (self.status.phase if self.status else None) or ""
+
+    @property
     def unfinished(self) -> bool:
-        return (self.status.phase if self.status else None) not in ("Succeeded", "Failed")
+        return self.phase not in ("Succeeded", "Failed")
+
+    @property
+    def ended_at(self) -> float | None:
+        """When it ended, in Unix seconds; None where that is not known. One without a target has no end of its own."""
+        if self.status is None or self.unfinished:
+            return None
+        state, phases = self.status.migration_state, self.status.phase_transition_timestamps or ()
+        entered = (one.phase_transition_timestamp for one in phases if one and one.phase == self.phase)
+        told = (state.end_timestamp if state else None, *entered, self.meta.creation_timestamp)
+        return next((at for text in told if (at := unix_time(text)) is not None), None)
+
+    @property
+    def evacuates(self) -> bool:
+        """Whether KubeVirt made it of an eviction."""
+        return self.meta.annotation(EVACUATION) is not None
 
     @property
     def sends(self) -> bool:

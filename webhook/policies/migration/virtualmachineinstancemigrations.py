@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from webhook import names
 from webhook.admission.decision import Decision, Denial, FieldCause, Reason, skip
@@ -16,6 +16,7 @@ from webhook.placement.requirement import ADDED
 from webhook.placement.verdict import Verdict
 from webhook.placement.workload import MIGRATIONS, Migration
 from webhook.policies import accounts, targets
+from webhook.policies.explanation import details, no_node
 from webhook.policies.targets import Target
 from webhook.policies.unreadable import Unreadable, read
 from webhook.settings.snapshot import MigrationSettings
@@ -26,12 +27,11 @@ _FIELD: Final = "spec.addedNodeSelector"
 PIN_VERB: Final = "use"
 PIN_RESOURCE: Final = "migrationtargets"
 
-# KubeVirt's own migrations, which nobody may count or hold up.
-_KUBEVIRTS_OWN: Final = ("kubevirt.io/evacuationMigration", "kubevirt.io/workloadUpdateMigration")
+# KubeVirt's own migrations, beside evacuations, which nobody may count or hold up.
+_WORKLOAD_UPDATE: Final = "kubevirt.io/workloadUpdateMigration"
 
 # In a cluster of so many nodes a refusal may name them all.
 _NAMED_NODES: Final = 10
-_AUDITED_NODES: Final = 100
 
 
 def validate(migration: Migration, request: Request[Migration], facts: Facts, settings: MigrationSettings) -> Decision:
@@ -78,7 +78,7 @@ def warn(migration: Migration, request: Request[Migration], facts: Facts, _: Mig
         text = f"this migration can't succeed: {_said(found)}"
         return skip(Code.PINNED, text, f"kubevirt-webhook: {text}")
     if not verdict.count:
-        text = _none(verdict)
+        text = no_node(verdict)
         return skip(Code.NO_ELIGIBLE_NODE, text, f"kubevirt-webhook: {text}")
     return _eligible(verdict)
 
@@ -152,7 +152,8 @@ def _too_many(namespace: str, facts: Facts, settings: MigrationSettings) -> Deci
 
 def _kubevirts_own(migration: Migration) -> bool:
     """Whether KubeVirt made it. Anybody can write its marks, but it never adds a selector."""
-    return not migration.added and any(migration.meta.annotation(mark) is not None for mark in _KUBEVIRTS_OWN)
+    updates = migration.meta.annotation(_WORKLOAD_UPDATE) is not None
+    return not migration.added and (migration.evacuates or updates)
 
 
 def _placed(
@@ -169,7 +170,7 @@ def _placed(
             return _refused(Code.COLLISION, text, verdict, user, facts)
         return _eligible(verdict, Reason(Code.COLLISION, text), "its target pod will stay Pending")
     if not verdict.count and settings.no_eligible_node != "ignore":
-        text = _none(verdict)
+        text = no_node(verdict)
         if settings.no_eligible_node == "deny":
             return _refused(Code.NO_ELIGIBLE_NODE, text, verdict, user, facts)
         reason = Reason(Code.NO_ELIGIBLE_NODE, text)
@@ -187,23 +188,13 @@ def _said(found: Sequence[Contradiction]) -> str:
     return ", and ".join(str(contradiction) for contradiction in found)
 
 
-def _none(verdict: Verdict) -> str:
-    """Why no node is eligible, class by class, and the single change that would help most."""
-    if not verdict.total:
-        return "no eligible node: the cluster has no nodes"
-    text = f"no eligible node: of {verdict.total}, {', '.join(str(failure) for failure in verdict.failures)}"
-    # Giving up what was just asked for is no advice.
-    best = next((one for one in verdict.openings() if one.failure.requirement.origin != ADDED), None)
-    return f"{text}; the only reason for {best.count} of them: {best.failure.lacking}" if best else text
-
-
 def _refused(code: str, text: str, verdict: Verdict, user: UserInfo, facts: Facts) -> Decision:
     message = text
     if 0 < verdict.total <= _NAMED_NODES and facts.get(accounts.access(user, "list", "", "nodes")) is True:
         # Whoever may not list nodes shall not learn their names and labels by trial.
         message += f" [{_named(verdict)}]"
     cause = FieldCause("FieldValueInvalid", text, _FIELD)
-    return Decision((Reason(code, text),), denial=Denial(403, message, (cause,)), details=_details(verdict))
+    return Decision((Reason(code, text),), denial=Denial(403, message, (cause,)), details=details(verdict))
 
 
 def _named(verdict: Verdict) -> str:
@@ -211,16 +202,6 @@ def _named(verdict: Verdict) -> str:
         f"{', '.join(verdict.names(group))}: {', '.join(failure.lacking for failure in group.failures) or 'eligible'}"
         for group in verdict.groups()
     )
-
-
-def _details(verdict: Verdict) -> dict[str, Any]:
-    """All nodes by what they fail, for the audit record."""
-    groups = []
-    for group in verdict.groups():
-        nodes = verdict.names(group)
-        shown: dict[str, Any] = {"fails": [failure.lacking for failure in group.failures], "count": len(nodes)}
-        groups.append(shown | {"nodes": nodes[:_AUDITED_NODES]})
-    return {"nodes": groups}
 
 
 def _eligible(verdict: Verdict, doubt: Reason | None = None, outlook: str = "") -> Decision:
@@ -231,5 +212,5 @@ def _eligible(verdict: Verdict, doubt: Reason | None = None, outlook: str = "") 
         (doubt, reason) if doubt else (reason,),
         warnings=(f"kubevirt-webhook: {doubt.text}; {outlook}",) if doubt else (),
         notes={"eligible-nodes": str(verdict.count)},
-        details=_details(verdict) if doubt else {},
+        details=details(verdict) if doubt else {},
     )
