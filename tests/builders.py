@@ -11,6 +11,7 @@ from webhook.errors import Unavailable
 from webhook.facts import Key, KubeVirtInstall, KubeVirtKey, NamespaceKey, SchedulerHealth, SchedulerKey, VmiKey
 from webhook.objects import Namespace, ObjectMeta, VirtualMachineInstance, VmiSpec
 from webhook.settings.snapshot import (
+    EvictionSettings,
     Guard,
     InstancetypeSettings,
     MigrationSettings,
@@ -57,6 +58,7 @@ def settings(**changes: Any) -> Settings:
         scheduling=scheduling(**changes),
         instancetypes=InstancetypeSettings(),
         migration=MigrationSettings(),
+        eviction=EvictionSettings(),
         excluded_namespaces=frozenset({"kube-system", "kubevirt", "kubevirt-webhook"}),
         digest="test",
     )

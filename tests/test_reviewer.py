@@ -16,12 +16,30 @@ from hypothesis import strategies as st
 
 from tests import builders
 from tests.builders import ALIVE, DEAD, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
+from tests.policies.eviction import world as eviction
+from tests.policies.migration.world import UID
 from webhook import names
 from webhook.admission.audit import Record
 from webhook.admission.decision import Decision, skip
 from webhook.errors import InputError, Unavailable
-from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, NamespaceKey, NotRead, SchedulerKey, VmiKey
+from webhook.facts import (
+    NOT_READ,
+    ConfigurationKey,
+    Facts,
+    Key,
+    KubeVirtKey,
+    ListKey,
+    NamespaceKey,
+    NodesKey,
+    NotRead,
+    ObjectKey,
+    PlacementKey,
+    SchedulerKey,
+    VmiKey,
+)
 from webhook.names import Code
+from webhook.objects import Namespace, ObjectMeta
+from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, LauncherPod, Migration
 from webhook.policies.table import BY_PATH, Endpoint
 from webhook.replay import MAX_ROUNDS
 from webhook.reviewer import Reviewer, Silent, Verdict
@@ -319,3 +337,48 @@ def test_a_bug_at_an_observing_endpoint_is_silent() -> None:
 
     assert (verdict.mode, verdict.label) == ("audit", "error")
     assert "warnings" not in response
+
+
+def evicting(mode: str = "enforce", **cluster: Any) -> MemoryCluster:
+    """As a live cluster answers: what is watched at once, the rest when it is read."""
+    there = Namespace(ObjectMeta(name="demo", labels={names.job_label(names.EVICTION): mode}))
+    facts = eviction.facts(**cluster) | {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
+    watched: set[Key[Any]] = {KubeVirtKey(), NamespaceKey("demo"), ConfigurationKey(), NodesKey(), PlacementKey()}
+    return MemoryCluster(facts, watched)
+
+
+@pytest.mark.parametrize(
+    "dry",
+    [{"dryRun": True}, {"object": eviction.review()["request"]["object"] | {"deleteOptions": {"dryRun": ["All"]}}}],
+)
+def test_dry_runs_of_evictions_get_the_same_answer_and_are_told_apart(dry: Json) -> None:
+    endpoint, kept = BY_PATH["/mutate/eviction/pods/enforce"], Kept()
+
+    for request in ({}, dry):
+        verdict, response = judge(eviction.review(**request), None, endpoint, evicting(nodes=[]), kept)
+        assert (verdict.label, response["allowed"], response["status"]["code"]) == ("denied", False, 429)
+        assert response["status"]["reason"] == "TooManyRequests"
+    assert [record.dry_run for record in kept.records] == [False, False, True, True]
+
+
+def test_an_eviction_with_every_look_up_is_judged_within_the_rounds() -> None:
+    cluster = evicting(found=eviction.vmi(None), strategy="LiveMigrate")
+    key = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")
+    assert key in cluster.facts
+    came = eviction.pod(annotations={"kubevirt.io/migrationJobName": "before"})
+    cluster.facts[key] = (msgspec.convert(came, LauncherPod),)
+    cluster.facts[ObjectKey(MIGRATIONS, "demo", "before")] = Migration()
+
+    verdict, _ = judge(eviction.review(), None, BY_PATH["/mutate/eviction/pods/enforce"], cluster)
+
+    assert verdict.decision.code == Code.ELIGIBLE
+    assert len(cluster.reads) // 2 < MAX_ROUNDS
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [("warn", 1), ("audit", 0)])
+def test_evictions_that_are_only_observed(mode: str, warnings: int) -> None:
+    observed = BY_PATH["/mutate/eviction/pods/observe"]
+    verdict, response = judge(eviction.review(), None, observed, evicting(mode, nodes=[]))
+
+    assert (verdict.label, response["allowed"]) == ("would-deny", True)
+    assert len(response.get("warnings", ())) == warnings

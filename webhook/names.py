@@ -125,6 +125,23 @@ class Code:
     NOT_A_TARGET: Final = "not-a-target-pod"
     MIGRATION_GONE: Final = "migration-gone"
 
+    # Eviction: why it was vetoed, beside no-eligible-node.
+    BLACKOUT: Final = "blackout"
+    COOLING_DOWN: Final = "cooling-down"
+    TOO_MANY_EVACUATIONS: Final = "too-many-evacuations"
+
+    # Eviction: why it was let through, beside nodes-eligible.
+    GOES_DOWN: Final = "vm-goes-down"
+    OTHER_REQUESTER: Final = "other-requester"
+    BY_KUBEVIRT: Final = "requested-by-kubevirt"
+    POD_GONE: Final = "pod-gone"
+    POD_OVER: Final = "pod-completed"
+    NOT_ITS_POD: Final = "not-the-vms-present-pod"
+    EXTERNAL: Final = "external-eviction-strategy"
+    UNKNOWN_STRATEGY: Final = "unknown-eviction-strategy"
+    NOT_MIGRATABLE: Final = "not-migratable"
+    EVACUATING: Final = "already-evacuating"
+
     # Scheduling: what was done.
     INJECTED: Final = "scheduler-injected"
     CARRIED_OVER: Final = "scheduler-carried-over"

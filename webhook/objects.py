@@ -81,6 +81,21 @@ class Pod(Object, frozen=True):
     spec: PodSpec | None = None
 
 
+class DeleteOptions(View, frozen=True):
+    dry_run: list[str] | None = None
+
+
+class Eviction(Object, frozen=True):
+    """What is posted to ``pods/eviction``; its name is the pod's."""
+
+    delete_options: DeleteOptions | None = None
+
+    @property
+    def dry_run(self) -> bool:
+        """Whether its own options say that nothing shall happen; the request's may say so instead."""
+        return "All" in ((self.delete_options.dry_run if self.delete_options else None) or ())
+
+
 class NodeAffinityTerms(View, frozen=True):
     node_selector_terms: list[dict[str, Any]] | None = None
 

@@ -143,7 +143,7 @@ class Reviewer:
             request.operation,
             AuditedObject(endpoint.kind, request.namespace or "", wire.object_name(request)),
             request.user_info.username,
-            bool(request.dry_run),
+            wire.is_dry_run(request),
             verdict.mode,
             verdict.label,
             verdict.decision.reasons,

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from tests.builders import Json, launcher_pod, review
 from webhook.admission.decision import Denial, FieldCause, Outcome
-from webhook.admission.wire import Codec, Request, encode, object_name
+from webhook.admission.wire import Codec, Request, encode, is_dry_run, object_name
 from webhook.errors import InputError
-from webhook.objects import ObjectMeta, Pod, VirtualMachine
+from webhook.objects import DeleteOptions, Eviction, ObjectMeta, Pod, VirtualMachine
 
 PODS: Codec[Pod] = Codec(Pod, "", "Pod")
 VMS: Codec[VirtualMachine] = Codec(VirtualMachine, "kubevirt.io", "VirtualMachine")
@@ -205,3 +205,20 @@ class TestEncode:
 )
 def test_object_name(request_: Request[Pod], name: str) -> None:
     assert object_name(request_) == name
+
+
+@pytest.mark.parametrize(
+    ("request_", "dry"),
+    [
+        (Request(), False),
+        (Request(dry_run=True), True),
+        (Request(object=Pod()), False),
+        (Request(object=Eviction()), False),
+        (Request(object=Eviction(delete_options=DeleteOptions())), False),
+        (Request(object=Eviction(delete_options=DeleteOptions([]))), False),
+        (Request(object=Eviction(delete_options=DeleteOptions(["All"]))), True),
+        (Request(object=Eviction(), dry_run=True), True),
+    ],
+)
+def test_evictions_have_two_places_for_dry_runs(request_: Request[Any], dry: bool) -> None:
+    assert is_dry_run(request_) == dry

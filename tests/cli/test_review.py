@@ -109,6 +109,15 @@ def test_namespace_that_has_not_opted_in(tmp_path: Path) -> None:
     assert run("review", manifest(tmp_path, obj), *CLUSTER).output.startswith("not-judged")
 
 
+def test_an_eviction_is_sent_to_the_subresource(tmp_path: Path) -> None:
+    metadata = {"name": "virt-launcher-web-x", "namespace": "shop", "annotations": {"requested-by": "x"}}
+    path = manifest(tmp_path, {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata})
+
+    answer = json.loads(run("review", path, *CLUSTER, "-o", "json").output)
+
+    assert [one["endpoint"] for one in answer["judgements"]] == ["/mutate/eviction/pods/enforce"]
+
+
 def test_denied_is_exit_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Decision:
         return Decision((Reason("no", "it is refused"),), denial=Denial(403, "not here"))

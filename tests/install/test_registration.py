@@ -12,7 +12,7 @@ from tests import builders
 from webhook.cluster.api import Unreachable
 from webhook.errors import InputError
 from webhook.install.registration import Registration, Target, check_url, configurations
-from webhook.settings.snapshot import InstancetypeSettings, Settings
+from webhook.settings.snapshot import EvictionSettings, InstancetypeSettings, Settings
 
 IN_CLUSTER = Target()
 LABEL = "kubevirt-webhook.github.io/scheduling"
@@ -75,7 +75,9 @@ def test_what_every_entry_promises() -> None:
         assert each["admissionReviewVersions"] == ["v1"]
         assert "caBundle" not in each["clientConfig"]
         assert "objectSelector" not in each or each["rules"][0]["resources"] == ["pods"]
-        assert all(rule["resources"] != ["*"] and "/" not in rule["resources"][0] for rule in each["rules"])
+        (rule,) = each["rules"]
+        resource, job, *_ = name.split(".")
+        assert rule["resources"] == ["pods/eviction" if job == "eviction" else resource]
 
 
 def test_opting_in() -> None:
@@ -117,17 +119,17 @@ def test_resources_that_are_switched_off_are_not_asked_about() -> None:
         return found
 
     both = {"virtualmachines", "virtualmachineinstances"}
-    migration = {"migration": {"pods", "virtualmachineinstancemigrations"}}
+    others = {"migration": {"pods", "virtualmachineinstancemigrations"}, "eviction": {"pods"}}
     assert asked(builders.settings()) == {
         "scheduling": {"pods", "virtualmachines"},
         "instancetypes": both,
-        **migration,
+        **others,
     }
 
     other = builders.settings(virtual_machines=False, virtual_machine_instances=True)
     off = InstancetypeSettings(virtual_machines=False, virtual_machine_instances=False)
     other = msgspec.structs.replace(other, instancetypes=off)
-    assert asked(other) == {"scheduling": {"pods", "virtualmachineinstances"}, **migration}
+    assert asked(other) == {"scheduling": {"pods", "virtualmachineinstances"}, **others}
 
 
 def test_service_and_url() -> None:
@@ -150,6 +152,22 @@ def test_the_account_is_exact_where_kubevirt_is_known() -> None:
     conditions = {c["name"]: c["expression"] for c in entry("pods", kubevirt_namespace="cnv")["matchConditions"]}
 
     assert '"system:serviceaccount:cnv:kubevirt-controller"' in conditions["made-by-kubevirt"]
+
+
+def test_evictions_are_vetoed_before_kubevirt_hears_of_them() -> None:
+    settings = msgspec.structs.replace(builders.settings(), eviction=EvictionSettings(requesters=("a/b", "c")))
+    mutating = configurations(settings)[1]
+    found = next(each for each in mutating["webhooks"] if each["name"].startswith("pods.eviction.enforce."))
+
+    assert (mutating["kind"], mutating["metadata"]["name"]) == ("MutatingWebhookConfiguration", "zz-kubevirt-webhook")
+    assert (found["reinvocationPolicy"], found["failurePolicy"]) == ("Never", "Ignore")
+    assert found["clientConfig"]["service"]["path"] == "/mutate/eviction/pods/enforce"
+    assert found["rules"][0]["resources"] == ["pods/eviction"]
+    # The object is the Eviction, which has none of its pod's labels.
+    assert "objectSelector" not in found
+    conditions = {one["name"]: one["expression"] for one in found["matchConditions"]}
+    assert list(conditions) == ["of-a-launcher-pod", "requested-by", "not-by-kubevirt"]
+    assert conditions["requested-by"].endswith('object.metadata.annotations["requested-by"] in ["a/b", "c"]')
 
 
 class Api:

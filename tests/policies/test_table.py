@@ -15,6 +15,7 @@ def test_paths_are_unique_and_say_what_they_are() -> None:
             "mutate/instancetypes/virtualmachineinstances",
             "validate/instancetypes/virtualmachines",
             "mutate/migration/pods",
+            "mutate/eviction/pods",
             "mutate/migration/virtualmachineinstancemigrations",
             "validate/migration/virtualmachineinstancemigrations",
         )

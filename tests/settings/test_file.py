@@ -241,6 +241,7 @@ class TestEffective:
             "scheduling",
             "instancetypes",
             "migration",
+            "eviction",
             "explain",
             "webhooks",
         ]

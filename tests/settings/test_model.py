@@ -9,6 +9,8 @@ from pydantic import ValidationError
 
 from webhook.settings.model import SettingsModel
 from webhook.settings.snapshot import (
+    Blackout,
+    EvictionSettings,
     Guard,
     InstancetypeSettings,
     MigrationSettings,
@@ -65,6 +67,15 @@ EVERYTHING: dict[str, Any] = {
         "requireRight": True,
         "viaVirtctl": "deny",
         "maxUnfinished": 3,
+    },
+    "eviction": {
+        "clusterWide": True,
+        "requesters": ["sigs.k8s.io/descheduler", "balancer"],
+        "coolDownSeconds": 60,
+        "maxCoolDownSeconds": 600,
+        "maxPerNamespace": 2,
+        "maxPerCluster": 5,
+        "blackouts": [{"days": ["Sun", "Mon"], "from": "22:00", "to": "06:00", "timeZone": "+02:00"}],
     },
     "webhooks": {
         "service": {"namespace": "ops", "name": "hook", "port": 8443},
@@ -134,6 +145,16 @@ def test_the_defaults() -> None:
             max_unfinished=0,
             kubevirt_namespace="",
         ),
+        eviction=EvictionSettings(
+            cluster_wide=False,
+            requesters=("sigs.k8s.io/descheduler",),
+            cool_down_seconds=300,
+            max_cool_down_seconds=3600,
+            max_per_namespace=0,
+            max_per_cluster=0,
+            blackouts=(),
+            kubevirt_namespace="",
+        ),
         excluded_namespaces=frozenset(
             {"kube-system", "kube-public", "kube-node-lease", "kubevirt", "kubevirt-webhook"}
         ),
@@ -191,6 +212,16 @@ def test_everything_said_is_in_the_snapshot() -> None:
             require_right=True,
             via_virtctl="deny",
             max_unfinished=3,
+            kubevirt_namespace="openshift-cnv",
+        ),
+        eviction=EvictionSettings(
+            cluster_wide=True,
+            requesters=("sigs.k8s.io/descheduler", "balancer"),
+            cool_down_seconds=60,
+            max_cool_down_seconds=600,
+            max_per_namespace=2,
+            max_per_cluster=5,
+            blackouts=(Blackout("Mon, Sun from 22:00 to 06:00 +02:00", ((0, 240), (1200, 1680), (9840, 10080))),),
             kubevirt_namespace="openshift-cnv",
         ),
         excluded_namespaces=frozenset({"kube-system", "openshift-cnv", "ops"}),
@@ -538,3 +569,18 @@ def test_the_parity_watch_is_bounded(parity: dict[str, int]) -> None:
 
     assert kind in ("greater_than_equal", "less_than_equal")
     assert place == ("instancetypes", "parity", *parity)
+
+
+@pytest.mark.parametrize("requester", ["", 'x"] || true', "a b", "-a"])
+def test_requesters_are_fit_for_a_condition(requester: str) -> None:
+    assert mistakes({"eviction": {"requesters": [requester]}}) == [
+        (f'"{requester}" is no name of a requester', ("eviction", "requesters", 0))
+    ]
+
+
+def test_the_longest_cool_down_is_no_less_than_the_first() -> None:
+    assert mistakes({"eviction": {"coolDownSeconds": 60, "maxCoolDownSeconds": 59}}) == [
+        ("59 is less than coolDownSeconds (60)", ("eviction", "maxCoolDownSeconds"))
+    ]
+    assert mistakes({"eviction": {"coolDownSeconds": 7200}})[0][0] == "3600 is less than coolDownSeconds (7200)"
+    assert [loc for _, loc in mistakes({"eviction": {"coolDownSeconds": -1}})] == [("eviction", "coolDownSeconds")]

@@ -17,7 +17,7 @@ import msgspec
 
 from webhook.admission.decision import Denial, FieldCause, Outcome
 from webhook.errors import InputError
-from webhook.objects import Object, View
+from webhook.objects import Eviction, Object, View
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 
@@ -83,8 +83,8 @@ class Codec(Generic[V]):
     """Decodes the reviews of one kind of object."""
 
     def __init__(self, view: type[V], group: str, kind: str) -> None:
-        self._group: Final = group
-        self._kind: Final = kind
+        self.group: Final = group
+        self.kind: Final = kind
         self._typed: msgspec.json.Decoder[Review[V]] = msgspec.json.Decoder(Review[view])  # type: ignore[valid-type]
 
     def decode(self, body: bytes) -> Received[V]:
@@ -126,9 +126,9 @@ class Codec(Generic[V]):
 
     def _checked(self, review: Review[V], malformed: str | None) -> Received[V]:
         api_version, request = _asked(review)
-        if request.kind.kind != self._kind or request.kind.group != self._group:
+        if request.kind.kind != self.kind or request.kind.group != self.group:
             raise InputError(
-                f"this endpoint judges {_dotted(self._kind, self._group)}, not "
+                f"this endpoint judges {_dotted(self.kind, self.group)}, not "
                 f"{_dotted(request.kind.kind or 'an object without kind', request.kind.group)}",
                 "request.kind",
                 "correct the rules of the webhook configuration that sends it here",
@@ -238,6 +238,12 @@ def object_name(request: Request[Any]) -> str:
     if not isinstance(obj, Object):
         return ""
     return obj.meta.name or obj.meta.generate_name or ""
+
+
+def is_dry_run(request: Request[Any]) -> bool:
+    """Whether nothing shall come of a request; evictions have a second place to say so."""
+    obj = request.object
+    return bool(request.dry_run) or (isinstance(obj, Eviction) and obj.dry_run)
 
 
 _AT: Final = re.compile(r" - at `\$\.?(?P<path>[^`]*)`$")

@@ -82,7 +82,7 @@ async def asked(document: Document, cluster: Cluster, user: str | None, deadline
     if not isinstance(metadata, dict):
         raise InputError("it has no metadata", source, "give a manifest with a name")
     group, _, version = value["apiVersion"].rpartition("/")
-    endpoint = next((e for e in ENDPOINTS if e.kind == kind and e.group == group), None)
+    endpoint = next((e for e in ENDPOINTS if (e.codec.kind, e.codec.group) == (kind, group)), None)
     obj = copy.deepcopy(value)
     if kind == "Pod":
         _default_pod(obj)
@@ -90,7 +90,12 @@ async def asked(document: Document, cluster: Cluster, user: str | None, deadline
     request = {
         "uid": str(uuid.uuid5(_UID_SPACE, json.dumps(value, sort_keys=True))),
         "kind": {"group": group, "version": version, "kind": kind},
-        "resource": {"group": group, "version": version, "resource": endpoint.resource if endpoint else ""},
+        "resource": {
+            "group": endpoint.group if endpoint else group,
+            "version": version,
+            "resource": endpoint.resource if endpoint else "",
+        },
+        "subResource": endpoint.sub_resource if endpoint else "",
         "name": metadata.get("name", ""),
         "namespace": metadata.get("namespace", "default"),
         "operation": "CREATE",
@@ -109,8 +114,6 @@ async def endpoints(request: dict[str, Any], cluster: Cluster, settings: Setting
     they will say why nothing is done.
     """
     resource = request.get("resource") or {}
-    if request.get("subResource"):
-        return []
     found = await cluster.read(NamespaceKey(str(request.get("namespace") or ""), fresh=True), deadline)
     matching, opted_in = [], []
     for endpoint in ENDPOINTS:
@@ -120,6 +123,7 @@ async def endpoints(request: dict[str, Any], cluster: Cluster, settings: Setting
             endpoint.stage == stage
             and endpoint.group == resource.get("group", "")
             and endpoint.resource == resource.get("resource")
+            and endpoint.sub_resource == (request.get("subResource") or "")
             and request.get("operation") in endpoint.operations
         ):
             matching.append(endpoint)

@@ -19,6 +19,7 @@ from webhook import names
 from webhook.cluster.api import Unreachable
 from webhook.errors import InputError
 from webhook.kubevirt.launcher import controller_account
+from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.policies.migration.pods import JOB_UID as MIGRATION_JOB_UID
 from webhook.policies.table import ENDPOINTS, Endpoint
 from webhook.settings.address import is_host
@@ -126,7 +127,7 @@ def _entry(endpoint: Endpoint, settings: Settings, target: Target) -> Manifest:
             }
         ],
         "namespaceSelector": {"matchExpressions": _namespaces(endpoint, settings)},
-        "matchConditions": _conditions(endpoint, settings.scheduling),
+        "matchConditions": _conditions(endpoint, settings),
         # Objects of older versions are converted for us, so that one rule sees them all.
         "matchPolicy": "Equivalent",
         "failurePolicy": "Fail" if fail else "Ignore",
@@ -184,8 +185,9 @@ def _namespaces(endpoint: Endpoint, settings: Settings) -> list[Manifest]:
     return [opted, excluded, *(dict(expression) for expression in settings.webhooks.namespace_selector)]
 
 
-def _conditions(endpoint: Endpoint, scheduling: SchedulingSettings) -> list[Manifest]:
+def _conditions(endpoint: Endpoint, settings: Settings) -> list[Manifest]:
     """CEL that keeps requests away on which we would do nothing anyway."""
+    scheduling = settings.scheduling
     by_place = {
         ("mutate", names.SCHEDULING, "pods"): _pod_conditions(scheduling),
         ("mutate", names.SCHEDULING, "virtualmachines"): _vm_conditions(),
@@ -210,17 +212,24 @@ def _conditions(endpoint: Endpoint, scheduling: SchedulingSettings) -> list[Mani
         # KubeVirt's own, evacuations among them, must not even wait for us.
         ("mutate", names.MIGRATION, "virtualmachineinstancemigrations"): {
             "adds-no-selector": f"!({_ADDS})",
-            "made-by-a-user": f'!request.userInfo.username.endsWith(":{names.CONTROLLER_ACCOUNT}")',
+            "made-by-a-user": _BY_A_USER,
         },
         ("mutate", names.MIGRATION, "pods"): {
             "made-by-kubevirt": _pod_conditions(scheduling)["made-by-kubevirt"],
             "unbound": _unset("object.spec", "nodeName"),
+        },
+        # Drains must not even wait for us. The Eviction has none of its pod's labels, so the name has to tell.
+        ("mutate", names.EVICTION, "pods"): {
+            "of-a-launcher-pod": f'request.name.startsWith("{names.LAUNCHER_APP}-")',
+            "requested-by": _requested(settings.eviction.requesters),
+            "not-by-kubevirt": _BY_A_USER,
         },
     }
     conditions = by_place[endpoint.verb, endpoint.job, endpoint.resource]
     return [{"name": name, "expression": cel} for name, cel in conditions.items()]
 
 
+_BY_A_USER: Final = f'!request.userInfo.username.endsWith(":{names.CONTROLLER_ACCOUNT}")'
 _ADDS: Final = "has(object.spec.addedNodeSelector) && size(object.spec.addedNodeSelector) > 0"
 _NOT_DELETED: Final = {"not-being-deleted": "!has(object.metadata.deletionTimestamp)"}
 _OF_A_VM: Final = (
@@ -245,6 +254,12 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
             f" || {_marked('object')}"
         ),
     }
+
+
+def _requested(requesters: Iterable[str]) -> str:
+    annotations, key = "object.metadata.annotations", f'"{REQUESTED_BY}"'
+    listed = ", ".join(f'"{requester}"' for requester in requesters)
+    return f"has({annotations}) && {key} in {annotations} && {annotations}[{key}] in [{listed}]"
 
 
 def _vm_conditions() -> dict[str, str]:

@@ -12,9 +12,10 @@ from webhook.admission.decision import Decision
 from webhook.admission.wire import Codec, Request
 from webhook.facts import Facts
 from webhook.names import Job, Stage
-from webhook.objects import Object, Pod, TargetPod, VirtualMachine, VirtualMachineInstance, Whole
+from webhook.objects import Eviction, Object, Pod, TargetPod, VirtualMachine, VirtualMachineInstance, Whole
 from webhook.placement.workload import Migration
 from webhook.policies import scheduling
+from webhook.policies.eviction import pods as evictions
 from webhook.policies.instancetypes import validation, virtualmachineinstances, virtualmachines
 from webhook.policies.migration import pods, virtualmachineinstancemigrations
 
@@ -30,7 +31,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     Attributes:
         verb: ``mutate`` entries may patch.
-        group: API group of the objects.
+        group: API group of the resource; the kind of a subresource may have another.
         version: API version that the entry asks for; the API server converts others to it.
         resource: plural name of the objects' resource.
         kind: of the objects.
@@ -67,11 +68,14 @@ def _both(
     operations: tuple[str, ...],
     policy: Callable[[V, Request[V], Facts, Any], Decision],
     on_error: Literal["allow", "refuse"],
+    *,
+    sub_resource: str = "",
+    kinds_group: str | None = None,
 ) -> Iterable[Endpoint]:
-    codec = Codec(view, group, kind)
+    codec = Codec(view, group if kinds_group is None else kinds_group, kind)
     stages: tuple[Stage, ...] = ("enforce", "observe")
     for stage in stages:
-        yield Endpoint(verb, job, stage, group, "v1", resource, kind, operations, policy, codec, on_error)
+        yield Endpoint(verb, job, stage, group, "v1", resource, kind, operations, policy, codec, on_error, sub_resource)
 
 
 # In the order of the configurations' entries: instancetypes before scheduling, which must know what a VM's sets.
@@ -133,6 +137,20 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "allow",
     ),
     *_both("mutate", "migration", "", "pods", TargetPod, "Pod", ("CREATE",), pods.pods, "allow"),
+    # It never changes anything, but only among mutating webhooks it is asked before virt-api marks the VM.
+    *_both(
+        "mutate",
+        "eviction",
+        "",
+        "pods",
+        Eviction,
+        "Eviction",
+        ("CREATE",),
+        evictions.pods,
+        "allow",
+        sub_resource="eviction",
+        kinds_group="policy",
+    ),
     *_both(
         "validate",
         "migration",

@@ -11,6 +11,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from webhook import __version__
+from webhook.admission.wire import is_dry_run
 from webhook.policies.table import Endpoint
 from webhook.reviewer import Verdict
 
@@ -89,7 +90,7 @@ class Metrics:
 
     def judged(self, endpoint: Endpoint, verdict: Verdict, seconds: float) -> None:
         """Count a verdict."""
-        dry_run = bool(verdict.request.dry_run)
+        dry_run = is_dry_run(verdict.request)
         key = (endpoint.path, verdict.mode, verdict.label, verdict.decision.code, dry_run)
         child = self._children.get(key)
         if child is None:

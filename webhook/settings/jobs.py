@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from webhook import names
 from webhook.settings import snapshot
+from webhook.settings.blackout import Blackout
 from webhook.settings.section import Section
-from webhook.settings.syntax import Pattern, Reference, SchedulerName
+from webhook.settings.syntax import Pattern, Reference, Requester, SchedulerName, mistake
 
 
 class Scheduling(Section):
@@ -150,5 +151,59 @@ class Migration(Section):
             require_right=self.require_right,
             via_virtctl=self.via_virtctl,
             max_unfinished=self.max_unfinished,
+            kubevirt_namespace=kubevirt_namespace,
+        )
+
+
+class Eviction(Section):
+    """The job eviction: the descheduler's evictions of VMs, vetoed where they could only fail, and paced."""
+
+    cluster_wide: bool = Field(
+        default=False, description=f"Enforce in namespaces without the label {names.job_label(names.EVICTION)} too."
+    )
+    requesters: Annotated[tuple[Requester, ...], Field(strict=False)] = Field(
+        default=("sigs.k8s.io/descheduler",),
+        description="Evictions are judged only if their annotation requested-by says one of these; drains have none.",
+    )
+    cool_down_seconds: int = Field(
+        default=300,
+        ge=0,
+        le=86_400,
+        description="How long a VM stays where it is after a migration; doubled with each that follows soon; 0: not.",
+    )
+    max_cool_down_seconds: int = Field(
+        default=3600, ge=0, le=604_800, description="What the doubling ends at; at least coolDownSeconds."
+    )
+    max_per_namespace: int = Field(
+        default=0, ge=0, le=10_000, description="Unfinished evacuations that a namespace may have; 0: any number."
+    )
+    max_per_cluster: int = Field(
+        default=0,
+        ge=0,
+        le=10_000,
+        description="Unfinished evacuations that the cluster may have; 0: any number. With it each judged eviction "
+        "lists all migrations of the cluster.",
+    )
+    blackouts: Annotated[tuple[Blackout, ...], Field(strict=False)] = Field(
+        default=(), description="Times of the week when the descheduler evicts no VM."
+    )
+
+    @field_validator("max_cool_down_seconds")
+    @classmethod
+    def _is_no_less(cls, longest: int, info: ValidationInfo) -> int:
+        shortest = info.data.get("cool_down_seconds", 0)
+        if longest < shortest:
+            raise mistake(f"{longest} is less than coolDownSeconds ({shortest})", f"write at least {shortest}")
+        return longest
+
+    def snapshot(self, kubevirt_namespace: str) -> snapshot.EvictionSettings:
+        return snapshot.EvictionSettings(
+            cluster_wide=self.cluster_wide,
+            requesters=self.requesters,
+            cool_down_seconds=self.cool_down_seconds,
+            max_cool_down_seconds=self.max_cool_down_seconds,
+            max_per_namespace=self.max_per_namespace,
+            max_per_cluster=self.max_per_cluster,
+            blackouts=tuple(blackout.snapshot() for blackout in self.blackouts),
             kubevirt_namespace=kubevirt_namespace,
         )

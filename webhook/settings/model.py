@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from webhook.settings import snapshot
-from webhook.settings.jobs import Instancetypes, Migration, Scheduling
+from webhook.settings.jobs import Eviction, Instancetypes, Migration, Scheduling
 from webhook.settings.section import Section
 from webhook.settings.syntax import (
     Address,
@@ -251,6 +251,7 @@ class SettingsModel(Section):
     scheduling: Scheduling = Field(default=Scheduling(), description=Scheduling.__doc__)
     instancetypes: Instancetypes = Field(default=Instancetypes(), description=Instancetypes.__doc__)
     migration: Migration = Field(default=Migration(), description=Migration.__doc__)
+    eviction: Eviction = Field(default=Eviction(), description=Eviction.__doc__)
     explain: Explain = Field(default=Explain(), description=Explain.__doc__)
     webhooks: Webhooks = Field(default=Webhooks(), description=Webhooks.__doc__)
 
@@ -317,6 +318,7 @@ class SettingsModel(Section):
             ),
             instancetypes=self.instancetypes.snapshot(),
             migration=self.migration.snapshot(self.kubevirt.namespace),
+            eviction=self.eviction.snapshot(self.kubevirt.namespace),
             excluded_namespaces=frozenset(
                 {"kube-system", *self.excluded_namespaces, service.namespace, self.kubevirt.namespace or "kubevirt"}
             ),

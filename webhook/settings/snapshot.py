@@ -161,6 +161,50 @@ class MigrationSettings(msgspec.Struct, frozen=True):
         return self
 
 
+# Minutes.
+WEEK: Final = 7 * 24 * 60
+
+
+class Blackout(msgspec.Struct, frozen=True):
+    """A time of the week when the descheduler evicts no VM.
+
+    Attributes:
+        text: as the admin wrote it, for people.
+        spans: begin and end in minutes since Monday 00:00 UTC, the end excluded; 0 <= begin < end <= `WEEK`.
+    """
+
+    text: str
+    spans: tuple[tuple[int, int], ...]
+
+
+class EvictionSettings(msgspec.Struct, frozen=True):
+    """The job ``eviction``: the descheduler's evictions of VMs.
+
+    Attributes:
+        cluster_wide: namespaces without a label count as ``enforce``.
+        requesters: only evictions whose annotation ``requested-by`` is one of these are judged.
+        cool_down_seconds: how long a VM stays where it is after a migration; 0: not at all.
+        max_cool_down_seconds: the most that this grows to where migrations follow each other.
+        max_per_namespace: unfinished evacuations that a namespace may have; 0: any number.
+        max_per_cluster: the same for the cluster.
+        blackouts: when none is let through.
+        kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
+    """
+
+    cluster_wide: bool = False
+    requesters: tuple[str, ...] = ("sigs.k8s.io/descheduler",)
+    cool_down_seconds: int = 300
+    max_cool_down_seconds: int = 3600
+    max_per_namespace: int = 0
+    max_per_cluster: int = 0
+    blackouts: tuple[Blackout, ...] = ()
+    kubevirt_namespace: str = ""
+
+    def under(self, parameters: Mapping[str, str]) -> EvictionSettings:
+        """The section as it is: namespaces have no parameters."""
+        return self
+
+
 _INSTANCETYPE_PARAMETERS: Final = {
     "default_instancetype": names.DEFAULT_INSTANCETYPE_ANNOTATION,
     "default_preference": names.DEFAULT_PREFERENCE_ANNOTATION,
@@ -235,6 +279,7 @@ class Settings(msgspec.Struct, frozen=True):
     scheduling: SchedulingSettings
     instancetypes: InstancetypeSettings
     migration: MigrationSettings
+    eviction: EvictionSettings
     excluded_namespaces: frozenset[str]
     digest: str
 
@@ -248,5 +293,6 @@ class Settings(msgspec.Struct, frozen=True):
             names.SCHEDULING: self.scheduling,
             names.INSTANCETYPES: self.instancetypes,
             names.MIGRATION: self.migration,
+            names.EVICTION: self.eviction,
         }
         return sections[job]

@@ -33,7 +33,7 @@ def mistake(what: str, fix: str = "", key: str = "") -> PydanticCustomError:
 
 
 @dataclass(frozen=True)
-class _Syntax:
+class Syntax:
     """A syntax of names; the rules are those of ``k8s.io/apimachinery/pkg/util/validation``."""
 
     what: str
@@ -82,28 +82,30 @@ def _check_guard(text: str) -> str:
 
 Address = Annotated[str, AfterValidator(_check_address)]
 OptionalAddress = Annotated[str, AfterValidator(lambda text: _check_address(text) if text else text)]
-Namespace = Annotated[str, _Syntax("name of a namespace", _LABEL, 63, _LOWER)]
-OptionalNamespace = Annotated[str, _Syntax("name of a namespace", f"({_LABEL})?", 63, _LOWER)]
-ServiceName = Annotated[
-    str, _Syntax("name of a Service", "[a-z]([-a-z0-9]*[a-z0-9])?", 63, f"{_LOWER}, no digit first")
-]
-SecretName = Annotated[str, _Syntax("name of a Secret", _SUBDOMAIN, 253, _LOWER)]
+Namespace = Annotated[str, Syntax("name of a namespace", _LABEL, 63, _LOWER)]
+OptionalNamespace = Annotated[str, Syntax("name of a namespace", f"({_LABEL})?", 63, _LOWER)]
+ServiceName = Annotated[str, Syntax("name of a Service", "[a-z]([-a-z0-9]*[a-z0-9])?", 63, f"{_LOWER}, no digit first")]
+SecretName = Annotated[str, Syntax("name of a Secret", _SUBDOMAIN, 253, _LOWER)]
 SchedulerName = Annotated[
-    str, _Syntax("name of a scheduler", _SUBDOMAIN, 253, f"{_LOWER}; dots may separate such parts")
+    str, Syntax("name of a scheduler", _SUBDOMAIN, 253, f"{_LOWER}; dots may separate such parts")
 ]
 DeclaredName = Annotated[SchedulerName, AfterValidator(_check_scheduler_name)]
 LabelKey = Annotated[
-    str, _Syntax("key of a label", f"({_SUBDOMAIN}/)?{_QUALIFIED}", 317, "write NAME or DOMAIN/NAME, as in a label")
+    str, Syntax("key of a label", f"({_SUBDOMAIN}/)?{_QUALIFIED}", 317, "write NAME or DOMAIN/NAME, as in a label")
 ]
-LabelValue = Annotated[str, _Syntax("value of a label", f"({_QUALIFIED})?", 63, "use letters, digits, -, _ and .")]
+LabelValue = Annotated[str, Syntax("value of a label", f"({_QUALIFIED})?", 63, "use letters, digits, -, _ and .")]
 Reference = Annotated[
     str,
-    _Syntax(
+    Syntax(
         "reference to an instancetype or preference", f"(([A-Za-z]+/)?{_SUBDOMAIN})?", 317, "write NAME or KIND/NAME"
     ),
 ]
 Pattern = Annotated[
-    str, _Syntax("pattern of instancetypes", "([A-Za-z]+/)?[a-z0-9*][-a-z0-9.*]*", 317, "write NAME or KIND/NAME")
+    str, Syntax("pattern of instancetypes", "([A-Za-z]+/)?[a-z0-9*][-a-z0-9.*]*", 317, "write NAME or KIND/NAME")
+]
+Requester = Annotated[
+    str,
+    Syntax("name of a requester", "[A-Za-z0-9][-A-Za-z0-9_./]*", 253, "write it as in the annotation requested-by"),
 ]
 # YAML 1.1 reads an unquoted off as false.
 GuardText = Annotated[

@@ -1,0 +1,186 @@
+"""Blackouts, cool-downs and caps."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.policies.eviction.world import NOW, migration, read, stamp
+from webhook.placement.workload import Migration, MigrationState, MigrationStatus
+from webhook.policies.eviction.pace import blackout, cool_down, too_many
+from webhook.settings.blackout import DAYS
+from webhook.settings.blackout import Blackout as Written
+from webhook.settings.snapshot import EvictionSettings
+
+SETTINGS = EvictionSettings(cool_down_seconds=300, max_cool_down_seconds=3600)
+MINUTES = st.integers(0, 24 * 60 - 1)
+
+
+def clock(minutes: int) -> str:
+    return f"{minutes // 60:02}:{minutes % 60:02}"
+
+
+def written(**fields: object) -> Written:
+    return Written.model_validate(fields)
+
+
+@given(
+    days=st.sets(st.sampled_from(DAYS), min_size=1),
+    begin=MINUTES,
+    end=st.integers(0, 24 * 60),
+    offset=st.integers(-14 * 60, 14 * 60),
+    now=st.integers(1_700_000_000, 1_900_000_000),
+)
+def test_blackouts_are_those_of_a_calendar(days: set[str], begin: int, end: int, offset: int, now: int) -> None:
+    if begin == end:
+        return
+    zone = f"{'-' if offset < 0 else '+'}{clock(abs(offset))}"
+    made = written(days=list(days), **{"from": clock(begin), "to": clock(end), "timeZone": zone}).snapshot()
+
+    local = datetime.fromtimestamp(now, timezone(timedelta(minutes=offset)))
+    lasts = timedelta(minutes=end - begin if end > begin else end - begin + 24 * 60)
+    expected = False
+    for ago in (0, 1):
+        day = local.replace(hour=0, minute=0, second=0) - timedelta(days=ago)
+        start = day + timedelta(minutes=begin)
+        expected |= DAYS[day.weekday()] in days and start <= local < start + lasts
+    assert (blackout([made], now) is not None) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"from": "08:00", "to": "18:00"}, "every day from 08:00 to 18:00 UTC"),
+        ({"from": "22:00", "to": "12:01", "days": ["Sat", "Fri"]}, "Fri, Sat from 22:00 to 12:01 UTC"),
+        ({"from": "00:00", "to": "24:00", "timeZone": "-11:00", "days": ["Sat"]}, "Sat from 00:00 to 24:00 -11:00"),
+    ],
+)
+def test_a_blackout_is_told_as_it_was_written(fields: dict[str, object], text: str) -> None:
+    other = written(**{"from": "00:00", "to": "00:01"}).snapshot()
+
+    assert blackout([other, written(**fields).snapshot()], NOW) == f"the descheduler may not evict VMs {text}"
+    assert blackout([other], NOW) is None
+
+
+def ended(*seconds_ago: float) -> tuple[Migration, ...]:
+    """Finished migrations of one VM."""
+    times = [datetime.fromtimestamp(NOW - ago, UTC).isoformat().replace("+00:00", "Z") for ago in seconds_ago]
+    return tuple(
+        Migration(status=MigrationStatus(phase="Succeeded", migration_state=MigrationState(end_timestamp=time)))
+        for time in times
+    )
+
+
+def seconds(text: str | None) -> int:
+    """How long the VM stays, of what is told."""
+    found = re.search(r"stays where it is for (\d+) s", text or "")
+    return int(found[1]) if found else 0
+
+
+def left(text: str | None) -> int:
+    found = re.search(r"; (\d+) s are left", text or "")
+    return int(found[1]) if found else 0
+
+
+class TestCoolDown:
+    @pytest.mark.parametrize(
+        ("ends", "lasts", "rest"),
+        [
+            ([0], 300, 300),
+            ([299.5], 300, 1),
+            ([300], 0, 0),
+            ([60, 500], 600, 540),
+            ([60, 500, 1500], 1200, 1140),
+            ([60, 500, 1500, 2500, 3500], 3600, 3540),
+            # What lies further back than two of the longest is forgotten, and with it all before.
+            ([60, 7260], 600, 540),
+            ([60, 7261, 7262], 300, 240),
+            # KubeVirt's clock is ahead of ours.
+            ([-5], 300, 305),
+        ],
+    )
+    def test_doubles_with_each_that_follows_soon(self, ends: list[float], lasts: int, rest: int) -> None:
+        for given_ in (ends, ends[::-1]):
+            text = cool_down(ended(*given_), NOW, SETTINGS)
+            assert (seconds(text), left(text)) == (lasts, rest)
+
+    def test_says_how_many_there_were(self) -> None:
+        assert cool_down(ended(60, 500), NOW, SETTINGS) == (
+            "the VM stays where it is for 600 s after the last of 2 migrations in a row, which ended 60 s ago; "
+            "540 s are left"
+        )
+
+    def test_none_where_there_is_nothing_to_wait_for(self) -> None:
+        assert cool_down((), NOW, SETTINGS) is None
+        assert cool_down(ended(1), NOW, EvictionSettings(cool_down_seconds=0)) is None
+        assert cool_down(read(migration("Running", 60), migration("Failed", None)), NOW, SETTINGS) is None
+
+    @given(st.lists(st.integers(0, 20_000), min_size=1, max_size=6), st.integers(0, 20_000))
+    def test_more_history_never_makes_it_shorter_nor_longer_than_the_longest(self, ends: list[int], more: int) -> None:
+        fewer, all_of_them = (left(cool_down(ended(*some), NOW, SETTINGS)) for some in (ends, [*ends, more]))
+
+        assert fewer <= 3600
+        assert all_of_them <= 3600
+        # Of a younger one the time begins anew; what is older can only lengthen it.
+        if more >= min(ends):
+            assert all_of_them >= fewer
+
+    @given(st.lists(st.integers(0, 20_000), min_size=1, max_size=6))
+    def test_it_ends(self, ends: list[int]) -> None:
+        rest = left(cool_down(ended(*ends), NOW, SETTINGS))
+
+        assert cool_down(ended(*ends), NOW + rest, SETTINGS) is None
+
+
+class TestEnd:
+    def test_of_a_migration_that_never_began(self) -> None:
+        phases = [
+            None,
+            {"phase": "Pending", "phaseTransitionTimestamp": stamp(600)},
+            {"phase": "Failed", "phaseTransitionTimestamp": stamp(120)},
+        ]
+        obj = migration("Failed", None)
+        obj["status"]["phaseTransitionTimestamps"] = phases
+        assert left(cool_down(read(obj), NOW, SETTINGS)) == 180
+
+    def test_is_its_creation_at_least(self) -> None:
+        obj = migration("Failed", None)
+        obj["metadata"]["creationTimestamp"] = stamp(60)
+        assert left(cool_down(read(obj), NOW, SETTINGS)) == 240
+
+    def test_is_unknown_of_one_without_status(self) -> None:
+        assert Migration().ended_at is None
+
+
+class TestTooMany:
+    BUSY = read(
+        migration("Running", None),
+        migration("", None, vm="b"),
+        migration("Running", None, namespace="elsewhere"),
+        migration("Succeeded"),
+        migration("Running", None, vm="c", evacuates=False),
+    )
+
+    @pytest.mark.parametrize(
+        ("namespace", "cluster", "said"),
+        [
+            (0, 0, None),
+            (3, 4, None),
+            (2, 0, "2 evacuations are unfinished of demo, and 2 may be"),
+            (1, 3, "2 evacuations are unfinished of demo, and 1 may be"),
+            (0, 3, "3 evacuations are unfinished of the cluster, and 3 may be"),
+        ],
+    )
+    def test_counts_unfinished_evacuations(self, namespace: int, cluster: int, said: str | None) -> None:
+        settings = EvictionSettings(max_per_namespace=namespace, max_per_cluster=cluster)
+
+        assert too_many(self.BUSY, "demo", settings) == said
+
+    def test_one(self) -> None:
+        settings = EvictionSettings(max_per_namespace=1)
+
+        assert too_many(self.BUSY, "elsewhere", settings) == ("1 evacuation is unfinished of elsewhere, and 1 may be")

@@ -1,0 +1,205 @@
+"""Evictions: whose, of which pods, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.builders import CONTROLLER, Json
+from tests.policies.eviction.world import CAPTURE, MINE, POD, decide, facts, migration, pod, review, vmi
+from tests.policies.migration.world import NODES, node
+from webhook.errors import Unavailable
+from webhook.facts import ConfigurationKey, KubeVirtKey, ListKey, NodesKey, ObjectKey
+from webhook.names import Code
+from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, VMIS
+from webhook.settings.snapshot import WEEK, Blackout
+
+ALWAYS = (Blackout("every day from 00:00 to 24:00 UTC", ((0, WEEK),)),)
+THE_POD, THE_VMI = ObjectKey(LAUNCHER_PODS, "demo", POD), ObjectKey(VMIS, "demo", "web01")
+CORDONED = [node(f"node-{name}", "a", cordoned=True) for name in ("a1", "a2", "a3")]
+# Whatever could lead to a veto does.
+HOPELESS: dict[str, Any] = {"nodes": CORDONED, "migrations": [migration()]}
+
+
+class TestLetThrough:
+    def test_where_the_vm_can_go(self) -> None:
+        decision = decide(facts())
+
+        assert (decision.code, decision.denial, decision.warnings) == (Code.ELIGIBLE, None, ())
+        assert decision.notes == {"eligible-nodes": "2"}
+        assert decision.reasons[0].text == "2 of 4 nodes are eligible"
+        assert decision.details == {
+            "vmi": "web01",
+            "requester": "sigs.k8s.io/descheduler",
+            "why": "triggered by a profile",
+        }
+
+    def test_drains_are_not_looked_at(self) -> None:
+        assert decide({}, json.loads(CAPTURE.read_bytes())).code == Code.OTHER_REQUESTER
+        assert decide({}, review(by=None)).code == Code.OTHER_REQUESTER
+        assert decide({}, review(by="somebody")).code == Code.OTHER_REQUESTER
+        assert decide({}, review(), requesters=()).code == Code.OTHER_REQUESTER
+        assert decide({}, review(operation="UPDATE")).code == Code.OTHER_OPERATION
+
+    def test_other_requesters_may_be_named(self) -> None:
+        assert decide(facts(), review(by="balancer"), requesters=("balancer",)).code == Code.ELIGIBLE
+
+    def test_kubevirts_own(self) -> None:
+        assert decide(facts(**HOPELESS), review(user=CONTROLLER)).code == Code.BY_KUBEVIRT
+        elsewhere = "system:serviceaccount:cnv:kubevirt-controller"
+        assert decide({}, review(user=elsewhere), kubevirt_namespace="cnv").code == Code.BY_KUBEVIRT
+
+    @pytest.mark.parametrize(
+        ("its_pod", "code"),
+        [
+            (pod(phase="Succeeded"), Code.POD_OVER),
+            (pod(phase="Failed"), Code.POD_OVER),
+            (pod(app="hotplug-disk"), Code.NOT_LAUNCHER),
+            (pod(ownerReferences=[]), Code.NO_VMI_OWNER),
+            (pod(deletionTimestamp="2026-11-21T12:00:00Z"), Code.BEING_DELETED),
+            # A target pod, or the source pod that a migration has left behind.
+            (pod(node="node-b1"), Code.NOT_ITS_POD),
+            (pod(node=""), Code.NOT_ITS_POD),
+        ],
+    )
+    def test_pods_that_carry_no_vm_to_be_moved(self, its_pod: Json, code: str) -> None:
+        for strategy in ("LiveMigrate", "None"):
+            decision = decide(facts(vmi(strategy), its_pod, **HOPELESS), blackouts=ALWAYS)
+            assert (decision.code, decision.denial, decision.warnings) == (code, None, ())
+
+    @pytest.mark.parametrize(("key", "code"), [(THE_POD, Code.POD_GONE), (THE_VMI, Code.VMI_GONE)])
+    def test_what_is_gone_is_left_to_kubevirt(self, key: Any, code: str) -> None:
+        decision = decide(facts(**HOPELESS) | {key: None})
+
+        assert (decision.code, decision.denial) == (code, None)
+
+    def test_a_vmi_of_the_same_name_is_another(self) -> None:
+        other = vmi()
+        other["metadata"]["uid"] = "another"
+
+        assert decide(facts(other, **HOPELESS)).code == Code.VMI_REPLACED
+
+    def test_a_vmi_that_runs_nowhere_yet(self) -> None:
+        waiting = vmi()
+        del waiting["status"]
+
+        assert decide(facts(waiting, pod(node=""), **HOPELESS)).code == Code.NOT_ITS_POD
+
+    @pytest.mark.parametrize(
+        ("found", "code"),
+        [
+            (vmi("External"), Code.EXTERNAL),
+            (vmi("LiveMigrateTomorrow"), Code.UNKNOWN_STRATEGY),
+            (vmi("LiveMigrate", "False"), Code.NOT_MIGRATABLE),
+            (vmi("LiveMigrate", None), Code.NOT_MIGRATABLE),
+            (vmi(evacuationNodeName="node-a1"), Code.EVACUATING),
+        ],
+    )
+    def test_what_kubevirt_or_others_answer_better(self, found: Json, code: str) -> None:
+        decision = decide(facts(found, **HOPELESS), blackouts=ALWAYS)
+
+        assert (decision.code, decision.denial, decision.warnings) == (code, None, ())
+
+    @pytest.mark.parametrize("phase", ["", "Pending", "Running"])
+    def test_a_vm_that_is_being_migrated(self, phase: str) -> None:
+        running = facts(nodes=CORDONED, migrations=[migration(), migration(phase, None)])
+
+        assert decide(running, blackouts=ALWAYS).code == Code.EVACUATING
+
+    def test_a_cluster_without_kubevirt(self) -> None:
+        assert decide(facts(vmi(None)) | {ConfigurationKey(): None}).code == Code.KUBEVIRT_ABSENT
+
+
+class TestGoesDown:
+    @pytest.mark.parametrize(
+        ("found", "why"),
+        [
+            (vmi("None"), "its eviction strategy is None"),
+            (vmi(None), "its eviction strategy is None"),
+            (vmi("LiveMigrateIfPossible", "False"), "it can't be live-migrated"),
+            (vmi("LiveMigrateIfPossible", None), "it can't be live-migrated"),
+        ],
+    )
+    def test_is_warned_about_and_never_refused(self, found: Json, why: str) -> None:
+        decision = decide(facts(found, **HOPELESS), blackouts=ALWAYS)
+
+        assert (decision.code, decision.denial) == (Code.GOES_DOWN, None)
+        assert decision.warnings[0].startswith(f"kubevirt-webhook: this eviction shuts VM demo/web01 down: {why}")
+
+    def test_the_clusters_strategy_counts_only_where_the_vm_has_none(self) -> None:
+        assert decide(facts(vmi(None), strategy="LiveMigrate")).code == Code.ELIGIBLE
+        assert decide(facts(vmi(None), strategy="External")).code == Code.EXTERNAL
+        assert decide(facts(vmi("None"), strategy="LiveMigrate")).code == Code.GOES_DOWN
+
+
+class TestVeto:
+    def test_no_eligible_node(self) -> None:
+        decision = decide(facts(nodes=CORDONED))
+
+        assert decision.code == Code.NO_ELIGIBLE_NODE
+        assert decision.denial
+        # The present node is out for its own reason, too.
+        assert decision.denial.message.startswith("no eligible node: of 3, ")
+        assert "3 cordoned" in decision.denial.message
+        assert decision.denial.message.endswith("; the only reason for 2 of them: cordoned")
+        assert "node-a2" not in decision.denial.message
+        assert {name for group in decision.details["nodes"] for name in group["nodes"]} == {
+            "node-a1",
+            "node-a2",
+            "node-a3",
+        }
+        assert decision.details["vmi"] == "web01"
+
+    def test_blackout(self) -> None:
+        decision = decide(facts(), blackouts=ALWAYS)
+
+        assert decision.code == Code.BLACKOUT
+        assert decision.denial
+        assert decision.denial.message == "the descheduler may not evict VMs every day from 00:00 to 24:00 UTC"
+
+    def test_cooling_down(self) -> None:
+        decision = decide(facts(migrations=[migration("Failed", 60)]))
+
+        assert decision.code == Code.COOLING_DOWN
+        assert decision.denial
+        assert decision.denial.message == (
+            "the VM stays where it is for 300 s after its last migration, which ended 60 s ago; 240 s are left"
+        )
+
+    @pytest.mark.parametrize(
+        ("cap", "key"),
+        [("max_per_namespace", ListKey(MIGRATIONS, "demo")), ("max_per_cluster", ListKey(MIGRATIONS, ""))],
+    )
+    def test_too_many(self, cap: str, key: ListKey[Any]) -> None:
+        busy = facts(migrations=[migration("Running", None, vm="other")], key=key)
+
+        def code(allowed: int) -> str:
+            settings: dict[str, Any] = {cap: allowed}
+            return decide(busy, **settings).code
+
+        assert code(1) == Code.TOO_MANY_EVACUATIONS
+        assert code(2) == Code.ELIGIBLE
+
+    def test_other_vms_migrations_neither_cool_nor_hold(self) -> None:
+        others = [
+            migration(vm="other"),
+            migration("Running", None, vm="other"),
+            migration(namespace="elsewhere"),
+            migration("Running", None, namespace="elsewhere"),
+        ]
+
+        assert decide(facts(migrations=others, key=ListKey(MIGRATIONS, "")), max_per_cluster=9).code == Code.ELIGIBLE
+
+    def test_the_one_node_that_is_left_suffices(self) -> None:
+        assert decide(facts(nodes=[*CORDONED, NODES[2]])).code == Code.ELIGIBLE
+
+
+@pytest.mark.parametrize("key", [KubeVirtKey(), THE_POD, THE_VMI, ConfigurationKey(), MINE, NodesKey()])
+def test_what_can_not_be_read_lets_the_eviction_through(key: Any) -> None:
+    decision = decide(facts(vmi(None), strategy="LiveMigrate") | {key: Unavailable("no answer")})
+
+    assert (decision.code, decision.denial) == (Code.FACTS_UNREADABLE, None)
+    assert decision.warnings[0].startswith("kubevirt-webhook did not judge this eviction: ")
+    assert decision.warnings[0].endswith("can't be read: no answer")

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from webhook.errors import InputErrors
+from webhook.settings.blackout import Blackout
+from webhook.settings.file import parse
+from webhook.settings.snapshot import WEEK
+
+HOUR, DAY = 60, 24 * 60
+
+
+@pytest.mark.parametrize(
+    ("fields", "spans"),
+    [
+        ({"days": ["Mon"], "from": "08:00", "to": "18:00"}, ((8 * HOUR, 18 * HOUR),)),
+        ({"days": ["Mon"], "from": "00:00", "to": "24:00"}, ((0, DAY),)),
+        ({"days": ["Mon"], "from": "18:00", "to": "00:00"}, ((18 * HOUR, DAY),)),
+        ({"days": ["Mon"], "from": "22:00", "to": "06:00"}, ((22 * HOUR, DAY + 6 * HOUR),)),
+        ({"days": ["Sun"], "from": "22:00", "to": "06:00"}, ((0, 6 * HOUR), (WEEK - 2 * HOUR, WEEK))),
+        ({"days": ["Mon"], "from": "01:00", "to": "03:00", "timeZone": "+02:00"}, ((0, HOUR), (WEEK - HOUR, WEEK))),
+        ({"days": ["Sun"], "from": "20:00", "to": "21:30", "timeZone": "-03:30"}, ((0, HOUR), (WEEK - 30, WEEK))),
+        ({"days": ["Tue", "Mon"], "from": "00:00", "to": "00:01"}, ((0, 1), (DAY, DAY + 1))),
+    ],
+)
+def test_minutes_of_the_week(fields: dict[str, Any], spans: tuple[tuple[int, int], ...]) -> None:
+    assert Blackout.model_validate(fields).snapshot().spans == spans
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("{from: 8:00, to: '18:00'}", 'eviction.blackouts[0].from: "8:00" is no time of day; write HH:MM, from 00:00'),
+        ("{from: 24:01, to: '18:00'}", '"24:01" is no time of day'),
+        ("{from: 22:00, to: 22:00}", "eviction.blackouts[0].to: it ends as it begins, at 22:00; write 00:00 to 24:00"),
+        ("{from: 22:00}", "eviction.blackouts[0].to: is missing; write for example to: 18:00"),
+        ("{from: 22:00, to: 23:00, days: [mon]}", 'Thu, Fri, Sat or Sun, not "mon"; did you mean Mon?'),
+        ("{from: 22:00, to: 23:00, timeZone: Europe/Berlin}", "write UTC or an offset such as +02:00; names of zones"),
+        ("{from: 22:00, to: 23:00, timeZone: '+15:00'}", '"+15:00" is no time zone that is known here'),
+    ],
+)
+def test_mistakes(written: str, said: str) -> None:
+    with pytest.raises(InputErrors) as refused:
+        parse(f"eviction:\n  blackouts:\n  - {written}\n".encode(), "settings.yaml")
+
+    assert said in str(refused.value)
+
+
+def test_times_need_no_quotes() -> None:
+    (made,) = parse(
+        b"eviction: {blackouts: [{from: 22:00, to: 06:00, timeZone: +02:00}]}", "settings.yaml"
+    ).eviction.blackouts
+
+    assert made.text == "every day from 22:00 to 06:00 +02:00"

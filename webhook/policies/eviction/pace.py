@@ -1,0 +1,76 @@
+"""When evictions are too many or too soon: blackouts, cool-downs and caps, each a clause that says so, or None."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Final
+
+from webhook.placement.workload import Migration
+from webhook.settings.snapshot import WEEK, Blackout, EvictionSettings
+
+# 1970 began on a Thursday.
+_EPOCH: Final = 3 * 24 * 60
+
+# Migrations follow each other where no more than so many of the longest cool-downs lie between their ends: one that
+# the descheduler begins right after the longest must not count as the first.
+_CLOSE: Final = 2
+
+
+def blackout(blackouts: Iterable[Blackout], now: float) -> str | None:
+    """The blackout that holds now.
+
+    Args:
+        now: Unix time in seconds.
+    """
+    minute = (int(now // 60) + _EPOCH) % WEEK
+    for one in blackouts:
+        if any(begin <= minute < end for begin, end in one.spans):
+            return f"the descheduler may not evict VMs {one.text}"
+    return None
+
+
+def cool_down(migrations: Iterable[Migration], now: float, settings: EvictionSettings) -> str | None:
+    """Why a VM stays where it is for a while.
+
+    The time doubles with each migration that ended soon before the next, failed ones too. KubeVirt keeps five finished
+    migrations of a VM, which bounds it at sixteen times.
+
+    Args:
+        migrations: the VM's.
+        now: Unix time in seconds.
+    """
+    ends = sorted((at for one in migrations if (at := one.ended_at) is not None), reverse=True)
+    if not ends or not settings.cool_down_seconds:
+        return None
+    in_a_row = 1
+    for later, earlier in pairwise(ends):
+        if later - earlier > _CLOSE * settings.max_cool_down_seconds:
+            break
+        in_a_row += 1
+    seconds = min(settings.cool_down_seconds * 2 ** (in_a_row - 1), settings.max_cool_down_seconds)
+    left = math.ceil(ends[0] + seconds - now)
+    if left <= 0:
+        return None
+    ago = max(0, math.floor(now - ends[0]))
+    ended = "its last migration" if in_a_row == 1 else f"the last of {in_a_row} migrations in a row"
+    return f"the VM stays where it is for {seconds} s after {ended}, which ended {ago} s ago; {left} s are left"
+
+
+def too_many(migrations: Iterable[Migration], namespace: str, settings: EvictionSettings) -> str | None:
+    """Which cap is reached.
+
+    Args:
+        migrations: at least the namespace's, with a cap for the cluster all of them.
+    """
+    evacuations = [one for one in migrations if one.unfinished and one.evacuates]
+    inside = sum(one.meta.namespace == namespace for one in evacuations)
+    for count, cap, where in (
+        (inside, settings.max_per_namespace, f"of {namespace}"),
+        (len(evacuations), settings.max_per_cluster, "of the cluster"),
+    ):
+        if cap and count >= cap:
+            are = "evacuation is" if count == 1 else "evacuations are"
+            return f"{count} {are} unfinished {where}, and {cap} may be"
+    return None
