@@ -19,6 +19,7 @@ HOUR, DAY = 60, 24 * 60
         ({"days": ["Mon"], "from": "00:00", "to": "24:00"}, ((0, DAY),)),
         ({"days": ["Mon"], "from": "18:00", "to": "00:00"}, ((18 * HOUR, DAY),)),
         ({"days": ["Mon"], "from": "22:00", "to": "06:00"}, ((22 * HOUR, DAY + 6 * HOUR),)),
+        ({"days": ["Sun"], "from": "22:00", "to": "24:00"}, ((WEEK - 2 * HOUR, WEEK),)),
         ({"days": ["Sun"], "from": "22:00", "to": "06:00"}, ((0, 6 * HOUR), (WEEK - 2 * HOUR, WEEK))),
         ({"days": ["Mon"], "from": "01:00", "to": "03:00", "timeZone": "+02:00"}, ((0, HOUR), (WEEK - HOUR, WEEK))),
         ({"days": ["Sun"], "from": "20:00", "to": "21:30", "timeZone": "-03:30"}, ((0, HOUR), (WEEK - 30, WEEK))),

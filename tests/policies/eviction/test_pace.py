@@ -66,6 +66,15 @@ def test_a_blackout_is_told_as_it_was_written(fields: dict[str, object], text: s
     assert blackout([other], NOW) is None
 
 
+def test_a_blackout_holds_from_its_first_minute_to_before_its_last() -> None:
+    ends, begins = (written(**{"from": at, "to": to}).snapshot() for at, to in (("11:00", "12:00"), ("12:00", "13:00")))
+
+    assert blackout([ends], NOW) is None
+    assert blackout([ends], NOW - 0.1)
+    assert blackout([begins], NOW)
+    assert blackout([begins], NOW - 0.1) is None
+
+
 def ended(*seconds_ago: float) -> tuple[Migration, ...]:
     """Finished migrations of one VM."""
     times = [datetime.fromtimestamp(NOW - ago, UTC).isoformat().replace("+00:00", "Z") for ago in seconds_ago]
@@ -113,6 +122,9 @@ class TestCoolDown:
             "the VM stays where it is for 600 s after the last of 2 migrations in a row, which ended 60 s ago; "
             "540 s are left"
         )
+
+    def test_no_migration_ended_in_the_future(self) -> None:
+        assert "which ended 0 s ago; 305 s are left" in str(cool_down(ended(-5), NOW, SETTINGS))
 
     def test_none_where_there_is_nothing_to_wait_for(self) -> None:
         assert cool_down((), NOW, SETTINGS) is None

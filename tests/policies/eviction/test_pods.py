@@ -85,7 +85,14 @@ class TestLetThrough:
         waiting = vmi()
         del waiting["status"]
 
-        assert decide(facts(waiting, pod(node=""), **HOPELESS)).code == Code.NOT_ITS_POD
+        for its_status in ({}, {"status": {"nodeName": ""}}, {"status": {"nodeName": None}}):
+            assert decide(facts(waiting | its_status, pod(node=""), **HOPELESS)).code == Code.NOT_ITS_POD
+
+    def test_a_vmi_that_is_being_deleted(self) -> None:
+        ending = vmi()
+        ending["metadata"]["deletionTimestamp"] = "2026-11-21T12:00:00Z"
+
+        assert decide(facts(ending, **HOPELESS)).code == Code.BEING_DELETED
 
     @pytest.mark.parametrize(
         ("found", "code"),
@@ -94,6 +101,7 @@ class TestLetThrough:
             (vmi("LiveMigrateTomorrow"), Code.UNKNOWN_STRATEGY),
             (vmi("LiveMigrate", "False"), Code.NOT_MIGRATABLE),
             (vmi("LiveMigrate", None), Code.NOT_MIGRATABLE),
+            (vmi("LiveMigrate", "Unknown"), Code.NOT_MIGRATABLE),
             (vmi(evacuationNodeName="node-a1"), Code.EVACUATING),
         ],
     )
