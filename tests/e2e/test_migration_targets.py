@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .conftest import NewTenant
-from .foreign_webhook import ForeignWebhook
+from .foreign_webhook import Labeller
 from .kube import Json, Object, eventually
 from .migrations import EAST, HOSTNAME, OBSOLETE, REQUIRED, WEST, Mover, guest, target_of, terms_of
 from .objects import ZONE
@@ -128,7 +128,7 @@ def test_a_wish_is_for_one_migration_only(moving: Tenant) -> None:
 def test_a_later_webhook_makes_us_look_again_and_we_add_nothing(moving: Tenant) -> None:
     vm = Mover(moving, guest())
     asked = vm.ask(WEST)
-    with ForeignWebhook(moving.server.access, moving.namespace):
+    with Labeller(moving.server.access, moving.namespace):
         target = vm.target(asked)
 
     assert target["metadata"]["labels"]["example.com/seen"] == "yes"
@@ -139,7 +139,7 @@ def test_a_later_webhook_makes_us_look_again_and_we_add_nothing(moving: Tenant) 
 def test_a_way_that_a_later_webhook_opens_is_narrowed_too(moving: Tenant) -> None:
     vm = Mover(moving, guest())
     asked = vm.ask(WEST)
-    with ForeignWebhook(moving.server.access, moving.namespace, {"matchExpressions": [equals(ZONE, "east")]}):
+    with Labeller(moving.server.access, moving.namespace, {"matchExpressions": [equals(ZONE, "east")]}):
         target = vm.target(asked)
 
     assert [term["matchExpressions"] for term in terms_of(target)] == [

@@ -9,7 +9,7 @@ import pytest
 
 from .access import Access
 from .conftest import NewTenant
-from .foreign_webhook import ForeignWebhook
+from .foreign_webhook import Labeller
 from .kube import Json, Object
 from .objects import launcher_pod
 from .tenant import Tenant
@@ -206,7 +206,7 @@ def test_a_dry_run_shows_the_same_and_leaves_nothing(tenant: Tenant) -> None:
 
 
 def test_a_later_webhook_makes_us_look_again_and_we_add_nothing(tenant: Tenant) -> None:
-    with ForeignWebhook(tenant.server.access, tenant.namespace) as other:
+    with Labeller(tenant.server.access, tenant.namespace) as other:
         pod = tenant.launch(tenant.start(vm()))
 
     assert other.pods.count("virt-launcher-web-") == 1

@@ -78,6 +78,18 @@ def migration_target_of(vmi: Mapping[str, Any]) -> Json:
     return pod
 
 
+def migration_of(vmi: Mapping[str, Any], name: str) -> Json:
+    """The migration of a VMI, as KubeVirt makes one of an eviction."""
+    annotations = {"kubevirt.io/evacuationMigration": vmi["status"]["nodeName"]}
+    labels = {"kubevirt.io/vmi-name": vmi["metadata"]["name"]}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
+        "spec": {"vmiName": vmi["metadata"]["name"]},
+    }
+
+
 def provisioning_of(vmi: Mapping[str, Any]) -> Json:
     """The short-lived pod whose node decides where the volumes of a VMI are made."""
     pod = launcher_of(vmi)

@@ -1,0 +1,178 @@
+"""The job eviction: the descheduler is told no before virt-api hears of it, and nobody else is held up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from .conftest import SCHEDULERS, NewNamespace, NewWebhook
+from .foreign_webhook import MARKED, EvictionAdmitter, eviction
+from .kube import ApiError, Json, Object, eventually
+from .tenant import Tenant
+from .webhook_server import OURS, WebhookServer
+from .workloads import MIGRATIONS, PODS, VMIS, launcher_of, migration_of, vm, vmi_of
+
+EVICTION = "kubevirt-webhook.github.io/eviction"
+DESCHEDULER = "sigs.k8s.io/descheduler"
+NODE = "node-a"
+NOWHERE = {"example.com/zone": "nowhere"}
+DRY: tuple[dict[str, Any], ...] = ({"query": {"dryRun": "All"}}, {"options": {"dryRun": ["All"]}})
+
+
+class Evictee(Tenant):
+    """A namespace whose VMs are evicted, under the eyes of a stand-in for virt-api."""
+
+    def run(self, name: str, **spec: Any) -> Object:
+        """A VM at work on a node; keywords go into its VMI's spec."""
+        manifest = vmi_of(vm(name))
+        domain = {"devices": {}, "cpu": {"model": "host-passthrough"}, "machine": {"type": "q35"}}
+        manifest["spec"] |= {"architecture": "amd64", "domain": domain, "evictionStrategy": "LiveMigrate"} | spec
+        vmi = self.controller.create(VMIS, manifest, self.namespace)
+        pod = launcher_of(vmi)
+        pod["metadata"]["name"] = pod_of(name)
+        pod["spec"]["nodeName"] = NODE
+        self.controller.create(PODS, pod, self.namespace)
+        conditions = [{"type": "LiveMigratable", "status": "True"}]
+        status = {"phase": "Running", "nodeName": NODE, "conditions": conditions}
+        return self.controller.patch(VMIS, name, {"status": status}, self.namespace)
+
+    def evict(
+        self,
+        name: str,
+        by: str | None = DESCHEDULER,
+        query: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
+        """The refusal of an eviction; somebody always refuses those of VMs, and always with 429."""
+        manifest = eviction(pod_of(name), by) | ({"deleteOptions": options} if options else {})
+        with pytest.raises(ApiError) as refused:
+            self.owner.create(
+                PODS, manifest, self.namespace, name=pod_of(name), subresource="eviction", **(query or {})
+            )
+        assert refused.value.status == 429
+        return refused.value.message
+
+    def migrated(self, vmi: Mapping[str, Any], name: str, status: Json) -> None:
+        """A migration of a VM that has come so far."""
+        self.controller.create(MIGRATIONS, migration_of(vmi, name), self.namespace)
+        self.controller.patch(MIGRATIONS, name, {"status": status}, self.namespace, subresource="status")
+
+    def marked(self, name: str) -> bool:
+        """Whether a VM is marked for evacuation."""
+        return "evacuationNodeName" in self.owner.get(VMIS, name, self.namespace)["status"]
+
+
+def pod_of(name: str) -> str:
+    return f"virt-launcher-{name}-abcde"
+
+
+def labels(server: WebhookServer) -> dict[str, str]:
+    return server.labels(None) | {EVICTION: "enforce"}
+
+
+def ended(seconds_ago: float) -> Json:
+    at = datetime.now(UTC) - timedelta(seconds=seconds_ago)
+    stamp = at.isoformat(timespec="seconds").replace("+00:00", "Z")
+    return {"phase": "Succeeded", "migrationState": {"completed": True, "endTimestamp": stamp}}
+
+
+@pytest.fixture
+def virt_api(webhook: WebhookServer, new_namespace: NewNamespace) -> Iterator[EvictionAdmitter]:
+    with EvictionAdmitter(webhook.access, new_namespace(labels(webhook))) as admitter:
+        yield admitter
+
+
+@pytest.fixture
+def evictee(webhook: WebhookServer, virt_api: EvictionAdmitter) -> Evictee:
+    return Evictee(webhook, virt_api.namespace)
+
+
+def test_a_veto_comes_before_virt_api_marks_the_vm(evictee: Evictee, virt_api: EvictionAdmitter) -> None:
+    evictee.run("stuck", nodeSelector=NOWHERE)
+
+    message = evictee.evict("stuck")
+
+    assert (
+        'webhook "pods.eviction.enforce.kubevirt-webhook.github.io" denied the request: no eligible node: ' in message
+    )
+    assert "without example.com/zone=nowhere" in message
+    assert MARKED not in message
+    assert (virt_api.asked, evictee.marked("stuck")) == ([], False)
+    (line,) = evictee.audit("Eviction")
+    assert (line["decision"], line["reasons"][0]["code"]) == ("denied", "no-eligible-node")
+    assert (line["details"]["vmi"], line["details"]["requester"]) == ("stuck", DESCHEDULER)
+
+
+def test_what_can_go_goes_and_drains_are_not_held_up(evictee: Evictee, virt_api: EvictionAdmitter) -> None:
+    evictee.run("free")
+    evictee.run("stuck", nodeSelector=NOWHERE)
+
+    assert MARKED in evictee.evict("free")
+    assert evictee.verdicts() == ["allowed nodes-eligible"]
+    assert MARKED in evictee.evict("stuck", by=None)
+    # We have not even been asked about the drain.
+    assert evictee.verdicts() == ["allowed nodes-eligible"]
+    assert virt_api.asked == [pod_of("free"), pod_of("stuck")]
+    assert evictee.marked("free")
+    assert evictee.marked("stuck")
+
+
+def test_dry_runs_get_the_same_answers_and_leave_nothing(evictee: Evictee, virt_api: EvictionAdmitter) -> None:
+    evictee.run("free")
+    evictee.run("stuck", nodeSelector=NOWHERE)
+
+    for form in DRY:
+        assert "no eligible node" in evictee.evict("stuck", **form)
+        assert MARKED in evictee.evict("free", **form)
+
+    assert virt_api.asked == [pod_of("free")] * 2
+    assert not evictee.marked("free")
+    assert not evictee.marked("stuck")
+    assert evictee.verdicts() == ["denied no-eligible-node", "allowed nodes-eligible"] * 2
+    assert [line["dryRun"] for line in evictee.audit()] == [True] * 4
+
+
+def test_where_a_vm_goes_down_it_is_said(evictee: Evictee) -> None:
+    evictee.run("mortal", evictionStrategy="None")
+    pod = pod_of("mortal")
+
+    answer = evictee.owner.create(PODS, eviction(pod, DESCHEDULER), evictee.namespace, name=pod, subresource="eviction")
+
+    (warning,) = answer.warnings
+    assert warning == (
+        f"kubevirt-webhook: this eviction shuts VM {evictee.namespace}/mortal down: its eviction strategy is None"
+    )
+    assert evictee.owner.get(PODS, pod, evictee.namespace)["metadata"]["deletionTimestamp"]
+
+
+def test_a_server_just_started_remembers_by_the_clusters_objects(
+    evictee: Evictee, virt_api: EvictionAdmitter, new_webhook: NewWebhook
+) -> None:
+    moved, other = evictee.run("moved"), evictee.run("other")
+    evictee.migrated(moved, "first", ended(400))
+    evictee.migrated(moved, "second", ended(60))
+
+    cooling = "the VM stays where it is for 600 s after the last of 2 migrations in a row"
+    assert cooling in evictee.evict("moved", **DRY[0])
+    assert MARKED in evictee.evict("other", **DRY[0])
+
+    settings = {"schedulers": SCHEDULERS, "eviction": {"maxPerNamespace": 1, "maxPerCluster": 1000}}
+    started = new_webhook(settings)
+    evictee.owner.patch("v1/namespaces", evictee.namespace, {"metadata": {"labels": {OURS: started.name}}})
+    evictee.server = started
+
+    def judged() -> bool:
+        return cooling in evictee.evict("moved", **DRY[0]) and bool(evictee.verdicts())
+
+    eventually(judged, what="the namespace to be the other server's")
+    evictee.migrated(other, "running", {"phase": "Running"})
+    evictee.run("third")
+
+    assert f"1 evacuation is unfinished of {evictee.namespace}, and 1 may be" in evictee.evict("third")
+    # virt-api answers for what migrates already.
+    assert MARKED in evictee.evict("other", **DRY[0])
+    assert evictee.verdicts()[-2:] == ["denied too-many-evacuations", "allowed already-evacuating"]
+    assert not any(evictee.marked(name) for name in ("moved", "other", "third"))
