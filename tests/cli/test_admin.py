@@ -68,7 +68,11 @@ def test_missing_file(command: str, tmp_path: Path) -> None:
     assert "none.yaml" in result.stderr
 
 
-def test_the_manifests_in_the_repository_are_those_that_we_print() -> None:
-    kept = (EXAMPLES.parent / "manifests" / "webhooks.yaml").read_text()
+@pytest.mark.parametrize("overlay", ["kubernetes", "openshift"])
+def test_the_manifests_in_the_repository_are_those_that_we_print(overlay: str) -> None:
+    directory = EXAMPLES.parent / "manifests" / "overlays" / overlay
+    kept = (directory / "webhooks.yaml").read_text()
 
-    assert kept.partition("\n")[2] == run("manifests", "webhooks").output, "print them anew"
+    assert kept.partition("\n")[2] == run("manifests", "webhooks", "--config", directory / "settings.yaml").output, (
+        "print them anew"
+    )

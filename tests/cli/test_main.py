@@ -32,7 +32,10 @@ def test_help_imports_nothing_that_is_slow() -> None:
     assert done.stdout.splitlines()[-1] == "loaded:"
 
 
-@pytest.mark.parametrize("command", ["serve", "review", "expand", "demo", "manifests", "config", "version"])
+@pytest.mark.parametrize(
+    "command",
+    ["serve", "review", "expand", "demo", "install", "uninstall", "cleanup", "manifests", "config", "version"],
+)
 def test_every_command_has_help(command: str) -> None:
     assert command in run("--help").output
     assert run(command, "--help").exit_code == 0

@@ -1,0 +1,163 @@
+"""What an installation consists of: the manifests of an overlay, with somebody's settings and image in them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from copy import deepcopy
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import quote
+
+import msgspec
+
+from webhook import names
+from webhook.documents import read_documents
+from webhook.errors import InputError
+from webhook.install.registration import Manifest, configurations
+from webhook.settings.file import parse
+from webhook.settings.snapshot import Settings
+
+Overlay = Literal["kubernetes", "openshift"]
+
+DIGEST_ANNOTATION: Final = f"{names.DOMAIN}/settings-digest"
+SETTINGS_KEY: Final = "settings.yaml"
+CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+
+# What must be there before what: an account before its pods, a priority level before its FlowSchema.
+_ORDER: Final = (
+    *("Namespace", "PriorityClass", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
+    *("PriorityLevelConfiguration", "FlowSchema", "ConfigMap", "Service", "PodDisruptionBudget", "NetworkPolicy"),
+    *("Deployment", *CONFIGURATIONS),
+)
+# Between SIGTERM and the end: the settings' drain, what is given to requests that have begun, and some to spare.
+_GRACE_SECONDS: Final = 30
+_AFTER_DRAIN_SECONDS: Final = 20
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """Objects in the order in which they are made.
+
+    Attributes:
+        before: all that comes before the Deployment.
+        configurations: the webhook configurations, which say when we are called.
+        unwanted: what an earlier installation with other settings may have left.
+    """
+
+    before: tuple[Manifest, ...]
+    deployment: Manifest
+    configurations: tuple[Manifest, ...]
+    unwanted: tuple[Manifest, ...] = ()
+
+    @property
+    def wanted(self) -> tuple[Manifest, ...]:
+        return (*self.before, self.deployment, *self.configurations)
+
+
+def path(manifest: Manifest, *, collection: bool = False) -> str:
+    """The URL path of an object, or of those of its kind beside it."""
+    version, metadata = manifest["apiVersion"], manifest["metadata"]
+    namespace = f"/namespaces/{quote(metadata['namespace'])}" if "namespace" in metadata else ""
+    plural = f"/{'apis' if '/' in version else 'api'}/{version}{namespace}/{_plural(manifest['kind'])}"
+    return plural if collection else f"{plural}/{quote(metadata['name'])}"
+
+
+def title(manifest: Manifest) -> str:
+    """``KIND NAME`` or ``KIND NAMESPACE/NAME``."""
+    metadata = manifest["metadata"]
+    return f"{manifest['kind']} " + "/".join(metadata[key] for key in ("namespace", "name") if key in metadata)
+
+
+def config_map(directory: Path, overlay: Overlay) -> Manifest:
+    """The ConfigMap with an overlay's own settings."""
+    (found,) = (one for one in _rendered(directory, overlay) if one["kind"] == "ConfigMap")
+    return found
+
+
+def of(directory: Path, overlay: Overlay, text: str, where: str, image: str) -> Plan:
+    """The plan for a settings file.
+
+    Args:
+        directory: the manifests'.
+        text: the settings file.
+        where: its name, for messages.
+        image: what the replicas run.
+
+    Raises:
+        InputError: the settings have mistakes, or don't fit the manifests.
+    """
+    settings = parse(text.encode(), where)
+    found = [one for one in _rendered(directory, overlay) if one["kind"] not in CONFIGURATIONS]
+    (deployment,) = (one for one in found if one["kind"] == "Deployment")
+    own = config_map(directory, overlay)["data"][SETTINGS_KEY]
+    _check(settings, parse(own.encode(), overlay), where)
+    parity = [document.value for document in read_documents(directory / "components" / "parity" / "rbac.yaml")]
+    wanted = bool(settings.instancetypes.parity.sample)
+    before = sorted(
+        (one for one in (*found, *(parity if wanted else ())) if one is not deployment),
+        key=lambda one: _ORDER.index(one["kind"]),
+    )
+    return Plan(
+        tuple(_with_settings(one, text) if one["kind"] == "ConfigMap" else one for one in before),
+        _with_image(deployment, text, image, settings.server.drain_seconds),
+        tuple(configurations(settings)),
+        () if wanted else tuple(parity),
+    )
+
+
+def everything(directory: Path) -> tuple[Manifest, ...]:
+    """All that any installation has, in the order in which it is made; settings and image are the overlay's own."""
+    text = config_map(directory, "kubernetes")["data"][SETTINGS_KEY]
+    plan = of(directory, "kubernetes", text, SETTINGS_KEY, "")
+    namespace, *rest = plan.before
+    metadata = {"namespace": namespace["metadata"]["name"], "name": parse(text.encode(), "").server.ca_secret}
+    secret: Manifest = {"apiVersion": "v1", "kind": "Secret", "metadata": metadata}
+    return (namespace, secret, *plan.unwanted, *rest, plan.deployment, *plan.configurations)
+
+
+def _rendered(directory: Path, overlay: Overlay) -> Sequence[Manifest]:
+    return [deepcopy(document.value) for document in read_documents(directory / "rendered" / f"{overlay}.yaml")]
+
+
+def _plural(kind: str) -> str:
+    word = kind.lower()
+    if word.endswith("y"):
+        return f"{word[:-1]}ies"
+    return f"{word}es" if word.endswith("s") else f"{word}s"
+
+
+def _check(settings: Settings, own: Settings, where: str) -> None:
+    """Refuse what the manifests have no place for."""
+    fixed: Iterable[tuple[str, Any, Any]] = (
+        ("webhooks.service.namespace", settings.webhooks.service_namespace, own.webhooks.service_namespace),
+        ("webhooks.service.name", settings.webhooks.service_name, own.webhooks.service_name),
+        ("webhooks.service.port", settings.webhooks.service_port, own.webhooks.service_port),
+        ("tls.secretName", settings.server.ca_secret, own.server.ca_secret),
+        ("server.listen", _port(settings.server.listen), _port(own.server.listen)),
+        ("server.opsListen", _port(settings.server.ops_listen), _port(own.server.ops_listen)),
+    )
+    for key, has, needs in fixed:
+        if has != needs:
+            fix = f"use {needs}, or an overlay of your own with kubectl apply -k"
+            raise InputError(f"{key} is {has} where the manifests have {needs}", where, fix)
+    if own.scheduling.kubevirt_namespace and not settings.scheduling.kubevirt_namespace:
+        fix = f"add kubevirt: {{namespace: {own.scheduling.kubevirt_namespace}}}, or where else it is"
+        raise InputError("it doesn't say where KubeVirt runs, which is not matched by any webhook", where, fix)
+
+
+def _port(address: str) -> str:
+    return address.rpartition(":")[2]
+
+
+def _with_settings(manifest: Manifest, text: str) -> Manifest:
+    return {**manifest, "data": {SETTINGS_KEY: text}}
+
+
+def _with_image(manifest: Manifest, text: str, image: str, drain: int) -> Manifest:
+    result = deepcopy(manifest)
+    template = result["spec"]["template"]
+    # Replicas follow their file some day; a roll-out is known to have ended.
+    template["metadata"]["annotations"][DIGEST_ANNOTATION] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    template["spec"]["terminationGracePeriodSeconds"] = max(_GRACE_SECONDS, drain + _AFTER_DRAIN_SECONDS)
+    template["spec"]["containers"][0]["image"] = image
+    return result

@@ -1,0 +1,43 @@
+"""Webhook configurations on their way: no entry is ever called that nobody serves, or that the API server can't verify.
+
+During a roll-out an entry stays what it was, one that goes is gone before, and one that comes is there but matches
+nothing: so whoever keeps the caBundles can write its, and only then is it switched on.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from webhook.install.registration import Manifest
+
+NOT_YET: Final = {"name": "not-yet-served", "expression": "false"}
+
+
+def staged(wanted: Manifest, live: Manifest | None) -> Manifest:
+    """What holds while the replicas change.
+
+    Args:
+        live: the configuration as it is; None: there is none.
+    """
+    present = {entry["name"]: entry for entry in (live or {}).get("webhooks") or ()}
+    entries = [
+        _without_bundle(present[entry["name"]]) if entry["name"] in present else _inert(entry)
+        for entry in wanted.get("webhooks", ())
+    ]
+    return {**wanted, "webhooks": entries} if entries else wanted
+
+
+def uncallable(wanted: Manifest, live: Manifest | None) -> list[str]:
+    """The entries that the API server couldn't verify us by, or that aren't there at all."""
+    bundles = {entry["name"]: entry["clientConfig"].get("caBundle") for entry in (live or {}).get("webhooks") or ()}
+    return [entry["name"] for entry in wanted.get("webhooks", ()) if not bundles.get(entry["name"])]
+
+
+def _inert(entry: dict[str, Any]) -> dict[str, Any]:
+    return {**entry, "matchConditions": [NOT_YET]}
+
+
+def _without_bundle(entry: dict[str, Any]) -> dict[str, Any]:
+    """As the installer writes it: caBundles belong to somebody else."""
+    config = {key: value for key, value in entry["clientConfig"].items() if key != "caBundle"}
+    return {**entry, "clientConfig": config}
