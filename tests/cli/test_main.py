@@ -34,7 +34,19 @@ def test_help_imports_nothing_that_is_slow() -> None:
 
 @pytest.mark.parametrize(
     "command",
-    ["serve", "review", "expand", "demo", "install", "uninstall", "cleanup", "manifests", "config", "version"],
+    [
+        "serve",
+        "review",
+        "explain",
+        "expand",
+        "demo",
+        "install",
+        "uninstall",
+        "cleanup",
+        "manifests",
+        "config",
+        "version",
+    ],
 )
 def test_every_command_has_help(command: str) -> None:
     assert command in run("--help").output

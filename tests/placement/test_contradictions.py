@@ -21,7 +21,7 @@ from tests.placement.samples import (
     vmis,
 )
 from webhook.placement.constraints import of, own
-from webhook.placement.contradictions import Contradiction, compatible, contradictions, satisfiable
+from webhook.placement.contradictions import Contradiction, compatible, contradictions, kept_by_kubevirt, satisfiable
 from webhook.placement.eligibility import eligibility
 from webhook.placement.expression import Expression
 from webhook.placement.node import Node
@@ -162,6 +162,36 @@ def test_what_kubevirt_drops_without_a_word() -> None:
         HOST: False,
     }
     assert not contradictions(of(vmi({"affinity": affinity({})}, NAMED)))[0].dropped
+
+
+def test_a_key_of_its_own_is_never_dropped() -> None:
+    """The affinity leaves zone a or hdd; neither wish nor VM is in the other's way by itself."""
+    spec = {
+        "nodeSelector": {"disk": "ssd"},
+        "affinity": affinity(expressions(expression("zone", "In", "a")), expressions(expression("disk", "In", "hdd"))),
+    }
+    (found,) = contradictions(of(vmi(spec, NAMED), Migration.adding({"zone": "b"})))
+
+    assert len(found.requirements) == 3
+    assert not found.dropped
+
+
+def test_what_kubevirt_holds_a_pod_to() -> None:
+    vendor = "cpu-vendor.node.kubevirt.io"
+    source = node("n1", {f"{vendor}/Intel": "true"})
+    vm = vmi({"nodeSelector": {"zone": "a"}}, NAMED, nodeName="n1")
+
+    def without(added: dict[str, str]) -> list[str]:
+        asked = of(vm, Migration.adding(added), source_node=source)
+        kept = kept_by_kubevirt(asked)
+        assert set(kept) <= set(asked)
+        return [each.clause for each in asked if each not in kept]
+
+    assert without({}) == without({"zone": "a"}) == without({"disk": "ssd"}) == []
+    assert without({"zone": "b", "disk": "ssd"}) == ["zone=b was added by this migration"]
+    # The wish takes the place of the guard, whatever it says.
+    guard = f"the CPU that the VM runs on now requires {vendor}/Intel=true"
+    assert without({f"{vendor}/AMD": "true"}) == without({f"{vendor}/Intel": "false"}) == [guard]
 
 
 def sorted_by(wishes: dict[str, str], found: tuple[Contradiction, ...]) -> list[Contradiction]:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from webhook.placement.syntax import key_problem, malformed, reserved, value_problem
+from webhook.errors import InputError
+from webhook.placement.syntax import is_name, key_problem, malformed, reserved, selector, value_problem
 
 
 @pytest.mark.parametrize(
@@ -69,3 +72,42 @@ def test_reserved_keys() -> None:
 
     assert reserved(mine) == ()
     assert reserved({**mine, **dict.fromkeys(keys, "true")}) == tuple(sorted(keys))
+
+
+def test_a_selector_as_people_write_it() -> None:
+    assert selector(["zone=b", "a.b/disk=", "zone=b"], "--to") == {"zone": "b", "a.b/disk": ""}
+    assert selector([], "--to") == {}
+
+
+@pytest.mark.parametrize(
+    ("texts", "said"),
+    [
+        (["zone"], '--to: "zone" is no KEY=VALUE; write for example zone=b'),
+        ([""], '"" is no KEY=VALUE'),
+        (["=b"], 'the key "" has no name'),
+        (["zone==b"], 'the value "=b" of "zone" has other characters'),
+        (["zone=b,disk=ssd"], 'the value "b,disk=ssd" of "zone" has other characters'),
+        (["zone=a", "zone=b"], '"zone" can\'t be both "a" and "b"; a node has one value of a label; keep one'),
+    ],
+)
+def test_texts_that_are_no_selector(texts: list[str], said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        selector(texts, "--to")
+    assert said in str(refused.value)
+
+
+@given(st.lists(st.text(max_size=12) | st.from_regex(r"[a-z]{1,3}=[a-z]?", fullmatch=True), max_size=4))
+def test_whatever_is_written_is_a_selector_or_a_sentence(texts: list[str]) -> None:
+    try:
+        found = selector(texts, "--to")
+    except InputError as error:
+        assert "\n" not in str(error)
+    else:
+        assert malformed(found, "") == ()
+        assert {f"{key}={value}" for key, value in found.items()} == set(texts)
+
+
+@pytest.mark.parametrize(("text", "good"), [("web", True), ("a.b-1", True), ("", False), ("A", False), ("a/b", False)])
+def test_names(text: str, good: bool) -> None:
+    assert is_name(text) is good
+    assert not is_name(text + "x" * 254)

@@ -7,7 +7,7 @@ import pytest
 from tests.placement.samples import affinity, expression, expressions, kubevirt, vmi
 from webhook.placement.expression import Expression, Term
 from webhook.placement.reading import read
-from webhook.placement.workload import BUILT_IN, Migration, PersistentVolume, Placed, SourceState
+from webhook.placement.workload import BUILT_IN, Claim, Migration, PersistentVolume, Placed, SourceState, Vmi
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,33 @@ def test_volumes() -> None:
 
     assert [str(term) for term in volume.terms] == ["zone=a"]
     assert read(PersistentVolume, {"spec": {"nodeAffinity": {}}}, "volume").terms == ()
+
+
+def test_volumes_claims_and_what_they_are_bound_to() -> None:
+    volumes = [
+        {"name": "a", "persistentVolumeClaim": {"claimName": "claim"}},
+        {"name": "b", "dataVolume": {"name": "data"}},
+        {"name": "c", "containerDisk": {"image": "x"}},
+        {"persistentVolumeClaim": {}},
+        {"dataVolume": {}},
+        None,
+    ]
+    spec = vmi({"volumes": volumes}).spec
+    assert spec
+    assert [volume.claim if volume else None for volume in spec.volumes or ()] == ["claim", "data", "", "", "", None]
+    assert read(Claim, {"spec": {"volumeName": "pv"}}, "claim").volume == "pv"
+    assert Claim().volume == read(Claim, {"spec": {}}, "claim").volume == ""
+
+
+def test_what_becomes_of_a_vmi() -> None:
+    assert vmi(nodeName="n1").node_name == "n1"
+    assert Vmi().node_name == vmi().node_name == ""
+    assert [vmi(phase=phase).ended for phase in ("Running", "Succeeded", "Failed", None)] == [False, True, True, False]
+    assert not Vmi().ended
+
+
+def test_conditions() -> None:
+    found = vmi(conditions=[None, {"type": "Ready"}, {"type": "LiveMigratable", "status": "False"}])
+
+    assert (found.condition("LiveMigratable") or found).status == "False"
+    assert found.condition("Paused") is vmi().condition("Ready") is Vmi().condition("Ready") is None

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.settings.address import is_address, is_host
+from webhook.settings.address import is_address, is_host, is_loopback
 
 
 @pytest.mark.parametrize("text", ["localhost", "a.b-c.example", "10.0.0.1", "::1", "fe80::1", "H", "a" * 63])
@@ -35,3 +35,15 @@ def test_no_addresses(text: str) -> None:
 def test_what_is_a_host_can_be_looked_up(text: str) -> None:
     if is_host(text):
         text.encode("idna")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "[::1]:8090", "localhost:80"])
+def test_what_only_this_host_reaches(address: str) -> None:
+    assert is_loopback(address)
+
+
+@pytest.mark.parametrize(
+    "address", ["0.0.0.0:1", "[::]:1", "127.0.0.1.example.com:1", "localhost.example:1", "", "::1"]
+)
+def test_what_others_reach(address: str) -> None:
+    assert not is_loopback(address)

@@ -77,6 +77,7 @@ EVERYTHING: dict[str, Any] = {
         "maxPerCluster": 5,
         "blackouts": [{"days": ["Sun", "Mon"], "from": "22:00", "to": "06:00", "timeZone": "+02:00"}],
     },
+    "explain": {"listen": "127.0.0.1:8090"},
     "webhooks": {
         "service": {"namespace": "ops", "name": "hook", "port": 8443},
         "timeoutSeconds": 1,
@@ -167,6 +168,7 @@ def test_everything_said_is_in_the_snapshot() -> None:
         server=ServerSettings(
             *("[::]:9443", "localhost:9090", 8, "/tls/tls.crt", "/tls/tls.key", "mounted"),
             *("own-ca", 60, 3600, "/client/ca.crt", ("apiserver", "other"), 5),
+            explain_listen="127.0.0.1:8090",
         ),
         webhooks=WebhookSettings(
             "ops",
@@ -318,6 +320,14 @@ def test_addresses(address: str) -> None:
 )
 def test_addresses_that_are_none(address: str) -> None:
     assert mistakes({"server": {"listen": address}}) == [(f'"{address}" is no HOST:PORT', ("server", "listen"))]
+
+
+@pytest.mark.parametrize(("key", "taken"), [("listen", "0.0.0.0:8443"), ("opsListen", "0.0.0.0:8080")])
+def test_explanations_have_a_listener_of_their_own(key: str, taken: str) -> None:
+    assert mistakes({"explain": {"listen": taken}}) == [(f"{taken} is server.{key} already", ("explain",))]
+    assert mistakes({"explain": {"listen": "nonsense"}}) == [('"nonsense" is no HOST:PORT', ("explain", "listen"))]
+    anywhere = {"listen": "a:0"}
+    assert snapshot({"server": anywhere, "explain": anywhere}).server.explain_listen == "a:0"
 
 
 def test_the_listeners_differ() -> None:

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.cluster.fake_apiserver import FakeApiServer, running
+from webhook.cluster import once
+from webhook.cluster.once import OnceCluster
+from webhook.cluster.transport import connect
+from webhook.errors import Unavailable
+from webhook.facts import NOT_READ, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, PlacementKey
+from webhook.objects import KUBEVIRTS, NODES
+from webhook.placement.workload import LAUNCHER_PODS, VMIS
+
+LIST = "/api/v1/nodes"
+
+
+class Case:
+    def __init__(self, server: FakeApiServer, cluster: OnceCluster) -> None:
+        self.server = server
+        self.cluster = cluster
+
+    async def read(self, key: Key[Any], seconds: float = 10.0) -> Any:
+        return await self.cluster.read(key, asyncio.get_running_loop().time() + seconds)
+
+
+@pytest.fixture
+async def case(tmp_path: Path) -> AsyncIterator[Case]:
+    server = FakeApiServer()
+    async with running(server):
+        transport = await connect(server.kubeconfig(tmp_path / "config"))
+        try:
+            yield Case(server, OnceCluster(transport))
+        finally:
+            await transport.close()
+
+
+async def test_nodes_are_listed_in_pages(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(once, "_PAGE", 2)
+    for number in range(5):
+        case.server.put(NODES, f"n{number}", metadata={"labels": {"zone": "a"}})
+    index = await case.read(NodesKey())
+
+    assert sorted(node.name for node in index) == [f"n{number}" for number in range(5)]
+    assert len(case.server.requests(LIST)) == 3
+
+
+async def test_objects_lists_and_kubevirt(case: Case) -> None:
+    case.server.put(VMIS, "web", "demo", status={"nodeName": "n1"})
+    case.server.put(LAUNCHER_PODS, "p", "demo", metadata={"labels": {"a": "b"}}, spec={"nodeName": "n1"})
+    case.server.put(LAUNCHER_PODS, "q", "demo")
+    selectors = {"developerConfiguration": {"nodeSelectors": {"x": "y"}}}
+    case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec={"configuration": selectors})
+
+    assert (await case.read(ObjectKey(VMIS, "demo", "web"))).node_name == "n1"
+    assert await case.read(ObjectKey(VMIS, "demo", "other")) is None
+    assert [pod.node_name for pod in await case.read(ListKey(LAUNCHER_PODS, "demo", "a=b"))] == ["n1"]
+    assert (await case.read(PlacementKey())).developer.node_selectors == {"x": "y"}
+
+
+async def test_a_cluster_without_kubevirt(case: Case) -> None:
+    assert await case.read(PlacementKey()) is None
+
+
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (web.Response(status=403), "grant list on nodes"),
+        (web.Response(status=500), "answered 500"),
+        (web.Response(text='{"items": 1}'), "the API server's list of nodes can't be decoded"),
+    ],
+)
+async def test_lists_that_can_not_be_read(case: Case, answer: web.Response, why: str) -> None:
+    case.server.answer(LIST, lambda _: answer)
+    found = await case.read(NodesKey())
+
+    assert isinstance(found, Unavailable)
+    assert why in found.why
+
+
+async def test_late_and_broken(case: Case) -> None:
+    def broken(request: web.Request) -> Any:
+        assert request.transport
+        request.transport.abort()
+        return web.Response()
+
+    assert "did not answer within" in (await case.read(NodesKey(), 0.0)).why
+    case.server.answer(LIST, broken, times=9)
+    assert "broke" in (await case.read(NodesKey())).why
+
+
+async def test_it_remembers_and_watches_nothing(case: Case) -> None:
+    assert case.cluster.peek(NodesKey()) is NOT_READ
+    assert case.cluster.staleness() == {}
+    assert case.cluster.waiting_for() == ()
+    assert "can't be read" in (await case.read(NamespaceKey("demo"))).why

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.test_reviewer import MemoryCluster
+from webhook.errors import Unavailable
+from webhook.facts import Facts, Key, NamespaceKey
+from webhook.replay import MAX_ROUNDS, replayed
+
+NAMES = [NamespaceKey(f"n{number}") for number in range(MAX_ROUNDS + 1)]
+
+
+class Together(MemoryCluster):
+    """Answers only when two keys are being read."""
+
+    def __init__(self, facts: dict[Key[Any], object]) -> None:
+        super().__init__(facts, peeked=set())
+        self.both = asyncio.Barrier(2)
+
+    async def read(self, key: Key[Any], deadline: float) -> Any:
+        await self.both.wait()
+        return await super().read(key, deadline)
+
+
+def counting(keys: list[NamespaceKey]) -> Any:
+    def decide(facts: Facts) -> list[Any]:
+        return [facts.get(key) for key in keys]
+
+    return decide
+
+
+async def test_what_is_missing_is_read_and_the_function_asked_again() -> None:
+    cluster = MemoryCluster({NAMES[0]: None, NAMES[1]: Unavailable("no")}, peeked=set())
+
+    assert await replayed(counting(NAMES[:2]), cluster, Facts(), 1.0, "it") == [None, Unavailable("no")]
+    assert cluster.reads == NAMES[:2]
+
+
+async def test_what_is_needed_at_once_is_read_at_once() -> None:
+    cluster = Together({NAMES[0]: None, NAMES[1]: None})
+
+    def decide(facts: Facts) -> str:
+        facts.need(*NAMES[:2])
+        return "done"
+
+    assert await replayed(decide, cluster, Facts(), 1.0, "it") == "done"
+
+
+async def test_there_is_an_end_to_it() -> None:
+    cluster = MemoryCluster(dict.fromkeys(NAMES), peeked=set())
+
+    assert await replayed(counting(NAMES[:-1]), cluster, Facts(), 1.0, "it") == [None] * MAX_ROUNDS
+    with pytest.raises(RuntimeError, match="it asked for facts in more than 8 rounds"):
+        await replayed(counting(NAMES), cluster, Facts(), 1.0, "it")
