@@ -1,0 +1,329 @@
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.placement.samples import affinity, expression, expressions, untimed
+from tests.policies.migration.world import AMD, INTEL, NODES, UID, facts, node, vmi
+from webhook.errors import Unavailable
+from webhook.facts import Facts, Key, ListKey, NodesKey, NotRead, ObjectKey
+from webhook.placement.index import NodeIndex
+from webhook.placement.node import Node
+from webhook.placement.workload import CLAIMS, LAUNCHER_PODS, VMIS, VOLUMES, Claim, PersistentVolume, Vmi
+from webhook.policies.migration import explanation
+from webhook.policies.migration.answer import SCHEMA, Answer
+from webhook.policies.migration.explanation import NotThere, explain, few
+from webhook.policies.unreadable import Unreadable
+
+Json = dict[str, Any]
+VM = ObjectKey(explanation._VMS, "demo", "web01")
+VMI = ObjectKey(VMIS, "demo", "web01")
+
+
+def told(
+    added: Mapping[str, str] | None = None,
+    found: Json | None = None,
+    nodes: Iterable[Json] = NODES,
+    more: Mapping[Key[Any], object] | None = None,
+    **options: Any,
+) -> Answer:
+    world = facts(found, nodes) | (more or {})
+    return explain("demo", "web01", added or {}, Facts.of(world), **options)
+
+
+def test_where_a_vm_may_go() -> None:
+    answer = told({"zone": "a"})
+
+    assert (answer.schema, answer.namespace, answer.name) == (SCHEMA, "demo", "web01")
+    assert (answer.running_on, answer.added_node_selector) == ("node-a1", {"zone": "a"})
+    assert answer.summary == "1 of 4 nodes is eligible: node-a2"
+    assert (answer.total, answer.eligible.count, answer.eligible.names) == (4, 1, ["node-a2"])
+    assert answer.favourable
+    assert (answer.contradictions, answer.obstacles, answer.gaps, answer.notes) == ((), (), (), ())
+    assert answer.kubevirt.text == "would do the same: go to that node"
+    assert [(reason.origin, reason.nodes.names, reason.alone) for reason in answer.reasons] == [
+        ("added", ["node-b1", "node-b2"], 1),
+        ("vendor", ["node-b2"], 0),
+        ("source node", ["node-a1"], 1),
+    ]
+    assert answer.node is None
+
+
+def test_every_node_is_in_one_place() -> None:
+    answer = told({"zone": "a"})
+    groups = [name for group in answer.groups for name in group.nodes.names]
+
+    assert sorted(groups + answer.eligible.names) == ["node-a1", "node-a2", "node-b1", "node-b2"]
+    both = next(group for group in answer.groups if group.nodes.names == ["node-b2"])
+    assert both.fails == (
+        "without zone=a (added by this migration)",
+        f"without {INTEL}=true (required by the CPU that the VM runs on now)",
+    )
+
+
+def test_a_key_that_kubevirt_drops() -> None:
+    answer = told({"zone": "b"}, vmi({"zone": "a"}))
+
+    assert answer.summary == ("no node is eligible: zone=b was added by this migration; the VM itself requires zone=a")
+    (found,) = answer.contradictions
+    assert (found.dropped, [why.origin for why in found.requirements]) == (True, ["added", "vm"])
+    assert answer.kubevirt.drops == ("zone=b",)
+    assert answer.kubevirt.nodes.names == ["node-a2"]
+    assert answer.kubevirt.text == "would drop zone=b without a word, and migrate to node-a2"
+    assert not answer.favourable
+
+
+def test_a_key_that_takes_the_guards_place() -> None:
+    answer = told({AMD: "true"})
+
+    assert answer.eligible.count == 0
+    assert answer.kubevirt.text == f"would no longer require {INTEL}=true, and migrate to node-b2"
+    assert answer.kubevirt.drops == ()
+    assert answer.notes == (
+        f"{AMD} is KubeVirt's own key to require; where the job migration is on, it is refused by default",
+    )
+    assert "are KubeVirt's own keys" in told({AMD: "true", "kubevirt.io/schedulable": "true"}).notes[0]
+
+
+def test_what_kubevirt_alone_would_let_hang() -> None:
+    answer = told({"zone": "c"})
+
+    assert answer.summary == "no node is eligible: 4 of 4 without zone=c (added by this migration)"
+    assert answer.kubevirt.text == "would create a target pod that stays Pending, and fail after 5 minutes"
+    dropped = told({"zone": "b", "disk": "x"}, vmi({"zone": "a"})).kubevirt.text
+    assert dropped == (
+        "would drop zone=b without a word, and create a target pod that stays Pending, and fail after 5 minutes"
+    )
+
+
+def test_several_nodes() -> None:
+    answer = told()
+
+    assert answer.summary == "2 of 4 nodes are eligible: node-a2, node-b1"
+    assert answer.kubevirt.text == "would do the same: go to one of these nodes"
+    many = told(nodes=[node(f"n{number:02}", "a") for number in range(9)])
+    assert many.summary == "9 of 9 nodes are eligible: n00, n01, n02, n03, n04 and 4 more"
+    widened = told({"zone": "b"}, vmi({"zone": "a"}), [node("node-a1", "a"), node("n2", "a"), node("n3", "a")])
+    assert widened.kubevirt.text.endswith("migrate to one of 2 nodes: n2, n3")
+    assert told(nodes=[node("n1", "a")]).summary == "1 of 1 node is eligible: n1"
+
+
+def test_an_empty_cluster() -> None:
+    answer = told(nodes=[])
+
+    assert answer.summary == "no node is eligible: the cluster has no nodes"
+    assert (answer.total, answer.reasons, answer.openings, answer.groups) == (0, (), (), ())
+
+
+def test_few_names() -> None:
+    assert few([]) == ""
+    assert few("abcdef") == "a, b, c, d, e, f"
+    assert few("abcdefg") == "a, b, c, d, e and 2 more"
+
+
+def openings(answer: Answer) -> list[tuple[str, list[str]]]:
+    return [(opening.change, opening.nodes.names) for opening in answer.openings]
+
+
+def test_changes_that_would_help() -> None:
+    taint = {"spec": {"taints": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]}}
+    dead = {"kubevirt.io/schedulable": "false"}
+    no_kvm = {"status": {"allocatable": {"devices.kubevirt.io/kvm": "0"}}}
+    nodes = [
+        node("node-a1", "a"),
+        node("cordoned", "b", cordoned=True),
+        node("tainted", "b") | taint,
+        node("dead-1", "b", **dead),
+        node("dead-2", "b", **dead),
+        node("no-kvm", "b") | no_kvm,
+        *(node(f"far-{number}", "c") for number in range(3)),
+        node("amd", "b", AMD),
+    ]
+
+    assert openings(told({"zone": "b"}, nodes=nodes)) == [
+        ("get virt-handler working", ["dead-1", "dead-2"]),
+        ("remove the taint dedicated=db:NoSchedule, or have the VM tolerate it", ["tainted"]),
+        ("uncordon", ["cordoned"]),
+        ("get KubeVirt's device plugin working", ["no-kvm"]),
+        ("don't add zone=b", ["far-0", "far-1", "far-2"]),
+    ]
+
+
+def test_changes_of_the_vm_itself() -> None:
+    spec = {"affinity": affinity(expressions(expression("disk", "In", "ssd")))}
+    nodes = [node("node-a1", "a"), node("n2", "b", disk="ssd"), node("n3", "a", disk="hdd")]
+
+    assert openings(told(found=vmi({"zone": "a"}, **spec), nodes=nodes)) == [
+        ("take zone=a out of the VM's nodeSelector", ["n2"]),
+        ("change the VM's node affinity", ["n3"]),
+    ]
+
+
+def test_one_node_with_all_reasons() -> None:
+    answer = told({"zone": "a"}, node="node-b2")
+
+    assert answer.node
+    assert not answer.favourable, "the question is whether it can go there"
+    assert [why.origin for why in answer.node.reasons] == ["added", "vendor"]
+    assert answer.node.reasons[0].text == "zone=a was added by this migration; the node has zone=b"
+    fitting = told({"zone": "a"}, node="node-a2")
+    assert fitting.node
+    assert (fitting.node.eligible, fitting.node.reasons, fitting.favourable) == (True, (), True)
+    with pytest.raises(NotThere, match="there is no node n9"):
+        told(node="n9")
+
+
+def conditions(*them: Json) -> Json:
+    found = vmi()
+    found["status"]["conditions"] = list(them)
+    return found
+
+
+def test_a_vm_that_kubevirt_will_not_migrate() -> None:
+    stuck = {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable", "message": "not shared"}
+    answer = told(found=conditions(stuck))
+
+    assert answer.obstacles == ("KubeVirt refuses to migrate this VM at all: DisksNotLiveMigratable: not shared",)
+    assert answer.eligible.count == 2
+    assert not answer.favourable
+    assert told(found=conditions({"type": "LiveMigratable", "status": "False"})).obstacles == (
+        "KubeVirt refuses to migrate this VM at all",
+    )
+    for state in ("True", "Unknown"):
+        assert told(found=conditions({"type": "LiveMigratable", "status": state})).obstacles == ()
+
+
+def test_a_vm_that_is_nowhere_yet() -> None:
+    answer = told(found=vmi() | {"status": {"phase": "Scheduling"}})
+
+    assert answer.running_on == ""
+    assert answer.obstacles == ("the VM is on no node yet; KubeVirt migrates it once it runs",)
+    assert len(answer.gaps) == 2
+
+
+@pytest.mark.parametrize(
+    ("known", "said"),
+    [
+        ({VMI: None, VM: None}, "there is no VirtualMachine demo/web01; check the name and the namespace"),
+        ({VMI: None, VM: Unavailable("403")}, "there is no VirtualMachineInstance demo/web01; check"),
+        ({VMI: None, VM: explanation._Vm()}, "the VM demo/web01 isn't running, so there is nothing to migrate"),
+        (
+            {VMI: None, VM: explanation._Vm(status=explanation._VmStatus("Stopped"))},
+            "the VM demo/web01 isn't running (Stopped), so there is nothing to migrate",
+        ),
+        (
+            {VMI: msgspec.convert({"status": {"phase": "Succeeded"}}, Vmi), VM: None},
+            "the VMI demo/web01 has ended, so there is nothing to migrate",
+        ),
+    ],
+    ids=range(5),
+)
+def test_nothing_to_migrate(known: dict[Key[Any], object], said: str) -> None:
+    with pytest.raises(NotThere) as refused:
+        told(more=known)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("key", [VMI, NodesKey(), ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")])
+def test_not_knowing_is_no_answer(key: Key[Any]) -> None:
+    with pytest.raises(Unreadable, match="can't be read: 403"):
+        told(more={key: Unavailable("403")})
+
+
+CLAIMED: list[Json] = [
+    {"name": "data", "persistentVolumeClaim": {"claimName": "web01-data"}},
+    {"name": "root", "dataVolume": {"name": "web01-root"}},
+    {"name": "gone", "persistentVolumeClaim": {"claimName": "gone"}},
+    {"name": "cloud-init"},
+]
+
+
+def stored(zone: str) -> dict[Key[Any], object]:
+    terms = {"nodeAffinity": {"required": {"nodeSelectorTerms": [expressions(expression("zone", "In", zone))]}}}
+    bound = msgspec.convert({"spec": {"volumeName": "pv-1"}}, Claim)
+    return {
+        ObjectKey(CLAIMS, "demo", "web01-data"): bound,
+        ObjectKey(CLAIMS, "demo", "web01-root"): Claim(),
+        ObjectKey(CLAIMS, "demo", "gone"): None,
+        ObjectKey(VOLUMES, "", "pv-1"): msgspec.convert({"spec": terms}, PersistentVolume),
+    }
+
+
+def test_volumes_that_only_some_nodes_reach() -> None:
+    found = vmi(volumes=CLAIMED)
+
+    assert told(found=found, more=stored("a")).notes == (
+        'the volume "data" can be reached from 1 of the 2 eligible nodes',
+    )
+    assert told(found=found, more=stored("a") | {ObjectKey(VOLUMES, "", "pv-1"): None}).notes == ()
+    unread = told(found=found, more=stored("a") | {ObjectKey(VOLUMES, "", "pv-1"): Unavailable("403")})
+    assert unread.gaps == ("which nodes reach the VM's volumes isn't known: PersistentVolume pv-1 can't be read: 403",)
+
+
+def test_volumes_are_left_alone_where_nobody_has_checked_the_right() -> None:
+    answer = told(found=vmi(volumes=CLAIMED), volumes=False)
+
+    assert answer.gaps == ("which nodes reach the VM's volumes was not looked up",)
+
+
+def test_volumes_do_not_matter_where_no_node_is_eligible() -> None:
+    assert told({"zone": "c"}, vmi(volumes=CLAIMED)).notes == ()
+
+
+def test_facts_are_asked_for_together() -> None:
+    """Rounds are limited: a question that needs much must not run out of them."""
+    world = facts(vmi(volumes=CLAIMED)) | stored("a")
+    known, rounds = Facts(), 0
+    while True:
+        try:
+            explain("demo", "web01", {"zone": "a"}, known)
+        except NotRead as missing:
+            rounds += 1
+            for key in missing.keys:
+                known.learn(key, world[key])
+        else:
+            break
+    assert rounds == 5
+
+
+names = st.sampled_from(["node-a1", "node-a2", "node-b1", "x"])
+zones = st.sampled_from(["a", "b", "c"])
+
+
+@untimed
+@given(
+    st.dictionaries(names, zones),
+    st.dictionaries(st.sampled_from(["zone", "disk", INTEL, AMD, "kubevirt.io/schedulable"]), zones),
+    st.dictionaries(st.just("zone"), zones),
+)
+def test_it_adds_up(places: dict[str, str], added: dict[str, str], own: dict[str, str]) -> None:
+    answer = told(added, vmi(own), [node(name, zone) for name, zone in places.items()])
+    outside = [name for group in answer.groups for name in group.nodes.names]
+
+    assert answer.total == len(places)
+    assert sorted([*answer.eligible.names, *outside]) == sorted(places)
+    assert {name for reason in answer.reasons for name in reason.nodes.names} == set(outside)
+    assert sum(reason.alone for reason in answer.reasons) <= len(outside)
+    # KubeVirt alone asks for less: it can only reach more.
+    assert set(answer.eligible.names) <= set(answer.kubevirt.nodes.names)
+    assert all(set(opening.nodes.names) <= set(outside) for opening in answer.openings)
+    if answer.contradictions:
+        assert not answer.eligible.count
+    for name in places:
+        one = told(added, vmi(own), [node(each, zone) for each, zone in places.items()], node=name).node
+        assert one
+        assert one.eligible == (name in answer.eligible.names)
+    assert msgspec.json.decode(msgspec.json.encode(answer), type=Answer) == answer
+
+
+def test_thousands_of_nodes() -> None:
+    index = NodeIndex(Node.read(node(f"n{number:04}", "ab"[number % 2])) for number in range(3000))
+    answer = told({"zone": "a"}, more={NodesKey(): index})
+
+    assert answer.summary == "1500 of 3000 nodes are eligible: n0000, n0002, n0004, n0006, n0008 and 1495 more"
+    assert len(answer.groups) == 1
