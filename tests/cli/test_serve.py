@@ -107,6 +107,20 @@ def test_serves_records_and_ends(tmp_path: Path, pair: Pair, end: int) -> None:
     assert [event["event"] for event in server.said] == ["cluster read from files", "serving", "stopping"]
 
 
+def test_explains_on_a_listener_of_its_own(tmp_path: Path) -> None:
+    config = tmp_path / "settings.yaml"
+    config.write_text("explain: {listen: '127.0.0.1:0'}\n")
+    with serving(*FILES, "--config", str(config)) as server:
+        (url,) = (event["address"] for event in server.said if event["event"] == "explaining")
+        asked = f"{url}/v1/explain/migration?namespace=shop&name=web&to=zone=b"
+        with urllib.request.urlopen(asked, timeout=10) as answer:
+            explained = json.load(answer)
+        metrics = server.get("/metrics")
+
+    assert explained["summary"] == "1 of 6 nodes is eligible: node-3"
+    assert 'kubevirt_webhook_explain_requests_total{code="200"} 1.0' in metrics
+
+
 def test_makes_a_pair_of_its_own() -> None:
     with serving(*FILES) as server:
         host, _, port = server.address.removeprefix("https://").rpartition(":")

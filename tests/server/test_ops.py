@@ -84,6 +84,16 @@ async def test_no_label_is_unbounded(aiohttp_client: Any) -> None:
     assert "user-1" not in text
 
 
+def test_explanations_are_counted_by_code() -> None:
+    counted, _ = metrics()
+    for status in (200, 401, 401):
+        counted.explained(status)
+
+    name = "kubevirt_webhook_explain_requests_total"
+    counts = [counted.registry.get_sample_value(name, {"code": code}) for code in ("200", "401", "503")]
+    assert counts == [1, 2, 0]
+
+
 def test_bugs_are_counted_and_logged() -> None:
     counted, logged = metrics()
     error = ValueError("x")

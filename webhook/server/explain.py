@@ -19,7 +19,7 @@ from aiohttp import web
 from webhook import names
 from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
-from webhook.errors import SURROGATE, InputError, quoted
+from webhook.errors import InputError, quoted
 from webhook.facts import Facts, TokenKey
 from webhook.placement import syntax
 from webhook.policies import accounts
@@ -85,8 +85,6 @@ def question(query: str) -> Asked:
     """
     if len(query) > MAX_QUERY:
         raise InputError(f"has {len(query)} characters, of which {MAX_QUERY} are allowed", "the query")
-    if SURROGATE.search(query):
-        raise InputError("is not UTF-8", "the query", "escape other characters with %")
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=_MAX_PARAMETERS)
     except ValueError:

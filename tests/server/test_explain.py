@@ -1,0 +1,393 @@
+"""Explanations over HTTP: questions, who may ask, limits, and what is never let out."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import quote, urlencode
+
+import aiohttp
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+
+from certs.source import self_signed
+from tests import builders
+from tests.cli.test_explain_migration import put
+from tests.cluster.fake_apiserver import FakeApiServer, running, until
+from tests.policies.migration.world import facts
+from tests.server.conftest import SlowCluster
+from tests.test_reviewer import MemoryCluster
+from webhook.cluster.live import LiveCluster
+from webhook.cluster.source import Cluster
+from webhook.cluster.transport import connect
+from webhook.errors import InputError, Unavailable
+from webhook.facts import AccessKey, Key, NodesKey, TokenKey
+from webhook.objects import NAMESPACES
+from webhook.placement import syntax
+from webhook.policies.migration.answer import SCHEMA
+from webhook.server import explain, tls
+from webhook.server.explain import MAX_IN_FLIGHT, MAX_QUERY, PATH, explaining, question
+
+ASKED = f"{PATH}?namespace=demo&name=web01&to=zone=a"
+TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
+RIGHTS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+TOKEN = "SECRET-TOKEN"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+class Counted:
+    def __init__(self) -> None:
+        self.statuses: list[int] = []
+        self.crashes: list[BaseException] = []
+
+    def explained(self, status: int) -> None:
+        self.statuses.append(status)
+
+    def crashed(self, path: str, error: BaseException) -> None:
+        self.crashes.append(error)
+
+
+class Asking:
+    """A listener, and a client of it."""
+
+    def __init__(self, url: str, counted: Counted, client: aiohttp.ClientSession) -> None:
+        self.url = url
+        self.counted = counted
+        self.client = client
+
+    async def get(self, path: str = ASKED, method: str = "GET", **headers: str) -> tuple[int, Any]:
+        async with self.client.request(method, self.url + path, headers=headers) as answer:
+            assert answer.content_type == "application/json"
+            assert answer.headers["Cache-Control"] == "no-store"
+            self.headers = answer.headers
+            body = await answer.read()
+            return answer.status, json.loads(body) if body else None
+
+
+Open = Callable[..., Awaitable[Asking]]
+
+
+@pytest.fixture
+async def listening() -> AsyncIterator[Open]:
+    ends: list[Any] = []
+
+    async def start(cluster: Cluster, address: str = "127.0.0.1:0") -> Asking:
+        pair = self_signed(["localhost", "127.0.0.1"])
+        counted = Counted()
+        context = explaining(address, cluster, counted, tls.context(pair.certificate, pair.key), 1.0)
+        url = await context.__aenter__()
+        trust = ssl.create_default_context(cadata=pair.authority.decode())
+        client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))
+        ends.extend((client.close(), context.__aexit__(None, None, None)))
+        return Asking(url.replace("0.0.0.0", "127.0.0.1"), counted, client)
+
+    yield start
+    for end in ends:
+        await end
+
+
+def memory(more: dict[Key[Any], object] | None = None) -> MemoryCluster:
+    return MemoryCluster(facts() | (more or {}), peeked=set())
+
+
+# -- questions ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_question_is_answered(listening: Open) -> None:
+    cluster = memory()
+    asking = await listening(cluster)
+    status, answer = await asking.get()
+
+    assert not any(isinstance(key, TokenKey | AccessKey) for key in cluster.reads), "nobody is asked who it is"
+    assert asking.url.startswith("http://127.0.0.1:")
+    assert (status, answer["schema"], answer["summary"]) == (200, SCHEMA, "1 of 4 nodes is eligible: node-a2")
+    assert answer["node"] is None
+    _, answer = await asking.get(f"{ASKED}&node=node-b1")
+    assert answer["node"]["eligible"] is False
+    assert asking.counted.statuses == [200, 200]
+
+
+def test_what_a_question_holds() -> None:
+    asked = question("namespace=demo&name=web01&to=zone=b&to=a.b%2Fdisk=&node=n1&name=web01")
+
+    assert asked == ("demo", "web01", {"zone": "b", "a.b/disk": ""}, "n1")
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ("", "namespace: is missing; ask for /v1/explain/migration?namespace=NAME&name=VM&to=KEY=VALUE"),
+        ("namespace=demo", "name: is missing"),
+        ("namespace=demo&name=", "name: is missing"),
+        ("namespace=demo&name=web01&too=zone=b", 'the query: "too" is no parameter; use namespace, name, node and to'),
+        ("namespace=demo&name=a&name=b", "name: is given twice; keep one"),
+        ("namespace=../x&name=a", 'namespace: "../x" is no name'),
+        ("namespace=demo&name=web01&node=N", 'node: "N" is no name'),
+        ("namespace=demo&name=web01&to=zone", 'to: "zone" is no KEY=VALUE'),
+        ("namespace=demo&name=web01&to=zone=%ff", "has other characters"),
+        ("x" * (MAX_QUERY + 1), f"the query: has {MAX_QUERY + 1} characters, of which {MAX_QUERY} are allowed"),
+        ("&".join(f"to=a{number}=b" for number in range(40)), "the query: has more than 32 parameters"),
+    ],
+    ids=range(11),
+)
+async def test_what_is_no_question_gets_a_sentence(listening: Open, query: str, said: str) -> None:
+    with pytest.raises(InputError) as refused:
+        question(query)
+    assert said in str(refused.value)
+
+    asking = await listening(memory())
+    status, answer = await asking.get(f"{PATH}?{quote(query, safe='&=%/.')}")
+    assert (status, list(answer)) == (400, ["error"])
+    assert asking.counted.crashes == []
+
+
+@given(
+    st.text(max_size=60)
+    | st.lists(st.tuples(st.sampled_from(["namespace", "name", "node", "to"]), st.text(max_size=9)), max_size=6).map(
+        urlencode
+    )
+)
+def test_whatever_is_asked_is_a_question_or_a_sentence(query: str) -> None:
+    try:
+        asked = question(query)
+    except InputError as error:
+        json.dumps(str(error)).encode()
+        assert "\n" not in str(error)
+    else:
+        assert syntax.is_name(asked.namespace)
+        assert syntax.is_name(asked.name)
+        assert syntax.malformed(asked.added, "") == ()
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status", "said"),
+    [
+        ("/", "GET", 404, f"ask for {PATH}"),
+        (f"{PATH}/x", "GET", 404, "there is nothing at this path"),
+        (ASKED, "POST", 405, "use GET"),
+        (f"{PATH}?namespace=demo&name=web01&node=n9", "GET", 404, "there is no node n9"),
+    ],
+)
+async def test_other_requests(listening: Open, path: str, method: str, status: int, said: str) -> None:
+    asking = await listening(memory())
+    answered, answer = await asking.get(path, method)
+
+    assert answered == status
+    assert said in answer["error"]
+    assert asking.counted.statuses == [status]
+
+
+async def test_not_knowing_is_503(listening: Open) -> None:
+    asking = await listening(memory({NodesKey(): Unavailable("nodes have not been listed yet")}))
+    status, answer = await asking.get()
+
+    assert (status, asking.headers["Retry-After"]) == (503, "5")
+    assert answer == {"error": "the answer is not known now: the nodes can't be read: nodes have not been listed yet"}
+
+
+async def test_a_bug_is_500_and_logged(listening: Open) -> None:
+    asking = await listening(memory({NodesKey(): "not nodes"}))
+    status, answer = await asking.get()
+
+    assert status == 500
+    assert "has a bug" in answer["error"]
+    assert len(asking.counted.crashes) == 1
+
+
+async def test_only_some_are_answered_at_a_time(listening: Open) -> None:
+    slow = SlowCluster(facts(), peeked=set())
+    asking = await listening(cast("Cluster", slow))
+    first = [asyncio.create_task(asking.get()) for _ in range(MAX_IN_FLIGHT)]
+    await until(lambda: slow.waiting == MAX_IN_FLIGHT)
+    status, answer = await asking.get()
+    assert (status, asking.headers["Retry-After"]) == (429, "1")
+    assert "try again" in answer["error"]
+    slow.release.set()
+
+    assert [status for status, _ in await asyncio.gather(*first)] == [200] * MAX_IN_FLIGHT
+    assert (await asking.get())[0] == 200
+
+
+async def test_an_address_that_is_taken(listening: Open) -> None:
+    asking = await listening(memory())
+
+    with pytest.raises(InputError, match=r"explain\.listen: 127.0.0.1:\d+ is in use"):
+        await listening(memory(), asking.url.removeprefix("http://"))
+
+
+# -- who may ask -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:1", "[::1]", "[::1]:80"])
+async def test_names_of_this_host(listening: Open, host: str) -> None:
+    assert (await (await listening(memory())).get(Host=host))[0] == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:8090", "localhost.evil.example", "[::2]:80", ""])
+async def test_a_page_that_lets_its_own_name_point_here(listening: Open, host: str) -> None:
+    asking = await listening(memory())
+    status, answer = await asking.get(Host=host)
+
+    assert (status, answer) == (403, {"error": "the request names another host; call us 127.0.0.1 or localhost"})
+
+
+class Behind:
+    """A guarded listener in front of a real look-up at a fake API server."""
+
+    def __init__(self, server: FakeApiServer, asking: Asking) -> None:
+        self.server = server
+        self.asking = asking
+
+    def knows(self, user: str | None, *, may: tuple[str, ...] = ("nodes", "virtualmachineinstances")) -> None:
+        """Whose token it is; None: nobody's."""
+        status = {"authenticated": user is not None, "user": {"username": user or "", "groups": ["devs"]}}
+        self.server.answer(TOKENS, lambda _: web.json_response({"status": status}, status=201), times=99)
+
+        async def allowed(request: web.Request) -> web.Response:
+            asked = (await request.json())["spec"]["resourceAttributes"]["resource"]
+            return web.json_response({"status": {"allowed": asked in may}}, status=201)
+
+        self.server.answer(RIGHTS, allowed, times=99)
+
+
+@pytest.fixture
+async def behind(listening: Open, tmp_path: Path) -> AsyncIterator[Behind]:
+    server = FakeApiServer()
+    server.serve(NAMESPACES)
+    put(server)
+    async with running(server):
+        transport = await connect(server.kubeconfig(tmp_path / "config"))
+        cluster = LiveCluster(transport, builders.settings(schedulers={}))
+        cluster.start()
+        try:
+            await until(lambda: not cluster.waiting_for())
+            yield Behind(server, await listening(cluster, "0.0.0.0:0"))
+        finally:
+            await cluster.close()
+
+
+async def test_who_may_see_it_gets_it(behind: Behind) -> None:
+    behind.knows("alice")
+    status, answer = await behind.asking.get(**BEARER)
+
+    assert behind.asking.url.startswith("https://")
+    assert (status, answer["summary"]) == (200, "1 of 3 nodes is eligible: node-a2")
+    assert answer["gaps"] == ["which nodes reach the VM's volumes was not looked up"]
+    assert json.loads(behind.server.requests(TOKENS)[0].body)["spec"] == {"token": TOKEN}
+    specs = [json.loads(asked.body)["spec"] for asked in behind.server.requests(RIGHTS)]
+    assert {(spec["user"], *spec["groups"]) for spec in specs} == {("alice", "devs")}
+    assert sorted((spec["resourceAttributes"] for spec in specs), key=str) == [
+        {
+            "verb": "get",
+            "group": "kubevirt.io",
+            "resource": "virtualmachineinstances",
+            "namespace": "demo",
+            "name": "web01",
+        },
+        {"verb": "list", "group": "", "resource": "nodes"},
+    ]
+    assert behind.server.requests("/api/v1/namespaces/demo/persistentvolumeclaims/data") == []
+
+
+async def test_a_token_is_asked_about_every_time(behind: Behind) -> None:
+    behind.knows("alice")
+    assert (await behind.asking.get(**BEARER))[0] == 200
+    behind.server.heal()
+    behind.knows(None)
+
+    assert (await behind.asking.get(**BEARER))[0] == 401
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Authorization": ""},
+        {"Authorization": "Basic eDp5"},
+        {"Authorization": "Bearer "},
+        {"Authorization": "Bearer é"},
+    ],
+)
+async def test_no_token(behind: Behind, headers: dict[str, str]) -> None:
+    behind.knows("alice")
+    status, answer = await behind.asking.get(**headers)
+
+    assert (status, answer) == (401, {"error": "there is no token; send Authorization: Bearer TOKEN"})
+    assert behind.asking.headers["WWW-Authenticate"] == "Bearer"
+    assert behind.server.requests(TOKENS) == []
+
+
+async def test_a_token_of_nobody(behind: Behind) -> None:
+    behind.knows(None)
+    status, answer = await behind.asking.get(f"{PATH}?nonsense", **BEARER)
+
+    assert status == 401
+    assert "does not accept this token" in answer["error"]
+    assert behind.server.requests(RIGHTS) == []
+
+
+@pytest.mark.parametrize(
+    ("may", "said"),
+    [
+        (("nodes",), "alice may not get virtualmachineinstances.kubevirt.io in demo, which the answer would show"),
+        (("virtualmachineinstances",), "alice may not list nodes"),
+        ((), "alice may not get virtualmachineinstances"),
+    ],
+)
+async def test_who_may_not_see_it_learns_nothing(behind: Behind, may: tuple[str, ...], said: str) -> None:
+    behind.knows("alice", may=may)
+    for name in ("web01", "nope"):
+        status, answer = await behind.asking.get(f"{PATH}?namespace=demo&name={name}", **BEARER)
+        assert status == 403
+        assert answer["error"].startswith(said)
+    vmis = "/apis/kubevirt.io/v1/namespaces/demo/virtualmachineinstances"
+    assert not any(asked.path.startswith(vmis) for asked in behind.server.asked)
+
+
+@pytest.mark.parametrize("path", [TOKENS, RIGHTS])
+async def test_an_api_server_that_does_not_say(behind: Behind, path: str) -> None:
+    behind.server.fail(path, 500, times=9)
+    behind.knows("alice")
+    status, answer = await behind.asking.get(**BEARER)
+
+    assert status == 503
+    assert "answered 500" in answer["error"]
+
+
+async def test_the_token_shows_nowhere(behind: Behind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not in an answer, nor in the traceback of a bug on the way."""
+
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    behind.knows("alice")
+    answers = [await behind.asking.get(**BEARER), await behind.asking.get("/x", **BEARER)]
+    monkeypatch.setattr(explain.accounts, "access", broken)
+    answers.append(await behind.asking.get(**BEARER))
+
+    assert [status for status, _ in answers] == [200, 404, 500]
+    assert TOKEN not in json.dumps(answers)
+    assert TOKEN not in "".join(map(repr, behind.asking.counted.crashes))
+
+
+async def test_rights_are_asked_of_the_user(behind: Behind) -> None:
+    """Extra and groups go along: RBAC of impersonated users hangs on them."""
+    user = {"username": "bob", "uid": "7", "groups": ["a", "b"], "extra": {"scopes": ["x"]}}
+    status = {"authenticated": True, "user": user}
+    behind.server.answer(TOKENS, lambda _: web.json_response({"status": status}, status=201))
+    behind.knows("bob")
+    await behind.asking.get(**BEARER)
+    (spec, _) = (json.loads(asked.body)["spec"] for asked in behind.server.requests(RIGHTS))
+
+    assert {key: spec[key] for key in ("user", "uid", "groups", "extra")} == {
+        "user": "bob",
+        "uid": "7",
+        "groups": ["a", "b"],
+        "extra": {"scopes": ["x"]},
+    }
