@@ -176,7 +176,7 @@ Not taken into account: the VM's present pod isn't known, nor are requirements t
 def test_more_than_one_contradiction(tmp_path: Path) -> None:
     found = vmi({"zone": "a", "disk": "ssd"})
     cluster = directory(tmp_path, whole("VirtualMachineInstance", found, "kubevirt.io/v1"))
-    asked = ["--to", "zone=b", "--to", "disk=hdd", "--cluster-from", cluster]
+    asked: list[str | Path] = ["--to", "zone=b", "--to", "disk=hdd", "--cluster-from", cluster]
     output = run("explain", "migration", "demo/web01", *asked).output
 
     assert output.startswith("no node is eligible: the cluster has no nodes\n")

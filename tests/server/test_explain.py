@@ -30,8 +30,9 @@ from webhook.errors import InputError, Unavailable
 from webhook.facts import AccessKey, Key, NodesKey, TokenKey
 from webhook.objects import NAMESPACES
 from webhook.placement import syntax
+from webhook.policies import accounts
 from webhook.policies.migration.answer import SCHEMA
-from webhook.server import explain, tls
+from webhook.server import tls
 from webhook.server.explain import MAX_IN_FLIGHT, MAX_QUERY, PATH, explaining, question
 
 ASKED = f"{PATH}?namespace=demo&name=web01&to=zone=a"
@@ -368,7 +369,7 @@ async def test_the_token_shows_nowhere(behind: Behind, monkeypatch: pytest.Monke
 
     behind.knows("alice")
     answers = [await behind.asking.get(**BEARER), await behind.asking.get("/x", **BEARER)]
-    monkeypatch.setattr(explain.accounts, "access", broken)
+    monkeypatch.setattr(accounts, "access", broken)
     answers.append(await behind.asking.get(**BEARER))
 
     assert [status for status, _ in answers] == [200, 404, 500]
