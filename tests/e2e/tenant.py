@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
 from .kube import Json, Kube, Object, eventually
@@ -24,9 +24,9 @@ class Tenant:
         self.namespace = namespace
 
     @classmethod
-    def new(cls, server: WebhookServer, mode: str | None = "enforce") -> Self:
+    def new(cls, server: WebhookServer, mode: str | None = "enforce", jobs: Sequence[str] = (SCHEDULING,)) -> Self:
         """In a namespace made now, and not removed: for planes that don't last longer than their test."""
-        metadata = {"generateName": "tenant-", "labels": server.labels(mode)}
+        metadata = {"generateName": "tenant-", "labels": server.labels(mode, jobs)}
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
         return cls(server, server.access.admin.create("v1/namespaces", namespace)["metadata"]["name"])
 

@@ -12,7 +12,7 @@ from .migrations import EAST, HOSTNAME, OBSOLETE, REQUIRED, WEST, Mover, guest, 
 from .objects import ZONE
 from .tenant import Tenant
 from .webhook_server import MIGRATION
-from .workloads import PODS, VMIS
+from .workloads import MIGRATIONS, PODS, VMIS
 
 NO_OBSOLETE = {"key": OBSOLETE, "operator": "DoesNotExist"}
 MISMATCH = "didn't match Pod's node affinity/selector"
@@ -34,22 +34,17 @@ def affinity(*terms: Mapping[str, Any]) -> Json:
 def test_the_target_goes_where_it_is_told(moving: Tenant) -> None:
     vm = Mover(moving, guest())
 
-    target = vm.target(vm.ask(WEST))
+    asked = vm.ask(WEST)
+    target = vm.target(asked)
 
     assert terms_of(target) == [{"matchExpressions": [NO_OBSOLETE, equals(ZONE, "west")]}]
     assert vm.node_of(target) in {"node-c", "node-d"}
     (_, line) = moving.audit()
-    assert line["decision"] == "patched"
-    assert line["reasons"] == [
-        {
-            "code": "target-constrained",
-            "text": f"the pod is held to what the migration {target_job(target)} adds: {ZONE}=west",
-        }
+    text = f"the pod is held to what the migration {asked['metadata']['name']} adds: {ZONE}=west"
+    assert line["reasons"] == [{"code": "target-constrained", "text": text}]
+    assert ["/".join(change["path"]) for change in line["changes"]] == [
+        f"spec/affinity/nodeAffinity/{REQUIRED}/nodeSelectorTerms"
     ]
-
-
-def target_job(pod: Mapping[str, Any]) -> str:
-    return str(pod["metadata"]["annotations"]["kubevirt.io/migrationJobName"])
 
 
 def test_all_ways_of_a_vms_affinity_are_narrowed(moving: Tenant) -> None:
@@ -123,6 +118,22 @@ def test_a_wish_is_for_one_migration_only(moving: Tenant) -> None:
         "allowed nothing-added",
         "patched target-constrained",
     ]
+
+
+def test_a_wish_outlives_not_even_the_migration_that_is_known_no_more(moving: Tenant) -> None:
+    pool = f"{moving.namespace}.kubevirt.io/pool"  # as any key of KubeVirt's, but for its name
+    moving.owner.patch("v1/nodes", "node-c", {"metadata": {"labels": {pool: "green"}}})
+    vm = Mover(moving, guest())
+    first = eventually(lambda: vm.ask({pool: "green"}), what="the node's label to be known")
+    target = vm.target(first)
+    vm.finish(first, target)
+    moving.owner.delete(MIGRATIONS, first["metadata"]["name"], moving.namespace)
+
+    back = vm.target(vm.ask(EAST))
+
+    assert vm.source["spec"]["nodeSelector"][pool] == "green"
+    assert vm.node_of(back) in {"node-a", "node-b"}
+    moving.owner.patch("v1/nodes", "node-c", {"metadata": {"labels": {pool: None}}})
 
 
 def test_a_later_webhook_makes_us_look_again_and_we_add_nothing(moving: Tenant) -> None:

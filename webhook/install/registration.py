@@ -20,8 +20,8 @@ from webhook.cluster.api import Unreachable
 from webhook.errors import InputError
 from webhook.kubevirt.launcher import controller_account
 from webhook.policies.eviction.pods import REQUESTED_BY
-from webhook.policies.migration.pods import JOB_UID as MIGRATION_JOB_UID
 from webhook.policies.table import ENDPOINTS, Endpoint
+from webhook.policies.targets import JOB_UID as MIGRATION_JOB_UID
 from webhook.settings.address import is_host
 from webhook.settings.snapshot import SchedulingSettings, Settings
 

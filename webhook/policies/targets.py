@@ -22,8 +22,11 @@ from webhook.placement.workload import (
 )
 from webhook.policies.unreadable import read
 
+# Of a target pod, which keeps them when the migration is over: the migration's UID, a label, and name, an annotation.
+JOB_UID: Final = "kubevirt.io/migrationJobUID"
+JOB_NAME: Final = "kubevirt.io/migrationJobName"
+
 _CREATED_BY: Final = "kubevirt.io/created-by"
-_MIGRATION_NAME: Final = "kubevirt.io/migrationJobName"
 _OVER: Final = ("Succeeded", "Failed")
 
 
@@ -88,9 +91,12 @@ def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherP
 
 
 def _added_before(pod: LauncherPod | None, namespace: str, facts: Facts) -> dict[str, str]:
-    """What the migration had added by which the present pod was made, as long as it is known."""
-    name = pod.meta.annotation(_MIGRATION_NAME) if pod else None
-    if not name:
+    """What the migration had added by which the present pod was made; all that it may have where it is gone."""
+    name = pod.meta.annotation(JOB_NAME) if pod else None
+    if pod is None or not name:
         return {}
     found = read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
-    return found.added if found else {}
+    if found is None or found.meta.uid != pod.meta.label(JOB_UID):
+        # KubeVirt keeps five of a VM's. A wish that was for once must not be taken for a requirement of KubeVirt's.
+        return pod.node_selector
+    return found.added

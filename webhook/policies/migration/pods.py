@@ -21,11 +21,9 @@ from webhook.placement import generated, syntax
 from webhook.placement.requirement import ADDED, VENDOR, Label, Requirements
 from webhook.placement.workload import MIGRATIONS, Migration
 from webhook.policies import accounts, targets
+from webhook.policies.targets import JOB_NAME, JOB_UID
 from webhook.policies.unreadable import Unreadable, read
 from webhook.settings.snapshot import MigrationSettings
-
-JOB_UID: Final = "kubevirt.io/migrationJobUID"
-JOB_NAME: Final = "kubevirt.io/migrationJobName"
 
 _TERMS: Final = (
     *("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),
