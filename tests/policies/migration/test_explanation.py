@@ -32,7 +32,7 @@ def told(
     more: Mapping[Key[Any], object] | None = None,
     **options: Any,
 ) -> Answer:
-    world = facts(found, nodes) | (more or {})
+    world = {**facts(found, nodes), **(more or {})}
     return explain("demo", "web01", added or {}, Facts.of(world), **options)
 
 
@@ -132,7 +132,7 @@ def openings(answer: Answer) -> list[tuple[str, list[str]]]:
 
 def test_changes_that_would_help() -> None:
     taint = {"spec": {"taints": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]}}
-    dead = {"kubevirt.io/schedulable": "false"}
+    dead: dict[str, Any] = {"kubevirt.io/schedulable": "false"}
     no_kvm = {"status": {"allocatable": {"devices.kubevirt.io/kvm": "0"}}}
     nodes = [
         node("node-a1", "a"),
