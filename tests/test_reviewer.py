@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import math
+from collections.abc import Iterable
 from typing import Any
 
 import jsonpatch
@@ -15,6 +17,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests import builders
+from tests.admission.test_audit import valid
 from tests.builders import ALIVE, DEAD, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
 from tests.policies.eviction import world as eviction
 from tests.policies.migration.world import UID
@@ -67,6 +70,9 @@ class MemoryCluster:
     def staleness(self) -> dict[str, float]:
         return {}
 
+    def ages(self, keys: Iterable[Key[Any]]) -> dict[str, float]:
+        return {type(key).__name__: math.inf if isinstance(key, KubeVirtKey) else 1.23456 for key in keys}
+
     def waiting_for(self) -> tuple[str, ...]:
         return ()
 
@@ -79,6 +85,7 @@ class Kept(Silent):
         self.errors: list[BaseException] = []
 
     def write(self, record: Record) -> None:
+        valid(record)
         self.records.append(record)
 
     def failed(self, endpoint: Endpoint, error: BaseException) -> None:
@@ -117,7 +124,12 @@ def test_enforce_patches() -> None:
 
     assert (verdict.label, verdict.mode) == ("patched", "enforce")
     assert response["allowed"] is True
-    assert response["auditAnnotations"] == {"mode": "enforce", "reason": Code.INJECTED, "scheduler": "kubevirt"}
+    assert response["auditAnnotations"] == {
+        "mode": "enforce",
+        "decision": "patched",
+        "reason": Code.INJECTED,
+        "scheduler": "kubevirt",
+    }
     pod = patched(body, response)
     assert pod["spec"]["schedulerName"] == pod["metadata"]["annotations"][names.SCHEDULER_MARK] == "kubevirt"
 
@@ -139,7 +151,7 @@ def test_out_of_scope_says_why() -> None:
     assert response == {
         "uid": response["uid"],
         "allowed": True,
-        "auditAnnotations": {"mode": "off", "reason": Code.OUT_OF_SCOPE},
+        "auditAnnotations": {"mode": "off", "decision": "not-judged", "reason": Code.OUT_OF_SCOPE},
     }
 
 
@@ -296,6 +308,14 @@ def test_every_verdict_is_recorded() -> None:
     assert record.time == "2023-11-14T22:13:20.250000Z"
     assert [change.new for change in record.changes] == ["kubevirt"] * 3
     assert record.duration_ms >= 0
+    assert record.freshness == {"KubeVirtKey": None, "NamespaceKey": 1.235, "SchedulerKey": 1.235}
+
+
+def test_what_was_read_for_the_review_has_no_age() -> None:
+    kept = Kept()
+    judge(review(launcher_pod()), cluster=MemoryCluster(known(vmi()), peeked={NamespaceKey("demo")}), kept=kept)
+
+    assert kept.records[0].freshness == {"NamespaceKey": 1.235}
 
 
 def test_cloud_init_is_in_no_record() -> None:

@@ -155,14 +155,18 @@ class Facts:
     Args:
         now: Unix time of the review in seconds; policies have no clock of their own.
         peek: answers a key at once, from memory, or with `NOT_READ`.
+
+    Attributes:
+        remembered: the keys that were answered from memory.
     """
 
-    __slots__ = ("_known", "_peek", "now")
+    __slots__ = ("_known", "_peek", "now", "remembered")
 
     def __init__(self, now: float = 0.0, peek: Callable[[Key[Any]], object] = lambda _: NOT_READ) -> None:
         self.now: Final = now
         self._known: dict[Key[Any], object] = {}
         self._peek = peek
+        self.remembered: Final[list[Key[Any]]] = []
 
     @classmethod
     def of(cls, known: Mapping[Key[Any], object], now: float = 0.0) -> Facts:
@@ -184,6 +188,7 @@ class Facts:
             if value is NOT_READ:
                 raise NotRead((key,))
             known[key] = value
+            self.remembered.append(key)
         return cast("T | None | Unavailable", value)
 
     def need(self, *keys: Key[Any]) -> None:

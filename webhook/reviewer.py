@@ -10,17 +10,17 @@ is answered as the endpoint's ``on_error`` says: an exception never decides.
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from webhook import names
 from webhook.admission import patch, wire
-from webhook.admission.audit import SCHEMA, AuditedObject, Record, Sink, timestamp
-from webhook.admission.decision import Change, Decision, Denial, Outcome, Reason
-from webhook.admission.redaction import redacted
+from webhook.admission.audit import SCHEMA, AuditedObject, Label, Record, Sink, timestamp
+from webhook.admission.decision import Decision, Denial, Outcome, Reason
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
 from webhook.facts import Facts
@@ -48,7 +48,7 @@ class Verdict(msgspec.Struct, frozen=True):
     decision: Decision
     outcome: Outcome
     patch: bytes | None
-    label: str
+    label: Label
 
 
 class Observer(Protocol):
@@ -106,33 +106,38 @@ class Reviewer:
             InputError: the body is no review that this endpoint can answer.
         """
         verdict = await self.judge(endpoint, body, deadline)
-        # The API server's own audit log shall say mode and reason too.
-        notes = {"mode": verdict.mode, "reason": verdict.decision.code, **verdict.outcome.notes}
+        # The API server's own audit log shall say the same, in short.
+        notes = {
+            "mode": verdict.mode,
+            "decision": verdict.label,
+            "reason": verdict.decision.code,
+            **verdict.outcome.notes,
+        }
         return wire.encode(verdict.api_version, verdict.request.uid, verdict.outcome, verdict.patch, notes)
 
     async def judge(self, endpoint: Endpoint, body: bytes, deadline: float) -> Verdict:
         """As `review`, but with the reasons instead of the bytes."""
         start = time.perf_counter()
         received = endpoint.codec.decode(body)
+        facts = Facts(self._wall(), self._cluster.peek)
         try:
-            verdict = await self._judge(endpoint, received, deadline)
+            verdict = await self._judge(endpoint, received, facts, deadline)
         except Exception as error:  # noqa: BLE001 - a bug must not decide: on_error does
             self._observer.failed(endpoint, error)
             reason = Reason(Code.BUG, "kubevirt-webhook has a bug that this request met; its log says more")
             verdict = _undecided(endpoint, received, _assumed(endpoint), reason)
         seconds = time.perf_counter() - start
         self._observer.judged(endpoint, verdict, seconds)
-        self._audit.write(self._record(endpoint, verdict, seconds))
+        self._audit.write(self._record(endpoint, verdict, seconds, self._cluster.ages(facts.remembered)))
         return verdict
 
-    async def _judge(self, endpoint: Endpoint, received: Received[Any], deadline: float) -> Verdict:
+    async def _judge(self, endpoint: Endpoint, received: Received[Any], facts: Facts, deadline: float) -> Verdict:
         settings = self._settings()
-        facts = Facts(self._wall(), self._cluster.peek)
         return await replayed(
             lambda known: _decide(endpoint, received, known, settings), self._cluster, facts, deadline, endpoint.path
         )
 
-    def _record(self, endpoint: Endpoint, verdict: Verdict, seconds: float) -> Record:
+    def _record(self, endpoint: Endpoint, verdict: Verdict, seconds: float, ages: Mapping[str, float]) -> Record:
         request = verdict.request
         denial = verdict.decision.denial
         return Record(
@@ -147,18 +152,13 @@ class Reviewer:
             verdict.mode,
             verdict.label,
             verdict.decision.reasons,
-            [_shown(change) for change in verdict.decision.changes],
+            [change.shown() for change in verdict.decision.changes],
             denial.message if denial else None,
             round(seconds * 1000, 3),
+            # JSON has no infinity.
+            {watch: round(age, 3) if age < math.inf else None for watch, age in ages.items()},
             verdict.decision.details or msgspec.UNSET,
         )
-
-
-def _shown(change: Change) -> Change:
-    """A change as it may be read by others: of lists and objects, which may be large parts of a VM, without secrets."""
-    if isinstance(change.old, dict | list) or isinstance(change.new, dict | list):
-        return Change(change.path, redacted(change.old), redacted(change.new), change.reason)
-    return change
 
 
 def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings: Settings) -> Verdict:
@@ -188,7 +188,7 @@ def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings:
     return Verdict(received.api_version, request, where.mode, decision, outcome, rendered, _label(decision, where.mode))
 
 
-def _label(decision: Decision, mode: Mode) -> str:
+def _label(decision: Decision, mode: Mode) -> Label:
     enforced = mode == names.ENFORCE
     if decision.denial:
         return "denied" if enforced else "would-deny"

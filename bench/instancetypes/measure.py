@@ -19,7 +19,8 @@ from bench.instancetypes.cases import CLUSTER, Case, settings
 from bench.instancetypes.usual import Usual
 from bench.reviews.errors import BenchError
 from webhook import names
-from webhook.admission.audit import LineWriter
+from webhook.admission.lines import LineWriter
+from webhook.admission.output import Descriptor
 from webhook.cluster.files import FilesCluster
 from webhook.kubevirt.shape import Json, encode
 from webhook.kubevirt.types.machines import VM, VMI
@@ -60,7 +61,7 @@ class Ways:
         cluster = FilesCluster.load(CLUSTER, settings())
         self._usual = Usual(cluster)
         self._sink = os.open(os.devnull, os.O_WRONLY)
-        self._audit = LineWriter(self._sink)
+        self._audit = LineWriter(Descriptor(self._sink))
         fixed = settings()
         metrics = Metrics(BY_PATH, _crashed)
         self._reviewer = Reviewer(cluster, lambda: fixed, self._audit, metrics)

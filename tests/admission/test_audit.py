@@ -1,172 +1,94 @@
+"""The schema of audit lines; that real records keep to it is shown where they are made."""
+
 from __future__ import annotations
 
-import json
-import os
-import threading
+from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
+from jsonschema import Draft202012Validator
 
+from tests.admission.test_lines import record
 from webhook.admission.audit import (
     SCHEMA,
     AuditedObject,
     DifferingField,
-    LineWriter,
     NoAudit,
     ParityRecord,
-    Record,
+    UnenforcedRecord,
+    schema,
     timestamp,
 )
 from webhook.admission.decision import Change, Reason
 
-
-def record(uid: str = "u") -> Record:
-    return Record(
-        SCHEMA,
-        "2026-01-01T00:00:00.000000Z",
-        uid,
-        "/mutate/scheduling/pods/enforce",
-        "CREATE",
-        AuditedObject("Pod", "demo", "virt-launcher-web01-"),
-        "system:serviceaccount:kubevirt:kubevirt-controller",
-        False,
-        "enforce",
-        "patched",
-        (Reason("scheduler-injected", "the VM chose none"),),
-        (Change(("spec", "schedulerName"), "default-scheduler", "kubevirt", "scheduler-injected"),),
-        None,
-        0.125,
-    )
+WEB = AuditedObject("VirtualMachine", "demo", "web01")
+NOW = timestamp(1_700_000_000.25)
 
 
-def written(count: int, capacity: int = 10_000) -> list[dict[str, Any]]:
-    reader, writer = os.pipe()
-    lines = LineWriter(writer, capacity)
-    for number in range(count):
-        lines.write(record(str(number)))
-    lines.close()
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        return [json.loads(line) for line in pipe]
+def closed(node: Any) -> Any:
+    """The schema as a writer must keep to it: readers pass over fields that they don't know, we may write none."""
+    if isinstance(node, list):
+        return [closed(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    extra = {"additionalProperties": False} if "properties" in node else {}
+    return {**{key: closed(item) for key, item in node.items()}, **extra}
 
 
-def drained(lines: LineWriter, reader: int, writer: int) -> bytes:
-    """What comes out of the pipe when somebody reads at last and the writer ends."""
-    read: list[bytes] = []
-
-    def drain() -> None:
-        with os.fdopen(reader, "rb") as pipe:
-            read.append(pipe.read())
-
-    thread = threading.Thread(target=drain)
-    thread.start()
-    lines.close()
-    os.close(writer)
-    thread.join()
-    return read[0]
+STRICT = Draft202012Validator(closed(schema()))
 
 
-def test_a_line_is_a_record() -> None:
-    (line,) = written(1)
-
-    assert line == {
-        "schema": SCHEMA,
-        "time": "2026-01-01T00:00:00.000000Z",
-        "uid": "0",
-        "endpoint": "/mutate/scheduling/pods/enforce",
-        "operation": "CREATE",
-        "object": {"kind": "Pod", "namespace": "demo", "name": "virt-launcher-web01-"},
-        "user": "system:serviceaccount:kubevirt:kubevirt-controller",
-        "dryRun": False,
-        "mode": "enforce",
-        "decision": "patched",
-        "reasons": [{"code": "scheduler-injected", "text": "the VM chose none"}],
-        "changes": [
-            {
-                "path": ["spec", "schedulerName"],
-                "old": "default-scheduler",
-                "new": "kubevirt",
-                "reason": "scheduler-injected",
-            }
-        ],
-        "message": None,
-        "durationMs": 0.125,
-    }
-
-
-def test_a_line_about_a_running_vm_has_a_kind() -> None:
-    reader, writer = os.pipe()
-    lines = LineWriter(writer)
-    vm = AuditedObject("VirtualMachine", "demo", "web01")
-    lines.write(ParityRecord(SCHEMA, timestamp(1767225600), "u", vm, [DifferingField("spec.hostname", None)], 1))
-
-    assert json.loads(drained(lines, reader, writer)) == {
-        "schema": SCHEMA,
-        "time": "2026-01-01T00:00:00.000000Z",
-        "uid": "u",
-        "object": {"kind": "VirtualMachine", "namespace": "demo", "name": "web01"},
-        "differences": [{"path": "spec.hostname", "origin": None}],
-        "count": 1,
-        "kind": "parity",
-    }
-
-
-def test_order_is_kept() -> None:
-    assert [line["uid"] for line in written(100)] == [str(number) for number in range(100)]
-
-
-def test_a_reader_that_stalls_costs_records_not_requests() -> None:
-    reader, writer = os.pipe()
-    lines = LineWriter(writer, capacity=3)
-    # A record that is larger than the pipe keeps the thread writing until somebody reads.
-    lines.write(record("x" * 200_000))
-    while lines._lines:
-        pass
-    for number in range(10):
-        lines.write(record(str(number)))
-
-    assert lines.dropped == 7
-
-    read = drained(lines, reader, writer)
-    assert [json.loads(line)["uid"][:1] for line in read.splitlines()] == ["x", "0", "1", "2"]
-
-
-def test_a_closed_reader_is_counted() -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    lines = LineWriter(writer)
-    lines.write(record())
-    lines.close()
-    os.close(writer)
-
-    assert lines.dropped == 1
+def valid(record: object) -> dict[str, Any]:
+    """The record as it is written, if the schema describes all of it."""
+    line: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(record))
+    STRICT.validate(line)
+    return line
 
 
 def test_no_audit_takes_everything() -> None:
     NoAudit().write(record())
 
 
-def test_absurdly_long_names_are_cut() -> None:
-    reader, writer = os.pipe()
-    lines = LineWriter(writer)
-    long = msgspec.structs.replace(record(), object=AuditedObject("Pod", "demo", "x" * 2_000_000))
-    lines.write(long)
-    lines.close()
-    os.close(writer)
-    with os.fdopen(reader) as pipe:
-        (line,) = [json.loads(line) for line in pipe]
-
-    assert line["object"]["name"] == "x" * 299 + "…"
-    assert line["changes"][0]["new"] == "kubevirt"
+def test_every_field_is_described() -> None:
+    Draft202012Validator.check_schema(schema())
+    for name, record_type in schema()["$defs"].items():
+        assert record_type["description"], name
+        for field, described in record_type["properties"].items():
+            assert described.get("description"), (name, field)
 
 
-def test_a_non_blocking_reader_tears_no_line() -> None:
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    lines = LineWriter(writer)
-    for number in range(1000):
-        lines.write(record(str(number)))
-    read = drained(lines, reader, writer)
+def test_the_kinds_of_records_are_told_apart() -> None:
+    parity = ParityRecord(SCHEMA, NOW, "u", WEB, [DifferingField("spec.hostname", None)], 1)
+    change = Change(("spec", "schedulerName"), None, "kubevirt", "scheduler-injected")
+    reasons = [Reason("scheduler-injected", "the VM chose none")]
+    created = "2026-11-21T15:00:00Z"
+    endpoint = "/mutate/scheduling/virtualmachines/enforce"
+    found = UnenforcedRecord(SCHEMA, NOW, "u", endpoint, WEB, created, "would-patch", reasons, [change], None)
 
-    assert [json.loads(line)["uid"] for line in read.splitlines()] == [str(number) for number in range(1000)]
-    assert lines.dropped == 0
+    assert [valid(one)["kind"] for one in (record(), parity, found)] == ["decision", "parity", "unenforced"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"decision": "perhaps"},
+        {"mode": "strict"},
+        {"time": "yesterday"},
+        {"schema": "kubevirt-webhook.github.io/audit/v9"},
+        {"durationMs": -1},
+        {"reasons": []},
+        {"reasons": [{"code": "Two Words", "text": ""}]},
+        {"freshness": {"namespaces": "old"}},
+        {"extra": 1},
+        {"kind": "other"},
+    ],
+)
+def test_what_is_no_record(change: dict[str, Any]) -> None:
+    assert not STRICT.is_valid(valid(record()) | change)
+
+
+def test_the_documented_schema_is_the_one_that_we_print() -> None:
+    kept = Path(__file__).parents[2] / "docs" / "audit.schema.json"
+
+    assert msgspec.json.decode(kept.read_bytes()) == schema(), "print it anew"

@@ -41,6 +41,12 @@ def test_show_is_valid_settings(tmp_path: Path) -> None:
     assert run("config", "show", "--config", again).output == shown
 
 
+def test_the_schema_of_audit_lines() -> None:
+    schema = json.loads(run("audit", "schema").output)
+
+    assert set(schema["$defs"]) >= {"Record", "ParityRecord", "UnenforcedRecord"}
+
+
 def test_schema_describes_every_setting() -> None:
     schema = json.loads(run("config", "schema").output)
 

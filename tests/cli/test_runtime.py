@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests import builders
 from tests.cluster.fake_apiserver import FakeApiServer, running, until
 from tests.test_reviewer import MemoryCluster
-from webhook.admission.audit import LineWriter
+from webhook.admission.lines import LineWriter
+from webhook.admission.output import Descriptor
 from webhook.cli import runtime
 from webhook.cli.certificates import Certificates
 from webhook.cli.runtime import Options
@@ -43,7 +44,7 @@ class Following:
 @pytest.fixture
 def audit() -> Iterator[LineWriter]:
     sink = os.open(os.devnull, os.O_WRONLY)
-    writer = LineWriter(sink)
+    writer = LineWriter(Descriptor(sink))
     yield writer
     writer.close()
     os.close(sink)

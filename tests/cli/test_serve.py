@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import socket
 import ssl
@@ -17,6 +18,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from certs.source import Pair, self_signed
 from webhook.cli.runtime import Options
@@ -26,6 +28,7 @@ from webhook.errors import InputError
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = ["--cluster-from", str(EXAMPLES / "cluster")]
 PODS = "/mutate/scheduling/pods/enforce"
+DROPPED = "kubevirt_webhook_audit_dropped_total "
 
 
 class Serving:
@@ -121,6 +124,35 @@ def test_explains_on_a_listener_of_its_own(tmp_path: Path) -> None:
     assert 'kubevirt_webhook_explain_requests_total{code="200"} 1.0' in metrics
 
 
+def test_a_full_disk_costs_audit_lines_and_nothing_else(tmp_path: Path, pair: Pair) -> None:
+    audit, config = tmp_path / "audit.jsonl", tmp_path / "settings.yaml"
+    settings = yaml.safe_load((EXAMPLES / "settings.yaml").read_text())
+    config.write_text(json.dumps(settings | {"audit": {"output": str(audit)}}))
+    body = example("01-launcher-pod.yaml")
+
+    def dropped(server: Serving) -> float:
+        (line,) = (line for line in server.get("/metrics").splitlines() if line.startswith(DROPPED))
+        return float(line.split()[1])
+
+    with serving(*FILES, "--config", str(config), *tls(tmp_path), pair=pair) as server:
+        first = server.post(body)
+        while not audit.stat().st_size:
+            pass
+        _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (audit.stat().st_size + 100, hard))
+        assert [server.post(body) for _ in range(20)] == [first] * 20
+        while dropped(server) < 20:
+            pass
+        resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        assert server.post(body) == first
+
+    assert [json.loads(line)["decision"] for line in audit.read_bytes().splitlines()] == ["patched"] * 2
+    assert server.audit == []  # type: ignore[attr-defined]
+    said = [event["event"] for event in server.said]
+    assert said.count("audit lines are being dropped: File too large") == 1
+    assert "audit lines are written again" in said
+
+
 def test_makes_a_pair_of_its_own() -> None:
     with serving(*FILES) as server:
         host, _, port = server.address.removeprefix("https://").rpartition(":")
@@ -145,8 +177,8 @@ def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
         metrics = server.get("/metrics")
 
     assert "did you mean scheduling.clusterWide?" in refused["mistakes"][0]
-    assert before["auditAnnotations"] == {"mode": "off", "reason": "out-of-scope"}
-    assert after["auditAnnotations"] == {"mode": "enforce", "reason": "vmi-gone"}
+    assert before["auditAnnotations"] == {"mode": "off", "decision": "not-judged", "reason": "out-of-scope"}
+    assert after["auditAnnotations"] == {"mode": "enforce", "decision": "allowed", "reason": "vmi-gone"}
     assert restart["keys"] == ["server.maxInFlight"]
     assert 'kubevirt_webhook_settings_reloads_total{result="refused"} 1.0' in metrics
     assert 'kubevirt_webhook_settings_reloads_total{result="accepted"} 1.0' in metrics

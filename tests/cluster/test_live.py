@@ -470,6 +470,16 @@ class TestCopies:
             watches = ("namespaces", "kubevirts", "nodes", "pods of kubevirt")
             assert case.cluster.staleness() == dict.fromkeys(watches, 0.0)
 
+    async def test_the_ages_of_what_was_used(self, tmp_path: Path) -> None:
+        async with live(tmp_path, declared(kubevirt=Guard("pods"), other=Guard("off")), start=True) as case:
+            await case.ready()
+            await until(lambda: case.server.watching == 4)
+            case.clock.time += 7.0
+            used: list[Any] = [NamespaceKey("demo"), KubeVirtKey(), PlacementKey(), SchedulerKey("kubevirt")]
+            never: list[Any] = [SchedulerKey("other"), SchedulerKey("undeclared"), VmiKey("demo", "web01", "uid")]
+            assert case.cluster.ages([*used, *never]) == {"namespaces": 7.0, "kubevirts": 7.0, "pods of kubevirt": 7.0}
+            assert case.cluster.ages([NodesKey()]) == {"nodes": 7.0}
+
 
 class TestReadiness:
     async def test_names_what_is_missing(self, tmp_path: Path) -> None:

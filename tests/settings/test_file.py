@@ -244,6 +244,9 @@ class TestEffective:
             "eviction",
             "explain",
             "webhooks",
+            "audit",
+            "events",
+            "unenforced",
         ]
         assert shown["excludedNamespaces"] == ["kube-system", "kube-public", "kube-node-lease"]
         assert parse(yaml.safe_dump(shown).encode(), "x").scheduling == default_settings().scheduling

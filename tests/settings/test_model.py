@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from webhook.settings.model import SettingsModel
 from webhook.settings.snapshot import (
+    AuditSettings,
     Blackout,
     EvictionSettings,
     Guard,
@@ -19,6 +20,7 @@ from webhook.settings.snapshot import (
     SchedulingSettings,
     ServerSettings,
     Settings,
+    UnenforcedSettings,
     WebhookSettings,
 )
 from webhook.settings.syntax import OWN_ERROR
@@ -78,6 +80,9 @@ EVERYTHING: dict[str, Any] = {
         "blackouts": [{"days": ["Sun", "Mon"], "from": "22:00", "to": "06:00", "timeZone": "+02:00"}],
     },
     "explain": {"listen": "127.0.0.1:8090"},
+    "audit": {"output": "/var/log/audit.jsonl", "maxBytes": 1_048_576, "keep": 1},
+    "events": True,
+    "unenforced": {"everyMinutes": 30, "policyReports": False},
     "webhooks": {
         "service": {"namespace": "ops", "name": "hook", "port": 8443},
         "timeoutSeconds": 1,
@@ -169,6 +174,7 @@ def test_everything_said_is_in_the_snapshot() -> None:
             *("[::]:9443", "localhost:9090", 8, "/tls/tls.crt", "/tls/tls.key", "mounted"),
             *("own-ca", 60, 3600, "/client/ca.crt", ("apiserver", "other"), 5),
             explain_listen="127.0.0.1:8090",
+            audit=AuditSettings(output="/var/log/audit.jsonl", max_bytes=1_048_576, keep=1),
         ),
         webhooks=WebhookSettings(
             "ops",
@@ -228,6 +234,8 @@ def test_everything_said_is_in_the_snapshot() -> None:
         ),
         excluded_namespaces=frozenset({"kube-system", "openshift-cnv", "ops"}),
         digest="digest",
+        events=True,
+        unenforced=UnenforcedSettings(every_seconds=1800.0, policy_reports=False),
     )
 
 

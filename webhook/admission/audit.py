@@ -1,103 +1,138 @@
-"""One JSON line for every decision: encoded inline, written by a thread, never in a request's way.
+"""The audit record: what was decided, about which object, why, and what followed; documented in docs/audit.md.
 
-A record holds what was decided and about which object, never the object: cloud-init, SSH keys and other secrets can't
-leak from what is not there. Measured: encoding inline costs 1 µs; a thread that encodes too doubles the p99 of the
-requests beside it, because it takes the interpreter from them.
+A record never holds the object, so cloud-init, SSH keys and other secrets can't leak from what is not there; the parts
+of it that a decision changes are redacted. The types here are the schema: `schema` prints it, and tests hold every
+record to it. Lines are written by `webhook.admission.lines`.
 """
 
 from __future__ import annotations
 
-import os
-import select
-import threading
-from collections import deque
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, Literal, Protocol
+from typing import Annotated, Any, Final, Literal, Protocol
 
 import msgspec
+from msgspec import Meta
 
 from webhook.admission.decision import Change, Reason
+from webhook.names import Mode
 
-# How long lines gather before they are written together. A thread that wakes for every line takes the interpreter away
-# from the requests each time: measured, that cost a review three times what the whole policy does.
-GATHER_SECONDS: Final = 0.02
-
-# A longer line holds some absurd name or value, for metadata is checked only after admission. Its strings are cut.
-MAX_LINE: Final = 16 * 1024
-_MAX_STRING: Final = 300
-
+# Fields and values may be added under the same name: readers pass over what they don't know. A field that goes, or that
+# means something else, takes a new one.
 SCHEMA: Final = "kubevirt-webhook.github.io/audit/v1alpha1"
+
+Label = Literal["allowed", "patched", "denied", "would-patch", "would-deny", "not-judged", "error"]
+
+_SchemaName = Annotated[Literal["kubevirt-webhook.github.io/audit/v1alpha1"], Meta(description="This schema.")]
+_Time = Annotated[
+    str,
+    Meta(
+        description="RFC 3339 in UTC with microseconds.",
+        pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z$",
+        extra_json_schema={"format": "date-time"},
+    ),
+]
+_Reasons = Annotated[Sequence[Reason], Meta(description="Which rules led to it, the most telling first.", min_length=1)]
+_Changes = Annotated[
+    Sequence[Change],
+    Meta(description="Made by enforce, or that enforce would have made; secrets in them are redacted."),
+]
+_Message = Annotated[str | None, Meta(description="Of the refusal, as the user reads it; null without one.")]
+_Endpoint = Annotated[str, Meta(description="The path that was called: /VERB/JOB/RESOURCE/STAGE.", pattern="^/")]
 
 
 class AuditedObject(msgspec.Struct, frozen=True):
-    kind: str
-    namespace: str
-    name: str
+    """Which object it is about."""
+
+    kind: Annotated[str, Meta(description="Its kind, for example VirtualMachine.")]
+    namespace: Annotated[str, Meta(description="Its namespace.")]
+    name: Annotated[str, Meta(description="Its name; the prefix of it where the API server has yet to make one.")]
 
 
-class Record(msgspec.Struct, frozen=True, rename="camel"):
-    """One decision. "Decided", not "done": a later admission step may still refuse the object.
+class Record(msgspec.Struct, frozen=True, rename="camel", tag="decision", tag_field="kind"):
+    """One decision. "Decided", not "done": a later admission step may still refuse the object."""
 
-    Attributes:
-        time: when it was decided, RFC 3339 in UTC with microseconds.
-        uid: of the admission request.
-        endpoint: the path that was called.
-        mode: of the job in the namespace.
-        decision: ``allowed``, ``patched``, ``denied``, ``would-patch``, ``would-deny``, ``not-judged`` or ``error``.
-        changes: with old and new values, secrets redacted; in other modes than enforce those that enforce would have
-            made.
-        duration_ms: from the first byte of the body in hand to the answer, in milliseconds.
-        details: what a policy wants to be known beyond that, by its own names.
-    """
-
-    schema: str
-    time: str
-    uid: str
-    endpoint: str
-    operation: str
-    object: AuditedObject
-    user: str
-    dry_run: bool
-    mode: str
-    decision: str
-    reasons: Sequence[Reason]
-    changes: Sequence[Change]
-    message: str | None
-    duration_ms: float
-    details: Mapping[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    schema: _SchemaName
+    time: Annotated[_Time, Meta(description="When it was decided; RFC 3339 in UTC with microseconds.")]
+    uid: Annotated[str, Meta(description="Of the admission request.")]
+    endpoint: _Endpoint
+    operation: Annotated[str, Meta(description="CREATE or UPDATE, as the API server calls it.")]
+    object: Annotated[AuditedObject, Meta(description="The object of the request.")]
+    user: Annotated[str, Meta(description="Who sent the request: the user name.")]
+    dry_run: Annotated[bool, Meta(description="Nothing came of it but the answer.")]
+    mode: Annotated[Mode, Meta(description="Of the job in the namespace: only enforce patches and denies.")]
+    decision: Annotated[
+        Label,
+        Meta(
+            description="What was done; would-patch and would-deny: what enforce would have done; not-judged: the "
+            "namespace has not opted in; error: we could not tell."
+        ),
+    ]
+    reasons: _Reasons
+    changes: _Changes
+    message: _Message
+    duration_ms: Annotated[
+        float, Meta(description="From the body in hand to the answer, look-ups among it, in milliseconds.", ge=0)
+    ]
+    freshness: Annotated[
+        Mapping[str, float | None],
+        Meta(
+            description="The watched copies that the decision used, by resource, each with the seconds since it last "
+            "heard from the API server; null: never. What is not named here was read for this request."
+        ),
+    ]
+    details: Annotated[
+        Mapping[str, Any] | msgspec.UnsetType,
+        Meta(description="What a policy adds for admins, by names of its own; see its page."),
+    ] = msgspec.UNSET
 
 
 class DifferingField(msgspec.Struct, frozen=True):
-    """A field of a VMI that isn't what it should be; its value is not ours to show.
+    """A field of a VMI that isn't what it should be; its value is not ours to show."""
 
-    Attributes:
-        origin: who should have set it; None where nobody should have.
-    """
-
-    path: str
-    origin: str | None
+    path: Annotated[str, Meta(description="Where it is in the VMI.")]
+    origin: Annotated[str | None, Meta(description="Who should have set it; null where nobody should have.")]
 
 
-class ParityRecord(msgspec.Struct, frozen=True, rename="camel"):
-    """A running VM whose VMI isn't what KubeVirt's rules, as we know them, make of it.
+class ParityRecord(msgspec.Struct, frozen=True, rename="camel", tag="parity", tag_field="kind"):
+    """A running VM whose VMI isn't what KubeVirt's rules, as we know them, make of it."""
 
-    Attributes:
-        time: when it was compared, as in a `Record`.
-        kind: tells it from a decision, which has none.
-        uid: of the VMI.
-        object: the VM.
-        differences: the first ones by path.
-        count: of all of them.
-    """
+    schema: _SchemaName
+    time: Annotated[_Time, Meta(description="When it was compared; RFC 3339 in UTC with microseconds.")]
+    uid: Annotated[str, Meta(description="Of the VMI.")]
+    object: Annotated[AuditedObject, Meta(description="The VM.")]
+    differences: Annotated[Sequence[DifferingField], Meta(description="The first ones by path.")]
+    count: Annotated[int, Meta(description="Of all of them.", ge=1)]
 
-    schema: str
-    time: str
-    uid: str
-    object: AuditedObject
-    differences: Sequence[DifferingField]
-    count: int
-    kind: Literal["parity"] = "parity"
+
+class UnenforcedRecord(msgspec.Struct, frozen=True, rename="camel", tag="unenforced", tag_field="kind"):
+    """An object in a namespace that has opted in, which is not as enforce would have made it."""
+
+    schema: _SchemaName
+    time: Annotated[_Time, Meta(description="When it was found; RFC 3339 in UTC with microseconds.")]
+    uid: Annotated[str, Meta(description="Of the object.")]
+    endpoint: Annotated[str, Meta(description="Whose policy says so: /VERB/JOB/RESOURCE/STAGE.", pattern="^/")]
+    object: Annotated[AuditedObject, Meta(description="The object that was found.")]
+    created: Annotated[str, Meta(description="When the object was created, as its metadata says.")]
+    decision: Annotated[
+        Literal["would-patch", "would-deny"], Meta(description="What enforce would do if it were created now.")
+    ]
+    reasons: _Reasons
+    changes: _Changes
+    message: _Message
+
+
+AnyRecord = Record | ParityRecord | UnenforcedRecord
+
+
+def schema() -> dict[str, Any]:
+    """The JSON Schema of an audit line."""
+    made = msgspec.json.schema(AnyRecord)
+    for record in made["discriminator"]["mapping"].values():
+        members = made["$defs"][record.rpartition("/")[2]]["properties"]
+        members["kind"] = {"description": "What the line is about.", **members["kind"]}
+    head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"https://{SCHEMA}"}
+    return {**head, "title": "An audit line of kubevirt-webhook", "anyOf": made["anyOf"], "$defs": made["$defs"]}
 
 
 def timestamp(wall: float) -> str:
@@ -105,17 +140,8 @@ def timestamp(wall: float) -> str:
     return datetime.fromtimestamp(wall, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _cut(value: Any) -> Any:
-    """Plain JSON with all long strings shortened."""
-    if isinstance(value, str):
-        return value if len(value) <= _MAX_STRING else value[: _MAX_STRING - 1] + "…"
-    if isinstance(value, dict):
-        return {key: _cut(item) for key, item in value.items()}
-    return [_cut(item) for item in value] if isinstance(value, list | tuple) else value
-
-
 class Sink(Protocol):
-    """Where audit lines go."""
+    """Where records of decisions go."""
 
     def write(self, record: Record) -> None:
         """Take a record over; must neither wait nor raise."""
@@ -126,67 +152,3 @@ class NoAudit:
 
     def write(self, record: Record) -> None:
         """Drop the record."""
-
-
-class LineWriter:
-    """Writes records as JSON lines to a file descriptor, from a thread of its own.
-
-    The queue is bounded. A reader that doesn't keep up costs records, which `dropped` counts, never requests.
-
-    Args:
-        descriptor: an open file descriptor, for example 1; it stays open.
-        capacity: records that may wait.
-    """
-
-    def __init__(self, descriptor: int, capacity: int = 10_000) -> None:
-        self._descriptor: Final = descriptor
-        self._capacity: Final = capacity
-        self._lines: deque[bytes] = deque()
-        self._encode: Final = msgspec.json.Encoder().encode
-        self._pending: Final = threading.Event()
-        self._closing: Final = threading.Event()
-        self._thread: Final = threading.Thread(target=self._run, name="audit", daemon=True)
-        self.dropped = 0
-        self._thread.start()
-
-    def write(self, record: Record | ParityRecord) -> None:
-        """Queue a record, or count it as dropped if the queue is full."""
-        if len(self._lines) >= self._capacity:
-            self.dropped += 1
-            return
-        line = self._encode(record)
-        self._lines.append(line if len(line) <= MAX_LINE else self._encode(_cut(msgspec.to_builtins(record))))
-        if not self._pending.is_set():
-            self._pending.set()
-
-    def close(self, timeout: float = 5.0) -> None:
-        """Write what waits and end the thread; after ``timeout`` seconds the rest counts as dropped."""
-        self._closing.set()
-        self._pending.set()
-        self._thread.join(timeout)
-        self.dropped += len(self._lines)
-
-    def _run(self) -> None:
-        while True:
-            self._pending.wait()
-            self._closing.wait(GATHER_SECONDS)
-            self._pending.clear()
-            while self._lines:
-                self._write_batch()
-            if self._closing.is_set():
-                return
-
-    def _write_batch(self) -> None:
-        # Only this thread takes from the left, so the count stays true while others append.
-        batch = [self._lines.popleft() for _ in range(min(len(self._lines), 512))]
-        data = memoryview(b"\n".join(batch) + b"\n")
-        try:
-            while data:
-                try:
-                    data = data[os.write(self._descriptor, data) :]
-                except BlockingIOError:
-                    # Somebody who shares the descriptor has made it non-blocking: wait for the reader as ever.
-                    select.select((), (self._descriptor,), ())
-        except OSError:
-            # A closed pipe or a full disk: the decision stands all the same. What was begun is a line too few.
-            self.dropped += bytes(data).count(b"\n")

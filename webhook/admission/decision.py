@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
+from msgspec import Meta
 
 from webhook import names
-from webhook.admission.redaction import redacted
+from webhook.admission.redaction import redacted_at
 from webhook.names import Mode
 
 # The API server may cut a longer warning (k8s.io/apiserver, pkg/warning): 256 characters each are safe.
@@ -18,8 +19,8 @@ MAX_WARNING: Final = 256
 class Reason(msgspec.Struct, frozen=True):
     """Why: a code of `names.Code` for machines and a sentence for people."""
 
-    code: str
-    text: str
+    code: Annotated[str, Meta(description="For machines: a word of a closed, growing set.", pattern="^[a-z-]+$")]
+    text: Annotated[str, Meta(description="The same for people, with names.")]
 
 
 class Change(msgspec.Struct, frozen=True):
@@ -32,10 +33,15 @@ class Change(msgspec.Struct, frozen=True):
         reason: the code of the reason that led to it.
     """
 
-    path: tuple[str, ...]
-    old: object
-    new: object
-    reason: str
+    path: Annotated[tuple[str, ...], Meta(description="JSON names from the object's root, unescaped.")]
+    old: Annotated[object, Meta(description="The value before; null where there was none.")]
+    new: Annotated[object, Meta(description="The value after; null where it was removed.")]
+    reason: Annotated[str, Meta(description="The code of the reason that led to it.")]
+
+    def shown(self) -> Change:
+        """The change as others may read it, without secrets."""
+        old, new = redacted_at(self.path, self.old), redacted_at(self.path, self.new)
+        return self if old is self.old and new is self.new else Change(self.path, old, new, self.reason)
 
 
 class FieldCause(msgspec.Struct, frozen=True):
@@ -122,7 +128,8 @@ def _plain(change: Change) -> str:
     path = ".".join(change.path)
     if change.new is None:
         return f"remove {path}"
-    value = change.new if isinstance(change.new, str) else msgspec.json.encode(redacted(change.new)).decode()
+    new = change.shown().new
+    value = new if isinstance(new, str) else msgspec.json.encode(new).decode()
     return f"set {path} to {value}"
 
 

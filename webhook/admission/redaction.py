@@ -1,13 +1,14 @@
 """What must never be shown of an object: cloud-init, passwords, keys and copies of them.
 
-Audit lines need none of this, they hold no objects. It is for the commands that print objects. What is a secret is told
-by its place, by its key's name in annotations and labels, and by its look wherever it stands: a secret that looks like
+Audit lines hold the parts of objects that were changed; commands print whole objects. What is a secret is told by its
+place, by its key's name in annotations and labels, and by its look wherever it stands: a secret that looks like
 nothing, in a place where none belongs, can't be told from other text.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 REDACTED: Final = "<redacted; --show-secrets shows it>"
@@ -64,6 +65,23 @@ def redacted(value: Any) -> Any:
         else redacted(item)
         for key, item in value.items()
     }
+
+
+def redacted_at(path: Sequence[str], value: Any) -> Any:
+    """The same for a value that stands at a path in an object; the value itself where it holds no secret.
+
+    Args:
+        path: JSON names from the object's root.
+    """
+    if isinstance(value, str):
+        in_place = path[-1] in _SECRET or (len(path) > 1 and path[-2] in _FREE and _TELLING.search(path[-1]))
+        return REDACTED if value and (in_place or _LOOKS_SECRET.search(value)) else value
+    if isinstance(value, dict | list):
+        if path[-1] in _SECRET:
+            return REDACTED if value else value
+        shown = _free(value) if path[-1] in _FREE and isinstance(value, dict) else redacted(value)
+        return value if shown == value else shown
+    return value
 
 
 def _free(entries: dict[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,10 @@ from webhook.objects import Eviction, Object, View
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 
+# The API server bounds the keys of audit annotations (a qualified name behind the entry's name), not their values; but
+# an audit backend may drop what an event is too large for.
+MAX_NOTE: Final = 1024
+
 V = TypeVar("V")
 
 
@@ -213,6 +217,9 @@ def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, an
         annotations: for the API server's own audit log, which puts the entry's name before each key.
     """
     denial = outcome.denial
+    short = {
+        key: value if len(value) <= MAX_NOTE else f"{value[: MAX_NOTE - 1]}…" for key, value in annotations.items()
+    }
     return _encode(
         _Answer(
             api_version,
@@ -224,7 +231,7 @@ def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, an
                 b64encode(patch).decode("ascii") if patch else None,
                 "JSONPatch" if patch else None,
                 outcome.warnings,
-                annotations or None,
+                short or None,
             ),
         )
     )

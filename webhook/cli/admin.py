@@ -38,6 +38,21 @@ def webhooks(config_file: Path | None, url: str) -> None:
 
 
 @click.group()
+def audit() -> None:
+    """Describe the audit lines."""
+
+
+@audit.command("schema")
+def audit_schema() -> None:
+    """Print the JSON Schema of an audit line; docs/audit.md says the rest."""
+    import json
+
+    from webhook.admission.audit import schema as record_schema
+
+    click.echo(json.dumps(record_schema(), indent=2))
+
+
+@click.group()
 def config() -> None:
     """Show, check or describe the settings."""
 

@@ -25,6 +25,7 @@ _COMMANDS: Final = {
     "uninstall": ("webhook.cli.installation:uninstall", "Take everything out of a cluster again."),
     "cleanup": ("webhook.cli.installation:cleanup", "Take our marks out of VMs."),
     "manifests": ("webhook.cli.admin:manifests", "Print what the cluster needs to call us."),
+    "audit": ("webhook.cli.admin:audit", "Describe the audit lines."),
     "config": ("webhook.cli.admin:config", "Show, check or describe the settings."),
     "version": ("webhook.cli.admin:version", "Print the version."),
 }

@@ -18,7 +18,8 @@ import msgspec
 from aiohttp import web
 
 from webhook import __version__
-from webhook.admission.audit import LineWriter
+from webhook.admission.lines import LineWriter
+from webhook.admission.output import Descriptor, Output, RotatedFile
 from webhook.cli import logs
 from webhook.cli.certificates import LABELS, Certificates, cancelled, host_of, kept_fresh
 from webhook.cli.sources import one_of
@@ -34,7 +35,7 @@ from webhook.server.lifecycle import drain, finish, listen
 from webhook.server.ops import Metrics, State, ops_app
 from webhook.settings.address import is_address, is_loopback
 from webhook.settings.file import SettingsFile, default_settings
-from webhook.settings.snapshot import Settings, TlsMode
+from webhook.settings.snapshot import AuditSettings, Settings, TlsMode
 
 if TYPE_CHECKING:
     from webhook.cluster.parity import ParityWatch
@@ -187,7 +188,7 @@ async def _serve(options: Options, stop: _Stop, log: Any) -> None:
         certificates = Certificates(server, host_of(options.url, at_start), log)
         cluster = await ends.enter_async_context(_cluster(options, settings, log))
         metrics = Metrics(BY_PATH, lambda event, path, error: log.error(event, webhook=path, exc_info=error))
-        audit = LineWriter(sys.stdout.fileno())
+        audit = LineWriter(_output(server.audit))
         ends.callback(audit.close)
         reviewer = Reviewer(cluster, settings.current, audit, metrics)
         app = App(reviewer, BY_PATH, metrics, server.max_in_flight, server.client_names)
@@ -267,6 +268,12 @@ class _Stop:
         if (self._at_once or self.event.is_set()) and self._running:
             self._running.cancel()
         self.event.set()
+
+
+def _output(settings: AuditSettings) -> Output:
+    if settings.output:
+        return RotatedFile(settings.output, settings.max_bytes, settings.keep)
+    return Descriptor(sys.stdout.fileno())
 
 
 @asynccontextmanager
@@ -396,7 +403,7 @@ def _state(
         },
         counters={
             **certificates.counters(),
-            "kubevirt_webhook_audit_dropped_total": ("Audit lines nobody read.", lambda: {"": audit.dropped}),
+            "kubevirt_webhook_audit_dropped_total": ("Audit lines not written.", lambda: {"": audit.dropped}),
             "kubevirt_webhook_settings_reloads_total": (
                 "Changes of the settings file.",
                 lambda: dict(settings.reloads),

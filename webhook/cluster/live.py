@@ -7,7 +7,7 @@ import itertools
 import logging
 import random
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from webhook.cluster.access import allowed, authenticated
@@ -169,10 +169,37 @@ class LiveCluster(Cluster):
         """Seconds since each watch last heard from the API server, infinity if it never did."""
         now = self._clock.now()
         watches = {copy.resource.plural: copy.staleness(now) for copy in self._copies}
-        for name, guard in self._guards.items():
-            if guard.settings.kind != "off":
-                watches[f"pods of {name}"] = guard.pods.staleness(now)
+        for name in self._guards:
+            pods = self._pods_of(name)
+            if pods is not None:
+                watches[_pods_of(name)] = pods.staleness(now)
         return watches
+
+    def ages(self, keys: Iterable[Key[Any]]) -> dict[str, float]:
+        """The same of the watches alone that answer these keys from memory."""
+        now = self._clock.now()
+        watches = {}
+        for key in keys:
+            copy = self._copy(key)
+            if copy is not None:
+                name = _pods_of(key.name) if isinstance(key, SchedulerKey) else copy.resource.plural
+                watches[name] = copy.staleness(now)
+        return watches
+
+    def _copy(self, key: Key[Any]) -> Reflector[Any] | None:
+        """The watched copy that answers a key; None for what is cached because it can't change."""
+        if isinstance(key, NamespaceKey):
+            return self._namespaces
+        if isinstance(key, KubeVirtKey | ConfigurationKey | PlacementKey):
+            return self._kubevirts
+        if isinstance(key, SchedulerKey):
+            return self._pods_of(key.name)
+        return self._nodes.copy if isinstance(key, NodesKey) else None
+
+    def _pods_of(self, scheduler: str) -> Reflector[Any] | None:
+        """The pods that a scheduler's guard watches, if it does."""
+        guard = self._guards.get(scheduler)
+        return guard.pods if guard and guard.settings.kind != "off" else None
 
     def peek(self, key: Key[Any]) -> object:
         """The answer if it can be given at once from memory, else `webhook.facts.NOT_READ`. Never waits."""
@@ -305,6 +332,11 @@ class LiveCluster(Cluster):
                 await self._clock.sleep(_RESTART_SECONDS)
             else:
                 return
+
+
+def _pods_of(scheduler: str) -> str:
+    """The name of a guard's watch."""
+    return f"pods of {scheduler}"
 
 
 def _not_listed(copy: Reflector[Any]) -> Unavailable | None:

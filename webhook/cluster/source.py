@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from webhook.errors import Unavailable
@@ -26,6 +26,10 @@ class Cluster(Protocol):
 
     def staleness(self) -> Mapping[str, float]:
         """Seconds since each watch last heard from the API server, by name; empty where nothing is watched."""
+
+    def ages(self, keys: Iterable[Key[Any]]) -> Mapping[str, float]:
+        """The same of the watches alone that answer these keys from memory; none where nothing is watched."""
+        return {}
 
     def waiting_for(self) -> tuple[str, ...]:
         """What is missing before answers can be trusted, in words; empty once ready (and it stays ready)."""

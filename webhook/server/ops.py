@@ -110,20 +110,25 @@ class Metrics:
         self.crashed(endpoint.path, error)
 
 
+# Numbers by the value of a metric's one label, or by those of its several.
+Values = Mapping[str, float] | Mapping[tuple[str, ...], float]
+Read = tuple[str, Callable[[], Values]]
+
+
 class State:
     """Gauges and counters that are read when somebody scrapes, not kept up to date.
 
     Args:
-        gauges: name to help text and a function that gives values by label value.
+        gauges: name to help text and a function that gives values by label value, or by several.
         counters: the same for counters.
-        label: name of the one label by metric name; a metric without one has the single label value ``""``.
+        label: names of the labels by metric name; a metric without any has the single label value ``""``.
     """
 
     def __init__(
         self,
-        gauges: Mapping[str, tuple[str, Callable[[], Mapping[str, float]]]],
-        counters: Mapping[str, tuple[str, Callable[[], Mapping[str, float]]]],
-        label: Mapping[str, str],
+        gauges: Mapping[str, Read],
+        counters: Mapping[str, Read],
+        label: Mapping[str, str | tuple[str, ...]],
     ) -> None:
         self._gauges: Final = gauges
         self._counters: Final = counters
@@ -140,14 +145,16 @@ class State:
             yield self._filled(CounterMetricFamily(name, text, labels=self._labels(name)), read)
 
     def _labels(self, name: str) -> tuple[str, ...]:
-        return (self._label[name],) if name in self._label else ()
+        found = self._label.get(name, ())
+        return (found,) if isinstance(found, str) else found
 
     @staticmethod
     def _filled(
-        family: GaugeMetricFamily | CounterMetricFamily, read: Callable[[], Mapping[str, float]]
+        family: GaugeMetricFamily | CounterMetricFamily, read: Callable[[], Values]
     ) -> GaugeMetricFamily | CounterMetricFamily:
         for value, number in read().items():
-            family.add_metric((value,) if value else (), number)
+            several = value if isinstance(value, tuple) else (value,) if value else ()
+            family.add_metric(several, number)
         return family
 
 

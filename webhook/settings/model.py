@@ -9,15 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    Field,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from webhook.settings import snapshot
 from webhook.settings.jobs import Eviction, Instancetypes, Migration, Scheduling
+from webhook.settings.observability import Audit, Unenforced
 from webhook.settings.section import Section
 from webhook.settings.syntax import (
     Address,
@@ -254,6 +250,13 @@ class SettingsModel(Section):
     eviction: Eviction = Field(default=Eviction(), description=Eviction.__doc__)
     explain: Explain = Field(default=Explain(), description=Explain.__doc__)
     webhooks: Webhooks = Field(default=Webhooks(), description=Webhooks.__doc__)
+    audit: Audit = Field(default=Audit(), description=Audit.__doc__)
+    events: bool = Field(
+        default=False,
+        description="Write Kubernetes Events about refusals and about what users should know: on or off. It needs the "
+        "rights to create and patch events in events.k8s.io; the webhook configurations then say NoneOnDryRun.",
+    )
+    unenforced: Unenforced = Field(default=Unenforced(), description=Unenforced.__doc__)
 
     @field_validator("explain")
     @classmethod
@@ -298,6 +301,7 @@ class SettingsModel(Section):
                 client_names=self.tls.client_names,
                 drain_seconds=self.server.drain_seconds,
                 explain_listen=self.explain.listen,
+                audit=self.audit.snapshot(),
             ),
             webhooks=snapshot.WebhookSettings(
                 service_namespace=service.namespace,
@@ -323,4 +327,6 @@ class SettingsModel(Section):
                 {"kube-system", *self.excluded_namespaces, service.namespace, self.kubevirt.namespace or "kubevirt"}
             ),
             digest=digest,
+            events=self.events,
+            unenforced=self.unenforced.snapshot(),
         )

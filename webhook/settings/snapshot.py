@@ -211,6 +211,33 @@ _INSTANCETYPE_PARAMETERS: Final = {
     "preference_scope": names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION,
 }
 
+
+class AuditSettings(msgspec.Struct, frozen=True):
+    """Where audit lines go.
+
+    Attributes:
+        output: an absolute path; empty: standard output.
+        max_bytes: of one file; then it makes room for a new one.
+        keep: full files that are kept.
+    """
+
+    output: str = ""
+    max_bytes: int = 104_857_600
+    keep: int = 5
+
+
+class UnenforcedSettings(msgspec.Struct, frozen=True):
+    """How often objects are looked for that are not as enforce would make them.
+
+    Attributes:
+        every_seconds: between the beginnings of two rounds; 0: they never are.
+        policy_reports: write PolicyReports too.
+    """
+
+    every_seconds: float = 0.0
+    policy_reports: bool = True
+
+
 TlsMode = Literal["managed", "mounted", "self-signed"]
 
 
@@ -231,6 +258,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
         client_names: common names of clients.
         drain_seconds: how long to serve on after SIGTERM.
         explain_listen: ``HOST:PORT`` of explanations (plain HTTP on a loopback address, else TLS); empty: none.
+        audit: where audit lines go.
     """
 
     listen: str
@@ -246,6 +274,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     client_names: tuple[str, ...]
     drain_seconds: int
     explain_listen: str = ""
+    audit: AuditSettings = AuditSettings()
 
 
 class WebhookSettings(msgspec.Struct, frozen=True):
@@ -272,6 +301,8 @@ class Settings(msgspec.Struct, frozen=True):
     Attributes:
         excluded_namespaces: never matched by any webhook entry, whatever their labels; our own is among them.
         digest: SHA-256 of the file's bytes, hexadecimal; ``default`` where there is no file.
+        events: write Kubernetes Events.
+        unenforced: of the look-out for objects that passed us by.
     """
 
     server: ServerSettings
@@ -282,6 +313,8 @@ class Settings(msgspec.Struct, frozen=True):
     eviction: EvictionSettings
     excluded_namespaces: frozenset[str]
     digest: str
+    events: bool = False
+    unenforced: UnenforcedSettings = UnenforcedSettings()
 
     def job(self, job: Job) -> JobSettings:
         """The section of a job.

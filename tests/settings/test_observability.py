@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.settings.test_model import mistakes, snapshot
+from webhook.settings.snapshot import AuditSettings, UnenforcedSettings
+
+
+def test_the_defaults() -> None:
+    made = snapshot({})
+
+    assert made.server.audit == AuditSettings(output="", max_bytes=100 * 1024 * 1024, keep=5)
+    assert made.events is False
+    assert made.unenforced == UnenforcedSettings(every_seconds=0.0, policy_reports=True)
+
+
+@pytest.mark.parametrize(
+    ("section", "said"),
+    [
+        ({"audit": {"output": "audit.jsonl"}}, '"audit.jsonl" is neither stdout nor an absolute path'),
+        ({"audit": {"maxBytes": 1_000_000}}, "greater_than_equal"),
+        ({"audit": {"keep": 0}}, "greater_than_equal"),
+        ({"audit": {"keep": 101}}, "less_than_equal"),
+        ({"events": "on"}, "bool_type"),
+        ({"unenforced": {"everyMinutes": -1}}, "greater_than_equal"),
+        ({"unenforced": {"everyMinutes": 1441}}, "less_than_equal"),
+        ({"unenforced": {"policyReports": "yes"}}, "bool_type"),
+    ],
+)
+def test_mistakes(section: dict[str, Any], said: str) -> None:
+    ((what, place),) = mistakes(section)
+
+    assert what == said
+    name, value = next(iter(section.items()))
+    assert place == (name, *(value if isinstance(value, dict) else ()))

@@ -1,0 +1,115 @@
+"""Audit lines: encoded inline, written by a thread, never in a request's way.
+
+Measured: encoding inline costs 1 µs; a thread that encodes too doubles the p99 of the requests beside it, because it
+takes the interpreter from them.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from typing import Any, Final
+
+import msgspec
+
+from webhook.admission.audit import AnyRecord
+from webhook.admission.output import Lost, Output
+
+# How long lines gather before they are written together. A thread that wakes for every line takes the interpreter away
+# from the requests each time: measured, that cost a review three times what the whole policy does.
+GATHER_SECONDS: Final = 0.02
+
+# A longer line holds some absurd name or value, for metadata is checked only after admission. Its strings are cut.
+MAX_LINE: Final = 16 * 1024
+_MAX_STRING: Final = 300
+
+# What is written at once: far less than the smallest file, so that files keep to their size.
+_BATCH_BYTES: Final = 256 * 1024
+
+logger = logging.getLogger(__name__)
+
+
+def _cut(value: Any) -> Any:
+    """Plain JSON with all long strings shortened."""
+    if isinstance(value, str):
+        return value if len(value) <= _MAX_STRING else value[: _MAX_STRING - 1] + "…"
+    if isinstance(value, dict):
+        return {key: _cut(item) for key, item in value.items()}
+    return [_cut(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+class LineWriter:
+    """Writes records as JSON lines, from a thread of its own.
+
+    The queue is bounded. A reader that doesn't keep up, or a full disk, costs records, which `dropped` counts, never
+    requests. Both may pass: the next lines are tried anew.
+
+    Args:
+        output: where lines go; stays open.
+        capacity: records that may wait.
+    """
+
+    def __init__(self, output: Output, capacity: int = 10_000) -> None:
+        self._output: Final = output
+        self._capacity: Final = capacity
+        self._lines: deque[bytes] = deque()
+        self._encode: Final = msgspec.json.Encoder().encode
+        self._pending: Final = threading.Event()
+        self._closing: Final = threading.Event()
+        self._thread: Final = threading.Thread(target=self._run, name="audit", daemon=True)
+        # A count for each thread: neither may overwrite the other's.
+        self._refused = self._lost = 0
+        self._losing = ""
+        self._thread.start()
+
+    @property
+    def dropped(self) -> int:
+        """Records that were not written."""
+        return self._refused + self._lost
+
+    def write(self, record: AnyRecord) -> None:
+        """Queue a record, or count it as dropped if the queue is full."""
+        if len(self._lines) >= self._capacity:
+            self._refused += 1
+            return
+        line = self._encode(record)
+        self._lines.append(line if len(line) <= MAX_LINE else self._encode(_cut(msgspec.to_builtins(record))))
+        if not self._pending.is_set():
+            self._pending.set()
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Write what waits and end the thread; after ``timeout`` seconds the rest counts as dropped."""
+        self._closing.set()
+        self._pending.set()
+        self._thread.join(timeout)
+        self._refused += len(self._lines)
+
+    def _run(self) -> None:
+        while True:
+            self._pending.wait()
+            self._closing.wait(GATHER_SECONDS)
+            self._pending.clear()
+            while self._lines:
+                self._write_batch()
+            if self._closing.is_set():
+                return
+
+    def _write_batch(self) -> None:
+        batch, size = [], 0
+        # Only this thread takes from the left: what is there stays there while others append.
+        while self._lines and size < _BATCH_BYTES:
+            batch.append(self._lines.popleft())
+            size += len(batch[-1])
+        try:
+            self._output.write(batch)
+        except Lost as lost:
+            # The decisions stand all the same.
+            self._lost += lost.lines
+            if lost.why != self._losing:
+                logger.warning("audit lines are being dropped: %s", lost.why)
+            self._losing = lost.why
+        else:
+            if self._losing:
+                logger.info("audit lines are written again")
+            self._losing = ""

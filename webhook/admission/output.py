@@ -1,0 +1,177 @@
+"""Where audit lines end up: standard output, or a file of bounded size."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import stat
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, Protocol
+
+from webhook.errors import InputError
+
+logger = logging.getLogger(__name__)
+
+
+class Lost(Exception):  # noqa: N818 - the rest goes on
+    """Lines that could not be written.
+
+    Args:
+        lines: how many.
+        why: the cause as a clause.
+    """
+
+    def __init__(self, lines: int, why: str) -> None:
+        super().__init__(why)
+        self.lines: Final = lines
+        self.why: Final = why
+
+
+class Output(Protocol):
+    """Takes whole lines."""
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Write lines, which come without their ends; may block.
+
+        Raises:
+            Lost: not all were written; the next ones may be.
+        """
+
+
+class Descriptor(Output):
+    """An open file descriptor that others may share, for example 1. It stays open."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: Final = descriptor
+        self._torn = False
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Write lines. A part of one that a failure left behind gets an end first, so that it spoils no other."""
+        data = b"\n".join((*((b"",) if self._torn else ()), *lines, b""))
+        done = 0
+        try:
+            while done < len(data):
+                done += self._some(memoryview(data)[done:])
+        except OSError as error:
+            lost = min(data.count(b"\n", done), len(lines))
+            self._torn = data[done - 1 : done] != b"\n" if done else self._torn
+            raise Lost(lost, _why(error)) from None
+        self._torn = False
+
+    def _some(self, data: memoryview) -> int:
+        while True:
+            try:
+                return os.write(self._descriptor, data)
+            except BlockingIOError:
+                # Somebody who shares the descriptor has made it non-blocking: wait for the reader as ever.
+                select.select((), (self._descriptor,), ())
+
+
+class RotatedFile(Output):
+    """A file that makes room for a new one when it is full: ``FILE``, then ``FILE.1`` to ``FILE.keep``.
+
+    Whoever renames, removes or truncates the file, as logrotate does, is followed with the next lines; no signal is
+    needed. Only one process may write to it.
+
+    Args:
+        path: of the file, in a directory that exists.
+        max_bytes: of one file, at least some hundred kilobytes.
+        keep: full files to keep.
+
+    Raises:
+        InputError: it can't be opened.
+    """
+
+    def __init__(self, path: str, max_bytes: int, keep: int) -> None:
+        self._path: Final = Path(path)
+        self._max_bytes: Final = max_bytes
+        self._keep: Final = keep
+        self._stuck = False
+        try:
+            self._descriptor = _open(self._path)
+        except OSError as error:
+            what = f"audit lines can't be written to it: {_why(error)}"
+            raise InputError(what, path, "name a file in a directory where we may write, or stdout") from None
+
+    def write(self, lines: Sequence[bytes]) -> None:
+        """Write lines to the file, or to a new one if they would make it too large."""
+        written, data, size = 0, b"\n".join((*lines, b"")), None
+        try:
+            size = self._followed()
+            if size and size + len(data) > self._max_bytes:
+                size = self._rotated(size)
+            while written < len(data):
+                written += os.write(self._descriptor, memoryview(data)[written:])
+        except OSError as error:
+            whole = data.rfind(b"\n", 0, written) + 1
+            if written > whole and size is not None:
+                with suppress(OSError):
+                    os.ftruncate(self._descriptor, size + whole)
+            raise Lost(data.count(b"\n", whole), _why(error)) from None
+
+    def _followed(self) -> int:
+        """The size of the file that has our name, which is ours from now on."""
+        ours = os.fstat(self._descriptor)
+        try:
+            there: os.stat_result | None = self._path.stat()
+        except FileNotFoundError:
+            there = None
+        if there is None or not os.path.samestat(ours, there):
+            self._reopen()
+            ours = os.fstat(self._descriptor)
+        return ours.st_size
+
+    def _rotated(self, size: int) -> int:
+        """The size of the file after one was put away; the same where that could not be done."""
+        try:
+            for number in range(self._keep - 1, 0, -1):
+                with suppress(FileNotFoundError):
+                    self._full(number).replace(self._full(number + 1))
+            self._path.replace(self._full(1))
+        except OSError as error:
+            if not self._stuck:
+                logger.warning("%s: can't be rotated, so that it grows: %s", self._path, _why(error))
+            self._stuck = True
+            return size
+        self._stuck = False
+        self._reopen()
+        return 0
+
+    def _full(self, number: int) -> Path:
+        return self._path.with_name(f"{self._path.name}.{number}")
+
+    def _reopen(self) -> None:
+        fresh = _open(self._path)
+        os.close(self._descriptor)
+        self._descriptor = fresh
+
+
+def _open(path: Path) -> int:
+    """A descriptor that appends to a regular file, whose last line has an end.
+
+    Raises:
+        OSError: there can be none.
+    """
+    # Without O_NONBLOCK a named pipe would keep us waiting for its reader.
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
+    try:
+        _end_last_line(descriptor)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _end_last_line(descriptor: int) -> None:
+    found = os.fstat(descriptor)
+    if not stat.S_ISREG(found.st_mode):
+        raise OSError(0, "it is no regular file")
+    if found.st_size and os.pread(descriptor, 1, found.st_size - 1) != b"\n":
+        os.write(descriptor, b"\n")
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)

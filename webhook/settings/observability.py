@@ -1,0 +1,65 @@
+"""The settings file's sections about what we write down: audit lines, and what was found not to be enforced."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, Field
+
+from webhook.settings import snapshot
+from webhook.settings.section import Section
+from webhook.settings.syntax import mistake
+
+STDOUT: Final = "stdout"
+
+
+def _check_output(text: str) -> str:
+    if text != STDOUT and not text.startswith("/"):
+        raise mistake(f'"{text}" is neither {STDOUT} nor an absolute path', f"write {STDOUT}, or a path such as /a/b")
+    return text
+
+
+Output = Annotated[str, AfterValidator(_check_output)]
+
+
+class Audit(Section):
+    """Audit lines: one for every decision. Changes take effect at the next start."""
+
+    output: Output = Field(
+        default=STDOUT,
+        description="Where they go: stdout, or the absolute path of a file in a directory that exists. Only one "
+        "process may write to a file.",
+        examples=["/var/log/kubevirt-webhook/audit.jsonl"],
+    )
+    max_bytes: int = Field(
+        default=104_857_600,
+        ge=1_048_576,
+        le=10_737_418_240,
+        description="How large a file may get; then it becomes FILE.1 and a new one begins.",
+    )
+    keep: int = Field(default=5, ge=1, le=100, description="How many such files are kept.")
+
+    def snapshot(self) -> snapshot.AuditSettings:
+        output = "" if self.output == STDOUT else self.output
+        return snapshot.AuditSettings(output=output, max_bytes=self.max_bytes, keep=self.keep)
+
+
+class Unenforced(Section):
+    """Now and then, objects are looked for that are not as enforce would make them: they came while we were away."""
+
+    every_minutes: int = Field(
+        default=0,
+        ge=0,
+        le=1440,
+        description="From one look to the next, the first one at our start; 0 switches it off. It needs the rights to "
+        "list pods, virtualmachines and virtualmachineinstances.",
+        examples=[30],
+    )
+    policy_reports: bool = Field(
+        default=True,
+        description="Write what was found as PolicyReports too, where the cluster has that kind (wgpolicyk8s.io). It "
+        "needs the rights to list, create, patch and delete policyreports.",
+    )
+
+    def snapshot(self) -> snapshot.UnenforcedSettings:
+        return snapshot.UnenforcedSettings(every_seconds=60.0 * self.every_minutes, policy_reports=self.policy_reports)
