@@ -10,18 +10,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-import yaml
 from cryptography import x509
 
 from webhook.install.registration import Target, configurations
 from webhook.settings.file import parse
 
+from . import manifests
 from .access import Access
 from .balancer import Balancer
 from .kube import ApiError, Json, eventually
 from .objects import ensure_namespace
 from .tenant import Tenant
-from .webhook_server import ACCOUNT, HERE, OURS, WebhookServer, install
+from .webhook_server import ACCOUNT, OURS, WebhookServer, install
 
 SECRET = ("v1/secrets", "kubevirt-webhook-ca", "kubevirt-webhook")
 ROTATE = "kubevirt-webhook.github.io/rotate-ca"
@@ -39,12 +39,20 @@ class Replica(WebhookServer):
     """One replica; it makes no configurations.
 
     Args:
+        url: under which it is called; empty: the Service's.
         arguments: of `serve`.
     """
 
-    def __init__(self, access: Access, directory: Path, url: str, arguments: Sequence[str]) -> None:
+    def __init__(
+        self,
+        access: Access,
+        directory: Path,
+        url: str,
+        arguments: Sequence[str],
+        settings: Mapping[str, Any] = SETTINGS,
+    ) -> None:
         directory.mkdir()
-        super().__init__(access, directory, NAME, SETTINGS)
+        super().__init__(access, directory, NAME, settings)
         self._url = url
         self._arguments = arguments
 
@@ -55,14 +63,22 @@ class Replica(WebhookServer):
     def _command(self) -> list[str]:
         own = [part for part in super()._command() if not part.startswith(("--register", "--url"))]
         assert self.access.kubeconfig_for(*ACCOUNT)
-        return [*own, f"--url={self._url}", *self._arguments]
+        return [*own, *([f"--url={self._url}"] if self._url else []), *self._arguments]
 
 
 class Installation:
     """Configurations with failurePolicy Fail, and replicas behind one address: what is refused, is seen."""
 
-    def __init__(self, access: Access, directory: Path, balancer: Balancer, *arguments: str) -> None:
+    def __init__(
+        self,
+        access: Access,
+        directory: Path,
+        balancer: Balancer,
+        *arguments: str,
+        settings: Mapping[str, Any] = SETTINGS,
+    ) -> None:
         self.access = access
+        self.settings = settings
         self._directory = directory
         self.balancer = balancer
         self.arguments = arguments
@@ -71,8 +87,7 @@ class Installation:
         self.url = f"https://localhost:{balancer.port}"
         install(access.admin)
         ensure_namespace(access.admin, SECRET[2])
-        for document in yaml.safe_load_all((HERE / "certificates.yaml").read_text()):
-            access.admin.apply(document)
+        manifests.grant(access.admin, manifests.CERTIFICATES)
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +100,7 @@ class Installation:
 
     def manifests(self) -> list[Json]:
         """What is installed, without any caBundle."""
-        made = configurations(parse(json.dumps(SETTINGS).encode(), "settings"), Target(url=self.url))
+        made = configurations(parse(json.dumps(self.settings).encode(), "settings"), Target(url=self.url))
         for manifest in made:
             for entry in manifest.get("webhooks", ()):
                 entry["failurePolicy"] = "Fail"
@@ -99,7 +114,8 @@ class Installation:
     def start(self, *, ready: bool = True) -> Replica:
         """One more replica, which gets requests once it is ready."""
         self._started += 1
-        replica = Replica(self.access, self._directory / f"replica-{self._started}", self.url, self.arguments)
+        directory = self._directory / f"replica-{self._started}"
+        replica = Replica(self.access, directory, self.url, self.arguments, self.settings)
         self.replicas.append(replica)
         replica.start()
         if ready:

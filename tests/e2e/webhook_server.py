@@ -19,6 +19,7 @@ from typing import Any, Self
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from . import manifests
 from .access import Access
 from .commands import LOOPBACK
 from .kube import Json, Kube, eventually
@@ -41,7 +42,8 @@ OURS = "e2e"
 
 
 def install(kube: Kube) -> None:
-    """Makes what ``webhook.yaml`` holds; as often as one likes, and by several workers at a time."""
+    """Makes what ``webhook.yaml`` holds, grants the rights to judge; as often as one likes, by several at a time."""
+    manifests.grant(kube, manifests.JUDGING)
     for document in yaml.safe_load_all((HERE / "webhook.yaml").read_text()):
         kube.apply(document)
 
