@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import random
 from pathlib import Path
-from typing import Any
 
 from webhook.cluster.parity import ParityWatch
 from webhook.cluster.transport import connect
@@ -61,8 +60,8 @@ def judge(tenant: Tenant) -> None:
     tenant.server.ask("/mutate/scheduling/pods/enforce", review("nowhere"))
     for kind in ("VirtualMachine", "VirtualMachineCluster"):
         for field, what in (("instancetype", "Instancetype"), ("preference", "Preference")):
-            spec: Any = {field: {"kind": f"{kind}{what}", "name": "nothing"}}
-            tenant.create(vm("named", **spec), dryRun="All")
+            named: Json = {field: {"kind": f"{kind}{what}", "name": "nothing"}}
+            tenant.create(vm("named", **named), dryRun="All")
     tenant.create(vm("kept", instancetype={"name": "nothing", "revisionName": "kept"}), dryRun="All")
 
     owner = tenant.create(vm("web"))

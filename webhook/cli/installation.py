@@ -218,7 +218,11 @@ def _read(file: Path) -> str:
 
 
 def _agreed(question: str, *, yes: bool) -> bool:
-    return yes or not sys.stdin.isatty() or click.confirm(question)
+    return yes or not _on_terminal() or click.confirm(question)
+
+
+def _on_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _show(change: Change) -> None:

@@ -207,7 +207,7 @@ class Installer:
 
     async def _callable(self, manifest: Manifest) -> str:
         missing = uncallable(manifest, await self.get(manifest))
-        return f"{title(manifest)} has no caBundle for {', '.join(missing)}" if missing else ""
+        return f"{title(manifest)}: {len(missing)} entries have no caBundle, {missing[0]} is one" if missing else ""
 
     async def _gone(self, manifest: Manifest) -> str:
         return "" if await self.get(manifest) is None else f"{title(manifest)} is still being deleted"

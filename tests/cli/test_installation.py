@@ -1,0 +1,154 @@
+"""The commands over an API server in memory; tests/e2e has a real one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from tests.cli.test_main import run
+from tests.install.memory import Memory, Replicas
+from tests.install.test_cleanup import VMS, S, vm
+from webhook import __version__
+from webhook.cli import installation
+from webhook.cluster import transport
+from webhook.install.plan import CONFIGURATIONS
+
+MORE = """schedulers: {kubevirt: {guard: pods}}
+scheduling: {virtualMachineInstances: true}
+instancetypes: {parity: {sample: 1}}
+"""
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    memory = Memory()
+    Replicas(memory)
+
+    async def connect(kubeconfig: str | None = None) -> Memory:
+        return memory
+
+    monkeypatch.setattr(transport, "connect", connect)
+    return memory
+
+
+def image(api: Memory) -> str:
+    (found,) = (one for one in api.objects.values() if one["kind"] == "Deployment")
+    return str(found["spec"]["template"]["spec"]["containers"][0]["image"])
+
+
+def test_install_upgrade_uninstall(api: Memory, tmp_path: Path) -> None:
+    dry = run("install", "--dry-run")
+    assert "+ Namespace kubevirt-webhook\n" in dry.output
+    assert api.objects == {}
+
+    assert run("install").output.endswith("installed\n")
+    assert image(api) == f"kubevirt-webhook:{__version__}"
+    assert run("install").output == "nothing to change\n"
+
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(MORE)
+    shown = run("install", "--config", settings, "--image", "here:2", "--dry-run").output
+    assert "~ Deployment kubevirt-webhook/kubevirt-webhook\n" in shown
+    assert "+        image: here:2" in shown
+    assert "+ ClusterRole kubevirt-webhook-parity\n" in shown
+    run("install", "--config", settings, "--image", "here:2")
+    assert image(api) == "here:2"
+    # What isn't given stays.
+    assert run("install").output == "nothing to change\n"
+
+    settings.write_text(MORE.partition("\n")[0])
+    assert "- ClusterRole kubevirt-webhook-parity\n" in run("install", "--config", settings, "--dry-run").output
+
+    assert run("uninstall", "--dry-run").output.startswith("- Namespace kubevirt-webhook\n")
+    assert api.objects
+    assert run("uninstall").output.endswith("uninstalled\n")
+    assert api.objects == {}
+    assert run("uninstall").output == "nothing is installed\n"
+    assert api.closed
+
+
+def test_openshift(api: Memory) -> None:
+    run("install", "--overlay=openshift")
+    assert any("openshift-cnv" in str(one) for one in api.objects.values() if one["kind"] in CONFIGURATIONS)
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(b"schedulrs: {}", "schedulers"), (b"\xff", "it is not UTF-8"), (None, "No such file")],
+)
+def test_settings_with_mistakes_change_nothing(api: Memory, tmp_path: Path, content: bytes | None, told: str) -> None:
+    file = tmp_path / "settings.yaml"
+    if content is not None:
+        file.write_bytes(content)
+    result = run("install", "--config", file)
+
+    assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
+    assert told in result.stderr
+    assert api.objects == {}
+
+
+def test_on_a_terminal_we_ask(api: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def confirm(question: str) -> bool:
+        asked.append(question)
+        return False
+
+    monkeypatch.setattr(click, "confirm", confirm)
+    monkeypatch.setattr(installation, "_on_terminal", lambda: True)
+    run("install")
+    assert api.objects == {}
+    assert len(asked) == 1
+    run("install", "--yes")
+    assert api.objects
+    run("uninstall")
+    assert api.objects
+    assert len(asked) == 2
+
+
+def put_vm(api: Memory, name: str, **status: Any) -> None:
+    thing = vm({S: "kubevirt"}, {S: "kubevirt"}, "kubevirt", **status)
+    thing["metadata"]["name"] = name
+    api.put(VMS.format("shop", name), thing)
+
+
+def test_cleanup(api: Memory) -> None:
+    put_vm(api, "web")
+    put_vm(api, "running", created=True)
+    shown = run("cleanup", "--dry-run").output
+    assert "VirtualMachine shop/web: the scheduler kubevirt goes, with its mark\n" in shown
+    assert "VirtualMachine shop/running: left: " in shown
+    assert api.wrote == []
+
+    assert run("cleanup").output.endswith("1 of 1 VMs cleaned\n")
+    assert run("cleanup", "--allow-restart-required").output.endswith("1 of 1 VMs cleaned\n")
+    assert run("cleanup").output == "nothing to clean\n"
+    api.put("/api/v1/namespaces/shop/pods/one", {"metadata": {"annotations": {S: "kubevirt"}}})
+    assert "0 VMIs and 1 launcher pods carry marks" in run("cleanup").output
+
+
+def test_cleanup_tells_what_it_could_not_change(api: Memory) -> None:
+    put_vm(api, "web")
+    api.answers["PATCH", "/web"] = 422, {}
+    result = run("cleanup")
+
+    assert result.exit_code == 1
+    assert (
+        result.stderr
+        == "VirtualMachine shop/web: it has changed meanwhile, or something refuses the change; look again\n"
+    )
+    assert result.stdout.endswith("0 of 1 VMs cleaned\n")
+
+
+def test_cleanup_refuses_while_we_are_called(api: Memory) -> None:
+    put_vm(api, "web")
+    run("install")
+    api.wrote.clear()
+    result = run("cleanup")
+
+    assert result.exit_code == 2
+    assert "run kubevirt-webhook uninstall first" in result.stderr
+    assert api.wrote == []

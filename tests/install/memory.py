@@ -1,0 +1,140 @@
+"""An API server in memory, as far as installing and cleaning need one."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+
+import jsonpatch
+
+from webhook.cluster.api import NO_QUERY, Transport, Unreachable
+
+Json = dict[str, Any]
+
+
+class Memory(Transport):
+    """Objects by path.
+
+    Attributes:
+        wrote: method and path of every request that changed something, in their order.
+        answers: what a request is answered instead, by method and the end of its path; None: not at all.
+        then: called after every write.
+    """
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Json] = {}
+        self.wrote: list[str] = []
+        self.bodies: list[Any] = []
+        self.answers: dict[tuple[str, str], tuple[int, Any] | None] = {}
+        self.then: Callable[[str], None] = lambda _: None
+        self.closed = False
+        self._version = 0
+
+    async def get(self, path: str, query: Mapping[str, str] = NO_QUERY) -> tuple[int, bytes]:
+        return await self.request("GET", path, query)
+
+    async def post(self, path: str, body: Any) -> tuple[int, bytes]:
+        return await self.request("POST", path, body=body)
+
+    async def close(self) -> None:
+        self.closed = True
+
+    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        raise NotImplementedError
+        yield b""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] = NO_QUERY,
+        body: Any = None,
+        content_type: str = "application/json",
+        *,
+        seconds: float = 0,
+    ) -> tuple[int, bytes]:
+        for (verb, end), answer in self.answers.items():
+            if verb == method and path.endswith(end):
+                if answer is None:
+                    raise Unreachable("the API server did not answer in time")
+                return answer[0], answer[1] if isinstance(answer[1], bytes) else json.dumps(answer[1]).encode()
+        status, found = self._answer(method, path, query, copy.deepcopy(body), content_type)
+        if method != "GET" and "dryRun" not in query and status < 300:
+            self.wrote.append(f"{method} {path}")
+            self.bodies.append(body)
+            self.then(path)
+        return status, json.dumps(found).encode()
+
+    def put(self, path: str, thing: Json) -> None:
+        """Make or replace an object."""
+        self._version += 1
+        metadata = {"uid": f"uid-{path}", **thing.get("metadata", {}), "resourceVersion": str(self._version)}
+        self.objects[path] = {**thing, "metadata": metadata}
+
+    def _answer(
+        self, method: str, path: str, query: Mapping[str, str], body: Any, content_type: str
+    ) -> tuple[int, Json]:
+        if method == "GET" and "limit" in query:
+            kind = path.rpartition("/")[2]
+            items = [each for key, each in self.objects.items() if key.split("/")[-2] == kind]
+            return 200, {"metadata": {}, "items": items}
+        found = self.objects.get(path)
+        if "apply" in content_type:
+            namespace = path.partition("/namespaces/")[2].partition("/")
+            if namespace[2] and f"/api/v1/namespaces/{namespace[0]}" not in self.objects:
+                return 404, {"message": "no such namespace"}
+            applied = self._applied(found, body)
+            if "dryRun" not in query:
+                self.put(path, applied)
+                applied = self.objects[path]
+            return 200, applied
+        if found is None:
+            return 404, {"message": "not found"}
+        if method == "DELETE":
+            assert body["preconditions"]["uid"] == found["metadata"]["uid"]
+            del self.objects[path]
+        elif method == "PATCH":
+            try:
+                self.put(path, jsonpatch.apply_patch(found, body))
+            except (jsonpatch.JsonPatchException, jsonpatch.JsonPointerException):
+                return 422, {"message": "the server rejected our request"}
+        return 200, self.objects.get(path, {})
+
+    @staticmethod
+    def _applied(found: Json | None, body: Json) -> Json:
+        """What others wrote stays: a status, the caBundles, and what the API server adds."""
+        if found is None:
+            return body
+        bundles = {one["name"]: one["clientConfig"].get("caBundle") for one in found.get("webhooks", ())}
+        for entry in body.get("webhooks", ()):
+            if bundles.get(entry["name"]):
+                entry["clientConfig"]["caBundle"] = bundles[entry["name"]]
+        kept = {
+            key: found["metadata"][key]
+            for key in ("uid", "resourceVersion", "managedFields")
+            if key in found["metadata"]
+        }
+        status = {"status": found["status"]} if "status" in found else {}
+        return {**body, **status, "metadata": {**body["metadata"], **kept}}
+
+
+class Replicas:
+    """What a cluster does: Deployments roll out, and whoever keeps the caBundles writes them."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.serve = True
+        memory.then = self._after
+
+    def _after(self, path: str) -> None:
+        thing = self._memory.objects.get(path)
+        if not self.serve or thing is None:
+            return
+        if thing.get("kind") == "Deployment":
+            number = thing["spec"]["replicas"]
+            thing["status"] = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), number)
+        for configuration in self._memory.objects.values():
+            for entry in configuration.get("webhooks", ()):
+                entry["clientConfig"].setdefault("caBundle", "UEVN")

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.cluster.fake_apiserver import FakeClock
+from tests.install.memory import Memory, Replicas
+from tests.install.test_plan import GUARD, MANIFESTS, planned
+from webhook.errors import InputError
+from webhook.install import plan
+from webhook.install.apply import Installer
+from webhook.install.stages import NOT_YET
+
+DEPLOYMENT = plan.path(planned().deployment)
+MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+FIRST = f"{MUTATING}/kubevirt-webhook"
+MORE = f"{GUARD}scheduling: {{virtualMachineInstances: true}}\ninstancetypes: {{parity: {{sample: 1}}}}\n"
+
+
+class World:
+    def __init__(self, **options: Any) -> None:
+        self.api = Memory()
+        self.replicas = Replicas(self.api)
+        self.told: list[str] = []
+        self.installer = Installer(self.api, self.told.append, clock=FakeClock(), **options)
+
+    def entries(self, path: str = FIRST) -> dict[str, Any]:
+        return {one["name"]: one for one in self.api.objects[path].get("webhooks", ())}
+
+    def wrote(self, end: str) -> list[int]:
+        return [index for index, one in enumerate(self.api.wrote) if one.endswith(end)]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_first_everything_then_nothing(world: World) -> None:
+    first = await world.installer.changes(planned())
+    assert {change.title for change in first} == {plan.title(one) for one in planned().wanted}
+    assert all(change.before is None for change in first)
+    assert world.api.wrote == []
+
+    await world.installer.install(planned())
+
+    assert {plan.path(one) for one in planned().wanted} == world.api.objects.keys()
+    assert await world.installer.changes(planned()) == []
+    assert "Deployment kubevirt-webhook/kubevirt-webhook: created" in world.told
+    for entry in world.entries().values():
+        assert NOT_YET not in entry["matchConditions"]
+    before = len(world.told)
+    await world.installer.install(planned())
+    assert world.told[before:] == []
+
+
+async def test_what_is_called_is_prepared_before_the_roll_out_and_switched_on_after(world: World) -> None:
+    await world.installer.install(planned())
+    world.api.wrote.clear()
+    old = world.entries()
+    during: list[dict[str, Any]] = []
+
+    def rolled(path: str) -> None:
+        if path == DEPLOYMENT:
+            during.append(world.entries())
+        world.replicas._after(path)
+
+    world.api.then = rolled
+    (change,) = [one for one in await world.installer.changes(planned(MORE)) if one.title.startswith("Mutating")][:1]
+    assert change.before
+    assert "caBundle" not in str(change.before)
+    await world.installer.install(planned(MORE))
+
+    (seen,) = during
+    new = seen.keys() - old.keys()
+    assert {name.partition(".")[0] for name in new} == {"virtualmachineinstances"}
+    assert all(seen[name]["matchConditions"] == [NOT_YET] for name in new)
+    assert all(seen[name] == old[name] for name in old)
+    assert all(NOT_YET not in entry["matchConditions"] for entry in world.entries().values())
+    first, last = world.wrote("mutatingwebhookconfigurations/kubevirt-webhook")
+    assert first < world.wrote("deployments/kubevirt-webhook")[0] < last
+
+    # And back: entries go before the replicas.
+    during.clear()
+    await world.installer.install(planned())
+    assert during[0].keys() == old.keys()
+    assert not [path for path in world.api.objects if path.endswith("parity")]
+    assert "ClusterRole kubevirt-webhook-parity: deleted" in world.told
+
+
+async def test_unwanted_objects_are_shown(world: World) -> None:
+    await world.installer.install(planned(MORE))
+    gone = [change for change in await world.installer.changes(planned()) if change.after is None]
+
+    assert [change.title for change in gone] == [
+        "ClusterRole kubevirt-webhook-parity",
+        "ClusterRoleBinding kubevirt-webhook-parity",
+    ]
+
+
+async def test_replicas_that_do_not_come(world: World) -> None:
+    world.replicas.serve = False
+    with pytest.raises(InputError, match="0 of 2 replicas are ready, 0 are new, and there are 0, 180 s long"):
+        await world.installer.install(planned())
+    assert any(line.startswith("waiting: 0 of 2") for line in world.told)
+    assert all(entry["matchConditions"] == [NOT_YET] for entry in world.entries().values())
+
+    # Begun again, it goes on.
+    world.replicas.serve = True
+    await world.installer.install(planned())
+    assert all(NOT_YET not in entry["matchConditions"] for entry in world.entries().values())
+
+
+async def test_a_roll_out_that_has_failed_is_not_waited_for(world: World) -> None:
+    def failed(path: str) -> None:
+        if path == DEPLOYMENT:
+            world.api.objects[path]["status"] = {"conditions": [{"reason": "ProgressDeadlineExceeded"}]}
+
+    world.api.then = failed
+    with pytest.raises(InputError, match="its replicas don't become ready"):
+        await world.installer.install(planned())
+
+
+async def test_nobody_writes_ca_bundles(world: World) -> None:
+    def rolled(path: str) -> None:
+        if path == DEPLOYMENT:
+            counts = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 2)
+            world.api.objects[path]["status"] = counts
+
+    world.api.then = rolled
+    with pytest.raises(InputError, match=r"kubevirt-webhook: \d+ entries have no caBundle, virtual"):
+        await world.installer.install(planned())
+
+
+async def test_without_waiting_all_is_applied_at_once(world: World) -> None:
+    world.replicas.serve = False
+    await world.installer.install(planned(), wait=False)
+
+    assert len(world.wrote("mutatingwebhookconfigurations/kubevirt-webhook")) == 1
+    assert all(NOT_YET not in entry["matchConditions"] for entry in world.entries().values())
+
+
+async def test_uninstall_begins_with_what_has_us_called(world: World) -> None:
+    await world.installer.install(planned(MORE))
+    world.api.wrote.clear()
+    there = await world.installer.present(plan.everything(MANIFESTS))
+    assert len(there) == len(planned(MORE).wanted)
+
+    await world.installer.uninstall(there)
+
+    assert world.api.objects == {}
+    assert all("webhookconfigurations" in one for one in world.api.wrote[:3])
+    assert world.api.wrote[3].endswith("deployments/kubevirt-webhook")
+    assert world.api.wrote[-1] == "DELETE /api/v1/namespaces/kubevirt-webhook"
+    assert await world.installer.present(plan.everything(MANIFESTS)) == []
+
+
+async def test_what_does_not_go_is_told(world: World) -> None:
+    await world.installer.install(planned())
+    there = await world.installer.present(plan.everything(MANIFESTS))
+    world.api.answers["DELETE", "/namespaces/kubevirt-webhook"] = 202, {}
+    with pytest.raises(InputError, match="Namespace kubevirt-webhook is still being deleted"):
+        await world.installer.uninstall(there)
+    world.api.answers["DELETE", "/namespaces/kubevirt-webhook"] = 403, {"message": "no"}
+    with pytest.raises(InputError, match="use an account that may delete it"):
+        await world.installer.uninstall(there)
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (
+            (409, {"message": 'conflict with "gitops":\n- .spec.replicas'}),
+            r"\(409\): conflict with \"gitops\": - .spec.replicas; let one tool",
+        ),
+        ((403, {"message": "forbidden"}), "use an account that may patch it"),
+        ((422, b"nonsense"), "no reason given"),
+        ((500, {}), "no reason given"),
+        (None, "did not answer in time; begin again"),
+    ],
+)
+async def test_refusals_are_one_sentence(world: World, answer: tuple[int, Any] | None, told: str) -> None:
+    await world.installer.install(planned())
+    world.api.answers["PATCH", "/deployments/kubevirt-webhook"] = answer
+
+    with pytest.raises(InputError, match=f"Deployment kubevirt-webhook/kubevirt-webhook: .*{told}") as caught:
+        await world.installer.changes(planned(MORE))
+    assert "\n" not in str(caught.value)
+
+
+async def test_what_others_wrote_is_no_difference(world: World) -> None:
+    await world.installer.install(planned())
+    metadata = world.api.objects[DEPLOYMENT]["metadata"]
+    metadata["managedFields"] = [{}]
+    revised = {**metadata, "annotations": {"deployment.kubernetes.io/revision": "2"}}
+    world.api.objects[DEPLOYMENT]["metadata"] = revised
+
+    assert await world.installer.changes(planned()) == []
+
+
+@pytest.mark.parametrize(("force", "said"), [(True, "true"), (False, "false")])
+async def test_fields_of_others_are_taken_only_by_force(force: bool, said: str) -> None:
+    world = World(force=force)
+    queries = []
+    request = world.api.request
+
+    async def asked(method: str, path: str, query: Any = None, *rest: Any, **more: Any) -> tuple[int, bytes]:
+        if method == "PATCH":
+            queries.append(query)
+        return await request(method, path, query or {}, *rest, **more)
+
+    world.api.request = asked  # type: ignore[method-assign]
+    await world.installer.install(planned())
+    assert {query["force"] for query in queries} == {said}
+    assert {query["fieldManager"] for query in queries} == {"kubevirt-webhook-install"}

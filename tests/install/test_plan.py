@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from webhook.errors import InputError
+from webhook.install import plan
+from webhook.install.plan import DIGEST_ANNOTATION, Overlay, Plan
+
+MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
+GUARD = "schedulers: {kubevirt: {guard: pods}}\n"
+OVERLAYS: list[Overlay] = ["kubernetes", "openshift"]
+
+
+def planned(text: str = GUARD, overlay: Overlay = "kubernetes", image: str = "here") -> Plan:
+    return plan.of(MANIFESTS, overlay, text, "settings.yaml", image)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_its_own_settings_make_what_was_rendered(overlay: Overlay) -> None:
+    own = plan.config_map(MANIFESTS, overlay)
+    made = planned(own["data"]["settings.yaml"], overlay, "kubevirt-webhook:VERSION").wanted
+    rendered = list(yaml.safe_load_all((MANIFESTS / "rendered" / f"{overlay}.yaml").read_text()))
+
+    for one in made:
+        one["spec"]["template"]["metadata"]["annotations"].pop(DIGEST_ANNOTATION) if one["kind"] == "Deployment" else 0
+    assert sorted(made, key=plan.title) == sorted(rendered, key=plan.title)
+
+
+def test_what_needs_another_comes_after_it() -> None:
+    kinds = [one["kind"] for one in planned().wanted]
+
+    assert kinds[0] == "Namespace"
+    assert kinds.index("ServiceAccount") < kinds.index("Deployment")
+    assert kinds.index("PriorityLevelConfiguration") < kinds.index("FlowSchema")
+    assert kinds[-4:] == ["Deployment", *["MutatingWebhookConfiguration"] * 2, "ValidatingWebhookConfiguration"]
+
+
+def test_paths() -> None:
+    paths = {plan.title(one): plan.path(one) for one in planned().wanted}
+
+    assert paths["Namespace kubevirt-webhook"] == "/api/v1/namespaces/kubevirt-webhook"
+    assert paths["PriorityClass kubevirt-webhook"] == "/apis/scheduling.k8s.io/v1/priorityclasses/kubevirt-webhook"
+    assert paths["NetworkPolicy kubevirt-webhook/kubevirt-webhook"] == (
+        "/apis/networking.k8s.io/v1/namespaces/kubevirt-webhook/networkpolicies/kubevirt-webhook"
+    )
+    assert plan.path(planned().deployment, collection=True) == "/apis/apps/v1/namespaces/kubevirt-webhook/deployments"
+
+
+def test_settings_image_and_grace_are_in_it() -> None:
+    text = f"{GUARD}server: {{drainSeconds: 60}}\n"
+    made = planned(text)
+    (config,) = (one for one in made.before if one["kind"] == "ConfigMap")
+    template = made.deployment["spec"]["template"]
+
+    assert config["data"] == {"settings.yaml": text}
+    assert template["spec"]["containers"][0]["image"] == "here"
+    assert template["spec"]["terminationGracePeriodSeconds"] == 80
+    digests = {
+        planned(each).deployment["spec"]["template"]["metadata"]["annotations"][DIGEST_ANNOTATION]
+        for each in (text, GUARD)
+    }
+    assert len(digests) == 2
+
+
+def test_rights_of_the_parity_watch_come_and_go_with_it() -> None:
+    on, off = planned(f"{GUARD}instancetypes: {{parity: {{sample: 3}}}}\n"), planned()
+
+    assert "ClusterRole kubevirt-webhook-parity" in [plan.title(one) for one in on.before]
+    assert on.unwanted == ()
+    titles = [plan.title(one) for one in off.unwanted]
+    assert titles == ["ClusterRole kubevirt-webhook-parity", "ClusterRoleBinding kubevirt-webhook-parity"]
+    assert not set(titles) & {plan.title(one) for one in off.wanted}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("webhooks: {service: {namespace: other}}", "webhooks.service.namespace is other where the manifests have"),
+        ("webhooks: {service: {name: other}}", "webhooks.service.name"),
+        ("webhooks: {service: {port: 8443}}", "webhooks.service.port"),
+        ("tls: {secretName: other}", "tls.secretName"),
+        ("server: {listen: '0.0.0.0:9443'}", "server.listen is 9443"),
+        ("server: {opsListen: '0.0.0.0:9080'}", "server.opsListen"),
+        ("schedulr: {}", "schedulr"),
+    ],
+)
+def test_settings_that_the_manifests_have_no_place_for(text: str, told: str) -> None:
+    with pytest.raises(InputError, match=told):
+        planned(text)
+
+
+def test_openshift_must_be_told_where_kubevirt_is() -> None:
+    with pytest.raises(InputError, match=r"settings.yaml: .*add kubevirt: \{namespace: openshift-cnv\}"):
+        planned(overlay="openshift")
+    elsewhere = planned(f"{GUARD}kubevirt: {{namespace: kubevirt-hyperconverged}}", "openshift")
+    assert "kubevirt-hyperconverged" in str(elsewhere.configurations)
+
+
+def test_everything_is_in_all_overlays() -> None:
+    all_of_it = [plan.title(one) for one in plan.everything(MANIFESTS)]
+
+    assert len(all_of_it) == len(set(all_of_it))
+    assert all_of_it[:2] == ["Namespace kubevirt-webhook", "Secret kubevirt-webhook/kubevirt-webhook-ca"]
+    own = plan.config_map(MANIFESTS, "openshift")["data"]["settings.yaml"]
+    most = planned(f"{own}instancetypes: {{parity: {{sample: 3}}}}\n", "openshift")
+    assert {plan.title(one) for one in most.wanted} < set(all_of_it)
+
+
+def test_every_metric_that_alerts_and_dashboard_name_is_documented() -> None:
+    documented = set(re.findall("kubevirt_webhook_[a-z_]+", (MANIFESTS.parent / "docs" / "operations.md").read_text()))
+    components = MANIFESTS / "components"
+    for file in (components / "monitoring" / "alerts.yaml", components / "dashboard" / "kubevirt-webhook.json"):
+        named = {name.removesuffix("_bucket") for name in re.findall("kubevirt_webhook_[a-z_]+", file.read_text())}
+        assert named
+        assert named <= documented
