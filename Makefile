@@ -98,6 +98,10 @@ lab: binaries ## Start a control plane with KubeVirt's CRDs and leave it running
 lock: $(READY) ## Resolve the dependencies anew
 	@$(BIN)/python hack/lock.py
 
+.PHONY: manifests
+manifests: binaries ## Print the webhook configurations anew, and render the overlays
+	@$(BIN)/python hack/manifests.py
+
 .PHONY: dist
 dist: $(READY) ## Build the wheel
 	@$(BIN)/python -m hatchling build -t wheel

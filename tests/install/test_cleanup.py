@@ -57,7 +57,7 @@ def test_marks_on_one_side_only() -> None:
 
 
 def test_instancetypes_keep_their_value_and_lose_the_mark() -> None:
-    thing = vm({SIZE: "A/b", TASTE: "C/d"}, created=True)
+    thing: Json = vm({SIZE: "A/b", TASTE: "C/d"}, created=True)
     thing["spec"]["instancetype"] = {"name": "b"}
     after = cleaned(thing)
 
