@@ -22,7 +22,7 @@ from webhook.facts import ObjectKey
 from webhook.names import Code
 from webhook.objects import TargetPod
 from webhook.placement.expression import Expression, Term
-from webhook.placement.workload import MIGRATIONS, Migration
+from webhook.placement.workload import MIGRATIONS, VMIS, Migration
 
 PLACE = "mutate/migration/pods"
 CAPTURE = Path(__file__).parents[2] / "data" / "captures" / "pod-create-migration-target.json"
@@ -145,6 +145,17 @@ def test_migrations_that_can_not_be_read(answer: object, code: str) -> None:
 
     assert (decision.code, decision.changes) == (code, ())
     assert bool(decision.warnings) == (code == Code.FACTS_UNREADABLE)
+
+
+def test_what_is_added_holds_though_the_guards_are_not_known() -> None:
+    unread = facts() | {ObjectKey(VMIS, "demo", "web01"): Unavailable("no answer")}
+    obj = pod(selector={AMD: "true"})
+
+    decision = judge(obj, {AMD: "true", "zone": "b"}, world=unread)
+
+    assert [expression["key"] for expression in terms(obj, decision)[0]["matchExpressions"]] == [AMD, "zone"]
+    assert [reason.code for reason in decision.reasons] == [Code.CONSTRAINED, Code.FACTS_UNREADABLE]
+    assert decision.warnings[0].endswith("VirtualMachineInstance demo/web01 can't be read: no answer")
 
 
 def test_a_pod_that_kubevirt_really_made() -> None:

@@ -55,19 +55,28 @@ def pods(pod: TargetPod, request: Request[TargetPod], facts: Facts, settings: Mi
             return skip(Code.MIGRATION_GONE, f"the migration {name} of this pod is gone")
         if not migration.added:
             return skip(Code.NOTHING_ADDED, f"the migration {name} adds no node selector")
-        requirements: Requirements = ()
-        if syntax.reserved(migration.added):
-            target = targets.find(namespace, owner.name or "", facts, migration)
-            requirements = target.requirements if target else ()
     except Unreadable as error:
         return skip(
             Code.FACTS_UNREADABLE, error.why, f"kubevirt-webhook did not constrain this target pod: {error.why}"
         )
-    return _constrained(pod, migration, requirements, settings)
+    requirements: Requirements = ()
+    unsure: tuple[str, ...] = ()
+    if syntax.reserved(migration.added):
+        try:
+            target = targets.find(namespace, owner.name or "", facts, migration)
+            requirements = target.requirements if target else ()
+        except Unreadable as error:
+            # What is added holds all the same.
+            unsure = (f"what KubeVirt's guards would require of this target pod is not known: {error.why}",)
+    return _constrained(pod, migration, requirements, settings, unsure)
 
 
 def _constrained(
-    pod: TargetPod, migration: Migration, requirements: Requirements, settings: MigrationSettings
+    pod: TargetPod,
+    migration: Migration,
+    requirements: Requirements,
+    settings: MigrationSettings,
+    unsure: tuple[str, ...],
 ) -> Decision:
     selector = (pod.spec.node_selector if pod.spec else None) or {}
     malformed = {key for key, value in migration.added.items() if syntax.malformed({key: value}, "")}
@@ -84,10 +93,14 @@ def _constrained(
         expressions += [_equals(guard.key, guard.values[0]) for guard in guards]
     changes = [*_terms(pod, expressions), *_unstuck(selector, migration.added, requirements)]
     said = ", ".join(f"{key}={value}" for key, value in wanted.items())
+    doubts = [Reason(Code.FACTS_UNREADABLE, why) for why in unsure]
+    warnings = tuple(f"kubevirt-webhook: {why}" for why in unsure)
     if not changes:
-        return skip(Code.ALREADY_CONSTRAINED, f"the pod requires {said} already")
+        already = Reason(Code.ALREADY_CONSTRAINED, f"the pod requires {said} already")
+        return Decision((already, *doubts), warnings=warnings)
     text = f"the pod is held to what the migration {migration.meta.name} adds: {said}"
-    return Decision((Reason(Code.CONSTRAINED, text),), tuple(changes), notes={"added-node-selector": said})
+    constrained = Reason(Code.CONSTRAINED, text)
+    return Decision((constrained, *doubts), tuple(changes), warnings=warnings, notes={"added-node-selector": said})
 
 
 def _equals(key: str, value: str) -> Json:
