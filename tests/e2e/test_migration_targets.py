@@ -11,7 +11,7 @@ from .kube import Json, Object, eventually
 from .migrations import EAST, HOSTNAME, OBSOLETE, REQUIRED, WEST, Mover, guest, target_of, terms_of
 from .objects import ZONE
 from .tenant import Tenant
-from .webhook_server import MIGRATION
+from .webhook_server import MIGRATION, SCHEDULING
 from .workloads import MIGRATIONS, PODS, VMIS
 
 NO_OBSOLETE = {"key": OBSOLETE, "operator": "DoesNotExist"}
@@ -159,6 +159,22 @@ def test_a_way_that_a_later_webhook_opens_is_narrowed_too(moving: Tenant) -> Non
     ]
     assert vm.node_of(target) in {"node-c", "node-d"}
     assert moving.verdicts("Pod") == ["patched target-constrained"] * 2
+
+
+def test_beside_a_choice_of_scheduler(new_tenant: NewTenant) -> None:
+    tenant = new_tenant(jobs=[MIGRATION, SCHEDULING])
+    vm = Mover(tenant, guest())
+
+    target = vm.target(vm.ask(WEST))
+
+    assert target["spec"]["schedulerName"] == "kubevirt"
+    assert terms_of(target) == [{"matchExpressions": [NO_OBSOLETE, equals(ZONE, "west")]}]
+    assert vm.node_of(target) in {"node-c", "node-d"}
+    assert tenant.verdicts("Pod") == [
+        "patched scheduler-injected",
+        "patched target-constrained",
+        "allowed already-injected",
+    ]
 
 
 def test_a_user_who_copies_a_target_pod_is_left_alone(moving: Tenant) -> None:
