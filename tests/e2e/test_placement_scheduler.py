@@ -152,11 +152,13 @@ def eligible(vm: Mover, job: Mapping[str, Any], nodes: Mapping[str, Object]) -> 
 
 
 def counted(line: Mapping[str, Any]) -> int:
-    """How many nodes the server called eligible when it was asked about a migration."""
-    said = " ".join(reason["text"] for reason in line["reasons"])
-    count = re.search(r"(\d+) of 12 nodes are eligible", said)
-    assert count or line["reasons"][0]["code"] in {"no-eligible-node", "vm-pinned-to-its-node"}, line
-    return int(count[1]) if count else 0
+    """How many nodes the server called eligible when it was asked about a migration; none where it saw why none is."""
+    reason = line["reasons"][0]
+    if reason["code"] in {"selector-contradicts", "no-eligible-node", "vm-pinned-to-its-node"}:
+        return 0
+    count = re.fullmatch(r"(\d+) of 12 nodes are eligible", reason["text"])
+    assert count, line
+    return int(count[1])
 
 
 def settled(tenant: Tenant, expected: int) -> dict[str, Objects]:
