@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -67,6 +68,22 @@ def test_a_migration_that_kubevirt_would_send_elsewhere() -> None:
     assert "KubeVirt by itself would drop zone=b without a word, and migrate to node-2." in lines
     assert "What would help most: take zone=a out of the VM's nodeSelector (1 node more: node-3)." in lines
     assert "Contradiction" not in result.output, "the first line has said it"
+
+
+def documented() -> list[tuple[str, str]]:
+    """The commands of the page, with the output that it shows."""
+    page = (EXAMPLES.parents[1] / "docs" / "migration.md").read_text()
+    blocks: list[tuple[str, str]] = re.findall(
+        r"```console\n\$ kubevirt-webhook (explain [^\n]+)\n(.*?)```", page, re.DOTALL
+    )
+    return blocks
+
+
+def test_the_page_shows_what_it_says() -> None:
+    assert len(documented()) == 3
+    for command, output in documented():
+        arguments = command.replace("examples/cluster", str(EXAMPLES)).split()
+        assert run(*arguments).output == output
 
 
 def test_one_node() -> None:
