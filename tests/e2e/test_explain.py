@@ -1,0 +1,158 @@
+"""Explanations of migrations on a real API server: what the documented roles let whom see, and that it comes true."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import secrets
+import ssl
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from typing import Any
+
+import pytest
+import yaml
+
+from .access import Access
+from .commands import LOOPBACK
+from .conftest import NewTenant, NewWebhook
+from .kube import Json, Kube, eventually
+from .migrations import WEST, Mover, guest
+from .objects import ZONE
+from .processes import free_port
+from .tenant import Tenant
+from .webhook_server import MIGRATION, ROOT, WebhookServer
+
+RBAC = "rbac.authorization.k8s.io"
+ROLES = ROOT / "manifests" / "roles" / "migrate.yaml"
+
+
+@pytest.fixture
+def roles(plane: Access) -> None:
+    for role in yaml.safe_load_all(ROLES.read_text()):
+        plane.admin.apply(role)
+
+
+def bind(kube: Kube, role: str, subject: Json, namespace: str = "") -> str:
+    """Binds a ClusterRole, in a namespace or the cluster; gives the binding's name."""
+    name = f"e2e-{secrets.token_hex(4)}"
+    kind = "RoleBinding" if namespace else "ClusterRoleBinding"
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}
+    made = {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": metadata, "roleRef": reference}
+    kube.apply({**made, "subjects": [subject]})
+    return name
+
+
+class Asker:
+    """A service account, whose token asks a server that explains.
+
+    Args:
+        port: where the server explains.
+    """
+
+    def __init__(self, tenant: Tenant, port: int) -> None:
+        self._kube, self._namespace, self._port = tenant.owner, tenant.namespace, port
+        self.subject = {"kind": "ServiceAccount", "namespace": self._namespace, "name": "asker"}
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "asker"}}
+        self._kube.create("v1/serviceaccounts", account, self._namespace)
+        request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        made = self._kube.create("v1/serviceaccounts", request, self._namespace, name="asker", subresource="token")
+        self.token: str = made["status"]["token"]
+
+    def ask(self, query: str, token: str | None = None) -> tuple[int, Json]:
+        unverified = ssl._create_unverified_context()
+        headers = {"Authorization": f"Bearer {self.token if token is None else token}"}
+        with closing(http.client.HTTPSConnection(LOOPBACK, self._port, timeout=20, context=unverified)) as connection:
+            path = f"/v1/explain/migration?namespace={self._namespace}&name=web{query}"
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            return response.status, json.load(response)
+
+    def go(self) -> None:
+        self._kube.delete("v1/serviceaccounts", "asker", self._namespace)
+
+
+@pytest.fixture
+def explaining(new_webhook: NewWebhook) -> tuple[WebhookServer, int]:
+    port = free_port()
+    return new_webhook({"explain": {"listen": f"0.0.0.0:{port}"}}), port
+
+
+@pytest.fixture
+def bound(plane: Access, roles: None) -> Iterator[list[str]]:
+    """Names of ClusterRoleBindings that end with the test."""
+    made: list[str] = []
+    yield made
+    for name in made:
+        plane.admin.delete(f"{RBAC}/v1/clusterrolebindings", name)
+
+
+def test_who_may_see_it_is_told_what_then_happens(
+    explaining: tuple[WebhookServer, int], new_tenant: NewTenant, plane: Access, bound: list[str]
+) -> None:
+    server, port = explaining
+    tenant = new_tenant(server=server, jobs=[MIGRATION])
+    vm = Mover(tenant, guest())
+    asker = Asker(tenant, port)
+    west = f"&to={ZONE}=west"
+
+    status, nothing = asker.ask(west)
+    assert (status, "may not get virtualmachineinstances.kubevirt.io" in nothing["error"]) == (403, True)
+    bind(plane.admin, "kubevirt-webhook:explain", asker.subject, tenant.namespace)
+    status, nothing = asker.ask(west)
+    assert (status, "may not list nodes" in nothing["error"]) == (403, True)
+    bound.append(bind(plane.admin, "kubevirt-webhook:explain-nodes", asker.subject))
+    status, answer = asker.ask(west)
+
+    assert status == 200, answer
+    assert answer["runningOn"] == "node-a"
+    assert answer["gaps"] == []
+    target = vm.target(vm.ask(WEST))
+    assert vm.node_of(target) in answer["eligible"]["names"]
+    elsewhere = next(group for group in answer["groups"] if "where the VM runs now" in group["fails"])
+    assert elsewhere["nodes"]["names"] == ["node-a"]
+
+    assert asker.ask(west, token="forged")[0] == 401
+    assert asker.ask(west, token=f"{asker.token}x")[0] == 401
+    asker.go()
+    # The API server itself remembers a token that it has accepted for some seconds; we don't.
+    eventually(lambda: asker.ask(west)[0] == 401, what="the API server to forget the account")
+    assert server.metric("kubevirt_webhook_explain_requests_total", code="401") == 3
+    assert asker.token not in server.log.read_text()
+
+
+def explain(plane: Access, user: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "webhook", "explain", "migration", *arguments]
+    kubeconfig = ["--kubeconfig", str(plane.kubeconfig_for(user))]
+    return subprocess.run([*command, *kubeconfig], capture_output=True, text=True, cwd=ROOT)
+
+
+def test_the_command_needs_the_documented_rights_and_no_others(moving: Tenant, plane: Access, bound: list[str]) -> None:
+    Mover(moving, guest())
+    user = f"asker-{secrets.token_hex(4)}"
+    subject: dict[str, Any] = {"apiGroup": RBAC, "kind": "User", "name": user}
+    asked = ("web", "-n", moving.namespace, "--to", f"{ZONE}=west")
+
+    refused = explain(plane, user, *asked)
+    assert refused.returncode == 2
+    assert "grant get on virtualmachineinstances.kubevirt.io" in refused.stderr
+    bind(plane.admin, "kubevirt-webhook:explain", subject, moving.namespace)
+    bound.append(bind(plane.admin, "kubevirt-webhook:explain-nodes", subject))
+    # KubeVirt itself grants this to everybody.
+    everybody = {"apiGroups": ["kubevirt.io"], "resources": ["kubevirts"], "verbs": ["list"]}
+    role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "e2e-sees-kubevirt"}}
+    plane.admin.apply({**role, "rules": [everybody]})
+    bound.append(bind(plane.admin, "e2e-sees-kubevirt", subject))
+    done = explain(plane, user, *asked)
+
+    assert done.returncode == 0, done.stderr
+    assert " eligible: " in done.stdout.splitlines()[0]
+    assert "Not taken into account" not in done.stdout
+    gone = explain(plane, user, "nothing", "-n", moving.namespace)
+    assert (gone.returncode, gone.stderr) == (
+        2,
+        f"Error: there is no VirtualMachine {moving.namespace}/nothing; check the name and the namespace\n",
+    )
