@@ -163,9 +163,8 @@ class Explainer:
         asked = question(query)
         if user:
             await self._asked(lambda facts: _authorize(user, asked, facts), deadline)
-        # Volumes are read with our account's rights, and nobody has checked the caller's for them.
         return await self._asked(
-            lambda facts: explain(asked.namespace, asked.name, asked.added, facts, node=asked.node, volumes=False),
+            lambda facts: explain(asked.namespace, asked.name, asked.added, facts, node=asked.node, deputy=True),
             deadline,
         )
 

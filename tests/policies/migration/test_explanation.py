@@ -210,7 +210,10 @@ def test_a_vm_that_is_nowhere_yet() -> None:
     ("known", "said"),
     [
         ({VMI: None, VM: None}, "there is no VirtualMachine demo/web01; check the name and the namespace"),
-        ({VMI: None, VM: Unavailable("403")}, "there is no VirtualMachineInstance demo/web01; check"),
+        (
+            {VMI: None, VM: Unavailable("403")},
+            "there is no VirtualMachineInstance demo/web01, so there is nothing to migrate",
+        ),
         ({VMI: None, VM: explanation._Vm()}, "the VM demo/web01 isn't running, so there is nothing to migrate"),
         (
             {VMI: None, VM: explanation._Vm(status=explanation._VmStatus("Stopped"))},
@@ -266,9 +269,14 @@ def test_volumes_that_only_some_nodes_reach() -> None:
 
 
 def test_volumes_are_left_alone_where_nobody_has_checked_the_right() -> None:
-    answer = told(found=vmi(volumes=CLAIMED), volumes=False)
+    answer = told(found=vmi(volumes=CLAIMED), deputy=True)
 
     assert answer.gaps == ("which nodes reach the VM's volumes was not looked up",)
+
+
+def test_the_vm_is_left_alone_as_well() -> None:
+    with pytest.raises(NotThere, match="there is no VirtualMachineInstance demo/web01, so there is nothing to migrate"):
+        explain("demo", "web01", {}, Facts.of({VMI: None}), deputy=True)
 
 
 def test_volumes_do_not_matter_where_no_node_is_eligible() -> None:

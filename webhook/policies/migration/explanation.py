@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from webhook import names
-from webhook.errors import InputError
+from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, NodesKey, ObjectKey, PlacementKey
 from webhook.objects import Object, Resource, View
 from webhook.placement import advice, requirement, syntax
@@ -56,21 +56,22 @@ _VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMa
 
 
 def explain(
-    namespace: str, name: str, added: Mapping[str, str], facts: Facts, *, node: str = "", volumes: bool = True
+    namespace: str, name: str, added: Mapping[str, str], facts: Facts, *, node: str = "", deputy: bool = False
 ) -> Answer:
     """What a migration of a VM with an added selector would come to now.
 
     Args:
         added: the selector, whose syntax has been checked.
         node: to be told of in full; empty: none.
-        volumes: look up which nodes the VM's volumes can be reached from; who asks for that must have the right.
+        deputy: facts are read with other rights than the asker's, which have been checked for the VMI and the nodes
+            only: neither the VM nor its volumes are looked at.
 
     Raises:
         NotThere: there is nothing to explain.
         Unreadable: something that it depends on can't be read.
         NotRead: a fact has not been read yet.
     """
-    vmi = _running(namespace, name, facts)
+    vmi = _running(namespace, name, facts, deputy=deputy)
     facts.need(NodesKey(), PlacementKey())
     target = targets.of(vmi, namespace, facts, Migration.adding(dict(added)))
     nodes = read(facts, NodesKey(), "the nodes")
@@ -80,7 +81,7 @@ def explain(
         Contradiction(str(each), tuple(_why(one) for one in each.requirements), each.dropped)
         for each in contradictions(target.requirements)
     )
-    notes, unread = _advice(target, namespace, verdict, nodes, facts, volumes=volumes)
+    notes, unread = _advice(target, namespace, verdict, nodes, facts, deputy=deputy)
     return Answer(
         schema=SCHEMA,
         namespace=namespace,
@@ -114,19 +115,22 @@ def few(listed: Iterable[str], most: int = _FEW) -> str:
     return f"{', '.join(every[:most])} and {len(every) - most} more"
 
 
-def _running(namespace: str, name: str, facts: Facts) -> Vmi:
+def _running(namespace: str, name: str, facts: Facts, *, deputy: bool) -> Vmi:
     vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     if vmi and not vmi.ended:
         return vmi
-    vm = facts.get(ObjectKey(_VMS, namespace, name))
+    vm: _Vm | Unavailable | None = Unavailable("not looked at")
+    if not deputy:
+        vm = facts.get(ObjectKey(_VMS, namespace, name))
     if isinstance(vm, _Vm):
         state = vm.status.printable_status if vm.status else None
         says = f" ({state})" if state else ""
         raise NotThere(f"the VM {namespace}/{name} isn't running{says}, so there is nothing to migrate")
     if vmi:
         raise NotThere(f"the VMI {namespace}/{name} has ended, so there is nothing to migrate")
-    what = "VirtualMachine" if vm is None else "VirtualMachineInstance"
-    raise NotThere(f"there is no {what} {namespace}/{name}", fix="check the name and the namespace")
+    if vm is None:
+        raise NotThere(f"there is no VirtualMachine {namespace}/{name}", fix="check the name and the namespace")
+    raise NotThere(f"there is no VirtualMachineInstance {namespace}/{name}, so there is nothing to migrate")
 
 
 def _why(required: Requirement) -> Why:
@@ -240,7 +244,7 @@ def _one(name: str, target: Target, nodes: NodeIndex) -> OneNode:
 
 
 def _advice(
-    target: Target, namespace: str, verdict: Verdict, nodes: NodeIndex, facts: Facts, *, volumes: bool
+    target: Target, namespace: str, verdict: Verdict, nodes: NodeIndex, facts: Facts, *, deputy: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Notes, and what they could not take into account."""
     eligible = [node for name in verdict.names() if (node := nodes.get(name))]
@@ -249,7 +253,7 @@ def _advice(
     claims = _claims(target.vmi)
     if not claims:
         return advice.notes(target.vmi, eligible), ()
-    if not volumes:
+    if deputy:
         return advice.notes(target.vmi, eligible), ("which nodes reach the VM's volumes was not looked up",)
     try:
         bound = _bound(claims, namespace, facts)
