@@ -106,10 +106,10 @@ def _print(answer: Answer) -> None:
     lines = _one(answer) if answer.node else _all(answer)
     for index, (line, style) in enumerate(lines):
         headline = "bold green" if answer.favourable else "bold red"
-        out.print(Text(safe_lines(line), style=headline if not index else style))
+        out.print(Text(_safe_lines(line), style=headline if not index else style))
 
 
-def safe_lines(text: str) -> str:
+def _safe_lines(text: str) -> str:
     """Some lines for a terminal: what is in them is shown, not obeyed."""
     return "\n".join(safe(line) for line in text.split("\n"))
 
