@@ -333,6 +333,10 @@ class Lease(Object, frozen=True):
     spec: LeaseSpec | None = None
 
 
+class Anything(Object, frozen=True):
+    """An object of which only the metadata is read."""
+
+
 V = TypeVar("V", bound=Object)
 
 
@@ -376,6 +380,17 @@ CLUSTER_INSTANCETYPES: Final = Resource(
     "VirtualMachineClusterInstancetype",
     False,
     Instancetype,
+)
+
+# What we write. Events of this group carry a series, which is what repeats of the same become.
+EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event", True, Anything)
+POLICY_REPORTS: Final = Resource("wgpolicyk8s.io", "v1alpha2", "policyreports", "PolicyReport", True, Anything)
+
+# As the look-out for objects that passed us by reads them.
+WHOLE_PODS: Final = Resource("", "v1", "pods", "Pod", True, Whole)
+WHOLE_VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, Whole)
+WHOLE_VMIS: Final = Resource(
+    names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Whole
 )
 
 # As the parity watch reads them.

@@ -17,6 +17,7 @@ from tests.test_reviewer import MemoryCluster
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor
 from webhook.cli import runtime
+from webhook.cli.background import Background
 from webhook.cli.certificates import Certificates
 from webhook.cli.runtime import Options
 from webhook.facts import ConfigurationKey
@@ -57,7 +58,9 @@ def scraped(audit: LineWriter, settings: Any, parity: Any) -> str:
     registry = CollectorRegistry()
     app: Any = Idle()
     certificates = Certificates(builders.settings().server, "localhost", logging.getLogger())
-    registry.register(runtime._state(app, audit, settings, CLUSTER, parity, certificates, CLUSTER.waiting_for))
+    registry.register(
+        runtime._state(app, audit, settings, CLUSTER, parity, Background(), certificates, CLUSTER.waiting_for)
+    )
     return generate_latest(registry).decode()
 
 

@@ -262,6 +262,8 @@ class FakeApiServer:
     async def _truth(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/version":
             return web.json_response({"gitVersion": "v1.36.3"})
+        if request.method != "GET":
+            return await self._written(request)
         for collection, (resource, objects) in self._kinds.items():
             if request.path == collection:
                 watch = request.query.get("watch") == "true"
@@ -272,6 +274,30 @@ class FakeApiServer:
                 if request.path == resource.path(namespace):
                     inside = {key: item for key, item in objects.items() if key[0] == namespace}
                     return self._list(request, resource, inside)
+        return web.json_response(status(404, "NotFound"), status=404)
+
+    async def _written(self, request: web.Request) -> web.Response:
+        """Creations, merges of top-level members, applies (which replace what is there), deletions."""
+        body = json.loads(await request.read() or b"{}")
+        collection, _, name = request.path.rpartition("/")
+        for resource, objects in self._kinds.values():
+            namespace = next(iter(_namespaces(request.path)), "")
+            if request.method == "POST" and request.path == resource.path(namespace):
+                made = self.put(resource, body["metadata"].get("name", ""), namespace, **body)
+                return web.json_response(made, status=201)
+            if collection != resource.path(namespace):
+                continue
+            there = objects.get((namespace, name))
+            applied = request.method == "PATCH" and "apply" in request.headers["Content-Type"]
+            if there is None and not applied:
+                break
+            if request.method == "DELETE":
+                wanted = body.get("preconditions", {}).get("uid", there and there["metadata"]["uid"])
+                if there and there["metadata"]["uid"] != wanted:
+                    return web.json_response(status(409, "Conflict"), status=409)
+                self.remove(resource, name, namespace)
+                return web.json_response(status(200))
+            return web.json_response(self.put(resource, name, namespace, **(body if applied else (there or {}) | body)))
         return web.json_response(status(404, "NotFound"), status=404)
 
     def _list(
@@ -330,6 +356,11 @@ class FakeApiServer:
         self._log.append((self.version, resource.path(), old, new))
         for watch in self._watches:
             watch.tell(resource.path(), old, new)
+
+
+def _namespaces(path: str) -> list[str]:
+    parts = path.split("/")
+    return [parts[index + 1] for index, part in enumerate(parts[:-1]) if part == "namespaces"]
 
 
 def selected(item: Json, selector: str) -> bool:

@@ -21,7 +21,9 @@ from webhook import __version__
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor, Output, RotatedFile
 from webhook.cli import logs
-from webhook.cli.certificates import LABELS, Certificates, cancelled, host_of, kept_fresh
+from webhook.cli.background import LABELS, Background, background
+from webhook.cli.certificates import LABELS as CERTIFICATE_LABELS
+from webhook.cli.certificates import Certificates, cancelled, host_of, kept_fresh
 from webhook.cli.sources import one_of
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
@@ -190,7 +192,10 @@ async def _serve(options: Options, stop: _Stop, log: Any) -> None:
         metrics = Metrics(BY_PATH, lambda event, path, error: log.error(event, webhook=path, exc_info=error))
         audit = LineWriter(_output(server.audit))
         ends.callback(audit.close)
-        reviewer = Reviewer(cluster, settings.current, audit, metrics)
+        beside = Background()
+        if not options.cluster_from:
+            beside = await ends.enter_async_context(background(options.kubeconfig, settings.current, cluster, audit))
+        reviewer = Reviewer(cluster, settings.current, audit, beside.announcing(metrics, settings.current))
         app = App(reviewer, BY_PATH, metrics, server.max_in_flight, server.client_names)
         parity = await ends.enter_async_context(_parity(options, settings, cluster, audit))
 
@@ -198,7 +203,7 @@ async def _serve(options: Options, stop: _Stop, log: Any) -> None:
             ending = ("our end: we were told to stop",) if stop.event.is_set() else ()
             return (*ending, *cluster.waiting_for(), *certificates.waiting_for())
 
-        metrics.registry.register(_state(app, audit, settings, cluster, parity, certificates, waiting_for))
+        metrics.registry.register(_state(app, audit, settings, cluster, parity, beside, certificates, waiting_for))
 
         ops = web.AppRunner(ops_app(metrics.registry, waiting_for), access_log=None)
         ops_address = await listen(ops, options.ops_listen or server.ops_listen, None, "--ops-listen")
@@ -380,6 +385,7 @@ def _state(
     settings: _Follower,
     cluster: Cluster,
     parity: ParityWatch | None,
+    beside: Background,
     certificates: Certificates,
     waiting_for: Callable[[], tuple[str, ...]],
 ) -> State:
@@ -393,6 +399,7 @@ def _state(
     return State(
         gauges={
             **certificates.gauges(),
+            **beside.gauges(),
             "kubevirt_webhook_requests_in_flight": ("Requests being answered.", lambda: {"": app.in_flight}),
             "kubevirt_webhook_ready": (
                 "1 once all watches are synced and the certificate can be verified.",
@@ -403,6 +410,7 @@ def _state(
         },
         counters={
             **certificates.counters(),
+            **beside.counters(),
             "kubevirt_webhook_audit_dropped_total": ("Audit lines not written.", lambda: {"": audit.dropped}),
             "kubevirt_webhook_settings_reloads_total": (
                 "Changes of the settings file.",
@@ -422,6 +430,7 @@ def _state(
             ),
         },
         label={
+            **CERTIFICATE_LABELS,
             **LABELS,
             "kubevirt_webhook_scheduler_alive": "scheduler",
             "kubevirt_webhook_staleness_seconds": "watch",

@@ -80,6 +80,26 @@ class Transport(Protocol):
         """End all connections."""
 
 
+class Requests(Protocol):
+    """The same connection, for those who write."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] = NO_QUERY,
+        body: Any = None,
+        content_type: str = "application/json",
+        *,
+        seconds: float = ...,
+    ) -> tuple[int, bytes]:
+        """The HTTP status and the whole body of the answer to plain JSON.
+
+        Raises:
+            Unreachable: there was no answer.
+        """
+
+
 class _Status(msgspec.Struct):
     reason: str | None = None
 

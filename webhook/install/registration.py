@@ -131,7 +131,8 @@ def _entry(endpoint: Endpoint, settings: Settings, target: Target) -> Manifest:
         # Objects of older versions are converted for us, so that one rule sees them all.
         "matchPolicy": "Equivalent",
         "failurePolicy": "Fail" if fail else "Ignore",
-        "sideEffects": "None",
+        # Events are a side effect; of a dry run there are none.
+        "sideEffects": "NoneOnDryRun" if settings.events else "None",
         "timeoutSeconds": settings.webhooks.timeout_seconds,
         "admissionReviewVersions": ["v1"],
     }
