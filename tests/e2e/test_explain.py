@@ -76,18 +76,20 @@ class Asker:
 
 
 @pytest.fixture
-def explaining(new_webhook: NewWebhook) -> tuple[WebhookServer, int]:
-    port = free_port()
-    return new_webhook({"explain": {"listen": f"0.0.0.0:{port}"}}), port
-
-
-@pytest.fixture
 def bound(plane: Access, roles: None) -> Iterator[list[str]]:
     """Names of ClusterRoleBindings that end with the test."""
     made: list[str] = []
     yield made
     for name in made:
         plane.admin.delete(f"{RBAC}/v1/clusterrolebindings", name)
+
+
+@pytest.fixture
+def explaining(new_webhook: NewWebhook, plane: Access, bound: list[str]) -> tuple[WebhookServer, int]:
+    port = free_port()
+    account = {"kind": "ServiceAccount", "namespace": "kubevirt-webhook", "name": "kubevirt-webhook"}
+    bound.append(bind(plane.admin, "system:auth-delegator", account))
+    return new_webhook({"explain": {"listen": f"0.0.0.0:{port}"}}), port
 
 
 def test_who_may_see_it_is_told_what_then_happens(
