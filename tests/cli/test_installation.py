@@ -14,7 +14,6 @@ from tests.install.test_cleanup import VMS, S, vm
 from webhook import __version__
 from webhook.cli import installation
 from webhook.cluster import transport
-from webhook.install.plan import CONFIGURATIONS
 
 MORE = """schedulers: {kubevirt: {guard: pods}}
 scheduling: {virtualMachineInstances: true}
@@ -70,9 +69,30 @@ def test_install_upgrade_uninstall(api: Memory, tmp_path: Path) -> None:
     assert api.closed
 
 
-def test_openshift(api: Memory) -> None:
-    run("install", "--overlay=openshift")
-    assert any("openshift-cnv" in str(one) for one in api.objects.values() if one["kind"] in CONFIGURATIONS)
+@pytest.mark.parametrize(
+    ("arguments", "groups", "place"),
+    [
+        (["--overlay=openshift"], [], "openshift-cnv"),
+        ([], ["/apis/config.openshift.io"], "openshift-cnv"),
+        (["--overlay=kubernetes"], ["/apis/config.openshift.io"], "kubevirt"),
+        ([], [], "kubevirt"),
+    ],
+)
+def test_the_overlay_is_that_of_the_cluster(api: Memory, arguments: list[str], groups: list[str], place: str) -> None:
+    for group in groups:
+        api.answers["GET", group] = 200, {}
+    run("install", *arguments)
+    entries = [entry for one in api.objects.values() for entry in one.get("webhooks", ())]
+    assert entries
+    assert all(place in entry["namespaceSelector"]["matchExpressions"][1]["values"] for entry in entries)
+
+
+def test_a_cluster_that_gives_no_answer(api: Memory) -> None:
+    api.answers["GET", "/apis/config.openshift.io"] = None
+    result = run("install")
+
+    assert result.exit_code == 2
+    assert result.stderr == ("Error: the cluster: the API server did not answer in time; begin again once it answers\n")
 
 
 @pytest.mark.parametrize(

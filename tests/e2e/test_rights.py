@@ -22,6 +22,7 @@ from .tenant import Tenant
 from .webhook_server import ACCOUNT, DOMAIN, INSTANCETYPES, SCHEDULING
 from .workloads import PODS, VMIS, VMS, launcher_of, vm
 
+MIGRATION = f"{DOMAIN}/migration"
 MIGRATIONS = "kubevirt.io/v1/virtualmachineinstancemigrations"
 # Every capability that asks the API server for something.
 EVERYTHING = {
@@ -40,8 +41,9 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
     ):
         installed.apply()
         installed.start()
-        tenant = Tenant.new(installed.replicas[0])
-        for job in (SCHEDULING, INSTANCETYPES, f"{DOMAIN}/migration"):
+        tenant = Tenant.new(installed.replicas[0], None)
+        # The last one last: once the API server knows of it, it knows of all.
+        for job in (INSTANCETYPES, MIGRATION, SCHEDULING):
             tenant.label("enforce", job)
         eventually(lambda: tenant.choice() == "kubevirt", what="the API server to call us")
 
@@ -58,12 +60,6 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
 def judge(tenant: Tenant) -> None:
     """Has VMs, pods and migrations judged that take every look-up."""
     tenant.server.ask("/mutate/scheduling/pods/enforce", review("nowhere"))
-    for kind in ("VirtualMachine", "VirtualMachineCluster"):
-        for field, what in (("instancetype", "Instancetype"), ("preference", "Preference")):
-            named: Json = {field: {"kind": f"{kind}{what}", "name": "nothing"}}
-            tenant.create(vm("named", **named), dryRun="All")
-    tenant.create(vm("kept", instancetype={"name": "nothing", "revisionName": "kept"}), dryRun="All")
-
     owner = tenant.create(vm("web"))
     vmi = tenant.start(owner)
     pod = tenant.launch(vmi)
@@ -77,15 +73,25 @@ def judge(tenant: Tenant) -> None:
         "metadata": {"name": "away"},
         "spec": {"vmiName": "web", "addedNodeSelector": {"example.com/zone": "a"}},
     }
-    try:
-        tenant.owner.create(MIGRATIONS, migration, tenant.namespace)
-    except ApiError as error:
-        assert "node" in error.message, "there is none"
-    tenant.label("off", f"{DOMAIN}/migration")
+
+    def refused() -> bool:
+        try:
+            tenant.owner.create(MIGRATIONS, migration, tenant.namespace, dryRun="All")
+        except ApiError as error:
+            return "node" in error.message
+        return False
+
+    eventually(refused, what="a migration to be refused, since there are no nodes")
+    for kind in ("VirtualMachine", "VirtualMachineCluster"):
+        for field, what in (("instancetype", "Instancetype"), ("preference", "Preference")):
+            named: Json = {field: {"kind": f"{kind}{what}", "name": "nothing"}}
+            tenant.create(vm("named", **named), dryRun="All")
+    tenant.create(vm("kept", instancetype={"name": "nothing", "revisionName": "kept"}), dryRun="All")
+    tenant.label("off", MIGRATION)
     made = eventually(
         lambda: tenant.owner.create(MIGRATIONS, migration, tenant.namespace), what="a migration of nobody's concern"
     )
-    tenant.label("enforce", f"{DOMAIN}/migration")
+    tenant.label("enforce", MIGRATION)
     target = launcher_of(vmi)
     target["metadata"]["labels"]["kubevirt.io/migrationJobUID"] = made["metadata"]["uid"]
     target["metadata"]["annotations"]["kubevirt.io/migrationJobName"] = "away"

@@ -112,6 +112,17 @@ async def test_replicas_that_do_not_come(world: World) -> None:
     assert all(NOT_YET not in entry["matchConditions"] for entry in world.entries().values())
 
 
+async def test_a_roll_out_that_has_not_begun_is_waited_for(world: World) -> None:
+    await world.installer.install(planned())
+
+    def slow(path: str) -> None:
+        world.api.objects[DEPLOYMENT]["metadata"]["generation"] = 2
+
+    world.api.then = slow
+    with pytest.raises(InputError, match="the roll-out has not begun yet, 180 s long"):
+        await world.installer.install(planned(MORE))
+
+
 async def test_a_roll_out_that_has_failed_is_not_waited_for(world: World) -> None:
     def failed(path: str) -> None:
         if path == DEPLOYMENT:

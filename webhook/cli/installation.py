@@ -35,7 +35,9 @@ _TIMEOUT: Final = click.option(
 @click.command()
 @_KUBECONFIG
 @click.option(
-    "--overlay", type=click.Choice(["kubernetes", "openshift"]), default="kubernetes", show_default=True, help="Where."
+    "--overlay",
+    type=click.Choice(["kubernetes", "openshift"]),
+    help="Which manifests; default: openshift where the cluster is one.",
 )
 @click.option(
     "--config",
@@ -90,7 +92,7 @@ def cleanup(**options: Any) -> None:
 async def _install(
     *,
     kubeconfig: Path | None,
-    overlay: Overlay,
+    overlay: Overlay | None,
     given: tuple[str, str] | None,
     image: str | None,
     dry_run: bool,
@@ -103,7 +105,8 @@ async def _install(
 
     async with _connected(kubeconfig) as api:
         installer = Installer(api, click.echo, force=force_conflicts, seconds=timeout)
-        plan = await _plan(installer, overlay, given, image)
+        chosen: Overlay = overlay or ("openshift" if await installer.serves("config.openshift.io") else "kubernetes")
+        plan = await _plan(installer, chosen, given, image)
         changes = await installer.changes(plan)
         for change in changes:
             _show(change)

@@ -21,6 +21,14 @@ for _kind, _pattern, _first in (
     _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), list(_first))
 
 
+def _text(dumper: _Dumper, value: str) -> yaml.Node:
+    """Several lines as such; where YAML's block style can't hold them, PyYAML quotes them all the same."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
 def dump(documents: Iterable[Any]) -> str:
     """The documents in block style, their keys in their own order, long texts unbroken."""
     text: str = yaml.dump_all(documents, Dumper=_Dumper, sort_keys=False, default_flow_style=False, width=1000)

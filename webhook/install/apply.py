@@ -96,6 +96,18 @@ class Installer:
         status, body = await self._call(manifest, "GET")
         return None if status == 404 else self._object(manifest, "get", status, body)
 
+    async def serves(self, group: str) -> bool:
+        """Whether the API server has an API group.
+
+        Raises:
+            InputError: it gives no answer.
+        """
+        try:
+            status, _ = await self._api.request("GET", f"/apis/{group}", seconds=_SECONDS)
+        except Unreachable as error:
+            raise InputError(error.why, "the cluster", "begin again once it answers") from None
+        return status == 200
+
     async def changes(self, plan: Plan) -> list[Change]:
         """What `install` would change; asks the API server, which changes nothing. Raises as `get`."""
         result = []
@@ -203,6 +215,8 @@ class Installer:
                 raise InputError(
                     "its replicas don't become ready", title(manifest), "look at its pods; the replicas before serve on"
                 )
+        if not current:
+            return "the roll-out has not begun yet"
         return f"{counts[2]} of {replicas} replicas are ready, {counts[1]} are new, and there are {counts[0]}"
 
     async def _callable(self, manifest: Manifest) -> str:
