@@ -22,6 +22,7 @@ _COMMANDS: Final = {
     "expand": ("webhook.cli.expand:expand", "Show the VMI that KubeVirt would make of a VM, and why."),
     "demo": ("webhook.cli.demo:demo", "See it work over an example cluster."),
     "install": ("webhook.cli.installation:install", "Install into a cluster, or upgrade there."),
+    "doctor": ("webhook.cli.doctor:doctor", "Check an installation, and say what to do."),
     "uninstall": ("webhook.cli.installation:uninstall", "Take everything out of a cluster again."),
     "cleanup": ("webhook.cli.installation:cleanup", "Take our marks out of VMs."),
     "manifests": ("webhook.cli.admin:manifests", "Print what the cluster needs to call us."),

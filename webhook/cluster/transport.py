@@ -6,6 +6,7 @@ import asyncio
 import os
 import ssl
 from collections.abc import AsyncGenerator, Mapping
+from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -163,6 +164,19 @@ class KubernetesTransport(Transport):
         except msgspec.DecodeError:
             return Unavailable("the API server's version can't be decoded")
         return Unavailable(f"the API server answered {status} to GET /version")
+
+    async def date(self) -> float | Unavailable:
+        """The API server's clock in Unix seconds, cut off to whole ones: the Date header of any answer."""
+        timeout = aiohttp.ClientTimeout(total=REQUEST_SECONDS, sock_connect=CONNECT_SECONDS)
+        try:
+            async with await self._send(_Ask("GET", "/version", NO_QUERY, timeout)) as response:
+                return parsedate_to_datetime(response.headers.get("Date", "")).timestamp()
+        except Unreachable as error:
+            return Unavailable(error.why)
+        except (aiohttp.ClientError, OSError) as error:
+            return Unavailable(_clause(error))
+        except ValueError:
+            return Unavailable("the API server's answer has no Date")
 
     async def close(self) -> None:
         """End all connections."""

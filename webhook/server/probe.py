@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+from certs.handshake import shake
 from webhook.server.lifecycle import split_address
 
-_SECONDS: Final = 5.0
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what is listened on
 
 
@@ -52,21 +51,11 @@ async def _refusal(address: str, host: str, pem: bytes) -> str:
     """Why a client with this caBundle would not call us; empty if it would."""
     if not pem:
         return "an entry has no caBundle"
-    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # As in Go, whatever is in the bundle is trusted by itself.
-    trust.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    where, port = split_address(address)
     try:
-        trust.load_verify_locations(cadata=pem.decode("ascii"))
-        await _dial(address, host, trust)
+        await shake(_ANY.get(where, where), port, host, pem)
     except ssl.SSLCertVerificationError as error:
         return f"its caBundle refuses the certificate that we serve ({error.verify_message})"
     except (OSError, ValueError, TimeoutError) as error:
         return f"our own listener can't be called with its caBundle ({type(error).__name__})"
     return ""
-
-
-async def _dial(address: str, host: str, trust: ssl.SSLContext) -> None:
-    where, port = split_address(address)
-    async with asyncio.timeout(_SECONDS):
-        _, writer = await asyncio.open_connection(_ANY.get(where, where), port, ssl=trust, server_hostname=host)
-    writer.transport.abort()

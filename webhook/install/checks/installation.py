@@ -1,0 +1,100 @@
+"""The installation that checks look at: its settings, and the cluster around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from webhook import names
+from webhook.cluster.clock import Clock
+from webhook.errors import Unavailable
+from webhook.install.checks.reader import Reader
+from webhook.install.checks.views import (
+    CONFIGURATIONS,
+    DEPLOYMENTS,
+    KUBEVIRTS,
+    Deployment,
+    KubeVirt,
+    WebhookConfiguration,
+)
+from webhook.install.registration import Manifest, Target, configurations
+from webhook.objects import NAMESPACES, Namespace
+from webhook.settings.snapshot import Settings
+
+NAME = "kubevirt-webhook"
+_TLS = "--tls"
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What every check gets.
+
+    Attributes:
+        url: ``https://HOST:PORT`` of a server outside the cluster; empty: the settings' Service.
+        manifests: the directory.
+        clock: ours.
+    """
+
+    reader: Reader
+    settings: Settings
+    url: str
+    manifests: Path
+    clock: Clock
+
+    @property
+    def namespace(self) -> str:
+        """Our own."""
+        return self.settings.webhooks.service_namespace
+
+    def wanted(self) -> list[Manifest]:
+        """The webhook configurations that there should be."""
+        return configurations(self.settings, Target(url=self.url))
+
+    async def configurations(self, kind: str) -> tuple[WebhookConfiguration, ...] | Unavailable:
+        """All of the cluster, other programs' too."""
+        return await self.reader.all(CONFIGURATIONS[kind])
+
+    async def every_configuration(self) -> tuple[tuple[str, WebhookConfiguration], ...] | Unavailable:
+        """All of both kinds, each with its kind."""
+        found: list[tuple[str, WebhookConfiguration]] = []
+        for kind in CONFIGURATIONS:
+            live = await self.configurations(kind)
+            if isinstance(live, Unavailable):
+                return live
+            found += [(kind, one) for one in live]
+        return tuple(found)
+
+    async def namespaces(self) -> tuple[Namespace, ...] | Unavailable:
+        """All of the cluster."""
+        return await self.reader.all(NAMESPACES)
+
+    async def kubevirts(self) -> tuple[KubeVirt, ...] | Unavailable:
+        """The KubeVirt objects, of which a cluster has one."""
+        return await self.reader.all(KUBEVIRTS)
+
+    async def deployment(self) -> Deployment | Unavailable | None:
+        """Our own."""
+        return await self.reader.get(DEPLOYMENTS, self.namespace, NAME)
+
+    async def tls_mode(self) -> str:
+        """Where the serving certificate comes from: an argument of the replicas goes before the settings."""
+        deployment = await self.deployment()
+        arguments: list[Any] = []
+        if isinstance(deployment, Deployment):
+            for container in deployment.spec.template.spec.containers or ():
+                arguments += container.args or ()
+        for index, argument in enumerate(arguments):
+            option, _, value = argument.partition("=")
+            if option == _TLS:
+                return value or "".join(arguments[index + 1 : index + 2])
+        return self.settings.server.tls_mode
+
+    def mode(self, namespace: Namespace, job: names.Job) -> str:
+        """What a job does there: a mode, ``""`` for none, or whatever else the label says."""
+        if namespace.meta.name in self.settings.excluded_namespaces:
+            return ""
+        label = namespace.meta.label(names.job_label(job))
+        if label is None:
+            return names.ENFORCE if self.settings.job(job).cluster_wide else ""
+        return label

@@ -1,0 +1,85 @@
+"""Are the declared schedulers alive? Asked of the guard's own judgement, over fewer seconds."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from webhook.cluster.api import fetch
+from webhook.cluster.evidence import DEFAULT_LEASE_SECONDS
+from webhook.cluster.guard import POLL_SECONDS, GuardState
+from webhook.errors import Unavailable
+from webhook.facts import SchedulerHealth
+from webhook.install.checks import profiles
+from webhook.install.checks.finding import Finding, Verdict, unreadable
+from webhook.install.checks.installation import Installation
+from webhook.install.checks.reader import SECONDS
+from webhook.objects import LEASES, PODS
+from webhook.settings.snapshot import SchedulerSettings
+from webhook.times import unix_time
+
+CHECK: Final = "schedulers"
+# As long as a Lease takes to run out; one that is renewed shows it sooner.
+_PATIENCE: Final = DEFAULT_LEASE_SECONDS + POLL_SECONDS
+_VERDICTS: Final[dict[str, Verdict]] = {"alive": "ok", "dead": "failure", "unknown": "unknown"}
+
+
+async def check(installation: Installation) -> list[Finding]:
+    """Every declared scheduler: its life, and its profile where that can be seen."""
+    declared = installation.settings.scheduling.schedulers
+    if not declared:
+        todo = "declare one under schedulers; until then the job scheduling does nothing"
+        return [Finding(CHECK, "settings", "warning", "no scheduler is declared", todo)]
+    findings: list[Finding] = []
+    wanted = installation.settings.scheduling.scheduler_name
+    if wanted not in declared:
+        what = f"the scheduler {wanted}, which namespaces get that name none, is not declared"
+        findings.append(Finding(CHECK, "settings", "warning", what, f"declare {wanted}, or set schedulerName"))
+    for found in await asyncio.gather(*(_life(installation, one) for one in declared.values())):
+        findings += found
+    for one in declared.values():
+        findings += await profiles.check(installation, one)
+    return findings
+
+
+async def _life(installation: Installation, scheduler: SchedulerSettings) -> list[Finding]:
+    subject = f"scheduler {scheduler.name}"
+    if scheduler.guard.kind == "off":
+        what = "its guard is off: VMs are handed to it dead or alive"
+        return [Finding(CHECK, subject, "ok", what)]
+    pods = await installation.reader.all(
+        PODS, query={"fieldSelector": f"spec.schedulerName={scheduler.name},status.phase=Pending"}
+    )
+    health = await _health(installation, scheduler, pods)
+    if isinstance(pods, Unavailable):
+        return [unreadable(CHECK, subject, Unavailable(health.why))]
+    todo = "start it; until it runs, VMs get the default scheduler" if health.state == "dead" else ""
+    if health.state == "unknown":
+        todo = "run doctor again; nothing is injected while this is not known, unless assumeAlive is set"
+    return [Finding(CHECK, subject, _VERDICTS[health.state], f"{health.state}: {health.why}", todo)]
+
+
+async def _health(installation: Installation, scheduler: SchedulerSettings, pods: object) -> SchedulerHealth:
+    """The guard's judgement; waits where a Lease is old, until it has been renewed or has run out."""
+    clock, guard = installation.clock, scheduler.guard
+    state = GuardState(scheduler.name, guard)
+    begin = clock.now()
+    if isinstance(pods, tuple):
+        for pod in pods:
+            created = unix_time(pod.meta.creation_timestamp)
+            state.pod_seen(pod, begin - max(0.0, clock.wall() - created) if created is not None else begin)
+        state.observe_watch(synced=True, problem=None, forbidden=False, staleness=0.0)
+    else:
+        why = pods.why if isinstance(pods, Unavailable) else None
+        state.observe_watch(synced=False, problem=why, forbidden=False, staleness=0.0)
+    while True:
+        if guard.kind == "lease":
+            lease = await fetch(installation.reader.api, LEASES, guard.namespace, guard.name, SECONDS)
+            state.observe_lease(lease, clock.now(), clock.wall())
+            settled = isinstance(lease, Unavailable)
+        else:
+            settled = True
+        health = state.health(clock.now())
+        if settled or health.state != "unknown" or clock.now() - begin > _PATIENCE:
+            return health
+        await clock.sleep(POLL_SECONDS)

@@ -1,0 +1,57 @@
+"""Do our entries match namespaces that must never wait for us: our own, Kubernetes' and KubeVirt's?"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from webhook.errors import Unavailable
+from webhook.install.checks.finding import Finding, counted, several, unreadable
+from webhook.install.checks.installation import Installation
+from webhook.install.checks.selector import selects
+from webhook.install.checks.webhooks import APPLY
+
+CHECK: Final = "selectors"
+_KUBERNETES: Final = ("kube-system", "kube-public", "kube-node-lease")
+_NAME: Final = "kubernetes.io/metadata.name"
+
+
+async def check(installation: Installation) -> list[Finding]:
+    """Evaluate the selectors that there are on the namespaces that there are."""
+    live, namespaces = await installation.every_configuration(), await installation.namespaces()
+    for what, found in (("webhook configurations", live), ("namespaces", namespaces)):
+        if isinstance(found, Unavailable):
+            return [unreadable(CHECK, what, found)]
+    assert not isinstance(live, Unavailable)
+    assert not isinstance(namespaces, Unavailable)
+    kubevirts = await installation.kubevirts()
+    findings = [unreadable(CHECK, "KubeVirt's namespace", kubevirts)] if isinstance(kubevirts, Unavailable) else []
+    homes = () if isinstance(kubevirts, Unavailable) else tuple(one.meta.namespace or "" for one in kubevirts)
+    guarded = {*_KUBERNETES, installation.namespace, *homes, *installation.settings.excluded_namespaces}
+    there = [one for one in namespaces if one.meta.name in guarded]
+    entries = 0
+    for kind, configuration in live:
+        matched: dict[str, list[str]] = {}
+        for entry in configuration.ours:
+            entries += 1
+            for namespace in there:
+                name = namespace.meta.name or ""
+                # The API server sees to this label.
+                verdict = selects(entry.namespace_selector, {**(namespace.meta.labels or {}), _NAME: name})
+                if verdict is not False:
+                    matched.setdefault(name, []).append(entry.name.split(".kubevirt-webhook.")[0])
+        findings += [
+            Finding(
+                CHECK,
+                f"{kind} {configuration.meta.name}",
+                "failure",
+                f"the namespace {name}, which must never wait for us, is matched by {several(names)}",
+                APPLY,
+            )
+            for name, names in matched.items()
+        ]
+    if not any(finding.verdict == "failure" for finding in findings):
+        what = (
+            f"{counted(entries, 'entry', 'entries')} match none of the {counted(len(there), 'namespace')} that must not"
+        )
+        findings.append(Finding(CHECK, "namespaceSelectors", "ok", what))
+    return findings

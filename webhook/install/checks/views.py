@@ -1,0 +1,211 @@
+"""Views of what only checks look at. As in `webhook.objects`: just the fields that are read, all of them optional."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from webhook import names
+from webhook.objects import Object, ObjectMeta, Resource, View
+
+REGISTRATION: Final = "admissionregistration.k8s.io"
+RBAC: Final = "rbac.authorization.k8s.io"
+
+
+class Expression(View, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class Selector(View, frozen=True):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Expression] | None = None
+
+
+class Rule(View, frozen=True):
+    api_groups: list[str] | None = None
+    operations: list[str] | None = None
+    resources: list[str] | None = None
+
+
+class ClientConfig(View, frozen=True):
+    ca_bundle: str | None = None
+
+
+class Entry(View, frozen=True):
+    """A webhook of a configuration."""
+
+    name: str
+    client_config: ClientConfig = ClientConfig()
+    rules: list[Rule] | None = None
+    namespace_selector: Selector | None = None
+    object_selector: Selector | None = None
+    failure_policy: str | None = None
+    timeout_seconds: int | None = None
+
+
+class WebhookConfiguration(Object, frozen=True):
+    """Entries as plain JSON, too: they are compared with what they should be."""
+
+    webhooks: list[dict[str, Any]] | None = None
+
+    @property
+    def entries(self) -> list[Entry]:
+        """Those that can be read."""
+        found = []
+        for plain in self.webhooks or ():
+            try:
+                found.append(msgspec.convert(plain, Entry))
+            except msgspec.ValidationError:
+                continue
+        return found
+
+    @property
+    def ours(self) -> list[Entry]:
+        """Those that call us."""
+        return [entry for entry in self.entries if entry.name.endswith(f".{names.DOMAIN}")]
+
+
+class KeySelector(View, frozen=True):
+    name: str | None = None
+
+
+class Volume(View, frozen=True):
+    config_map: KeySelector | None = None
+
+
+class Container(View, frozen=True):
+    image: str | None = None
+    args: list[str] | None = None
+
+
+class PodSpec(View, frozen=True):
+    scheduler_name: str | None = None
+    node_name: str | None = None
+    containers: list[Container] | None = None
+    volumes: list[Volume] | None = None
+
+
+class Template(View, frozen=True):
+    spec: PodSpec = PodSpec()
+
+
+class DeploymentSpec(View, frozen=True):
+    replicas: int | None = None
+    template: Template = Template()
+
+
+class DeploymentStatus(View, frozen=True):
+    ready_replicas: int | None = None
+    updated_replicas: int | None = None
+
+
+class Deployment(Object, frozen=True):
+    spec: DeploymentSpec = DeploymentSpec()
+    status: DeploymentStatus = DeploymentStatus()
+
+
+class PodStatus(View, frozen=True):
+    phase: str | None = None
+
+
+class Pod(Object, frozen=True):
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+
+class ConfigMap(Object, frozen=True):
+    data: dict[str, str] | None = None
+
+
+class CaData(View, frozen=True):
+    # The key beside it is skipped, not read.
+    ca_crt: str = msgspec.field(default="", name="ca.crt")
+
+
+class CaSecret(Object, frozen=True):
+    data: CaData | None = None
+
+
+class ImagesStatus(View, frozen=True):
+    images: list[msgspec.Raw] | None = None
+
+
+class ImagesNode(Object, frozen=True):
+    status: ImagesStatus = ImagesStatus()
+
+
+class KubeVirtStatus(View, frozen=True):
+    phase: str | None = None
+    observed_kube_virt_version: str | None = None
+
+
+class KubeVirt(Object, frozen=True):
+    """As plain JSON, too: how it is configured is `webhook.kubevirt.configuration`'s to read."""
+
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+    @property
+    def state(self) -> KubeVirtStatus:
+        """What its operator says."""
+        try:
+            return msgspec.convert(self.status or {}, KubeVirtStatus)
+        except msgspec.ValidationError:
+            return KubeVirtStatus()
+
+
+class PolicyRule(View, frozen=True):
+    verbs: list[str] | None = None
+    api_groups: list[str] | None = None
+    resources: list[str] | None = None
+    resource_names: list[str] | None = None
+
+
+class Role(Object, frozen=True):
+    rules: list[PolicyRule] | None = None
+
+
+class RoleRef(View, frozen=True):
+    kind: str = ""
+    name: str = ""
+
+
+class Subject(View, frozen=True):
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+class Binding(Object, frozen=True):
+    role_ref: RoleRef = RoleRef()
+    subjects: list[Subject] | None = None
+
+
+CONFIGURATIONS: Final = {
+    kind: Resource(REGISTRATION, "v1", f"{kind.lower()}s", kind, False, WebhookConfiguration)
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+}
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True, Deployment)
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
+SECRETS: Final = Resource("", "v1", "secrets", "Secret", True, CaSecret)
+PODS: Final = Resource("", "v1", "pods", "Pod", True, Pod)
+NODES: Final = Resource("", "v1", "nodes", "Node", False, ImagesNode)
+KUBEVIRTS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "kubevirts", "KubeVirt", True, KubeVirt)
+BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, Object)
+FLOW: Final = tuple(
+    Resource("flowcontrol.apiserver.k8s.io", "v1", f"{kind.lower()}s", kind, False, Object)
+    for kind in ("PriorityLevelConfiguration", "FlowSchema")
+)
+ROLES: Final = Resource(RBAC, "v1", "clusterroles", "ClusterRole", False, Role)
+BINDINGS: Final = Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False, Binding)
+
+
+def title(resource: Resource[Any], meta: ObjectMeta) -> str:
+    """``KIND NAME`` or ``KIND NAMESPACE/NAME``."""
+    return f"{resource.kind} {meta.namespace}/{meta.name}" if meta.namespace else f"{resource.kind} {meta.name}"
