@@ -60,6 +60,8 @@ APP_LABEL: Final = "kubevirt.io"
 LAUNCHER_APP: Final = "virt-launcher"
 CONTROLLER_ACCOUNT: Final = "kubevirt-controller"
 API_ACCOUNT: Final = "kubevirt-apiserver"
+# How KubeVirt names the migrations of drains and of its own updates; they never add a selector.
+OWN_MIGRATIONS: Final = ("kubevirt-evacuation-", "kubevirt-workload-update-")
 REVISION_OBJECT_NAME_LABEL: Final = "instancetype.kubevirt.io/object-name"
 
 # The API server writes this name into every pod that has none, before any webhook runs.
@@ -88,6 +90,7 @@ class Code:
     # Instancetypes: what was done.
     DEFAULTS_INJECTED: Final = "defaults-injected"
     DEFAULTS_CARRIED_OVER: Final = "defaults-carried-over"
+    DEFAULT_WITHDRAWN: Final = "default-withdrawn"
     EXPANDED: Final = "instancetype-expanded"
     ALREADY_APPLIED: Final = "instancetype-already-applied"
     APPLIED: Final = "instancetype-applied"
@@ -114,6 +117,7 @@ class Code:
     NO_ELIGIBLE_NODE: Final = "no-eligible-node"
     COLLISION: Final = "selector-contradicts"
     BAD_SELECTOR: Final = "selector-malformed"
+    RESERVED_NAME: Final = "migration-name-reserved"
     RESERVED_KEYS: Final = "selector-reserved"
     ON_SENDING_SIDE: Final = "selector-on-sending-side"
     MAY_NOT_PIN: Final = "may-not-pin"

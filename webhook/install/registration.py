@@ -21,6 +21,7 @@ from webhook.errors import InputError
 from webhook.kubevirt.launcher import controller_account
 from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.policies.table import ENDPOINTS, Endpoint
+from webhook.policies.targets import JOB_NAME
 from webhook.policies.targets import JOB_UID as MIGRATION_JOB_UID
 from webhook.settings.address import is_host
 from webhook.settings.snapshot import SchedulingSettings, Settings
@@ -218,6 +219,8 @@ def _conditions(endpoint: Endpoint, settings: Settings) -> list[Manifest]:
         ("mutate", names.MIGRATION, "pods"): {
             "made-by-kubevirt": _pod_conditions(scheduling)["made-by-kubevirt"],
             "unbound": _unset("object.spec", "nodeName"),
+            # Drains must not even wait for us; nobody else's migration may have such a name and a selector.
+            "not-of-a-drain": f"!({_OF_A_DRAIN})",
         },
         # Drains must not even wait for us. The Eviction has none of its pod's labels, so the name has to tell.
         ("mutate", names.EVICTION, "pods"): {
@@ -232,6 +235,12 @@ def _conditions(endpoint: Endpoint, settings: Settings) -> list[Manifest]:
 
 _BY_A_USER: Final = f'!request.userInfo.username.endsWith(":{names.CONTROLLER_ACCOUNT}")'
 _ADDS: Final = "has(object.spec.addedNodeSelector) && size(object.spec.addedNodeSelector) > 0"
+_JOB: Final = f'object.metadata.annotations["{JOB_NAME}"]'
+_OF_A_DRAIN: Final = (
+    f'has(object.metadata.annotations) && "{JOB_NAME}" in object.metadata.annotations && ('
+    + " || ".join(f'{_JOB}.startsWith("{prefix}")' for prefix in names.OWN_MIGRATIONS)
+    + ")"
+)
 _NOT_DELETED: Final = {"not-being-deleted": "!has(object.metadata.deletionTimestamp)"}
 _OF_A_VM: Final = (
     "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(owner, "

@@ -386,6 +386,23 @@ class TestUpdate:
         assert ("spec", "instancetype") not in changes(decision)
         assert "nodeSelector conflicts" in decision.warnings[0]
 
+    def test_an_inference_that_was_merged_into_our_default_wins(self) -> None:
+        merged = vm(annotations=self.OLD["metadata"]["annotations"], instancetype={**SMALL, "inferFromVolume": "root"})
+
+        decision = decide(merged, facts(WORLD), self.OLD)
+
+        assert decision.code == Code.DEFAULT_WITHDRAWN
+        got = applied(merged, decision)
+        assert got["spec"]["instancetype"] == {"inferFromVolume": "root"}
+        assert set(got["metadata"]["annotations"]) == {PREF_MARK[2]}
+
+    @pytest.mark.parametrize("mark", [None, "VirtualMachineClusterInstancetype/other"])
+    def test_an_inference_beside_an_owners_own_name_is_left_to_kubevirt(self, mark: str | None) -> None:
+        old = vm(annotations={IT_MARK[2]: mark} if mark else {}, instancetype=SMALL)
+        merged = vm(annotations=old["metadata"]["annotations"], instancetype={**SMALL, "inferFromVolume": "root"})
+
+        assert not decide(merged, facts(WORLD), old).changes
+
     def test_an_unchanged_spec_is_not_looked_at(self) -> None:
         assert decide(self.OLD, {}, self.OLD).code == Code.UNCHANGED
 

@@ -80,6 +80,16 @@ class TestSelector:
         local = migration(B, sendTo={"migrationID": "x", "connectURL": "y"}, receive={"migrationID": "x"})
         assert decide(local, facts()).code == Code.ELIGIBLE
 
+    @pytest.mark.parametrize("name", ["kubevirt-evacuation-x", "kubevirt-workload-update-x"])
+    def test_names_of_kubevirts_own_migrations(self, name: str) -> None:
+        obj = migration(B)
+        obj["metadata"]["name"] = name
+
+        decision = decide(obj, {})
+
+        assert decision.denial
+        assert (decision.code, decision.denial.causes[0].field) == (Code.RESERVED_NAME, "metadata.name")
+
 
 class TestCollision:
     WORLD = facts(vmi({"zone": "a"}))

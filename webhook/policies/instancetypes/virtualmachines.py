@@ -142,6 +142,11 @@ def _updated(vm: Whole, request: Request[Whole], lookups: Lookups, settings: Ins
     candidate = _plain(vm, request.namespace or "", old.status or {})
     read, before = read_vm(candidate), old.spec or {}
     spec = read["spec"]
+    withdrawn = [change for matcher in MATCHERS for change in _withdrawn(matcher, vm, old)]
+    if withdrawn:
+        text = "the owner wants to infer what our default stood for, which it gives way to"
+        findings.note(Code.DEFAULT_WITHDRAWN, text)
+        return findings.decision(changes=withdrawn)
     carried: list[_Default] = []
     for matcher in () if owner.opted_out(vm) else MATCHERS:
         mark = owner.default_of(matcher, old)
@@ -164,6 +169,22 @@ def _updated(vm: Whole, request: Request[Whole], lookups: Lookups, settings: Ins
     elif not findings.reasons:
         findings.note(Code.NOTHING_TO_CARRY, "nothing is added to a VM at UPDATE: a running one would need a restart")
     return _injected(vm, chosen, Code.DEFAULTS_CARRIED_OVER, findings)
+
+
+def _withdrawn(matcher: Matcher, vm: Whole, old: Whole) -> Iterator[Change]:
+    """What takes our default back where an apply has merged an owner's ``inferFromVolume`` into it.
+
+    Appliers merge into the matcher that is there, so that both stand in it, which KubeVirt refuses, and an owner's tool
+    has no way to remove what it has never declared.
+    """
+    given, mark = (vm.spec or {}).get(matcher.field), vm.meta.annotation(MARKS[matcher.field])
+    if not isinstance(given, dict) or not given.get("inferFromVolume") or not mark:
+        return
+    if owner.default_of(matcher, old) != mark or f"{given.get('kind')}/{given.get('name')}" != mark:
+        return
+    for field in ("kind", "name"):
+        yield Change(("spec", matcher.field, field), given[field], None, Code.DEFAULT_WITHDRAWN)
+    yield Change(("metadata", "annotations", MARKS[matcher.field]), mark, None, Code.DEFAULT_WITHDRAWN)
 
 
 def _injected(vm: Whole, chosen: Sequence[_Default], code: str, findings: _Findings) -> Decision:

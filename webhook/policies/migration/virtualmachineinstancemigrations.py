@@ -93,7 +93,12 @@ def _gone(namespace: str, migration: Migration) -> Decision:
 
 
 def _selector(migration: Migration, settings: MigrationSettings) -> Decision | None:
-    """What is wrong with the selector by itself."""
+    """What is wrong with the selector by itself, or with having one."""
+    name = migration.meta.name or ""
+    if name.startswith(names.OWN_MIGRATIONS):
+        text = f"metadata.name: migrations named {name} are KubeVirt's own, which add no selector; name yours otherwise"
+        cause = FieldCause("FieldValueInvalid", text, "metadata.name")
+        return Decision((Reason(Code.RESERVED_NAME, text),), denial=Denial(422, text, (cause,)))
     malformed = syntax.malformed(migration.added, _FIELD)
     if malformed:
         texts = [mistake.what for mistake in malformed]
