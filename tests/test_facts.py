@@ -27,6 +27,16 @@ def test_unread_facts_are_asked_for_together() -> None:
     assert missing.value.keys == (SchedulerKey("x"), KubeVirtKey())
 
 
+def test_what_came_from_memory_is_known() -> None:
+    facts = Facts(0.0, {NamespaceKey("a"): 1}.get)  # type: ignore[arg-type]
+    facts.learn(SchedulerKey("x"), None)
+    for _ in range(2):
+        facts.get(NamespaceKey("a"))
+        facts.get(SchedulerKey("x"))
+
+    assert facts.remembered == [NamespaceKey("a")]
+
+
 def test_what_is_known_is_needed_no_more() -> None:
     facts = Facts.of({NamespaceKey("a"): None, KubeVirtKey(): Unavailable("x")})
 

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.policies.migration.world import UID
 from webhook import names
 from webhook.admission.audit import Record
 from webhook.admission.decision import Decision, skip
+from webhook.admission.wire import MAX_NOTE
 from webhook.errors import InputError, Unavailable
 from webhook.facts import (
     NOT_READ,
@@ -111,6 +113,10 @@ def judge(
     verdict, answer = asyncio.run(both())
     response: Json = json.loads(answer)["response"]
     assert response["uid"] == body["request"]["uid"]
+    for key, note in response["auditAnnotations"].items():
+        # Behind the entry's name the API server takes a qualified name's last part, or drops the annotation.
+        assert re.fullmatch("[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", key)
+        assert len(note) <= MAX_NOTE
     return verdict, response
 
 

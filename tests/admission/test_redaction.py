@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.admission.redaction import REDACTED, redacted
+from webhook.admission.redaction import REDACTED, redacted, redacted_at
 
 SECRET = "hunter2"
 
@@ -133,6 +133,37 @@ REFERENCES = {
 
 def test_references_stay() -> None:
     assert redacted(REFERENCES) == REFERENCES
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "shown"),
+    [
+        (("spec", "schedulerName"), "kubevirt", "kubevirt"),
+        (("metadata", "annotations", "example.com/password"), SECRET, REDACTED),
+        (("metadata", "annotations", "example.com/password"), "", ""),
+        (("metadata", "annotations", "app"), SECRET, SECRET),
+        (("metadata", "annotations"), {"password": SECRET, "app": "x"}, {"password": REDACTED, "app": "x"}),
+        (("spec", "x", "userData"), SECRET, REDACTED),
+        (("spec", "x", "extraHeaders"), [SECRET], REDACTED),
+        (("spec", "x", "extraHeaders"), [], []),
+        (("spec", "hostname"), f"x://u:{SECRET}@h", REDACTED),
+        (("userData",), None, None),
+        (("spec", "cpu"), 2, 2),
+        (
+            ("spec", "volumes"),
+            [{"cloudInitNoCloud": {"userData": SECRET}}],
+            [{"cloudInitNoCloud": {"userData": REDACTED}}],
+        ),
+    ],
+)
+def test_a_value_alone_is_told_by_its_path(path: tuple[str, ...], value: Any, shown: Any) -> None:
+    assert redacted_at(path, value) == shown
+
+
+def test_what_holds_no_secret_is_not_copied() -> None:
+    value = {"cores": [1, 2]}
+
+    assert redacted_at(("spec", "cpu"), value) is value
 
 
 places = st.recursive(

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.builders import Json, launcher_pod, review
 from webhook.admission.decision import Denial, FieldCause, Outcome
-from webhook.admission.wire import Codec, Request, encode, is_dry_run, object_name
+from webhook.admission.wire import MAX_NOTE, Codec, Request, encode, is_dry_run, object_name
 from webhook.errors import InputError
 from webhook.objects import DeleteOptions, Eviction, ObjectMeta, Pod, VirtualMachine
 
@@ -173,6 +173,13 @@ class TestEncode:
 
         assert (response["patchType"], base64.b64decode(response["patch"])) == ("JSONPatch", b"[]")
         assert (response["warnings"], response["auditAnnotations"]) == (["w"], {"mode": "enforce"})
+
+    @given(st.text(min_size=MAX_NOTE - 3, max_size=MAX_NOTE + 3))
+    def test_long_notes_are_cut(self, text: str) -> None:
+        (note,) = self.answer(Outcome(None, (), (), {"n": text}))["response"]["auditAnnotations"].values()
+
+        assert len(note) <= MAX_NOTE
+        assert note == text or (len(text) > MAX_NOTE and note == text[: MAX_NOTE - 1] + "…")
 
     def test_denied(self) -> None:
         response = self.answer(Outcome(Denial(429, "later"), (), (), {}))["response"]

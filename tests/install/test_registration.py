@@ -63,6 +63,13 @@ def test_pods_come_last_and_again() -> None:
     assert entry("virtualmachines")["reinvocationPolicy"] == "Never"
 
 
+def test_events_are_a_side_effect() -> None:
+    settings = msgspec.structs.replace(builders.settings(), events=True)
+    found = [entry for manifest in configurations(settings) for entry in manifest.get("webhooks", ())]
+
+    assert {entry["sideEffects"] for entry in found} == {"NoneOnDryRun"}
+
+
 def test_what_every_entry_promises() -> None:
     for name, each in entries().items():
         # Only where no drain can be held up: migrations that add a selector.

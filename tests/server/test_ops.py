@@ -122,13 +122,18 @@ async def test_health_is_alive_while_not_ready(aiohttp_client: Any) -> None:
 async def test_state_is_read_at_the_scrape(aiohttp_client: Any) -> None:
     counted, _ = metrics()
     now = {"kubevirt": 1.0}
+    found: dict[tuple[str, ...], float] = {("scheduling", "pods"): 2.0}
     state = State(
         {
             "kubevirt_webhook_scheduler_alive": ("Alive.", lambda: now),
             "kubevirt_webhook_ready": ("Ready.", lambda: {"": 1}),
+            "kubevirt_webhook_unenforced_objects": ("Found.", lambda: found),
         },
         {"kubevirt_webhook_audit_dropped_total": ("Dropped.", lambda: {"": 3})},
-        {"kubevirt_webhook_scheduler_alive": "scheduler"},
+        {
+            "kubevirt_webhook_scheduler_alive": "scheduler",
+            "kubevirt_webhook_unenforced_objects": ("job", "resource"),
+        },
     )
     counted.registry.register(state)
     now["kubevirt"] = 0.0
@@ -138,5 +143,7 @@ async def test_state_is_read_at_the_scrape(aiohttp_client: Any) -> None:
     seen = values(text)
     assert seen["kubevirt_webhook_scheduler_alive", frozenset({("scheduler", "kubevirt")})] == 0
     assert seen["kubevirt_webhook_ready", frozenset()] == 1
+    of = frozenset({("job", "scheduling"), ("resource", "pods")})
+    assert seen["kubevirt_webhook_unenforced_objects", of] == 2
     assert seen["kubevirt_webhook_audit_dropped_total", frozenset()] == 3
     assert any(name == "kubevirt_webhook_build_info" for name, _ in seen)

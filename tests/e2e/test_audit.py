@@ -1,0 +1,176 @@
+"""What is written down on a real API server: Events, what passed us by, PolicyReports; with the documented rights."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from .access import Access
+from .conftest import SCHEDULERS, NewNamespace
+from .kube import ApiError, Json, Object, eventually
+from .migrations import EAST, WEST, Mover, guest, refused
+from .objects import CRDS
+from .tenant import Tenant
+from .webhook_server import ACCOUNT, CONFIGURATIONS, MIGRATION, SCHEDULING, WebhookServer, install
+from .workloads import PODS, VMS, vm
+
+EVENTS = "events.k8s.io/v1/events"
+REPORTS = "wgpolicyk8s.io/v1alpha2/policyreports"
+NAME = "kubevirt-webhook"
+OTHERS = Path(__file__).parent / "policyreports.yaml"
+
+# As docs/audit.md has them.
+RIGHTS: list[Json] = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
+    {
+        "apiGroups": ["kubevirt.io"],
+        "resources": ["virtualmachines", "virtualmachineinstances"],
+        "verbs": ["list"],
+    },
+    {
+        "apiGroups": ["wgpolicyk8s.io"],
+        "resources": ["policyreports"],
+        "verbs": ["list", "create", "patch", "delete"],
+    },
+    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+]
+SETTINGS = {"schedulers": SCHEDULERS, "events": True, "unenforced": {"everyMinutes": 1}}
+
+
+@pytest.fixture
+def server(schedulers: Access, tmp_path: Path) -> Iterator[WebhookServer]:
+    """A server that is not started yet, and whose account may write what it is to write."""
+    admin = schedulers.admin
+    install(admin)
+    admin.apply(yaml.safe_load(OTHERS.read_text()))
+    admin.wait(CRDS, f"policyreports.{REPORTS.split('/', maxsplit=1)[0]}", until=_established)
+    eventually(lambda: [admin.list(REPORTS)], what="policy reports to be served")
+    rbac, name = "rbac.authorization.k8s.io", f"audit-{secrets.token_hex(4)}"
+    role: Json = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": name}}
+    binding = {**role, "kind": "ClusterRoleBinding", "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name}}
+    user = {"apiGroup": rbac, "kind": "User", "name": ACCOUNT[0]}
+    admin.create(f"{rbac}/v1/clusterroles", {**role, "rules": RIGHTS})
+    admin.create(f"{rbac}/v1/clusterrolebindings", {**binding, "subjects": [user]})
+    made = WebhookServer(schedulers, tmp_path, name, SETTINGS)
+    yield made
+    made.kill()
+    for kind in ("clusterrolebindings", "clusterroles"):
+        admin.delete(f"{rbac}/v1/{kind}", name)
+
+
+def _established(crd: Object) -> bool:
+    conditions: list[Any] = crd.get("status", {}).get("conditions") or []
+    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
+
+
+def looked(server: WebhookServer) -> None:
+    """Returns once the server has looked for what passed it by."""
+    eventually(
+        lambda: server.metric("kubevirt_webhook_unenforced_rounds_total", result="finished"),
+        what=f"{server.name} to look",
+    )
+
+
+def test_what_passed_us_by_is_found_reported_and_forgotten(server: WebhookServer, new_namespace: NewNamespace) -> None:
+    tenant = Tenant(server, new_namespace(server.labels(jobs=[SCHEDULING, MIGRATION])))
+    other = Tenant(server, new_namespace())
+    mover = Mover(tenant, guest(nodeSelector=EAST))
+    target = mover.target(mover.ask(WEST))
+    tenant.create(vm("passed"))
+    tenant.create(vm("chosen", scheduler="default-scheduler"))
+    Mover(other, guest())
+
+    with server:
+        looked(server)
+        lines = eventually(
+            lambda: [line for line in server.audit() if line["kind"] == "unenforced"],
+            what="the lines of what was found",
+        )
+        report = server.access.admin.get(REPORTS, NAME, tenant.namespace)
+        found = {
+            (job, resource): server.metric("kubevirt_webhook_unenforced_objects", job=job, resource=resource)
+            for job, resource in (("scheduling", "pods"), ("scheduling", "virtualmachines"), ("migration", "pods"))
+        }
+        assert server.access.admin.list(REPORTS, other.namespace) == []
+
+    source = mover.source["metadata"]["name"]
+    named = {(line["endpoint"].split("/")[2], line["object"]["name"]) for line in lines}
+    expected = {("scheduling", source), ("scheduling", target["metadata"]["name"]), ("scheduling", "passed")}
+    assert named == expected | {("migration", target["metadata"]["name"])}
+    assert found == {("scheduling", "pods"): 2, ("scheduling", "virtualmachines"): 1, ("migration", "pods"): 1}
+    assert report["summary"]["fail"] == 4
+    assert {(result["category"], result["resources"][0]["name"]) for result in report["results"]} == named
+
+    server.access.admin.delete_all(PODS, tenant.namespace, gracePeriodSeconds="0")
+    server.access.admin.delete(VMS, "passed", tenant.namespace)
+    server.start()
+    looked(server)
+    eventually(lambda: not server.access.admin.list(REPORTS, tenant.namespace), what="a clean namespace's report to go")
+    server.stop()
+
+
+def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
+    server: WebhookServer, new_namespace: NewNamespace
+) -> None:
+    with server:
+        assert server.validates
+        tenant = Tenant(server, new_namespace(server.labels(jobs=[SCHEDULING, MIGRATION])))
+        mover = Mover(tenant, guest(nodeSelector=EAST))
+        tenant.annotate(scheduler_name="dead")
+        tenant.pod(_launcher(mover))
+        with pytest.raises(ApiError):
+            mover.tenant.owner.create(
+                "kubevirt.io/v1/virtualmachineinstancemigrations", _asking(mover), tenant.namespace, dryRun="All"
+            )
+        for _ in range(3):
+            refused(lambda: mover.ask(WEST))
+        events = eventually(lambda: _two(tenant), what="both Events")
+        effects = {
+            entry["sideEffects"]
+            for resource in CONFIGURATIONS
+            for found in server.access.admin.list(resource)
+            if found["metadata"]["name"].endswith(server.name)
+            for entry in found["webhooks"]
+        }
+        counted = {
+            result: server.metric("kubevirt_webhook_events_total", result=result)
+            for result in ("written", "repeated", "failed")
+        }
+
+    assert effects == {"NoneOnDryRun"}
+    denied, warned = events["Denied"], events["Warned"]
+    assert denied["regarding"]["kind"] == "Namespace"
+    assert "was refused: the added selector contradicts what the VM requires" in denied["note"]
+    assert warned["regarding"]["uid"] == mover.vmi["metadata"]["uid"]
+    assert "the scheduler dead is not running" in warned["note"]
+    assert counted == {"written": 2, "repeated": 2, "failed": 0}
+
+
+def _asking(mover: Mover) -> Json:
+    spec = {"vmiName": mover.name, "addedNodeSelector": dict(WEST)}
+    metadata = {"name": "dry"}
+    kind = "VirtualMachineInstanceMigration"
+    return {"apiVersion": "kubevirt.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _launcher(mover: Mover) -> Json:
+    pod = dict(mover.source)
+    metadata = {key: pod["metadata"][key] for key in ("labels", "ownerReferences")}
+    spec = {key: value for key, value in pod["spec"].items() if key not in ("nodeName", "schedulerName")}
+    return {**pod, "metadata": {**metadata, "generateName": "virt-launcher-web-"}, "spec": spec}
+
+
+def _two(tenant: Tenant) -> dict[str, Object]:
+    ours = [
+        event
+        for event in tenant.owner.list(EVENTS, tenant.namespace)
+        if event.get("reportingController") == "kubevirt-webhook.github.io/admission"
+    ]
+    found = {event["reason"]: event for event in ours}
+    assert len(found) == len(ours), "one Event for each"
+    return found if len(found) == 2 else {}

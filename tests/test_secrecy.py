@@ -1,0 +1,276 @@
+"""Secrets of objects, put wherever people and tools put them, come out of no endpoint but inside its own JSON patch."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import logging
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from tests import builders
+from tests.builders import DEAD, VMI_UID, Json, known, launcher_pod, vmi
+from tests.policies.instancetypes import world as sizes
+from tests.test_reviewer import Kept, MemoryCluster
+from webhook import names
+from webhook.errors import InputError, Unavailable
+from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
+from webhook.names import Mode
+from webhook.objects import Namespace, ObjectMeta
+from webhook.policies.table import ENDPOINTS, Endpoint
+from webhook.reviewer import Reviewer, Verdict
+from webhook.server.announcer import happening_of
+from webhook.settings.snapshot import InstancetypeSettings, Settings
+
+CANARY = "hunter2-canary"
+ENCODED = b64encode(f"#cloud-config\npassword: {CANARY}\n".encode()).decode()
+TEXT = f"#cloud-config\npassword: {CANARY}\nssh_authorized_keys:\n- ssh-ed25519 AAAAC3{CANARY} me@home\n"
+KEY = f"ssh-rsa AAAAB3{CANARY} me@home"
+APPLIED = json.dumps({"kind": "VirtualMachine", "spec": {"userData": TEXT}})
+ANNOTATIONS = {
+    "kubectl.kubernetes.io/last-applied-configuration": APPLIED,
+    "kubevirt.io/ignitiondata": json.dumps({"ignition": {"version": "3"}, "passwd": CANARY}),
+    "example.com/admin-password": CANARY,
+    "example.com/note": KEY,
+}
+VOLUMES = [
+    {f"cloudInit{kind}": {member: ENCODED if member.endswith("Base64") else TEXT, "secretRef": {"name": "s"}}}
+    for kind in ("NoCloud", "ConfigDrive")
+    for member in ("userData", "userDataBase64", "networkData", "networkDataBase64")
+]
+
+Place = Callable[[Json], None]
+
+
+def _spec(obj: Json) -> Json:
+    """Of the VMI: where volumes are."""
+    spec: Json = obj["spec"]["template"]["spec"] if "template" in obj["spec"] else obj["spec"]
+    return spec
+
+
+def annotation(key: str, *, template: bool = False) -> Place:
+    def put(obj: Json) -> None:
+        where = obj["spec"]["template"] if template and "template" in obj["spec"] else obj
+        meta = where.setdefault("metadata", {})
+        meta["annotations"] = {**(meta.get("annotations") or {}), key: ANNOTATIONS[key]}
+
+    return put
+
+
+def volume(number: int) -> Place:
+    return lambda obj: _spec(obj).setdefault("volumes", []).append({"name": f"v{number}", **VOLUMES[number]})
+
+
+def credentials(obj: Json) -> None:
+    source = {"secret": {"secretName": "s"}}
+    _spec(obj)["accessCredentials"] = [{"sshPublicKey": {"source": source, "propagationMethod": {"noCloud": {}}}}]
+    _spec(obj).setdefault("volumes", []).append({"name": "sys", "sysprep": {"secret": {"name": "unattend"}}})
+
+
+def header(obj: Json) -> None:
+    value = {"name": "Authorization", "value": f"Basic {CANARY}"}
+    _spec(obj)["livenessProbe"] = {"httpGet": {"port": 80, "httpHeaders": [value]}}
+
+
+def source(obj: Json) -> None:
+    if "template" in obj["spec"]:
+        url = f"https://me:{CANARY}@example.com/x"
+        spec = {"source": {"http": {"url": url, "extraHeaders": [f"X: {CANARY}"]}}, "storage": {}}
+        obj["spec"]["dataVolumeTemplates"] = [
+            {"metadata": {"name": "d", "annotations": dict(ANNOTATIONS)}, "spec": spec}
+        ]
+
+
+def environment(obj: Json) -> None:
+    for container in obj["spec"].get("containers", ()):
+        container["env"] = [{"name": "DB_PASSWORD", "value": CANARY}]
+
+
+def malformed_volume(obj: Json) -> None:
+    _spec(obj)["volumes"] = TEXT
+
+
+def malformed_data(obj: Json) -> None:
+    _spec(obj)["volumes"] = [{"name": "x", "cloudInitNoCloud": {"userData": [TEXT]}}]
+
+
+def malformed_annotations(obj: Json) -> None:
+    obj["metadata"]["annotations"] = {CANARY: {"password": CANARY}}
+
+
+def malformed_spec(obj: Json) -> None:
+    obj["spec"] = TEXT
+
+
+PLACES: list[Place] = [
+    *(annotation(key) for key in ANNOTATIONS),
+    *(annotation(key, template=True) for key in ANNOTATIONS),
+    *(volume(number) for number in range(len(VOLUMES))),
+    *(credentials, header, source, environment),
+]
+MALFORMED: list[Place] = [malformed_volume, malformed_data, malformed_annotations, malformed_spec]
+
+MIGRATION: Json = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachineInstanceMigration",
+    "metadata": {"name": "move", "namespace": "demo"},
+    "spec": {"vmiName": "web01", "addedNodeSelector": {"zone": "west"}},
+}
+DISKS = {"devices": {"disks": [{"name": "root", "disk": {}}, {"name": "d", "disk": {}}]}}
+OBJECTS: dict[str, list[Json]] = {
+    "VirtualMachine": [
+        sizes.vm(DISKS),
+        sizes.vm(DISKS, instancetype=sizes.SMALL, preference=sizes.FEDORA),
+        sizes.vm({**DISKS, "cpu": {"cores": 2}}, instancetype=sizes.SMALL),
+        sizes.vm(DISKS, instancetype={"name": "gone"}),
+    ],
+    "VirtualMachineInstance": [
+        sizes.vmi(DISKS),
+        sizes.vmi(DISKS, annotations={names.INSTANCETYPE_ANNOTATION: "u1.small"}),
+        sizes.vmi({**DISKS, "memory": {"guest": "1Gi"}}, annotations={names.INSTANCETYPE_ANNOTATION: "u1.small"}),
+    ],
+    "Pod": [launcher_pod()],
+    "VirtualMachineInstanceMigration": [MIGRATION],
+}
+
+
+class World(MemoryCluster):
+    """Knows what the policies ask for first, and not the rest."""
+
+    async def read(self, key: Key[Any], deadline: float) -> Any:
+        return self.facts.get(key, Unavailable("no answer in time"))
+
+
+def world(mode: str, dead: bool) -> World:
+    labels = dict.fromkeys((names.job_label(job) for job in ("scheduling", "instancetypes", "migration")), mode)
+    there = Namespace(ObjectMeta(name="demo", labels=labels))
+    preference = sizes.preference(devices={"preferredDiskBus": "scsi", "preferredInputBus": "usb"})
+    facts = sizes.facts([sizes.instancetype(), preference], missing=[("VirtualMachineInstancetype", "gone")])
+    facts |= known(vmi()) | {VmiKey("demo", "web01", VMI_UID): vmi()}
+    facts |= {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
+    return World(facts | ({SchedulerKey("kubevirt"): DEAD} if dead else {}))
+
+
+def settings(expand: bool) -> Settings:
+    made = builders.settings(virtual_machine_instances=True)
+    chosen = InstancetypeSettings(
+        default_instancetype="u1.small",
+        default_preference="fedora",
+        preference_scope="all",
+        missing="deny",
+        expand=expand,
+    )
+    return msgspec.structs.replace(made, instancetypes=chosen)
+
+
+def body_of(endpoint: Endpoint, obj: Json, old: Json | None, dry_run: bool) -> bytes:
+    request = {
+        "uid": "u",
+        "kind": {"group": endpoint.group, "version": endpoint.version, "kind": endpoint.kind},
+        "resource": {"group": endpoint.group, "version": endpoint.version, "resource": endpoint.resource},
+        "namespace": "demo",
+        "operation": "UPDATE" if old else "CREATE",
+        "userInfo": {"username": builders.CONTROLLER},
+        "object": obj,
+        "oldObject": old,
+        "dryRun": dry_run,
+    }
+    return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+
+
+def told(endpoint: Endpoint, body: bytes, cluster: World, made: Settings) -> tuple[str, Verdict]:
+    """All that anybody is told, but for the patch."""
+    kept = Kept()
+    reviewer = Reviewer(cluster, lambda: made, kept, kept)
+
+    async def both() -> tuple[Verdict, bytes]:
+        return await reviewer.judge(endpoint, body, 1e9), await reviewer.review(endpoint, body, 1e9)
+
+    verdict, answer = asyncio.run(both())
+    assert kept.errors == []
+    response = json.loads(answer)["response"]
+    response.pop("patch", None)
+    return json.dumps([response, msgspec.to_builtins(kept.records), str(happening_of(endpoint, verdict))]), verdict
+
+
+def clean(text: str) -> None:
+    assert CANARY not in text
+    assert ENCODED not in text
+
+
+@st.composite
+def cases(draw: Any) -> tuple[Endpoint, Mode, bytes, World, Settings]:
+    endpoint = draw(st.sampled_from(ENDPOINTS))
+    mode = draw(st.sampled_from(["enforce", "warn", "audit", "off"]))
+    obj = copy.deepcopy(draw(st.sampled_from(OBJECTS[endpoint.kind])))
+    for place in draw(st.lists(st.sampled_from(PLACES), min_size=1, max_size=6, unique=True)):
+        place(obj)
+    old = None
+    if "UPDATE" in endpoint.operations and draw(st.booleans()):
+        old = copy.deepcopy(obj)
+        marks = {names.INSTANCETYPE_MARK: sizes.SMALL_MARK, names.SCHEDULER_MARK: "kubevirt"}
+        old["metadata"]["annotations"] = {**old["metadata"].get("annotations", {}), **marks}
+        old["spec"]["instancetype"] = sizes.SMALL
+        old["spec"]["template"]["spec"]["schedulerName"] = "kubevirt"
+    if draw(st.integers(0, 3)) == 0:
+        draw(st.sampled_from(MALFORMED))(obj)
+    body = body_of(endpoint, obj, old, draw(st.booleans()))
+    return endpoint, mode, body, world(mode, draw(st.booleans())), settings(draw(st.booleans()))
+
+
+@hypothesis_settings(
+    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+@given(cases())
+def test_no_endpoint_in_no_mode_tells_a_secret(caplog: pytest.LogCaptureFixture, case: Any) -> None:
+    caplog.set_level(logging.DEBUG)
+    endpoint, _, body, cluster, made = case
+
+    clean(told(endpoint, body, cluster, made)[0])
+    clean(caplog.text)
+
+
+@pytest.mark.parametrize("endpoint", ENDPOINTS, ids=lambda endpoint: endpoint.path)
+@pytest.mark.parametrize("mode", ["enforce", "warn", "audit"])
+@pytest.mark.parametrize("expand", [False, True])
+def test_all_secrets_at_once(endpoint: Endpoint, mode: str, expand: bool) -> None:
+    for given_object in OBJECTS[endpoint.kind]:
+        obj = copy.deepcopy(given_object)
+        for place in PLACES:
+            place(obj)
+
+        clean(told(endpoint, body_of(endpoint, obj, None, False), world(mode, False), settings(expand))[0])
+
+
+def test_the_patch_may_have_what_the_object_has() -> None:
+    """Lists are replaced as a whole: else the tests above would show nothing."""
+    obj = copy.deepcopy(OBJECTS["VirtualMachine"][1])
+    source(obj)
+    for number in range(len(VOLUMES)):
+        volume(number)(obj)
+    endpoint = next(e for e in ENDPOINTS if e.path == "/mutate/instancetypes/virtualmachines/enforce")
+    text, verdict = told(endpoint, body_of(endpoint, obj, None, False), world("enforce", False), settings(True))
+
+    assert verdict.label == "patched"
+    clean(text)
+
+
+@given(st.integers(1, 400))
+def test_bodies_that_are_cut_are_not_quoted(length: int) -> None:
+    obj = copy.deepcopy(OBJECTS["VirtualMachine"][0])
+    for place in PLACES:
+        place(obj)
+    endpoint = ENDPOINTS[0]
+    body = body_of(endpoint, obj, None, False)
+    with pytest.raises(InputError) as refused:
+        endpoint.codec.decode(body[:-length])
+
+    clean(str(refused.value))
