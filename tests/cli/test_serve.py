@@ -205,6 +205,8 @@ def test_refusals_at_the_start(tmp_path: Path, pair: Pair) -> None:
     assert "kubeconfig" in refusal("--kubeconfig", str(tmp_path / "kubeconfig"))
     assert "none" in refusal("--kubeconfig", str(tmp_path / "none"))
     assert "settings.yaml:1" in refusal(*FILES, "--config", str(tmp_path / "settings.yaml"))
+    (tmp_path / "settings.yaml").write_text(f"audit: {{output: {tmp_path}}}")
+    assert "audit lines can't be written to it" in refusal(*FILES, "--config", str(tmp_path / "settings.yaml"))
     assert "none" in refusal("--cluster-from", str(tmp_path / "none"))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"

@@ -436,6 +436,9 @@ class TestFollowing:
         await watcher.settle("server: {opsListen: 'a:1'}")
         assert watcher.restart[1:] == [["server.opsListen"]]
 
+        await watcher.settle("audit: {keep: 7}")
+        assert watcher.restart[2:] == [["audit"]]
+
     async def test_nobody_needs_to_listen(self, watcher: Watcher) -> None:
         quiet = SettingsFile(watcher.path)
         for text in (BAD, "server: {listen: 'a:1'}"):

@@ -121,6 +121,17 @@ def test_what_can_be_judged(obj: Any, endpoint: Any, judged: bool) -> None:
     assert candidates.is_judged(endpoint, whole(obj)) == judged
 
 
+def test_a_candidate_is_judged_by_those_who_can() -> None:
+    look = next(look for look in candidates.LOOKS if look.resource.plural == "virtualmachines")
+    marked = stored(vm(instancetype={"name": "u1", "revisionName": "r"}), annotations={names.SCHEDULER_MARK: "x"})
+    found = candidates.candidate(look, whole(marked), "")
+
+    assert found
+    assert found.endpoints == (VMS,)
+    assert (found.namespace, found.name, found.uid) == ("demo", "web01", "uid-web01")
+    assert candidates.candidate(look, whole(stored(vm(), deletionTimestamp="2026-11-21T15:00:00Z")), "") is None
+
+
 def test_the_review_is_that_of_a_creation() -> None:
     obj = stored(launcher_pod(nodeName="node-a")) | {"status": {"phase": "Running"}}
     body = candidates.review(PODS, whole(obj), "controller")

@@ -12,11 +12,12 @@ from webhook.admission.decision import Decision, Denial, Reason
 from webhook.cluster.transport import connect
 from webhook.objects import POLICY_REPORTS
 from webhook.policies.table import BY_PATH
+from webhook.unenforced.candidates import Candidate
 from webhook.unenforced.reports import MAX_RESULTS, NAME, Finding, Reports, report
 
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
 WHY = Decision((Reason("scheduler-injected", "the VMI chose no scheduler"),))
-FOUND = Finding(PODS, "demo", "pod-1", "u1", "2026-11-21T15:00:00Z", "would-patch", WHY)
+FOUND = Finding(PODS, Candidate("demo", "pod-1", "u1", "2026-11-21T15:00:00Z", (PODS,), b""), WHY)
 COLLECTION = POLICY_REPORTS.path()
 DEMO = POLICY_REPORTS.path("demo", NAME)
 
@@ -45,7 +46,7 @@ async def case(tmp_path: Path) -> AsyncIterator[Case]:
 
 def test_a_report() -> None:
     denied = Decision((Reason("no", "it can't be"),), denial=Denial(422, "x"))
-    second = Finding(PODS, "demo", "pod-2", "u2", "", "would-deny", denied)
+    second = Finding(PODS, Candidate("demo", "pod-2", "u2", "", (PODS,), b""), denied)
     made = report("demo", [FOUND, second])
 
     assert made["metadata"] == {

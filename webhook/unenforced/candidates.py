@@ -101,6 +101,43 @@ def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
     return listed == (operator == "In")
 
 
+class Candidate(msgspec.Struct, frozen=True):
+    """An object to be judged, in little memory: a whole list of them is held.
+
+    Attributes:
+        created: as its metadata says.
+        endpoints: whose policies judge it.
+        review: of creating it anew, an AdmissionReview.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    created: str
+    endpoints: tuple[Endpoint, ...]
+    review: bytes
+
+
+def candidate(look: Look, found: Whole, user: str) -> Candidate | None:
+    """An object that was listed; None where no policy can judge it.
+
+    Args:
+        user: who is taken for its maker.
+    """
+    endpoints = tuple(endpoint for endpoint in look.endpoints if is_judged(endpoint, found))
+    if not endpoints:
+        return None
+    meta = found.meta
+    return Candidate(
+        meta.namespace or "",
+        meta.name or "",
+        meta.uid or "",
+        meta.creation_timestamp or "",
+        endpoints,
+        review(endpoints[0], found, user),
+    )
+
+
 def is_judged(endpoint: Endpoint, found: Whole) -> bool:
     """Whether a policy can say of an object that exists what it would say at its CREATE."""
     status = found.status or {}
@@ -120,11 +157,7 @@ def _captured(vm: Whole) -> bool:
 
 
 def review(endpoint: Endpoint, found: Whole, user: str) -> bytes:
-    """The AdmissionReview of creating an object anew.
-
-    Args:
-        user: who is taken for its maker.
-    """
+    """The AdmissionReview of creating an object anew; the same for all endpoints of its resource."""
     obj = {**found.plain(), "apiVersion": _api_version(endpoint), "kind": endpoint.kind, "status": {}}
     if endpoint.kind == "Pod" and found.spec:
         obj["spec"] = {key: value for key, value in found.spec.items() if key != "nodeName"}

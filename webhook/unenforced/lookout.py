@@ -22,11 +22,12 @@ from webhook.cluster.pages import pages
 from webhook.cluster.source import Cluster
 from webhook.facts import KubeVirtInstall, KubeVirtKey
 from webhook.kubevirt.launcher import controller_account
-from webhook.objects import NAMESPACES, Object, Resource, Whole
+from webhook.objects import NAMESPACES, Object, Resource
 from webhook.policies.table import Endpoint
-from webhook.reviewer import Reviewer, Silent, Verdict
+from webhook.reviewer import Reviewer, Silent
 from webhook.settings.snapshot import Settings
 from webhook.unenforced import candidates
+from webhook.unenforced.candidates import Candidate
 from webhook.unenforced.reports import Finding, Reports
 
 V = TypeVar("V", bound=Object)
@@ -119,7 +120,7 @@ class Lookout:
         Raises:
             Exception: whatever ended it early.
         """
-        settings = self._settings()
+        settings, maker = self._settings(), self._maker()
         told: set[tuple[str, str]] = set()
         counts: Counter[tuple[str, ...]] = Counter()
         findings: dict[str, list[Finding]] = {}
@@ -132,9 +133,11 @@ class Lookout:
             for look in candidates.looks(jobs, settings):
                 for endpoint in look.endpoints:
                     counts[endpoint.job, endpoint.resource] += 0
+                listed = self._all(look.resource, namespace, look.query)
+                made = [candidates.candidate(look, found, maker) async for found in listed]
                 # A whole list, then its objects: a continued list that waits too long expires.
-                for found in [found async for found in self._all(look.resource, namespace, look.query)]:
-                    hit = [finding for endpoint in look.endpoints if (finding := await self._judged(endpoint, found))]
+                for candidate in filter(None, made):
+                    hit = await self._judged(candidate)
                     # Two policies of a job that find the same object have found one object.
                     counts.update({(finding.endpoint.job, finding.endpoint.resource) for finding in hit})
                     told.update(self._recorded(finding) for finding in hit)
@@ -167,14 +170,16 @@ class Lookout:
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise _GivenUp(f"the list of {resource.plural} can't be decoded") from None
 
-    async def _judged(self, endpoint: Endpoint, found: Whole) -> Finding | None:
-        """What enforce would do to an object if it were created now; None for nothing."""
-        if not candidates.is_judged(endpoint, found):
-            return None
-        await self._clock.sleep(_BREATH_SECONDS)
-        deadline = asyncio.get_running_loop().time() + _JUDGE_SECONDS
-        verdict = await self._reviewer.judge(endpoint, candidates.review(endpoint, found, self._maker()), deadline)
-        return _finding(endpoint, found, verdict) if verdict.label in ("patched", "denied") else None
+    async def _judged(self, candidate: Candidate) -> list[Finding]:
+        """What enforce would do to an object if it were created now."""
+        found = []
+        for endpoint in candidate.endpoints:
+            await self._clock.sleep(_BREATH_SECONDS)
+            deadline = asyncio.get_running_loop().time() + _JUDGE_SECONDS
+            verdict = await self._reviewer.judge(endpoint, candidate.review, deadline)
+            if verdict.label in ("patched", "denied"):
+                found.append(Finding(endpoint, candidate, verdict.decision))
+        return found
 
     def _maker(self) -> str:
         """KubeVirt's controller: who else has made a launcher pod can't be told any more."""
@@ -184,35 +189,22 @@ class Lookout:
         return controller_account(place) if place else ""
 
     def _recorded(self, finding: Finding) -> tuple[str, str]:
-        endpoint = finding.endpoint
-        key = (endpoint.path, finding.uid)
+        endpoint, found = finding.endpoint, finding.candidate
+        key = (endpoint.path, found.uid)
         if key not in self._told:
             decision = finding.decision
             self._audit(
                 UnenforcedRecord(
                     SCHEMA,
                     timestamp(self._clock.wall()),
-                    finding.uid,
+                    found.uid,
                     endpoint.path,
-                    AuditedObject(endpoint.kind, finding.namespace, finding.name),
-                    finding.created,
-                    finding.label,
+                    AuditedObject(endpoint.kind, found.namespace, found.name),
+                    found.created,
+                    "would-deny" if decision.denial else "would-patch",
                     decision.reasons,
                     [change.shown() for change in decision.changes],
                     decision.denial.message if decision.denial else None,
                 )
             )
         return key
-
-
-def _finding(endpoint: Endpoint, found: Whole, verdict: Verdict) -> Finding:
-    meta = found.meta
-    return Finding(
-        endpoint,
-        meta.namespace or "",
-        meta.name or "",
-        meta.uid or "",
-        meta.creation_timestamp or "",
-        "would-deny" if verdict.decision.denial else "would-patch",
-        verdict.decision,
-    )

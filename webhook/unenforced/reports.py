@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -20,6 +20,7 @@ from webhook.cluster.api import Refused, Requests, Transport, Unreachable, expla
 from webhook.cluster.pages import pages
 from webhook.objects import POLICY_REPORTS
 from webhook.policies.table import Endpoint
+from webhook.unenforced.candidates import Candidate
 
 NAME: Final = "kubevirt-webhook"
 _OURS: Final = ("app.kubernetes.io/managed-by", NAME)
@@ -37,16 +38,11 @@ class Finding(msgspec.Struct, frozen=True):
 
     Attributes:
         endpoint: whose policy says so.
-        created: as its metadata says.
         decision: what enforce would do.
     """
 
     endpoint: Endpoint
-    namespace: str
-    name: str
-    uid: str
-    created: str
-    label: Literal["would-patch", "would-deny"]
+    candidate: Candidate
     decision: Decision
 
 
@@ -145,8 +141,8 @@ def report(namespace: str, found: Sequence[Finding]) -> dict[str, Any]:
 
 
 def _result(finding: Finding) -> dict[str, Any]:
-    endpoint, reason = finding.endpoint, finding.decision.reasons[0]
-    would = "refuse" if finding.label == "would-deny" else "change"
+    endpoint, found, reason = finding.endpoint, finding.candidate, finding.decision.reasons[0]
+    would = "refuse" if finding.decision.denial else "change"
     return {
         "source": NAME,
         "policy": names.job_label(endpoint.job),
@@ -159,9 +155,9 @@ def _result(finding: Finding) -> dict[str, Any]:
             {
                 "apiVersion": f"{endpoint.group}/{endpoint.version}" if endpoint.group else endpoint.version,
                 "kind": endpoint.kind,
-                "namespace": finding.namespace,
-                "name": finding.name,
-                "uid": finding.uid,
+                "namespace": found.namespace,
+                "name": found.name,
+                "uid": found.uid,
             }
         ],
     }
