@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from http import HTTPStatus
+from itertools import product
 from pathlib import Path
 
 from .kube import Json
@@ -39,16 +41,18 @@ class AuditLog:
         return [line for line in map(json.loads, lines) if "objectRef" in line]
 
     def used(self) -> set[Right]:
-        """The rights that were needed for them."""
-        return {
-            (line["verb"], line["objectRef"].get("apiGroup", ""), line["objectRef"]["resource"])
-            for line in self.requests()
-        }
+        """The rights that were needed for them, each for the name that was asked for and for any."""
+        return {right for line in self.requests() for right in _needed(line)}
 
     def refused(self) -> set[Right]:
         """Those that were missing."""
-        return {
-            (line["verb"], line["objectRef"].get("apiGroup", ""), line["objectRef"]["resource"])
-            for line in self.requests()
-            if line.get("responseStatus", {}).get("code") == 403
-        }
+        lines = [line for line in self.requests() if line.get("responseStatus", {}).get("code") == HTTPStatus.FORBIDDEN]
+        return {right for line in lines for right in _needed(line)}
+
+
+def _needed(line: Json) -> Iterator[Right]:
+    about = line["objectRef"]
+    verbs = [line["verb"]]
+    if line["verb"] == "patch" and line.get("responseStatus", {}).get("code") == HTTPStatus.CREATED:
+        verbs.append("create")
+    yield from product(verbs, [about.get("apiGroup", "")], [about["resource"]], {about.get("name", ""), ""})

@@ -12,11 +12,12 @@ import yaml
 from .kube import Json, Kube
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
-# What judging takes, and the parity watch.
-JUDGING = ("kubevirt-webhook", "kubevirt-webhook-parity")
+COMPONENTS = sorted(file.parent.name for file in MANIFESTS.glob("components/*/rbac.yaml"))
+# What judging takes, and what can be switched on beside it.
+JUDGING = ("kubevirt-webhook", *(f"kubevirt-webhook-{component}" for component in COMPONENTS))
 CERTIFICATES = ("kubevirt-webhook-certificates",)
-# Verb, group, resource.
-Right = tuple[str, str, str]
+# Verb, group, resource, and a name where there is no right to others.
+Right = tuple[str, str, str, str]
 
 
 def rendered(overlay: str) -> list[Json]:
@@ -26,7 +27,8 @@ def rendered(overlay: str) -> list[Json]:
 
 def rbac() -> list[Json]:
     """All roles and bindings."""
-    files = (MANIFESTS / "base" / "rbac.yaml", MANIFESTS / "components" / "parity" / "rbac.yaml")
+    optional = (MANIFESTS / "components" / component / "rbac.yaml" for component in COMPONENTS)
+    files = (MANIFESTS / "base" / "rbac.yaml", *optional)
     documents = [document for file in files for document in yaml.safe_load_all(file.read_text())]
     return [one for one in documents if one["apiVersion"].startswith("rbac.")]
 
@@ -44,4 +46,4 @@ def granted() -> set[Right]:
 
 
 def _of(rule: Mapping[str, Any]) -> Iterator[Right]:
-    yield from product(rule["verbs"], rule["apiGroups"], rule["resources"])
+    yield from product(rule["verbs"], rule["apiGroups"], rule["resources"], rule.get("resourceNames", [""]))

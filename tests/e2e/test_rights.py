@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from pathlib import Path
 
+from tests.cluster.fake_apiserver import FakeClock
+from webhook.cluster.events import WINDOW_SECONDS, EventWriter, Happening
 from webhook.cluster.parity import ParityWatch
 from webhook.cluster.transport import connect
 from webhook.kubevirt.configuration import Configuration
 from webhook.settings.snapshot import ParitySettings
+from webhook.unenforced.reports import Reports
 
 from . import manifests
 from .access import Access
 from .audited import AuditLog
 from .balancer import Balancer
 from .conftest import OwnPlane
+from .foreign_webhook import eviction
 from .installed import SETTINGS, Installation
-from .kube import ApiError, Json, eventually
+from .kube import ApiError, Json, Kube, eventually
+from .objects import CRDS
 from .tenant import Tenant
 from .webhook_server import ACCOUNT, DOMAIN, INSTANCETYPES, SCHEDULING
-from .workloads import PODS, VMIS, VMS, launcher_of, vm
+from .workloads import MIGRATIONS, PODS, VMIS, VMS, launcher_of, vm
 
 MIGRATION = f"{DOMAIN}/migration"
-MIGRATIONS = "kubevirt.io/v1/virtualmachineinstancemigrations"
+EVICTION = f"{DOMAIN}/eviction"
+POLICY_REPORTS = "wgpolicyk8s.io/v1alpha2/policyreports"
 # Every capability that asks the API server for something.
 EVERYTHING = {
     **SETTINGS,
     "schedulers": {"kubevirt": {"guard": "pods"}, "other": {"guard": "lease other/other"}},
     "migration": {"requireRight": True, "maxUnfinished": 5},
+    "events": True,
+    "unenforced": {"everyMinutes": 60},
 }
 
 
@@ -42,19 +49,29 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
         installed.apply()
         installed.start()
         tenant = Tenant.new(installed.replicas[0], None)
+        tenant.owner.create(VMS, vm("older"), tenant.namespace)
         # The last one last: once the API server knows of it, it knows of all.
-        for job in (INSTANCETYPES, MIGRATION, SCHEDULING):
+        for job in (INSTANCETYPES, EVICTION, MIGRATION, SCHEDULING):
             tenant.label("enforce", job)
         eventually(lambda: tenant.choice() == "kubevirt", what="the API server to call us")
 
         judge(tenant)
-        compare(plane, tenant)
         rotate(installed)
+        make_policy_reports(plane.admin)
+        # Begins by looking for what is not as enforce would make it.
+        installed.start()
+        eventually(lambda: plane.admin.list(POLICY_REPORTS), what="the VM that is older than the label to be reported")
+        asyncio.run(beside_admission(plane, tenant))
 
-        missing = manifests.granted() - log.used()
-        assert missing == set(), "granted, and never used"
-        assert log.used() - manifests.granted() == set(), "used, and not granted"
+        granted, used = manifests.granted(), log.used()
+        assert granted - used == set(), "granted, and never used"
+        assert {right for right in used if not any(covers(one, right) for one in granted)} == set(), "not granted"
         assert log.refused() == set()
+
+
+def covers(granted: manifests.Right, used: manifests.Right) -> bool:
+    """Whether a right is enough for a request; one that is asked for by name is listed for any name, too."""
+    return granted[:3] == used[:3] and (granted[3] in ("", used[3]) or not used[3])
 
 
 def judge(tenant: Tenant) -> None:
@@ -82,6 +99,14 @@ def judge(tenant: Tenant) -> None:
         return False
 
     eventually(refused, what="a migration to be refused, since there are no nodes")
+    tenant.owner.create(
+        PODS,
+        eviction(pod["metadata"]["name"], "sigs.k8s.io/descheduler"),
+        tenant.namespace,
+        name=pod["metadata"]["name"],
+        subresource="eviction",
+        dryRun="All",
+    )
     for kind in ("VirtualMachine", "VirtualMachineCluster"):
         for field, what in (("instancetype", "Instancetype"), ("preference", "Preference")):
             named: Json = {field: {"kind": f"{kind}{what}", "name": "nothing"}}
@@ -103,26 +128,54 @@ def judge(tenant: Tenant) -> None:
     eventually(constrained, what="a target pod to be constrained")
 
 
-def compare(plane: Access, tenant: Tenant) -> None:
-    """One round of the parity watch, as the server's account."""
+async def beside_admission(plane: Access, tenant: Tenant) -> None:
+    """What goes on beside admission, by the hour: a round of each, as the server's account."""
     plane.admin.patch(VMS, "web", {"status": {"created": True}}, tenant.namespace, subresource="status")
+    api = await connect(str(plane.kubeconfig_for(*ACCOUNT)))
+    try:
+        watch = ParityWatch(
+            api,
+            lambda: Configuration.of_kubevirt({}),
+            lambda: ParitySettings(sample=9, every_seconds=60.0),
+            lambda _: None,
+            clock=FakeClock(),
+        )
+        await watch.compare(9)
+        assert sum(watch.checked.values()) == 1
 
-    async def compared() -> int:
-        transport = await connect(str(plane.kubeconfig_for(*ACCOUNT)))
-        try:
-            watch = ParityWatch(
-                transport,
-                lambda: Configuration.of_kubevirt({}),
-                lambda: ParitySettings(sample=1, every_seconds=60.0),
-                lambda _: None,
-                chance=random.Random(1),
-            )
-            await watch.compare(1)
-            return sum(watch.checked.values())
-        finally:
-            await transport.close()
+        clock = FakeClock()
+        events = EventWriter(api, "here", clock=clock)
+        for _ in range(2):
+            events.add(Happening(tenant.namespace, "v1", "Pod", "one", "", "Refused", "code", "a note"))
+        await events.write()
+        await clock.sleep(WINDOW_SECONDS)
+        await events.write()
+        assert events.results["failed"] == 0
 
-    assert asyncio.run(compared()) == 1
+        await Reports(api).write({})
+    finally:
+        await api.close()
+    eventually(lambda: not plane.admin.list(POLICY_REPORTS), what="the report to be gone")
+
+
+def make_policy_reports(kube: Kube) -> None:
+    """Has the API server serve PolicyReports, which are another project's."""
+    names = {"plural": "policyreports", "singular": "policyreport", "kind": "PolicyReport"}
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1alpha2", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    kube.create(
+        CRDS,
+        {
+            "apiVersion": "apiextensions.k8s.io/v1",
+            "kind": "CustomResourceDefinition",
+            "metadata": {
+                "name": "policyreports.wgpolicyk8s.io",
+                "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+            },
+            "spec": {"group": "wgpolicyk8s.io", "names": names, "scope": "Namespaced", "versions": [version]},
+        },
+    )
+    eventually(lambda: kube.list(POLICY_REPORTS) is not None, what="PolicyReports to be served")
 
 
 def rotate(installed: Installation) -> None:

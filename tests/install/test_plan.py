@@ -66,14 +66,27 @@ def test_settings_image_and_grace_are_in_it() -> None:
     assert len(digests) == 2
 
 
-def test_rights_of_the_parity_watch_come_and_go_with_it() -> None:
-    on, off = planned(f"{GUARD}instancetypes: {{parity: {{sample: 3}}}}\n"), planned()
+@pytest.mark.parametrize(
+    ("text", "components"),
+    [
+        ("", set()),
+        ("instancetypes: {parity: {sample: 3}}", {"parity"}),
+        ("events: true", {"events"}),
+        ("unenforced: {everyMinutes: 30}", {"unenforced", "policyreports"}),
+        ("unenforced: {everyMinutes: 30, policyReports: false}", {"unenforced"}),
+    ],
+)
+def test_rights_come_and_go_with_the_settings_that_need_them(text: str, components: set[str]) -> None:
+    made = planned(f"{GUARD}{text}\n")
+    kinds = ("ClusterRole", "ClusterRoleBinding")
+    all_of_them = {file.parent.name for file in MANIFESTS.glob("components/*/rbac.yaml")}
 
-    assert "ClusterRole kubevirt-webhook-parity" in [plan.title(one) for one in on.before]
-    assert on.unwanted == ()
-    titles = [plan.title(one) for one in off.unwanted]
-    assert titles == ["ClusterRole kubevirt-webhook-parity", "ClusterRoleBinding kubevirt-webhook-parity"]
-    assert not set(titles) & {plan.title(one) for one in off.wanted}
+    wanted = {plan.title(one) for one in made.wanted}
+    assert {one for one in all_of_them if f"ClusterRole kubevirt-webhook-{one}" in wanted} == components
+    assert {plan.title(one) for one in made.unwanted} == {
+        f"{kind} kubevirt-webhook-{component}" for kind in kinds for component in all_of_them - components
+    }
+    assert not wanted & {plan.title(one) for one in made.unwanted}
 
 
 @pytest.mark.parametrize(
@@ -106,8 +119,8 @@ def test_everything_is_in_all_overlays() -> None:
     assert len(all_of_it) == len(set(all_of_it))
     assert all_of_it[:2] == ["Namespace kubevirt-webhook", "Secret kubevirt-webhook/kubevirt-webhook-ca"]
     own = plan.config_map(MANIFESTS, "openshift")["data"]["settings.yaml"]
-    most = planned(f"{own}instancetypes: {{parity: {{sample: 3}}}}\n", "openshift")
-    assert {plan.title(one) for one in most.wanted} < set(all_of_it)
+    some = planned(f"{own}instancetypes: {{parity: {{sample: 3}}}}\n", "openshift")
+    assert {plan.title(one) for one in (*some.wanted, *some.unwanted)} < set(all_of_it)
 
 
 def test_every_metric_that_alerts_and_dashboard_name_is_documented() -> None:

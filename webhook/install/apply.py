@@ -263,7 +263,7 @@ class Installer:
         except msgspec.MsgspecError:
             message = "no reason given"
         fix = ""
-        if status == 409:
+        if status == 409 and verb == "patch":
             fix = "let one tool install it, or take its fields over with --force-conflicts"
         elif status in (401, 403):
             fix = f"use an account that may {verb} it"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -30,6 +30,13 @@ _ORDER: Final = (
     *("PriorityLevelConfiguration", "FlowSchema", "ConfigMap", "Service", "PodDisruptionBudget", "NetworkPolicy"),
     *("Deployment", *CONFIGURATIONS),
 )
+# The components that have rights beside the usual ones, and when they are needed.
+_NEEDED: Final[Mapping[str, Callable[[Settings], bool]]] = {
+    "parity": lambda settings: settings.instancetypes.parity.sample > 0,
+    "events": lambda settings: settings.events,
+    "unenforced": lambda settings: settings.unenforced.every_seconds > 0,
+    "policyreports": lambda settings: settings.unenforced.every_seconds > 0 and settings.unenforced.policy_reports,
+}
 # Between SIGTERM and the end: the settings' drain, what is given to requests that have begun, and some to spare.
 _GRACE_SECONDS: Final = 30
 _AFTER_DRAIN_SECONDS: Final = 20
@@ -91,18 +98,27 @@ def of(directory: Path, overlay: Overlay, text: str, where: str, image: str) -> 
     (deployment,) = (one for one in found if one["kind"] == "Deployment")
     own = config_map(directory, overlay)["data"][SETTINGS_KEY]
     _check(settings, parse(own.encode(), overlay), where)
-    parity = [document.value for document in read_documents(directory / "components" / "parity" / "rbac.yaml")]
-    wanted = bool(settings.instancetypes.parity.sample)
+    optional, unwanted = rights(directory, settings)
     before = sorted(
-        (one for one in (*found, *(parity if wanted else ())) if one is not deployment),
+        (one for one in (*found, *optional) if one is not deployment),
         key=lambda one: _ORDER.index(one["kind"]),
     )
     return Plan(
         tuple(_with_settings(one, text) if one["kind"] == "ConfigMap" else one for one in before),
         _with_image(deployment, text, image, settings.server.drain_seconds),
         tuple(configurations(settings)),
-        () if wanted else tuple(parity),
+        unwanted,
     )
+
+
+def rights(directory: Path, settings: Settings) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
+    """Roles and bindings of what needs more than judging does: those that the settings ask for, and the others."""
+    wanted: list[Manifest] = []
+    others: list[Manifest] = []
+    for component, needed in _NEEDED.items():
+        documents = read_documents(directory / "components" / component / "rbac.yaml")
+        (wanted if needed(settings) else others).extend(document.value for document in documents)
+    return tuple(wanted), tuple(others)
 
 
 def everything(directory: Path) -> tuple[Manifest, ...]:

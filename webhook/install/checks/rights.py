@@ -11,6 +11,7 @@ from webhook.cluster.access import allowed
 from webhook.documents import read_documents
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey
+from webhook.install import plan
 from webhook.install.checks.finding import Finding, counted, several, unreadable
 from webhook.install.checks.installation import NAME, Installation
 from webhook.install.checks.reader import SECONDS
@@ -67,13 +68,11 @@ def _key(namespace: str, verb: str, group: str, resource: str, inside: bool, nam
 
 
 def _roles(installation: Installation) -> Iterator[dict[str, Any]]:
-    files = [installation.manifests / "rendered" / "kubernetes.yaml"]
-    if installation.settings.instancetypes.parity.sample:
-        files.append(installation.manifests / "components" / "parity" / "rbac.yaml")
-    for file in files:
-        for document in read_documents(file):
-            if document.value["kind"] in ("ClusterRole", "Role"):
-                yield document.value
+    usual = read_documents(installation.manifests / "rendered" / "kubernetes.yaml")
+    optional, _ = plan.rights(installation.manifests, installation.settings)
+    for manifest in (*(document.value for document in usual), *optional):
+        if manifest["kind"] in ("ClusterRole", "Role"):
+            yield manifest
 
 
 def _told(key: AccessKey) -> str:
