@@ -14,8 +14,7 @@ import yaml
 
 from tests import builders
 from tests.builders import known
-from tests.test_reviewer import MemoryCluster
-from webhook.admission.audit import NoAudit
+from tests.test_reviewer import Kept, MemoryCluster
 from webhook.cli.requests import endpoints
 from webhook.errors import Unavailable
 from webhook.facts import Key, ObjectKey, VmiKey
@@ -58,7 +57,7 @@ def test_capture(name: str, state: str) -> None:
 
     async def judge() -> Any:
         (endpoint,) = await endpoints(request, cluster, builders.settings(), 0.0)
-        reviewer = Reviewer(cluster, builders.settings, NoAudit(), Silent())
+        reviewer = Reviewer(cluster, builders.settings, Kept(), Silent())
         return await reviewer.judge(endpoint, body, 1e9), json.loads(await reviewer.review(endpoint, body, 1e9))
 
     verdict, answer = asyncio.run(judge())

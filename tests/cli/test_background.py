@@ -7,6 +7,7 @@ import msgspec
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
+from tests.admission.test_audit import STRICT
 from tests.builders import known, launcher_pod, review, vm, vmi
 from tests.cluster.fake_apiserver import FakeApiServer, running, until
 from tests.server.test_announcer import DENIED
@@ -51,6 +52,7 @@ async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None
     assert 'kubevirt_webhook_unenforced_objects{job="scheduling",resource="pods"} 1.0' in text
     assert 'kubevirt_webhook_events_total{result="written"} 1.0' in text
     (line,) = path.read_bytes().splitlines()
+    STRICT.validate(json.loads(line))
     assert json.loads(line)["kind"] == "unenforced"
     assert len(server.asked) == asked, "it has ended"
 

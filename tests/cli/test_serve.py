@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from certs.source import Pair, self_signed
+from tests.admission.test_audit import STRICT
 from webhook.cli.runtime import Options
 from webhook.documents import read_documents
 from webhook.errors import InputError
@@ -76,6 +77,8 @@ def serving(*arguments: str, pair: Pair | None = None, end: int = signal.SIGTERM
         assert process.returncode == 0, err
         server.said.extend(json.loads(line) for line in err.splitlines())
         server.audit = [json.loads(line) for line in out.splitlines()]  # type: ignore[attr-defined]
+        for line in server.audit:  # type: ignore[attr-defined]
+            STRICT.validate(line)
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
+from webhook import names
+
 REDACTED: Final = "<redacted; --show-secrets shows it>"
 
 # Members that hold secrets wherever they stand: cloudInitNoCloud and cloudInitConfigDrive, and what other kinds call
@@ -35,6 +37,7 @@ _TELLING: Final = re.compile(
     "network-?data|cloud-?init|cloud-?config|ignition|sysprep|unattend|ssh|api-?key",
     re.IGNORECASE,
 )
+_OURS: Final = f"{names.DOMAIN}/"
 _HEADER: Final = re.compile("authorization|cookie|token|key|secret|passw", re.IGNORECASE)
 _LOOKS_SECRET: Final = re.compile(
     r"-----BEGIN [A-Z ]*PRIVATE KEY"
@@ -74,14 +77,22 @@ def redacted_at(path: Sequence[str], value: Any) -> Any:
         path: JSON names from the object's root.
     """
     if isinstance(value, str):
-        in_place = path[-1] in _SECRET or (len(path) > 1 and path[-2] in _FREE and _TELLING.search(path[-1]))
-        return REDACTED if value and (in_place or _LOOKS_SECRET.search(value)) else value
+        key = path[-1]
+        # What we write ourselves is no secret, and the usual change: the search would cost more than the rest of it.
+        told = len(path) > 1 and path[-2] in _FREE and not key.startswith(_OURS) and _TELLING.search(key)
+        hidden = key in _SECRET or told or (not _is_name(value) and _LOOKS_SECRET.search(value))
+        return REDACTED if value and hidden else value
     if isinstance(value, dict | list):
         if path[-1] in _SECRET:
             return REDACTED if value else value
         shown = _free(value) if path[-1] in _FREE and isinstance(value, dict) else redacted(value)
         return value if shown == value else shown
     return value
+
+
+def _is_name(text: str) -> bool:
+    """Whether it is a name as Kubernetes has them: then it looks like no secret."""
+    return len(text) <= 253 and text.replace("-", "").replace(".", "").isalnum()
 
 
 def _free(entries: dict[str, Any]) -> dict[str, Any]:
