@@ -17,7 +17,6 @@ from certs.handshake import shake
 from webhook.errors import Unavailable
 from webhook.install.checks.finding import Finding, counted, several, unreadable
 from webhook.install.checks.installation import Installation
-from webhook.install.checks.views import SECRETS
 from webhook.install.registration import Manifest
 
 CHECK: Final = "certificates"
@@ -35,7 +34,7 @@ async def check(installation: Installation) -> list[Finding]:
     if isinstance(live, Unavailable):
         return [unreadable(CHECK, "caBundles", live)]
     now = datetime.fromtimestamp(installation.clock.wall(), UTC)
-    managed = await installation.tls_mode() == "managed"
+    managed = await installation.managed()
     todo = _KEEPER if managed else _GIVER
     wanted = {_title(manifest) for manifest in installation.wanted()}
     found: list[Finding] = []
@@ -46,7 +45,8 @@ async def check(installation: Installation) -> list[Finding]:
             bundles = {entry.name: _pem(entry.client_config.ca_bundle) for entry in configuration.ours}
             trusted[title] = tuple(dict.fromkeys(bundles.values()))
             found += _bundles(title, bundles, now, todo)
-    found += await _secret(installation, managed=managed, trusted=trusted, now=now)
+    if managed:
+        found += await _secret(installation, trusted, now)
     found += await _served(installation, trusted)
     return found
 
@@ -110,20 +110,14 @@ def _is_late(certificate: x509.Certificate, now: datetime) -> bool:
     return now >= begin + (end - begin) * _LATE
 
 
-async def _secret(
-    installation: Installation, *, managed: bool, trusted: dict[str, tuple[bytes, ...]], now: datetime
-) -> list[Finding]:
+async def _secret(installation: Installation, trusted: dict[str, tuple[bytes, ...]], now: datetime) -> list[Finding]:
     """The CA that signs must be in every caBundle."""
     name = installation.settings.server.ca_secret
     subject = f"Secret {installation.namespace}/{name}"
-    if not managed and not installation.url:
-        return []
-    secret = await installation.reader.get(SECRETS, installation.namespace, name)
+    secret = await installation.ca_secret()
     if isinstance(secret, Unavailable):
         return [unreadable(CHECK, subject, secret)]
     if secret is None:
-        if not managed:
-            return []
         todo = "look at the log of the replicas, which make it, and at their rights"
         return [Finding(CHECK, subject, "failure", "it isn't there, so that no replica has a CA to sign with", todo)]
     certificates = parse_bundle(_pem(secret.data.ca_crt if secret.data else ""))

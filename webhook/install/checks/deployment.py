@@ -77,7 +77,7 @@ async def _pods(installation: Installation) -> list[Finding]:
     if together := _together(pods):
         what = f"all run on the node {together}, and end with it"
         findings.append(Finding(CHECK, subject, "warning", what, "let the scheduler spread them: give it another node"))
-    return findings or [Finding(CHECK, subject, "ok", f"they run {several(images)} on different nodes")]
+    return findings or [Finding(CHECK, subject, "ok", f"they run {several(images)}, not all on one node")]
 
 
 def _together(pods: Sequence[Pod]) -> str:

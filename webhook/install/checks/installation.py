@@ -14,6 +14,8 @@ from webhook.install.checks.views import (
     CONFIGURATIONS,
     DEPLOYMENTS,
     KUBEVIRTS,
+    SECRETS,
+    CaSecret,
     Deployment,
     KubeVirt,
     WebhookConfiguration,
@@ -89,6 +91,16 @@ class Installation:
             if option == _TLS:
                 return value or "".join(arguments[index + 1 : index + 2])
         return self.settings.server.tls_mode
+
+    async def managed(self) -> bool:
+        """Whether we make our certificates ourselves; of a server outside the cluster only the CA's Secret tells."""
+        if await self.tls_mode() == "managed":
+            return True
+        return bool(self.url) and await self.ca_secret() is not None
+
+    async def ca_secret(self) -> CaSecret | Unavailable | None:
+        """The managed CA's Secret."""
+        return await self.reader.get(SECRETS, self.namespace, self.settings.server.ca_secret)
 
     def mode(self, namespace: Namespace, job: names.Job) -> str:
         """What a job does there: a mode, ``""`` for none, or whatever else the label says."""

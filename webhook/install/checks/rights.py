@@ -23,8 +23,7 @@ _AT_ONCE: Final = 8
 
 async def check(installation: Installation) -> list[Finding]:
     """Ask the API server about each."""
-    managed = await installation.tls_mode() == "managed" or bool(installation.url)
-    needed = list(_needed(installation, managed=managed))
+    needed = list(_needed(installation, managed=await installation.managed()))
     limit = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(key: AccessKey) -> bool | Unavailable:

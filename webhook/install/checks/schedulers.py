@@ -14,7 +14,7 @@ from webhook.install.checks import profiles
 from webhook.install.checks.finding import Finding, Verdict, unreadable
 from webhook.install.checks.installation import Installation
 from webhook.install.checks.reader import SECONDS
-from webhook.objects import LEASES, PODS
+from webhook.objects import LEASES, PODS, PendingPod
 from webhook.settings.snapshot import SchedulerSettings
 from webhook.times import unix_time
 
@@ -50,36 +50,36 @@ async def _life(installation: Installation, scheduler: SchedulerSettings) -> lis
     pods = await installation.reader.all(
         PODS, query={"fieldSelector": f"spec.schedulerName={scheduler.name},status.phase=Pending"}
     )
-    health = await _health(installation, scheduler, pods)
-    if isinstance(pods, Unavailable):
-        return [unreadable(CHECK, subject, Unavailable(health.why))]
+    troubles, health = await _health(installation, scheduler, pods)
+    if troubles and health.state != "dead":
+        return [unreadable(CHECK, subject, trouble) for trouble in troubles]
     todo = "start it; until it runs, VMs get the default scheduler" if health.state == "dead" else ""
     if health.state == "unknown":
         todo = "run doctor again; nothing is injected while this is not known, unless assumeAlive is set"
     return [Finding(CHECK, subject, _VERDICTS[health.state], f"{health.state}: {health.why}", todo)]
 
 
-async def _health(installation: Installation, scheduler: SchedulerSettings, pods: object) -> SchedulerHealth:
-    """The guard's judgement; waits where a Lease is old, until it has been renewed or has run out."""
+async def _health(
+    installation: Installation, scheduler: SchedulerSettings, pods: tuple[PendingPod, ...] | Unavailable
+) -> tuple[list[Unavailable], SchedulerHealth]:
+    """What kept us from looking, and the guard's judgement.
+
+    Waits where a Lease is old, until it has been renewed or has run out.
+    """
     clock, guard = installation.clock, scheduler.guard
     state = GuardState(scheduler.name, guard)
     begin = clock.now()
-    if isinstance(pods, tuple):
-        for pod in pods:
-            created = unix_time(pod.meta.creation_timestamp)
-            state.pod_seen(pod, begin - max(0.0, clock.wall() - created) if created is not None else begin)
-        state.observe_watch(synced=True, problem=None, forbidden=False, staleness=0.0)
-    else:
-        why = pods.why if isinstance(pods, Unavailable) else None
-        state.observe_watch(synced=False, problem=why, forbidden=False, staleness=0.0)
-    while True:
-        if guard.kind == "lease":
-            lease = await fetch(installation.reader.api, LEASES, guard.namespace, guard.name, SECONDS)
-            state.observe_lease(lease, clock.now(), clock.wall())
-            settled = isinstance(lease, Unavailable)
-        else:
-            settled = True
-        health = state.health(clock.now())
-        if settled or health.state != "unknown" or clock.now() - begin > _PATIENCE:
-            return health
+    troubles = [pods] if isinstance(pods, Unavailable) else []
+    for pod in () if isinstance(pods, Unavailable) else pods:
+        created = unix_time(pod.meta.creation_timestamp)
+        state.pod_seen(pod, begin if created is None else begin - max(0.0, clock.wall() - created))
+    state.observe_watch(synced=not troubles, problem=None, forbidden=False, staleness=0.0)
+    while guard.kind == "lease":
+        lease = await fetch(installation.reader.api, LEASES, guard.namespace, guard.name, SECONDS)
+        state.observe_lease(lease, clock.now(), clock.wall())
+        if isinstance(lease, Unavailable):
+            troubles.append(lease)
+        if troubles or state.health(clock.now()).state != "unknown" or clock.now() - begin > _PATIENCE:
+            break
         await clock.sleep(POLL_SECONDS)
+    return troubles, state.health(clock.now())

@@ -8,8 +8,11 @@ from webhook.install.checks.views import Selector
 from webhook.placement.expression import Expression
 
 
-def selects(selector: Selector | None, labels: Mapping[str, str]) -> bool | None:
-    """Whether an object with these labels is selected; None: the selector is malformed. An empty one selects all."""
+def selects(selector: Selector | None, labels: Mapping[str, str]) -> bool:
+    """Whether an object with these labels is selected. An empty selector selects all.
+
+    So does a malformed one, which the API server takes from nobody: better a false alarm than a false calm.
+    """
     if selector is None:
         return True
     expressions = [Expression.equals(key, value) for key, value in (selector.match_labels or {}).items()]
@@ -17,5 +20,5 @@ def selects(selector: Selector | None, labels: Mapping[str, str]) -> bool | None
         Expression(one.key, one.operator, tuple(one.values or ())) for one in selector.match_expressions or ()
     ]
     if any(expression.problems() for expression in expressions):
-        return None
+        return True
     return all(expression.accepts(labels.get(expression.key)) for expression in expressions)

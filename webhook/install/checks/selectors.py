@@ -36,8 +36,7 @@ async def check(installation: Installation) -> list[Finding]:
             for namespace in there:
                 name = namespace.meta.name or ""
                 # The API server sees to this label.
-                verdict = selects(entry.namespace_selector, {**(namespace.meta.labels or {}), _NAME: name})
-                if verdict is not False:
+                if selects(entry.namespace_selector, {**(namespace.meta.labels or {}), _NAME: name}):
                     matched.setdefault(name, []).append(entry.name.split(".kubevirt-webhook.")[0])
         findings += [
             Finding(

@@ -1,0 +1,230 @@
+"""`doctor` on a real control plane: green on a whole installation, and red for what is broken in it.
+
+The manifests are the real ones but for the Deployment: without a kubelet, a process on loopback stands in for its pods.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from certs.authority import Authority
+from webhook.install.registration import Target, configurations
+from webhook.settings.file import load
+
+from .balancer import Balancer
+from .installed import Replica
+from .kube import Json, eventually
+from .objects import ensure_namespace, make_node
+from .plane import ControlPlane
+from .webhook_server import CONFIGURATIONS, ROOT, SCHEDULING
+
+MUTATING = CONFIGURATIONS[0]
+LAST = "zz-kubevirt-webhook"
+ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
+CONFIGURATION_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+
+
+class Installed:
+    """A cluster with KubeVirt's objects and ours, and one replica behind an address."""
+
+    def __init__(self, plane: ControlPlane, directory: Path, balancer: Balancer) -> None:
+        self.plane = plane
+        self.admin = plane.admin
+        self._directory = directory
+        self._balancer = balancer
+        self.url = f"https://localhost:{balancer.port}"
+        self.replica = self._new()
+
+    def _new(self) -> Replica:
+        directory = self._directory / f"replica-{len(list(self._directory.iterdir()))}"
+        return Replica(self.plane, directory, self.url, ["--tls=managed"])
+
+    @property
+    def settings(self) -> Path:
+        return self.replica.log.with_name("installed.settings.json")
+
+    def make(self) -> None:
+        """KubeVirt as its operator leaves it, and our manifests."""
+        kubevirt = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "spec": {}}
+        self.admin.apply({**kubevirt, "metadata": {"namespace": "kubevirt", "name": "kubevirt"}})
+        status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.8.1"}
+        self.admin.patch("kubevirt.io/v1/kubevirts", "kubevirt", {"status": status}, "kubevirt", subresource="status")
+        self.admin.apply(
+            {
+                "apiVersion": "admissionregistration.k8s.io/v1",
+                "kind": "MutatingWebhookConfiguration",
+                "metadata": {"name": "virt-api-mutator"},
+            }
+        )
+        make_node(self.admin, "node-a")
+        ensure_namespace(self.admin, "kubevirt-webhook")
+        for document in yaml.safe_load_all((ROOT / "manifests" / "rendered" / "kubernetes.yaml").read_text()):
+            if document["kind"] not in ("Deployment", *CONFIGURATION_KINDS):
+                self.admin.apply(document)
+        labels = {"metadata": {"labels": {SCHEDULING: "enforce"}}}
+        self.admin.patch("v1/namespaces", "default", labels)
+
+    def start(self) -> None:
+        """The replica, and the configurations with its caBundles."""
+        self.apply()
+        self.replica.start()
+        self.replica.wait_ready()
+        self._balancer.endpoints[:] = [self.replica.port]
+        eventually(self._trusted, what="every caBundle")
+
+    def end(self) -> None:
+        self.replica.kill()
+
+    def restart(self) -> None:
+        """Another replica in the place of one that was killed."""
+        self.replica = self._new()
+        self.start()
+
+    def apply(self) -> None:
+        for manifest in configurations(load(self.settings), Target(url=self.url)):
+            self.admin.apply(manifest)
+
+    def _trusted(self) -> bool:
+        return all(
+            entry["clientConfig"].get("caBundle")
+            for resource in CONFIGURATIONS
+            for found in self.admin.list(resource)
+            for entry in found.get("webhooks", ())
+        )
+
+    def doctor(self, *options: str, user: str = "") -> subprocess.CompletedProcess[str]:
+        kubeconfig = self.plane.kubeconfig_for(user) if user else self.plane.kubeconfig_for("admin", ["system:masters"])
+        command = [sys.executable, "-m", "webhook", "doctor", f"--kubeconfig={kubeconfig}"]
+        command += [f"--config={self.settings}", f"--url={self.url}", *options]
+        done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
+        assert "Traceback" not in done.stderr
+        return done
+
+    def findings(self, status: int, **options: Any) -> list[Json]:
+        """What it finds, once it exits so."""
+        done = self.doctor("--output=json", **options)
+        assert done.returncode == status, done.stdout + done.stderr
+        report = json.loads(done.stdout)
+        assert report["schemaVersion"] == 1
+        found: list[Json] = report["findings"]
+        return found
+
+
+@pytest.fixture(scope="module")
+def installed(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    directory = tmp_path_factory.mktemp("doctor")
+    with ExitStack() as ends:
+        plane = ends.enter_context(ControlPlane(directory / "plane", binaries))
+        replicas = directory / "replicas"
+        replicas.mkdir()
+        whole = Installed(plane, replicas, ends.enter_context(Balancer()))
+        ends.callback(whole.end)
+        whole.make()
+        whole.start()
+        yield whole
+
+
+def failures(findings: list[Json]) -> list[Json]:
+    return [finding for finding in findings if finding["verdict"] == "failure"]
+
+
+def test_a_whole_installation_has_no_failure(installed: Installed) -> None:
+    findings = installed.findings(0)
+
+    assert [finding for finding in findings if finding["verdict"] == "warning"] == []
+    well = {finding["check"] for finding in findings if finding["verdict"] == "ok"}
+    assert well >= {"webhooks", "selectors", "certificates", "rights", "schedulers", "order", "kubevirt", "clock"}
+    assert {finding["check"] for finding in findings if finding["verdict"] == "unknown"} == {"schedulers", "effect"}
+    served = [finding for finding in findings if finding["subject"] == installed.url]
+    assert [finding["found"] for finding in served] == ["it serves a certificate that every caBundle accepts"]
+
+
+def test_people_read_one_line_a_finding(installed: Installed) -> None:
+    done = installed.doctor("--strict")
+
+    assert done.returncode == 3
+    assert done.stdout.splitlines()[-1].endswith(" ok")
+    assert "MutatingWebhookConfiguration kubevirt-webhook: 8 entries, as the settings want them" in done.stdout
+
+
+def test_without_any_right_nothing_is_known_and_nothing_fails(installed: Installed) -> None:
+    findings = installed.findings(0, user="nobody-in-particular")
+
+    unknown = [finding for finding in findings if finding["verdict"] == "unknown"]
+    assert len(unknown) > 8
+    missing = {finding["found"].partition("grant ")[2] for finding in unknown}
+    assert {
+        "list on mutatingwebhookconfigurations.admissionregistration.k8s.io",
+        "list on namespaces",
+        "create on subjectaccessreviews.authorization.k8s.io",
+        "list on clusterroles.rbac.authorization.k8s.io",
+    } <= missing
+
+
+def test_a_selector_that_matches_kube_system(installed: Installed) -> None:
+    found = installed.admin.get(MUTATING, LAST)
+    found["webhooks"][0]["namespaceSelector"] = {}
+    installed.admin.replace(MUTATING, found)
+    try:
+        findings = failures(installed.findings(1))
+    finally:
+        installed.apply()
+
+    assert {finding["check"] for finding in findings} == {"selectors", "webhooks"}
+    said = " ".join(finding["found"] for finding in findings)
+    assert "the namespace kube-system, which must never wait for us, is matched by pods.scheduling.enforce" in said
+    assert "namespaceSelector is not what the settings want: pods.scheduling.enforce" in said
+
+
+def test_an_expired_bundle(installed: Installed) -> None:
+    installed.replica.kill()  # it would put the caBundle right
+    long_ago = datetime.now(UTC) - timedelta(days=2)
+    pem = Authority.new(["localhost"], long_ago, timedelta(days=1)).pem
+    found = installed.admin.get(MUTATING, LAST)
+    for entry in found["webhooks"]:
+        entry["clientConfig"]["caBundle"] = b64encode(pem).decode()
+    installed.admin.replace(MUTATING, found)
+    try:
+        findings = failures(installed.findings(1))
+    finally:
+        installed.restart()
+
+    assert {finding["check"] for finding in findings} == {"certificates"}
+    assert {finding["subject"] for finding in findings} == {
+        f"MutatingWebhookConfiguration {LAST}",
+        "Secret kubevirt-webhook/kubevirt-webhook-ca",
+    }
+    assert any("the caBundle expired at" in finding["found"] for finding in findings)
+    assert failures(installed.findings(0)) == []
+
+
+def test_a_missing_right(installed: Installed) -> None:
+    role = installed.admin.get(ROLES, "kubevirt-webhook")
+    rules = role["rules"]
+    less = [{**rule, "verbs": ["watch"]} if rule["resources"] == ["nodes"] else rule for rule in rules]
+    installed.admin.replace(ROLES, {**role, "rules": less})
+    try:
+        (failure,) = failures(eventually(lambda: _red(installed), what="the authorizer to know"))
+    finally:
+        role["metadata"].pop("resourceVersion")
+        installed.admin.replace(ROLES, role)
+
+    assert failure["check"] == "rights"
+    assert failure["found"] == "it may not list nodes"
+
+
+def _red(installed: Installed) -> list[Json] | None:
+    done = installed.doctor("--output=json")
+    found: list[Json] = json.loads(done.stdout)["findings"]
+    return found if done.returncode == 1 else None
