@@ -23,6 +23,7 @@ from webhook.cli.runtime import Options
 from webhook.facts import ConfigurationKey
 from webhook.kubevirt.configuration import DEFAULTS
 from webhook.objects import STORED_VMS
+from webhook.server.budget import Budget
 from webhook.settings.snapshot import InstancetypeSettings, ParitySettings, Settings
 
 CLUSTER: Any = MemoryCluster({ConfigurationKey(): DEFAULTS})
@@ -54,6 +55,7 @@ def audit() -> Iterator[LineWriter]:
 def scraped(audit: LineWriter, settings: Any, parity: Any) -> str:
     class Idle:
         in_flight = 0
+        bodies = Budget()
 
     registry = CollectorRegistry()
     app: Any = Idle()

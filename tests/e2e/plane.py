@@ -92,6 +92,16 @@ class ControlPlane(Access):
         self.stop_apiserver(grace)
         self.start_apiserver()
 
+    # -- etcd ----------------------------------------------------------------------------------------------------------
+
+    def start_etcd(self) -> None:
+        """A new one on the same data."""
+        self._etcd.start()
+        self._etcd.wait_ready(functools.partial(_etcd_is_ready, self._etcd_port))
+
+    def stop_etcd(self) -> None:
+        self._etcd.stop()
+
     # -- the controller manager ----------------------------------------------------------------------------------------
 
     def start_controller_manager(self) -> None:
@@ -140,8 +150,7 @@ class ControlPlane(Access):
     # -- how it is done ------------------------------------------------------------------------------------------------
 
     def _start(self) -> None:
-        self._etcd.start()
-        self._etcd.wait_ready(functools.partial(_etcd_is_ready, self._etcd_port))
+        self.start_etcd()
         self.start_apiserver()
         for namespace in ("default", "kubevirt"):
             ensure_namespace(self.admin, namespace)

@@ -5,14 +5,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final, TextIO
 
 import structlog
+
+
+class _Unfailing:
+    """A stream for a log: what can't be written, on a full disk or to a reader that has gone, is lost and no error."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream: Final = stream
+
+    def write(self, text: str) -> None:
+        """Write it, or not."""
+        with suppress(OSError):
+            self._stream.write(text)
+
+    def flush(self) -> None:
+        """Flush it, or not."""
+        with suppress(OSError):
+            self._stream.flush()
 
 
 def configure() -> Any:
     """Set up logging for a server in the running loop and return its logger; libraries' warnings go the same way."""
     terminal = sys.stderr.isatty()
+    stream: Any = _Unfailing(sys.stderr)
     shared: list[Any] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -21,10 +40,10 @@ def configure() -> Any:
     renderer = structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
     structlog.configure(
         processors=[*shared, renderer],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(stream),
         cache_logger_on_first_use=True,
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *shared, renderer]

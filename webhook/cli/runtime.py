@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import re
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -177,6 +178,7 @@ async def run(options: Options) -> None:
     """
     options.check()
     log = logs.configure()
+    _many_connections()
     stop = _Stop()
     with suppress(_Stopped):
         await stop.guarded(_serve(options, stop, log))
@@ -233,6 +235,13 @@ async def _serve(options: Options, stop: _Stop, log: Any) -> None:
         await stop.event.wait()
         log.info("stopping")
         await drain(connections, server.drain_seconds if live else 0)
+
+
+def _many_connections() -> None:
+    """Let us have as many open files as we may: the usual 1024 are soon taken by connections that just lie there."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class _Stopped(Exception):  # noqa: N818 - nothing went wrong
@@ -401,6 +410,7 @@ def _state(
             **certificates.gauges(),
             **beside.gauges(),
             "kubevirt_webhook_requests_in_flight": ("Requests being answered.", lambda: {"": app.in_flight}),
+            "kubevirt_webhook_request_bytes": ("Memory that their bodies have taken.", lambda: {"": app.bodies.taken}),
             "kubevirt_webhook_ready": (
                 "1 once all watches are synced and the certificate can be verified.",
                 lambda: {"": float(not waiting_for())},

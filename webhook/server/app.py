@@ -16,6 +16,7 @@ from aiohttp import web
 from webhook.errors import InputError
 from webhook.policies.table import Endpoint
 from webhook.reviewer import Reviewer
+from webhook.server.budget import EVERYDAY, Budget, NoRoom, Share
 from webhook.server.connection import Connection, Connections
 
 # A review holds an object and its old state; etcd takes objects up to 1.5 MiB, JSON may double that, managedFields and
@@ -32,6 +33,8 @@ DEFAULT_TIMEOUT: Final = 3.0
 MARGIN: Final = 0.9
 # How much of the deadline a request may wait for its turn, before it is told to come again.
 PATIENCE: Final = 0.8
+# How long a body may take to arrive: the API server sends it at once, and what arrives slowly holds memory meanwhile.
+ARRIVAL: Final = 3.0
 
 _GO_DURATION: Final = re.compile(r"(?:(?P<value>\d+(?:\.\d*)?|\.\d+)(?P<unit>ns|us|µs|ms|s|m|h))")
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -71,6 +74,7 @@ class App:
         self._traffic: Final = traffic
         self._turns: Final = asyncio.Semaphore(max_in_flight)
         self._clients: Final = clients
+        self.bodies: Final = Budget()
         self.in_flight = 0
 
     def server(self) -> Connections:
@@ -87,19 +91,22 @@ class App:
             access_log=None,
             keepalive_timeout=KEEP_ALIVE,
             tcp_keepalive=True,
+            auto_decompress=False,
         )
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The response to any request; no exception but a cancellation leaves."""
         clock = asyncio.get_running_loop().time
         start = clock()
+        connection: Connection = request.protocol  # type: ignore[assignment] # Connections makes no others
+        if connection.writing_paused and not await connection.drained():
+            return web.Response(status=408)
         path, _, query = request.raw_path.partition("?")
         endpoint = self._endpoints.get(path)
         if endpoint is None:
             return _text(
                 404, f"there is no endpoint {path[:200]}; `kubevirt-webhook manifests webhooks` prints all", request
             )
-        connection: Connection = request.protocol  # type: ignore[assignment] # Connections makes no others
         self.in_flight += 1
         try:
             if connection.refusal:
@@ -131,25 +138,33 @@ class App:
         if request.headers.get("Content-Type") != "application/json" and request.content_type != "application/json":
             got = request.headers.get("Content-Type", "none")[:100]
             return _text(415, f"the content type is {got}; send application/json", request)
+        if "Content-Encoding" in request.headers:
+            return _text(415, "the body is encoded; send JSON as it is", request)
+        now = asyncio.get_running_loop().time()
+        until = now + (deadline - now) * PATIENCE
+        share = Share(self.bodies, until)
         try:
-            body = await _body(request, deadline)
-        except TimeoutError:
-            return _text(408, "the request's body did not arrive within its timeout; send it whole", request)
-        if not await self._turn(deadline):
-            sentence = "kubevirt-webhook has more reviews than it can judge; try again"
-            return _text(429, sentence, request, **{"Retry-After": "1"})
-        try:
-            return Answer(await self._reviewer.review(endpoint, body, deadline))
+            try:
+                body = await _body(request, min(deadline, now + ARRIVAL), share)
+            except TimeoutError:
+                return _text(408, "the request's body did not arrive within its timeout; send it whole", request)
+            except NoRoom:
+                return _busy("more bytes of reviews than it has memory for", request)
+            if not await self._turn(until):
+                return _busy("more reviews than it can judge", request)
+            try:
+                return Answer(await self._reviewer.review(endpoint, body, deadline))
+            finally:
+                self._turns.release()
         finally:
-            self._turns.release()
+            share.give()
 
-    async def _turn(self, deadline: float) -> bool:
+    async def _turn(self, until: float) -> bool:
         """Wait for a turn; False if there was none in time."""
         if not self._turns.locked():
             return await self._turns.acquire()
-        now = asyncio.get_running_loop().time()
         try:
-            async with asyncio.timeout_at(now + (deadline - now) * PATIENCE):
+            async with asyncio.timeout_at(until):
                 return await self._turns.acquire()
         except TimeoutError:
             return False
@@ -192,21 +207,39 @@ class Answer(web.StreamResponse):
         """Nothing is left to write."""
 
 
-async def _body(request: web.BaseRequest, deadline: float) -> bytes:
-    """The whole body.
+async def _body(request: web.BaseRequest, deadline: float, share: Share) -> bytes:
+    """The whole body, its bytes taken from a budget.
 
     Raises:
         TimeoutError: it was not there by the deadline.
+        NoRoom: there was none for it.
         web.HTTPRequestEntityTooLarge: it is larger than `MAX_BODY`.
     """
-    if (request.content_length or 0) > MAX_BODY:
-        raise web.HTTPRequestEntityTooLarge(MAX_BODY, request.content_length or 0)
+    # Chunks have no length beforehand.
+    announced = MAX_BODY if request.content_length is None else request.content_length
+    if announced > MAX_BODY:
+        raise web.HTTPRequestEntityTooLarge(MAX_BODY, announced)
     if request.content.is_eof():
-        # As good as always: the API server sends head and body together. Chunks have no length beforehand, but they
-        # are read at 64 KiB a time.
-        return request.content.read_nowait()
+        # As good as always: the API server sends head and body together.
+        body = request.content.read_nowait()
+        await share.take(len(body))
+        return body
+    # A large one takes all at once: two of them, half read, could wait for each other. Everyday ones take what has
+    # arrived, so that it isn't enough to announce them to be in everybody's way.
+    at_once = announced > EVERYDAY
+    if at_once:
+        await share.take(announced)
+    pieces: list[bytes] = []
+    size = 0
     async with asyncio.timeout_at(deadline):
-        return await request.read()
+        while piece := await request.content.readany():
+            size += len(piece)
+            if size > MAX_BODY:
+                raise web.HTTPRequestEntityTooLarge(MAX_BODY, size)
+            if not at_once:
+                await share.take(len(piece))
+            pieces.append(piece)
+    return b"".join(pieces)
 
 
 @lru_cache(maxsize=64)
@@ -222,6 +255,10 @@ def timeout_of(query: str) -> float:
             # The API server allows a webhook 30 s at most.
             return min(seconds, 30.0) if seconds > 0 else DEFAULT_TIMEOUT
     return DEFAULT_TIMEOUT
+
+
+def _busy(what: str, request: web.BaseRequest) -> web.Response:
+    return _text(429, f"kubevirt-webhook has {what}; try again", request, **{"Retry-After": "1"})
 
 
 def _text(status: int, sentence: str, request: web.BaseRequest, **headers: str) -> web.Response:

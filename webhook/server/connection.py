@@ -16,6 +16,8 @@ from webhook.server.tls import client_name
 LIFETIME: Final = 300.0
 # So that connections that began together don't end together.
 JITTER: Final = 0.2
+# How long a client may leave answers lying before it gets no more of them.
+STALLED: Final = 10.0
 
 
 class Connection(web.RequestHandler):
@@ -45,6 +47,20 @@ class Connection(web.RequestHandler):
                     f" {got}; give the API server one with --admission-control-config-file"
                 )
         super().connection_made(transport)
+
+    async def drained(self) -> bool:
+        """Wait until the client has taken most of what was written; False: it didn't in time, and is cut off.
+
+        Without this, one that sends requests and never reads would fill our memory with answers.
+        """
+        try:
+            async with asyncio.timeout(STALLED):
+                await self._drain_helper()
+        except (TimeoutError, ConnectionError):
+            if self.transport:
+                self.transport.abort()
+            return False
+        return True
 
 
 class Connections(web.Server):

@@ -1,0 +1,94 @@
+"""What a cluster does to the server when it is at its worst: overload by others, and etcd gone in the wrong moment."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.builders import review
+
+from .balancer import Balancer
+from .conftest import NewWebhook, OwnPlane
+from .installed import Installation
+from .kube import ApiError, eventually
+from .tenant import Tenant
+from .webhook_server import ROOT
+from .workloads import scheduler_of, vm
+
+FLOW_CONTROL = ROOT / "manifests" / "base" / "flowcontrol.yaml"
+SETTINGS = {"schedulers": {"kubevirt": {"guard": "off"}}}
+# So many launcher pods at once as when a node is drained; more than this API server has seats for.
+BURST = 40
+SEATS = ("--max-requests-inflight=12", "--max-mutating-requests-inflight=8")
+
+
+@pytest.fixture
+def installed(own_plane: OwnPlane, tmp_path: Path) -> Iterator[Installation]:
+    with ExitStack() as ends:
+        balancer = ends.enter_context(Balancer())
+        yield ends.enter_context(Installation(own_plane(), tmp_path, balancer, "--tls=managed"))
+
+
+def test_etcd_goes_in_the_middle_of_a_rotation_and_comes_back(installed: Installation) -> None:
+    plane: Any = installed.access
+    installed.apply()
+    replica = installed.start()
+    tenant = installed.tenant()
+    ca = installed.secret()["data"]["ca.crt"]
+    installed.rotate()
+    eventually(lambda: "next.crt" in installed.secret()["data"], what="the rotation to begin")
+
+    plane.stop_etcd()
+    asked = review(vm(), namespace=tenant.namespace)
+    eventually(
+        lambda: replica.metric("kubevirt_webhook_certificate_failures_total") > 0, what="the rotation to be stopped"
+    )
+    assert replica.ops("/readyz") == (200, "ok\n")
+    assert "patch" in replica.ask("/mutate/scheduling/virtualmachines/enforce", asked)["response"]
+    assert len(replica.events("serving certificate issued")) == 1, "the certificate in service stays"
+    plane.start_etcd()
+
+    eventually(lambda: tenant.choice() == "kubevirt", what="VMs to be admitted again")
+    installed.wait_serving(ca)
+    assert tenant.choice() == "kubevirt"
+    assert "Traceback" not in replica.log.read_text()
+
+
+def test_launcher_pods_that_fill_their_priority_level_still_get_their_scheduler(
+    own_plane: OwnPlane, new_webhook: NewWebhook, record_property: Callable[[str, object], None]
+) -> None:
+    """Each holds a seat of workload-low while we read its VMI: by default our read would wait for such a seat."""
+    plane = own_plane(apiserver_flags=SEATS)
+    tenant = Tenant.new(new_webhook(SETTINGS, access=plane))
+    assert tenant.choice() == "kubevirt"
+    record_property("chosen without our FlowSchema", burst(tenant, "before"))
+
+    for document in yaml.safe_load_all(FLOW_CONTROL.read_text()):
+        plane.admin.apply(document)
+    levels = "/debug/api_priority_and_fairness/dump_priority_levels"
+    eventually(lambda: "kubevirt-webhook" in plane.admin.text(levels), what="the API server to know our level")
+
+    chosen = burst(tenant, "after")
+    record_property("chosen with our FlowSchema", chosen)
+    assert chosen == {"kubevirt": BURST}
+
+
+def burst(tenant: Tenant, name: str) -> Counter[str]:
+    """Who schedules launcher pods that are all made at once; ``refused``: by the API server, which has no seat."""
+    vmis = [tenant.start(vm(f"{name}-{number}")) for number in range(BURST)]
+
+    def launch(vmi: Any) -> str:
+        try:
+            return str(scheduler_of(tenant.launch(vmi)))
+        except ApiError as error:
+            return f"refused: {error.status}"
+
+    with ThreadPoolExecutor(BURST) as threads:
+        return Counter(threads.map(launch, vmis))
