@@ -90,6 +90,10 @@ bench-placement: binaries ## Measure where a real kube-scheduler puts launcher p
 bench-index: $(READY) ## Measure the index of nodes beside looking at each node
 	@$(BIN)/python -m bench.index $(BENCH)
 
+.PHONY: bench-reliability
+bench-reliability: binaries ## Attack the server at full size, and count what the reviews beside feel
+	@$(BIN)/python -m bench.reliability $(BENCH)
+
 .PHONY: lab
 lab: binaries ## Start a control plane with KubeVirt's CRDs and leave it running, for trying things
 	@$(BIN)/python -m hack.lab

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -164,6 +165,7 @@ class Load:
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
         self.done = 0
+        self.times: list[float] = []  # of those that came back judged, in milliseconds
         self.failures: list[str] = []
 
     def __enter__(self) -> Self:
@@ -180,6 +182,7 @@ class Load:
 
     def _run(self) -> None:
         while not self._stop.is_set():
+            began = time.perf_counter()
             try:
                 chosen = self._tenant.choice()
             except ApiError as error:
@@ -187,4 +190,6 @@ class Load:
             else:
                 if chosen != "kubevirt":
                     self.failures.append(f"chosen: {chosen}")
+                else:
+                    self.times.append((time.perf_counter() - began) * 1000)
             self.done += 1

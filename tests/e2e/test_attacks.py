@@ -68,7 +68,7 @@ def test_launcher_pods_that_fill_their_priority_level_still_get_their_scheduler(
     plane = own_plane(apiserver_flags=SEATS)
     tenant = Tenant.new(new_webhook(SETTINGS, access=plane))
     assert tenant.choice() == "kubevirt"
-    record_property("chosen without our FlowSchema", burst(tenant, "before"))
+    record_property("chosen without our FlowSchema", str(burst(tenant, "before")))
 
     for document in yaml.safe_load_all(FLOW_CONTROL.read_text()):
         plane.admin.apply(document)
@@ -76,7 +76,7 @@ def test_launcher_pods_that_fill_their_priority_level_still_get_their_scheduler(
     eventually(lambda: "kubevirt-webhook" in plane.admin.text(levels), what="the API server to know our level")
 
     chosen = burst(tenant, "after")
-    record_property("chosen with our FlowSchema", chosen)
+    record_property("chosen with our FlowSchema", str(chosen))
     assert chosen == {"kubevirt": BURST}
 
 

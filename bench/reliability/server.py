@@ -1,0 +1,82 @@
+"""Our server over the example cluster: a process whose memory can be read."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from bench.reliability.errors import ReliabilityError
+from tests.e2e.processes import free_port
+
+_ROOT: Final = Path(__file__).parents[2]
+_READY_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 30.0
+
+
+class Server:
+    """A running server."""
+
+    def __init__(self, port: int, pid: int) -> None:
+        self.port: Final = port
+        self._pid: Final = pid
+
+    @property
+    def memory(self) -> int:
+        """Resident now, in MiB."""
+        return self._of("VmRSS")
+
+    @property
+    def peak(self) -> int:
+        """The most that ever was, in MiB."""
+        return self._of("VmHWM")
+
+    def _of(self, name: str) -> int:
+        found = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{self._pid}/status").read_text())
+        if not found:
+            raise ReliabilityError(f"the server has ended: process {self._pid} tells no {name}")
+        return int(found[1]) // 1024
+
+
+@contextmanager
+def serving() -> Iterator[Server]:
+    """A server of its own for a run, so that its peak of memory is that run's."""
+    port, ops = free_port(), free_port()
+    command = [
+        *(sys.executable, "-m", "webhook", "serve"),
+        f"--cluster-from={_ROOT / 'examples/cluster'}",
+        f"--config={_ROOT / 'examples/settings.yaml'}",
+        f"--listen=127.0.0.1:{port}",
+        f"--ops-listen=127.0.0.1:{ops}",
+    ]
+    with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log) as process:
+        try:
+            _wait_ready(ops, process)
+            yield Server(port, process.pid)
+            if process.poll() is not None:
+                raise ReliabilityError(f"the server has ended with status {process.returncode}")
+        finally:
+            process.terminate()
+            try:
+                process.wait(_STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _wait_ready(ops: int, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + _READY_SECONDS
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{ops}/readyz", timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.1)
+    raise ReliabilityError("the server did not become ready")

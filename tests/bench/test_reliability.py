@@ -1,0 +1,48 @@
+"""The reliability runs work and tell what they should; their figures are not judged here."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.reliability import floods
+from bench.reliability.__main__ import NAMES, main
+from bench.reliability.client import Felt
+from bench.reliability.outcome import HEADER, Outcome, table
+
+
+def test_a_flood(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bodies", "--scale", "0.05"]) == 0
+
+    header, _, row, _, machine = capsys.readouterr().out.splitlines()
+    assert header == f"| {' | '.join(HEADER)} |"
+    name, attack, beside, failed, times, memory, seen = row.strip("| ").split(" | ")
+    assert (name, failed) == ("bodies", "0")
+    assert "reviews of 7 MiB from 3 clients" in attack
+    assert int(beside) > 0
+    assert len(times.split("/")) == 3
+    assert int(memory) > 0
+    assert "of 400" in seen
+    assert "load" in machine
+
+
+def test_failures_are_counted_by_what_they_were() -> None:
+    felt = Felt([3.0, 1.0, 2.0])
+    felt.failures.update(["429", "429", "TimeoutError"])
+
+    assert felt.count == 6
+    assert [felt.quantile(part) for part in (0, 0.5, 1)] == [1, 2, 3]
+    row = Outcome("x", "some", felt, seen="much").row
+    assert row == ("x", "some", "6", "3 (2 429, 1 TimeoutError)", "2.0/3.0/3.0", "", "much")
+    assert "| x | some |" in table([Outcome("x", "some", felt)])
+
+
+@pytest.mark.parametrize("arguments", [["nothing"], ["--scale", "0"], ["--scale", "x"], ["--scale", "2"]])
+def test_what_can_not_be_run(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert "usage:" in capsys.readouterr().err
+
+
+def test_names() -> None:
+    assert set(floods.FLOODS) < set(NAMES)
+    assert len(set(NAMES)) == len(NAMES)
