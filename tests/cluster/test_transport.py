@@ -53,7 +53,7 @@ class TestRequests:
     async def test_with_a_body(self, tmp_path: Path, body: Any) -> None:
         async with connected(tmp_path) as (server, transport):
             code, _ = await transport.request(
-                "PATCH", PATH, {"fieldManager": "us"}, body, content_type="application/apply-patch+yaml"
+                "PATCH", f"{PATH}/shop", {"fieldManager": "us"}, body, content_type="application/apply-patch+yaml"
             )
             assert code == 200
             asked = server.asked[0]

@@ -210,9 +210,10 @@ def kustomization(directory: Path, overlay: str, *components: str) -> str:
     return str(directory)
 
 
-@pytest.mark.parametrize("way", [(), ("--server-side",)], ids=["client-side", "server-side"])
-def test_kubectl_applies_all_of_it(cluster: ControlPlane, tmp_path: Path, way: tuple[str, ...]) -> None:
-    overlay = OVERLAYS[bool(way)]
+@pytest.mark.parametrize(
+    ("overlay", "way"), [("kubernetes", ()), ("kubernetes", ("--server-side",)), ("openshift", ("--server-side",))]
+)
+def test_kubectl_applies_all_of_it(cluster: ControlPlane, tmp_path: Path, overlay: str, way: tuple[str, ...]) -> None:
     own = kustomization(tmp_path, overlay, *(set(COMPONENTS) - set(FOREIGN)))
     before = objects(cluster.admin)
 
