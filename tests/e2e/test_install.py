@@ -186,6 +186,11 @@ def test_components_go_with_every_overlay(plane: Access, tmp_path: Path, overlay
 
     more = [one for one in made if one["kind"] + one["metadata"]["name"] not in base]
     assert more
+    if component == "explain":
+        text = (MANIFESTS / "overlays" / overlay / "settings.yaml").read_text()
+        planned = plan.of(MANIFESTS, overlay, f"{text}explain: {{listen: '0.0.0.0:8090'}}\n", "", "").before  # type: ignore[arg-type]
+        kinds = ("Service", "NetworkPolicy")
+        assert [one for one in planned if one["kind"] in kinds] == [one for one in made if one["kind"] in kinds]
     (deployment,) = (one for one in made if one["kind"] == "Deployment")
     name, *arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     assert name == serve.name

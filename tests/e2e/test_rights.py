@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
+import ssl
+from contextlib import closing
 from pathlib import Path
 
 from tests.cluster.fake_apiserver import FakeClock
@@ -17,11 +20,13 @@ from . import manifests
 from .access import Access
 from .audited import AuditLog
 from .balancer import Balancer
+from .commands import LOOPBACK
 from .conftest import OwnPlane
 from .foreign_webhook import eviction
 from .installed import SETTINGS, Installation
 from .kube import ApiError, Json, Kube, eventually
 from .objects import CRDS
+from .processes import free_port
 from .tenant import Tenant
 from .webhook_server import ACCOUNT, DOMAIN, INSTANCETYPES, SCHEDULING
 from .workloads import MIGRATIONS, PODS, VMIS, VMS, launcher_of, vm
@@ -42,9 +47,11 @@ EVERYTHING = {
 def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: Path) -> None:
     log = AuditLog(tmp_path, ACCOUNT.user)
     plane = own_plane(apiserver_flags=log.flags)
+    port = free_port()
+    settings = {**EVERYTHING, "explain": {"listen": f"0.0.0.0:{port}"}}
     with (
         Balancer() as balancer,
-        Installation(plane, tmp_path, balancer, "--tls=managed", settings=EVERYTHING) as installed,
+        Installation(plane, tmp_path, balancer, "--tls=managed", settings=settings) as installed,
     ):
         installed.apply()
         installed.start()
@@ -56,8 +63,10 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
         eventually(lambda: tenant.choice() == "kubevirt", what="the API server to call us")
 
         judge(tenant)
+        explain(port)
         rotate(installed)
         make_policy_reports(plane.admin)
+        settings["explain"] = {}
         # Begins by looking for what is not as enforce would make it.
         installed.start()
         eventually(lambda: plane.admin.list(POLICY_REPORTS), what="the VM that is older than the label to be reported")
@@ -126,6 +135,15 @@ def judge(tenant: Tenant) -> None:
         return found if "affinity" in found["spec"] else None
 
     eventually(constrained, what="a target pod to be constrained")
+
+
+def explain(port: int) -> None:
+    """Asks for an explanation over HTTP, with a token that is none."""
+    unverified = ssl._create_unverified_context()
+    with closing(http.client.HTTPSConnection(LOOPBACK, port, timeout=10, context=unverified)) as connection:
+        where = "/v1/explain/migration?namespace=shop&name=web"
+        connection.request("GET", where, headers={"Authorization": "Bearer nonsense"})
+        assert connection.getresponse().status == http.HTTPStatus.UNAUTHORIZED
 
 
 async def beside_admission(plane: Access, tenant: Tenant) -> None:

@@ -72,6 +72,8 @@ def test_settings_image_and_grace_are_in_it() -> None:
         ("", set()),
         ("instancetypes: {parity: {sample: 3}}", {"parity"}),
         ("events: true", {"events"}),
+        ("explain: {listen: '0.0.0.0:8090'}", {"explain"}),
+        ("explain: {listen: '127.0.0.1:8090'}", set()),
         ("unenforced: {everyMinutes: 30}", {"unenforced", "policyreports"}),
         ("unenforced: {everyMinutes: 30, policyReports: false}", {"unenforced"}),
     ],
@@ -111,6 +113,15 @@ def test_openshift_must_be_told_where_kubevirt_is() -> None:
         planned(overlay="openshift")
     elsewhere = planned(f"{GUARD}kubevirt: {{namespace: kubevirt-hyperconverged}}", "openshift")
     assert "kubevirt-hyperconverged" in str(elsewhere.configurations)
+
+
+def test_explanations_have_a_port_where_others_may_ask() -> None:
+    made = planned(f"{GUARD}explain: {{listen: '0.0.0.0:8091'}}\n").before
+    (service,) = (one for one in made if one["kind"] == "Service")
+    (policy,) = (one for one in made if one["kind"] == "NetworkPolicy")
+
+    assert service["spec"]["ports"][-1] == {"name": "explain", "port": 8091, "targetPort": 8091, "protocol": "TCP"}
+    assert policy["spec"]["ingress"][-1] == {"ports": [{"port": 8091, "protocol": "TCP"}]}
 
 
 def test_everything_is_in_all_overlays() -> None:

@@ -15,6 +15,7 @@ from webhook import names
 from webhook.documents import read_documents
 from webhook.errors import InputError
 from webhook.install.registration import Manifest, configurations
+from webhook.settings.address import is_loopback
 from webhook.settings.file import parse
 from webhook.settings.snapshot import Settings
 
@@ -35,6 +36,7 @@ _NEEDED: Final[Mapping[str, Callable[[Settings], bool]]] = {
     "parity": lambda settings: settings.instancetypes.parity.sample > 0,
     "events": lambda settings: settings.events,
     "unenforced": lambda settings: settings.unenforced.every_seconds > 0,
+    "explain": lambda settings: bool(_explain_port(settings)),
     "policyreports": lambda settings: settings.unenforced.every_seconds > 0 and settings.unenforced.policy_reports,
 }
 # Between SIGTERM and the end: the settings' drain, what is given to requests that have begun, and some to spare.
@@ -104,7 +106,7 @@ def of(directory: Path, overlay: Overlay, text: str, where: str, image: str) -> 
         key=lambda one: _ORDER.index(one["kind"]),
     )
     return Plan(
-        tuple(_with_settings(one, text) if one["kind"] == "ConfigMap" else one for one in before),
+        tuple(_with_settings(_with_port(one, _explain_port(settings)), text) for one in before),
         _with_image(deployment, text, image, settings.server.drain_seconds),
         tuple(configurations(settings)),
         unwanted,
@@ -165,8 +167,26 @@ def _port(address: str) -> str:
     return address.rpartition(":")[2]
 
 
+def _explain_port(settings: Settings) -> int:
+    """Where bearers of tokens may ask for explanations; 0: nowhere."""
+    address = settings.server.explain_listen
+    return int(_port(address)) if address and not is_loopback(address) else 0
+
+
+def _with_port(manifest: Manifest, port: int) -> Manifest:
+    """As the component explain does it."""
+    if not port or manifest["kind"] not in ("Service", "NetworkPolicy"):
+        return manifest
+    spec = manifest["spec"]
+    if manifest["kind"] == "Service":
+        own = {"name": "explain", "port": port, "targetPort": port, "protocol": "TCP"}
+        return {**manifest, "spec": {**spec, "ports": [*spec["ports"], own]}}
+    rule = {"ports": [{"port": port, "protocol": "TCP"}]}
+    return {**manifest, "spec": {**spec, "ingress": [*spec["ingress"], rule]}}
+
+
 def _with_settings(manifest: Manifest, text: str) -> Manifest:
-    return {**manifest, "data": {SETTINGS_KEY: text}}
+    return {**manifest, "data": {SETTINGS_KEY: text}} if manifest["kind"] == "ConfigMap" else manifest
 
 
 def _with_image(manifest: Manifest, text: str, image: str, drain: int) -> Manifest:
