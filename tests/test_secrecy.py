@@ -139,6 +139,18 @@ OBJECTS: dict[str, list[Json]] = {
     ],
     "Pod": [launcher_pod()],
     "VirtualMachineInstanceMigration": [MIGRATION],
+    "Eviction": [
+        {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {
+                "name": "pod",
+                "namespace": "demo",
+                "annotations": {"requested-by": "sigs.k8s.io/descheduler"},
+            },
+            "spec": {},
+        }
+    ],
 }
 
 
@@ -150,7 +162,9 @@ class World(MemoryCluster):
 
 
 def world(mode: str, dead: bool) -> World:
-    labels = dict.fromkeys((names.job_label(job) for job in ("scheduling", "instancetypes", "migration")), mode)
+    labels = dict.fromkeys(
+        (names.job_label(job) for job in ("scheduling", "instancetypes", "migration", "eviction")), mode
+    )
     there = Namespace(ObjectMeta(name="demo", labels=labels))
     preference = sizes.preference(devices={"preferredDiskBus": "scsi", "preferredInputBus": "usb"})
     facts = sizes.facts([sizes.instancetype(), preference], missing=[("VirtualMachineInstancetype", "gone")])
@@ -174,7 +188,13 @@ def settings(expand: bool) -> Settings:
 def body_of(endpoint: Endpoint, obj: Json, old: Json | None, dry_run: bool) -> bytes:
     request = {
         "uid": "u",
-        "kind": {"group": endpoint.group, "version": endpoint.version, "kind": endpoint.kind},
+        "kind": {
+            "group": "policy" if endpoint.sub_resource else endpoint.group,
+            "version": endpoint.version,
+            "kind": endpoint.kind,
+        },
+        "subResource": endpoint.sub_resource,
+        "name": obj["metadata"]["name"] if endpoint.sub_resource else "",
         "resource": {"group": endpoint.group, "version": endpoint.version, "resource": endpoint.resource},
         "namespace": "demo",
         "operation": "UPDATE" if old else "CREATE",
@@ -227,7 +247,7 @@ def cases(draw: Any) -> tuple[Endpoint, Mode, bytes, World, Settings]:
 
 
 @hypothesis_settings(
-    max_examples=400, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 @given(cases())
 def test_no_endpoint_in_no_mode_tells_a_secret(caplog: pytest.LogCaptureFixture, case: Any) -> None:

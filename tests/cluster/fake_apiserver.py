@@ -262,8 +262,8 @@ class FakeApiServer:
     async def _truth(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/version":
             return web.json_response({"gitVersion": "v1.36.3"})
-        if request.method != "GET":
-            return await self._written(request)
+        if request.method != "GET" and (written := await self._written(request)):
+            return written
         for collection, (resource, objects) in self._kinds.items():
             if request.path == collection:
                 watch = request.query.get("watch") == "true"
@@ -276,8 +276,8 @@ class FakeApiServer:
                     return self._list(request, resource, inside)
         return web.json_response(status(404, "NotFound"), status=404)
 
-    async def _written(self, request: web.Request) -> web.Response:
-        """Creations, merges of top-level members, applies (which replace what is there), deletions."""
+    async def _written(self, request: web.Request) -> web.Response | None:
+        """Creations, merges of top-level members, applies (which replace what is there), deletions; None for others."""
         body = json.loads(await request.read() or b"{}")
         collection, _, name = request.path.rpartition("/")
         for resource, objects in self._kinds.values():
@@ -298,7 +298,7 @@ class FakeApiServer:
                 self.remove(resource, name, namespace)
                 return web.json_response(status(200))
             return web.json_response(self.put(resource, name, namespace, **(body if applied else (there or {}) | body)))
-        return web.json_response(status(404, "NotFound"), status=404)
+        return None
 
     def _list(
         self, request: web.Request, resource: Resource[Any], objects: dict[tuple[str, str], Json]

@@ -13,10 +13,11 @@ import yaml
 from .access import Access
 from .conftest import SCHEDULERS, NewNamespace
 from .kube import ApiError, Json, Object, eventually
+from .manifests import MANIFESTS
 from .migrations import EAST, WEST, Mover, guest, refused
 from .objects import CRDS
 from .tenant import Tenant
-from .webhook_server import ACCOUNT, CONFIGURATIONS, MIGRATION, SCHEDULING, WebhookServer, install
+from .webhook_server import CONFIGURATIONS, MIGRATION, SCHEDULING, WebhookServer, install
 from .workloads import PODS, VMS, vm
 
 EVENTS = "events.k8s.io/v1/events"
@@ -24,21 +25,8 @@ REPORTS = "wgpolicyk8s.io/v1alpha2/policyreports"
 NAME = "kubevirt-webhook"
 OTHERS = Path(__file__).parent / "policyreports.yaml"
 
-# As docs/audit.md has them.
-RIGHTS: list[Json] = [
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]},
-    {
-        "apiGroups": ["kubevirt.io"],
-        "resources": ["virtualmachines", "virtualmachineinstances"],
-        "verbs": ["list"],
-    },
-    {
-        "apiGroups": ["wgpolicyk8s.io"],
-        "resources": ["policyreports"],
-        "verbs": ["list", "create", "patch", "delete"],
-    },
-    {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
-]
+COMPONENTS = ("events", "unenforced", "policyreports")
+RBAC = "rbac.authorization.k8s.io/v1"
 SETTINGS = {"schedulers": SCHEDULERS, "events": True, "unenforced": {"everyMinutes": 1}}
 
 
@@ -50,17 +38,15 @@ def server(schedulers: Access, tmp_path: Path) -> Iterator[WebhookServer]:
     admin.apply(yaml.safe_load(OTHERS.read_text()))
     admin.wait(CRDS, f"policyreports.{REPORTS.split('/', maxsplit=1)[0]}", until=_established)
     eventually(lambda: [admin.list(REPORTS)], what="policy reports to be served")
-    rbac, name = "rbac.authorization.k8s.io", f"audit-{secrets.token_hex(4)}"
-    role: Json = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": name}}
-    binding = {**role, "kind": "ClusterRoleBinding", "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": name}}
-    user = {"apiGroup": rbac, "kind": "User", "name": ACCOUNT[0]}
-    admin.create(f"{rbac}/v1/clusterroles", {**role, "rules": RIGHTS})
-    admin.create(f"{rbac}/v1/clusterrolebindings", {**binding, "subjects": [user]})
-    made = WebhookServer(schedulers, tmp_path, name, SETTINGS)
+    files = [MANIFESTS / "components" / name / "rbac.yaml" for name in COMPONENTS]
+    rights = [document for file in files for document in yaml.safe_load_all(file.read_text())]
+    for document in rights:
+        admin.apply(document)
+    made = WebhookServer(schedulers, tmp_path, f"audit-{secrets.token_hex(4)}", SETTINGS)
     yield made
     made.kill()
-    for kind in ("clusterrolebindings", "clusterroles"):
-        admin.delete(f"{rbac}/v1/{kind}", name)
+    for document in rights:
+        admin.delete(f"{RBAC}/{document['kind'].lower()}s", document["metadata"]["name"])
 
 
 def _established(crd: Object) -> bool:

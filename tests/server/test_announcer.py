@@ -6,10 +6,14 @@ import msgspec
 import pytest
 
 from tests.builders import DEAD, VMI_UID, Json, known, launcher_pod, review, vm, vmi
+from tests.policies.eviction import world as evictions
 from tests.test_reviewer import PODS, PODS_OBSERVED, VMS, Kept, judge
+from webhook import names
 from webhook.admission.decision import Decision, Denial, Reason
 from webhook.cluster.events import Happening
-from webhook.policies.table import Endpoint
+from webhook.facts import NamespaceKey
+from webhook.objects import Namespace, ObjectMeta
+from webhook.policies.table import BY_PATH, Endpoint
 from webhook.server.announcer import Announcer, happening_of
 
 DENIED = Decision((Reason("no", "it can't be"),), denial=Denial(403, "it can't be [node-a]"))
@@ -66,6 +70,21 @@ def test_mode_warn_says_what_would_be() -> None:
     assert pod
     assert (pod.reason, pod.kind) == ("WouldDeny", "VirtualMachineInstance")
     assert said(body, VMS, DENIED, mode="audit") is None
+
+
+def test_a_refused_eviction_is_told_of_the_pod() -> None:
+    endpoint = BY_PATH["/mutate/eviction/pods/enforce"]
+    request = evictions.review()["request"]
+    sent: Any = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    labels = {names.job_label(names.EVICTION): "enforce"}
+    there = {NamespaceKey("demo"): Namespace(ObjectMeta(name="demo", labels=labels))}
+    refusing = msgspec.structs.replace(endpoint, policy=lambda *_: DENIED)
+    happening = happening_of(refusing, judge(sent, known() | there, refusing)[0])
+
+    assert happening
+    assert (happening.api_version, happening.kind, happening.name) == ("v1", "Pod", evictions.POD)
+    request["object"]["deleteOptions"] = {"dryRun": ["All"]}
+    assert happening_of(refusing, judge(sent, known() | there, refusing)[0]) is None
 
 
 def test_an_object_without_a_name_is_told_of_the_namespace() -> None:

@@ -81,7 +81,7 @@ EVERYTHING: dict[str, Any] = {
     },
     "explain": {"listen": "127.0.0.1:8090"},
     "audit": {"output": "/var/log/audit.jsonl", "maxBytes": 1_048_576, "keep": 1},
-    "events": True,
+    "events": "on",
     "unenforced": {"everyMinutes": 30, "policyReports": False},
     "webhooks": {
         "service": {"namespace": "ops", "name": "hook", "port": 8443},

@@ -16,6 +16,11 @@ def test_the_defaults() -> None:
     assert made.unenforced == UnenforcedSettings(every_seconds=0.0, policy_reports=True)
 
 
+@pytest.mark.parametrize(("given", "on"), [("on", True), ("off", False), (True, True), (False, False), (None, False)])
+def test_on_and_off(given: object, on: bool) -> None:
+    assert snapshot({"events": given}).events is on
+
+
 @pytest.mark.parametrize(
     ("section", "said"),
     [
@@ -23,7 +28,7 @@ def test_the_defaults() -> None:
         ({"audit": {"maxBytes": 1_000_000}}, "greater_than_equal"),
         ({"audit": {"keep": 0}}, "greater_than_equal"),
         ({"audit": {"keep": 101}}, "less_than_equal"),
-        ({"events": "on"}, "bool_type"),
+        ({"events": "yes"}, "literal_error"),
         ({"unenforced": {"everyMinutes": -1}}, "greater_than_equal"),
         ({"unenforced": {"everyMinutes": 1441}}, "less_than_equal"),
         ({"unenforced": {"policyReports": "yes"}}, "bool_type"),

@@ -13,7 +13,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from webhook.settings import snapshot
 from webhook.settings.jobs import Eviction, Instancetypes, Migration, Scheduling
-from webhook.settings.observability import Audit, Unenforced
+from webhook.settings.observability import Audit, Switch, Unenforced
 from webhook.settings.section import Section
 from webhook.settings.syntax import (
     Address,
@@ -251,9 +251,9 @@ class SettingsModel(Section):
     explain: Explain = Field(default=Explain(), description=Explain.__doc__)
     webhooks: Webhooks = Field(default=Webhooks(), description=Webhooks.__doc__)
     audit: Audit = Field(default=Audit(), description=Audit.__doc__)
-    events: bool = Field(
-        default=False,
-        description="Write Kubernetes Events about refusals and about what users should know: on or off. It needs the "
+    events: Switch = Field(
+        default="off",
+        description="Write Kubernetes Events about refusals and about what users should know. It needs the "
         "rights to create and patch events in events.k8s.io; the webhook configurations then say NoneOnDryRun.",
     )
     unenforced: Unenforced = Field(default=Unenforced(), description=Unenforced.__doc__)
@@ -327,6 +327,6 @@ class SettingsModel(Section):
                 {"kube-system", *self.excluded_namespaces, service.namespace, self.kubevirt.namespace or "kubevirt"}
             ),
             digest=digest,
-            events=self.events,
+            events=self.events == "on",
             unenforced=self.unenforced.snapshot(),
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from webhook.settings import snapshot
 from webhook.settings.section import Section
@@ -19,6 +19,12 @@ def _check_output(text: str) -> str:
     return text
 
 
+# YAML 1.1 reads an unquoted on as true.
+Switch = Annotated[
+    Literal["off", "on"],
+    BeforeValidator(lambda value: ("on" if value else "off") if isinstance(value, bool) else value),
+    WithJsonSchema({"enum": ["off", "on"]}),
+]
 Output = Annotated[str, AfterValidator(_check_output)]
 
 
