@@ -147,6 +147,23 @@ class TestVersion:
             await transport.close()
             assert isinstance(await transport.server_version(), Unavailable)
 
+    async def test_its_clock(self, tmp_path: Path) -> None:
+        async with connected(tmp_path) as (server, transport):
+            told = {"Date": "Sat, 21 Nov 2026 16:00:00 GMT"}
+            server.answer("/version", lambda _: web.Response(status=403, headers=told))
+            assert await transport.date() == 1_795_276_800
+            server.answer("/version", lambda _: web.Response(headers={"Date": "today"}))
+            assert await transport.date() == Unavailable("the API server's answer has no Date")
+            await transport.close()
+            assert isinstance(await transport.date(), Unavailable)
+
+    async def test_of_nobody(self, tmp_path: Path) -> None:
+        async with connected(tmp_path) as (server, _):
+            server.url = "http://127.0.0.1:1"
+            other = await connect(server.kubeconfig(tmp_path / "nobody"))
+            assert await other.date() == Unavailable("no connection to the API server")
+            await other.close()
+
 
 class TestTokens:
     async def test_a_refused_token_is_read_again(self, tmp_path: Path) -> None:

@@ -54,16 +54,17 @@ async def test_every_list_is_read_once(world: World) -> None:
 
 async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: World) -> None:
     world.forbids_reviews = True
-    for resource in (MUTATING, VALIDATING, NAMESPACES, views.KUBEVIRTS, views.NODES, views.PODS, views.ROLES):
-        world.forbid(resource)
-    for resource, namespace, name in (
+    for kind in (MUTATING, VALIDATING, NAMESPACES, views.KUBEVIRTS, views.NODES, views.PODS, views.ROLES):
+        world.forbid(kind)
+    refused: list[tuple[Any, str, str]] = [
         (views.DEPLOYMENTS, NS, NS),
         (views.DEPLOYMENTS, "kubevirt-scheduler", ""),
         (views.BUDGETS, NS, NS),
         (views.PODS, NS, ""),
         (LEASES, "kubevirt-scheduler", "kubevirt-scheduler"),
         *((flow, "", NS) for flow in views.FLOW),
-    ):
+    ]
+    for resource, namespace, name in refused:
         world.forbid(resource, namespace, name)
 
     report = await world.examine()

@@ -17,8 +17,10 @@ async def test_all_is_well(world: World) -> None:
 
     assert said(await world.run(check), "ok") == [
         f"{SUBJECT}: version 1.8, which knows addedNodeSelector",
-        f"{SUBJECT}: evictionStrategy LiveMigrate, vmRolloutStrategy LiveUpdate, "
-        "instancetype.referencePolicy reference, feature gates: Sidecar",
+        (
+            f"{SUBJECT}: evictionStrategy LiveMigrate, vmRolloutStrategy LiveUpdate, "
+            "instancetype.referencePolicy reference, feature gates: Sidecar"
+        ),
     ]
 
 

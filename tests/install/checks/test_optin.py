@@ -23,8 +23,10 @@ async def test_how_far_the_jobs_reach(world: World) -> None:
     assert [(one.verdict, one.found) for one in await world.run(check)] == [
         (
             "ok",
-            "of 5 namespaces, scheduling: 1 enforce, 1 warn; migration: 1 off; instancetypes: none; "
-            "eviction (cluster-wide): 2 enforce",
+            (
+                "of 5 namespaces, scheduling: 1 enforce, 1 warn; migration: 1 off; instancetypes: none; "
+                "eviction (cluster-wide): 2 enforce"
+            ),
         )
     ]
 

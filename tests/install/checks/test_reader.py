@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from tests.install.checks.world import World
 from webhook.errors import Unavailable
@@ -54,8 +55,9 @@ async def test_a_list_that_takes_too_long(world: World, monkeypatch: pytest.Monk
 async def test_a_list_that_nobody_answers(world: World) -> None:
     async def lost(request: Any) -> Any:
         request.transport.abort()
+        return web.Response()
 
-    world.server.answer(NODES.path(), lost)
+    world.server.answer(NODES.path(), lost, times=9)
 
     found = await read(world, lambda reader: reader.all(NODES))
 

@@ -25,6 +25,7 @@ from webhook.install.checks.reader import Reader
 from webhook.install.doctor import Report, examine
 from webhook.install.registration import Target, configurations
 from webhook.objects import LEASES, NAMESPACES
+from webhook.settings.file import load
 from webhook.settings.snapshot import Settings
 
 Json = dict[str, Any]
@@ -189,7 +190,7 @@ class World:
 
     async def run(self, check: Check) -> list[Finding]:
         """The findings of one check."""
-        self._reviews()
+        self.expect_reviews()
         transport = await connect(self.server.kubeconfig(self._kubeconfig))
         try:
             reader = Reader(transport)
@@ -199,7 +200,7 @@ class World:
 
     async def examine(self, *, given: bool = True) -> Report:
         """The findings of all."""
-        self._reviews()
+        self.expect_reviews()
         transport = await connect(self.server.kubeconfig(self._kubeconfig))
         try:
             settings = self.settings if given else None
@@ -207,7 +208,13 @@ class World:
         finally:
             await transport.close()
 
-    def _reviews(self) -> None:
+    def follow(self, settings: Path) -> None:
+        """Have the configurations as a settings file wants them."""
+        self.settings = load(settings)
+        self.register()
+
+    def expect_reviews(self) -> None:
+        """Answer SubjectAccessReviews."""
         self.server.answer(SAR, self._review, times=999)
 
     async def _review(self, request: web.Request) -> web.Response:

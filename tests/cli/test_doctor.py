@@ -1,0 +1,132 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.cli.test_main import run
+from tests.install.checks.world import NS, World, cluster
+from webhook.install.checks import views
+
+SETTINGS = """\
+schedulers: {kubevirt: {guard: lease kubevirt-scheduler/kubevirt-scheduler}}
+kubevirt: {namespace: kubevirt}
+tls: {secretName: ca}
+"""
+
+
+@contextmanager
+def well(directory: Path) -> Iterator[World]:
+    """A cluster in a thread: the command has a loop of its own."""
+    loop, started, end = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+    found: list[World] = []
+
+    async def serve() -> None:
+        async with cluster(directory) as world:
+            world.expect_reviews()
+            world.server.put(views.CONFIG_MAPS, NS, NS, data={"settings.yaml": SETTINGS})
+            world.server.kubeconfig(directory / "kubeconfig")
+            found.append(world)
+            started.set()
+            await end.wait()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=(serve(),))
+    thread.start()
+    try:
+        assert started.wait(10)
+        yield found[0]
+    finally:
+        loop.call_soon_threadsafe(end.set)
+        thread.join()
+        loop.close()
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    with well(tmp_path) as found:
+        # As these settings want them: they exclude more namespaces than the tests' own do.
+        (tmp_path / "settings.yaml").write_text(SETTINGS)
+        found.follow(tmp_path / "settings.yaml")
+        yield found
+
+
+def test_people_get_lines_in_columns_and_no_failure(world: World, tmp_path: Path) -> None:
+    result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig")
+
+    assert result.exit_code == 0
+    lines = result.output.splitlines()
+    assert lines[0].startswith(
+        "unknown certificates  Service kubevirt-webhook/kubevirt-webhook: a Service can be dialled"
+    )
+    assert lines[1].startswith(" " * 22 + "→ look at kubevirt_webhook_ca_bundle_match")
+    assert lines[2].startswith("ok                    MutatingWebhookConfiguration kubevirt-webhook: 8 caBundles, good")
+    assert lines[-1].startswith("1 unknown, ")
+
+
+def test_programs_get_json(world: World, tmp_path: Path) -> None:
+    result = run(
+        "doctor", "--kubeconfig", tmp_path / "kubeconfig", "--config", tmp_path / "settings.yaml", "-o", "json"
+    )
+
+    report = json.loads(result.output)
+    assert result.exit_code == 0
+    assert (report["schemaVersion"], report["verdict"]) == (1, "unknown")
+
+
+@pytest.mark.parametrize(("options", "status"), [((), 0), (("--strict",), 3)])
+def test_what_is_unknown_fails_only_where_asked_for(
+    world: World, tmp_path: Path, options: tuple[str, ...], status: int
+) -> None:
+    assert run("doctor", "--kubeconfig", tmp_path / "kubeconfig", *options).exit_code == status
+
+
+@pytest.mark.parametrize("options", [(), ("--strict",)])
+def test_failures_come_first_and_fail(world: World, tmp_path: Path, options: tuple[str, ...]) -> None:
+    world.deployment(ready=0)
+
+    result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig", *options)
+
+    assert result.exit_code == 1
+    assert result.output.splitlines()[0] == (
+        "failure deployment    Deployment kubevirt-webhook/kubevirt-webhook: "
+        "none of 2 replicas is ready, so that nobody judges"
+    )
+
+
+def test_other_peoples_text_can_t_reach_the_terminal(world: World, tmp_path: Path) -> None:
+    world.namespace("a", labels={"kubevirt-webhook.github.io/\x1b[31m": "x"})
+
+    assert "\x1b" not in run("doctor", "--kubeconfig", tmp_path / "kubeconfig").output
+
+
+def test_a_url_that_can_t_be_one(world: World, tmp_path: Path) -> None:
+    result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig", "--url", "http://localhost")
+
+    assert result.exit_code == 2
+    assert "by https only" in result.output
+
+
+def test_a_server_elsewhere(world: World, tmp_path: Path) -> None:
+    result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig", "--url", "https://localhost:1/")
+
+    assert result.exit_code == 1
+    assert "clientConfig is not what the settings want" in result.output
+    assert "https://localhost:1: it can't be dialled from here" in result.output
+
+
+def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
+    with well(tmp_path) as world:
+        world.server.url = "http://127.0.0.1:1"
+        config = world.server.kubeconfig(tmp_path / "nobody")
+
+    result = run("doctor", "--kubeconfig", config)
+
+    assert result.exit_code == 2
+    assert result.output == (
+        "Error: the cluster gave no answer: no connection to the API server; check the kubeconfig\n"
+    )
