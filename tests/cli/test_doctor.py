@@ -130,3 +130,14 @@ def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
     assert result.output == (
         "Error: the cluster gave no answer: no connection to the API server; check the kubeconfig\n"
     )
+
+
+def test_the_same_advice_is_given_once(world: World, tmp_path: Path) -> None:
+    world.namespace("a", labels={"kubevirt-webhook.github.io/scheduling": "yes"})
+    world.namespace("b", labels={"kubevirt-webhook.github.io/scheduling": "no"})
+
+    output = run("doctor", "--kubeconfig", tmp_path / "kubeconfig").output
+
+    assert output.count("is no mode") == 2
+    assert output.count("→ use one of enforce, warn, audit, off") == 1
+    assert "\n2 warnings, 1 unknown, " in output

@@ -183,7 +183,10 @@ def test_a_selector_that_matches_kube_system(installed: Installed) -> None:
 
     assert {finding["check"] for finding in findings} == {"selectors", "webhooks"}
     said = " ".join(finding["found"] for finding in findings)
-    assert "the namespace kube-system, which must never wait for us, is matched by pods.scheduling.enforce" in said
+    assert (
+        "pods.scheduling.enforce matches what must never wait for us: kube-node-lease, kube-public, kube-system,"
+        in said
+    )
     assert "namespaceSelector is not what the settings want: pods.scheduling.enforce" in said
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _FAILURES: Final = 1
 _WARNINGS: Final = 3
+_COUNTABLE: Final = ("failure", "warning")
 _STYLES: Final = {"failure": "bold red", "warning": "yellow", "unknown": "dim", "ok": "green"}
 
 
@@ -80,7 +81,13 @@ def _print(report: Report) -> None:
                 safe(f"{finding.subject}: {finding.found}"),
             )
             out.print(line)
-            if finding.todo:
+            # Once for all that follow each other and ask for the same.
+            last = index + 1 == len(findings) or findings[index + 1].todo != finding.todo
+            if finding.todo and last:
                 out.print(Text(safe(f"{'':{width + 10}}→ {finding.todo}")))
-    counts = [f"{number} {verdict}" for verdict, number in report.counts.items() if number]
+    counts = [
+        f"{number} {verdict}{'s' if number > 1 and verdict in _COUNTABLE else ''}"
+        for verdict, number in report.counts.items()
+        if number
+    ]
     out.print(f"\n{', '.join(counts)}")

@@ -61,6 +61,19 @@ async def test_a_replica_that_can_t_be_asked(world: World, answer: Any, text: st
     assert text in told
 
 
+async def test_a_connection_that_breaks(world: World) -> None:
+    async def lost(request: Any) -> web.Response:
+        request.transport.abort()
+        return web.Response()
+
+    world.server.heal()
+    world.server.answer(METRICS, lost, times=9)
+
+    (told,) = said(await world.run(check), "unknown")
+
+    assert told.startswith("metrics: the connection to the API server broke")
+
+
 async def test_a_server_elsewhere_is_not_asked(world: World) -> None:
     world.url = "https://localhost:8443"
 

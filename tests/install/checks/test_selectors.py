@@ -25,7 +25,7 @@ async def test_a_selector_without_the_exclusion_matches_who_opted_in(world: Worl
     del world.entries()[0]["namespaceSelector"]["matchExpressions"][1]
 
     assert said(await world.run(check), "failure") == [
-        f"{LAST}: the namespace {name}, which must never wait for us, is matched by pods.scheduling.enforce"
+        f"{LAST}: pods.scheduling.enforce matches what must never wait for us: {name}"
     ]
 
 
@@ -35,7 +35,18 @@ async def test_kubevirts_namespace_is_found_by_its_object(world: World) -> None:
     world.namespace("virtual")
     world.entries()[0]["namespaceSelector"] = {}
 
-    assert any("the namespace virtual," in text for text in said(await world.run(check), "failure"))
+    (text,) = said(await world.run(check), "failure")
+    assert text.endswith("kube-system, kubevirt, kubevirt-webhook, virtual")
+
+
+async def test_entries_that_match_the_same_are_told_in_one_sentence(world: World) -> None:
+    for entry in world.entries()[:2]:
+        entry["namespaceSelector"] = {}
+
+    assert said(await world.run(check), "failure") == [
+        (f"{LAST}: pods.scheduling.enforce, pods.scheduling.observe match what must never wait for us: "
+        "kube-system, kubevirt, kubevirt-webhook")
+    ]
 
 
 async def test_who_may_not_list_kubevirts_learns_that(world: World) -> None:

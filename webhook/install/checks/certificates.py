@@ -14,6 +14,7 @@ from cryptography import x509
 
 from certs.authority import parse_bundle
 from certs.handshake import shake
+from webhook import names
 from webhook.errors import Unavailable
 from webhook.install.checks.finding import Finding, counted, several, unreadable
 from webhook.install.checks.installation import Installation
@@ -70,7 +71,7 @@ def _bundles(title: str, bundles: dict[str, bytes], now: datetime, todo: str) ->
         certificates = parse_bundle(pem)
         problem = _problem(pem, certificates, now)
         if problem:
-            by_problem.setdefault(problem, []).append(entry.split(".kubevirt-webhook.")[0])
+            by_problem.setdefault(problem, []).append(entry.removesuffix(f".{names.DOMAIN}"))
         else:
             # Of several, some are on their way out.
             late += [each for each in _newest(certificates) if _is_late(each, now)]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final
 
+from webhook import names
 from webhook.errors import Unavailable
 from webhook.install.checks.finding import Finding, counted, several, unreadable
 from webhook.install.checks.installation import Installation
 from webhook.install.checks.selector import selects
+from webhook.install.checks.views import Entry
 from webhook.install.checks.webhooks import APPLY
+from webhook.objects import Namespace
 
 CHECK: Final = "selectors"
 _KUBERNETES: Final = ("kube-system", "kube-public", "kube-node-lease")
@@ -30,27 +34,28 @@ async def check(installation: Installation) -> list[Finding]:
     there = [one for one in namespaces if one.meta.name in guarded]
     entries = 0
     for kind, configuration in live:
-        matched: dict[str, list[str]] = {}
+        matched: dict[tuple[str, ...], list[str]] = {}
         for entry in configuration.ours:
             entries += 1
-            for namespace in there:
-                name = namespace.meta.name or ""
-                # The API server sees to this label.
-                if selects(entry.namespace_selector, {**(namespace.meta.labels or {}), _NAME: name}):
-                    matched.setdefault(name, []).append(entry.name.split(".kubevirt-webhook.")[0])
-        findings += [
-            Finding(
-                CHECK,
-                f"{kind} {configuration.meta.name}",
-                "failure",
-                f"the namespace {name}, which must never wait for us, is matched by {several(names)}",
-                APPLY,
-            )
-            for name, names in matched.items()
-        ]
+            if caught := tuple(_caught(entry, there)):
+                matched.setdefault(caught, []).append(entry.name.removesuffix(f".{names.DOMAIN}"))
+        subject = f"{kind} {configuration.meta.name}"
+        for caught, ours in matched.items():
+            match = "matches" if len(ours) == 1 else "match"
+            what = f"{several(ours)} {match} what must never wait for us: {several(caught)}"
+            findings.append(Finding(CHECK, subject, "failure", what, APPLY))
     if not any(finding.verdict == "failure" for finding in findings):
         what = (
             f"{counted(entries, 'entry', 'entries')} match none of the {counted(len(there), 'namespace')} that must not"
         )
         findings.append(Finding(CHECK, "namespaceSelectors", "ok", what))
     return findings
+
+
+def _caught(entry: Entry, namespaces: Iterable[Namespace]) -> Iterator[str]:
+    """The names of those that an entry matches."""
+    for namespace in namespaces:
+        name = namespace.meta.name or ""
+        # The API server sees to this label.
+        if selects(entry.namespace_selector, {**(namespace.meta.labels or {}), _NAME: name}):
+            yield name

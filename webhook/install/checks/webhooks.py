@@ -47,8 +47,6 @@ def _compared(manifest: Manifest, live: WebhookConfiguration | None) -> list[Fin
     subject = f"{manifest['kind']} {manifest['metadata']['name']}"
     wanted: list[dict[str, Any]] = msgspec.to_builtins(manifest.get("webhooks", ()))
     if live is None:
-        if not wanted:
-            return []
         what = f"it isn't there, so that nobody calls us for its {counted(len(wanted), 'entry', 'entries')}"
         return [Finding(CHECK, subject, "failure", what, APPLY)]
     by_name = {str(entry.get("name")): entry for entry in live.webhooks or ()}
