@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiohttp import web
@@ -17,6 +17,7 @@ from tests.install.checks.world import MANIFESTS, MUTATING, NS, VALIDATING, Dire
 from webhook.errors import InputError
 from webhook.install.checks import views
 from webhook.install.checks.finding import Finding
+from webhook.install.checks.reader import Api
 from webhook.install.doctor import Report, examine
 from webhook.objects import LEASES, NAMESPACES
 
@@ -251,7 +252,7 @@ def test_no_object_of_anybody_ends_in_a_traceback(tmp_path: Path, changes: list[
         world = World(server, tmp_path / "kubeconfig")
         for (resource, name, namespace), fields in changes:
             server.put(resource, name, namespace, **fields)
-        return await examine(Direct(server), world.settings, MANIFESTS, clock=world.clock)
+        return await examine(cast("Api", Direct(server)), world.settings, MANIFESTS, clock=world.clock)
 
     report = asyncio.run(look())
 

@@ -35,8 +35,9 @@ async def test_kubevirts_namespace_is_found_by_its_object(world: World) -> None:
     world.namespace("virtual")
     world.entries()[0]["namespaceSelector"] = {}
 
-    (text,) = said(await world.run(check), "failure")
-    assert text.endswith("kube-system, kubevirt, kubevirt-webhook, virtual")
+    (finding,) = [one for one in await world.run(check) if one.verdict == "failure"]
+    assert finding.found.endswith("kube-system, kubevirt, kubevirt-webhook, virtual")
+    assert finding.todo.startswith("set kubevirt: {namespace: virtual} in the settings, then run")
 
 
 async def test_entries_that_match_the_same_are_told_in_one_sentence(world: World) -> None:
@@ -44,8 +45,10 @@ async def test_entries_that_match_the_same_are_told_in_one_sentence(world: World
         entry["namespaceSelector"] = {}
 
     assert said(await world.run(check), "failure") == [
-        (f"{LAST}: pods.scheduling.enforce, pods.scheduling.observe match what must never wait for us: "
-        "kube-system, kubevirt, kubevirt-webhook")
+        (
+            f"{LAST}: pods.scheduling.enforce, pods.scheduling.observe match what must never wait for us: "
+            "kube-system, kubevirt, kubevirt-webhook"
+        )
     ]
 
 

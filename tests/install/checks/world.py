@@ -23,7 +23,7 @@ from webhook.cluster.transport import connect
 from webhook.install.checks import views
 from webhook.install.checks.finding import Finding
 from webhook.install.checks.installation import Installation
-from webhook.install.checks.reader import Api, Reader
+from webhook.install.checks.reader import Reader
 from webhook.install.doctor import Report, examine
 from webhook.install.registration import Target, configurations
 from webhook.objects import LEASES, NAMESPACES
@@ -64,7 +64,7 @@ def base64(pem: bytes) -> str:
     return b64encode(pem).decode()
 
 
-class Direct(Api):
+class Direct:
     """The same API server without HTTP, which property tests have no time for. It grants everything."""
 
     def __init__(self, server: FakeApiServer) -> None:

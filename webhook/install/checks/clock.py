@@ -14,7 +14,6 @@ CHECK: Final = "clock"
 # Leaves are good for five minutes before they were made, so that much is forgiven.
 _GRAVE_SECONDS: Final = 300.0
 _SECONDS: Final = 10.0
-_SYNC: Final = "see that NTP runs there"
 
 
 async def check(installation: Installation) -> list[Finding]:
@@ -25,7 +24,7 @@ async def check(installation: Installation) -> list[Finding]:
         return [unreadable(CHECK, "API server", server)]
     # Between the two reads of our clock, give or take the second that its Date header is cut off at.
     skew = server + 0.5 - (before + installation.clock.wall()) / 2
-    findings = [_judged("API server", skew, "this host", _SYNC.replace("there", "on both hosts"))]
+    findings = [_judged("API server", skew, "this host", "see that NTP runs on both hosts")]
     for scheduler in installation.settings.scheduling.schedulers.values():
         guard = scheduler.guard
         if guard.kind != "lease":
@@ -35,7 +34,11 @@ async def check(installation: Installation) -> list[Finding]:
         moment = unix_time(renewed or None)
         # One from the past may just be old.
         if moment is not None and moment > server + 1 + _SECONDS:
-            findings.append(_judged(f"scheduler {scheduler.name}", moment - server, "the API server", _SYNC))
+            findings.append(
+                _judged(
+                    f"scheduler {scheduler.name}", moment - server, "the API server", "see that NTP runs on its node"
+                )
+            )
     return findings
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from webhook import names
 from webhook.cluster.clock import Clock
@@ -24,8 +24,9 @@ from webhook.install.registration import Manifest, Target, configurations
 from webhook.objects import NAMESPACES, Namespace
 from webhook.settings.snapshot import Settings
 
-NAME = "kubevirt-webhook"
-_TLS = "--tls"
+# Of all our objects in a cluster.
+NAME: Final = "kubevirt-webhook"
+_TLS: Final = "--tls"
 
 
 @dataclass(frozen=True)

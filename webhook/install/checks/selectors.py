@@ -43,7 +43,9 @@ async def check(installation: Installation) -> list[Finding]:
         for caught, ours in matched.items():
             match = "matches" if len(ours) == 1 else "match"
             what = f"{several(ours)} {match} what must never wait for us: {several(caught)}"
-            findings.append(Finding(CHECK, subject, "failure", what, APPLY))
+            unknown = [name for name in caught if name not in installation.settings.excluded_namespaces]
+            todo = f"set kubevirt: {{namespace: {unknown[0]}}} in the settings, then {APPLY}" if unknown else APPLY
+            findings.append(Finding(CHECK, subject, "failure", what, todo))
     if not any(finding.verdict == "failure" for finding in findings):
         what = (
             f"{counted(entries, 'entry', 'entries')} match none of the {counted(len(there), 'namespace')} that must not"

@@ -20,9 +20,7 @@ APPLY: Final = "run kubevirt-webhook install, or apply kubevirt-webhook manifest
 
 # What an entry does and to whom; a difference elsewhere costs time or tidiness.
 _GRAVE: Final = ("clientConfig", "rules", "namespaceSelector", "objectSelector", "matchConditions", "failurePolicy")
-_LESSER: Final = (
-    *("timeoutSeconds", "matchPolicy", "sideEffects", "reinvocationPolicy", "admissionReviewVersions"),
-)  # fmt: skip
+_LESSER: Final = ("timeoutSeconds", "matchPolicy", "sideEffects", "reinvocationPolicy", "admissionReviewVersions")
 _SCALARS: Final = ("failurePolicy", "timeoutSeconds", "matchPolicy", "sideEffects", "reinvocationPolicy")
 
 
