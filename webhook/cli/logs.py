@@ -4,34 +4,52 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
+import select
 import sys
 from contextlib import suppress
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import structlog
 
+# A pipe that is ready to be written to takes so much without waiting (POSIX: PIPE_BUF; Linux has a page).
+_PIECE: Final = 4096
 
-class _Unfailing:
-    """A stream for a log: what can't be written, on a full disk or to a reader that has gone, is lost and no error."""
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream: Final = stream
+class Lossy:
+    """A stream for a log that neither waits nor fails: what a full disk or a reader that hangs doesn't take is lost.
+
+    The log is written from the event loop, and every review would wait with it.
+
+    Args:
+        descriptor: an open file descriptor, for example 2; it stays open.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor: Final = descriptor
+        self._torn = False
 
     def write(self, text: str) -> None:
-        """Write it, or not."""
+        """Write it, or as much of it as is taken at once."""
+        data = text.encode("utf-8", "backslashreplace")
+        if self._torn:
+            data = b"\n" + data
         with suppress(OSError):
-            self._stream.write(text)
+            while data:
+                self._torn = True
+                if not select.select((), (self._descriptor,), (), 0)[1]:
+                    return
+                data = data[os.write(self._descriptor, data[:_PIECE]) :]
+            self._torn = False
 
     def flush(self) -> None:
-        """Flush it, or not."""
-        with suppress(OSError):
-            self._stream.flush()
+        """Nothing is kept back."""
 
 
 def configure() -> Any:
     """Set up logging for a server in the running loop and return its logger; libraries' warnings go the same way."""
     terminal = sys.stderr.isatty()
-    stream: Any = _Unfailing(sys.stderr)
+    stream: Any = Lossy(sys.stderr.fileno())
     shared: list[Any] = [
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
