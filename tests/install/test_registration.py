@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests import builders
-from webhook.cluster.api import Unreachable
+from webhook.cluster.api import NO_QUERY, Unreachable
 from webhook.errors import InputError
 from webhook.install.registration import Registration, Target, check_url, configurations
 from webhook.settings.snapshot import EvictionSettings, InstancetypeSettings, Settings
@@ -188,7 +188,14 @@ class Api:
         self.broken = False
 
     async def request(
-        self, method: str, path: str, query: Mapping[str, str] | None = None, body: Any = None, *, seconds: float = 1
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] = NO_QUERY,
+        body: Any = None,
+        content_type: str = "application/json",
+        *,
+        seconds: float = 1,
     ) -> tuple[int, bytes]:
         if method == "POST":
             key = f"{path}/{body['metadata']['name']}"

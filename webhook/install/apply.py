@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
-from webhook.cluster.api import NO_QUERY, Unreachable
+from webhook.cluster.api import NO_QUERY, Requests, Unreachable
 from webhook.cluster.clock import REAL_TIME, Clock
 from webhook.errors import InputError
 from webhook.install.plan import CONFIGURATIONS, Plan, path, title
@@ -24,26 +24,6 @@ _POLL_SECONDS: Final = 1.0
 # What the API server writes into every object, and controllers into ours.
 _WRITTEN: Final = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 _REVISION: Final = "deployment.kubernetes.io/revision"
-
-
-class Requests(Protocol):
-    """Calls the API server."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] = ...,
-        body: Any = ...,
-        content_type: str = ...,
-        *,
-        seconds: float = ...,
-    ) -> tuple[int, bytes]:
-        """Status code and body of the answer, waited for so many seconds at most.
-
-        Raises:
-            Unreachable: there was none.
-        """
 
 
 class Change(msgspec.Struct, frozen=True):

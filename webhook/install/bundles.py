@@ -10,7 +10,7 @@ from __future__ import annotations
 import binascii
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
@@ -18,7 +18,7 @@ import msgspec
 from certs.rotation import Configuration, NotNow, Stored
 from certs.state import KEYS
 from webhook import names
-from webhook.cluster.api import Unreachable, explain
+from webhook.cluster.api import Requests, Unreachable, explain
 from webhook.errors import Unavailable
 from webhook.install.registration import API_VERSION, Manifest
 from webhook.objects import Object, Resource
@@ -31,26 +31,6 @@ _MERGE: Final = "application/merge-patch+json"
 _STRATEGIC: Final = "application/strategic-merge-patch+json"
 _SECONDS: Final = 10.0
 _MANAGER: Final = {"fieldManager": FIELD_MANAGER}
-
-
-class Requests(Protocol):
-    """Calls the API server."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] = ...,
-        body: Any = ...,
-        content_type: str = ...,
-        *,
-        seconds: float = ...,
-    ) -> tuple[int, bytes]:
-        """Status code and body of the answer, waited for so many seconds at most.
-
-        Raises:
-            Unreachable: there was none.
-        """
 
 
 class _Meta(msgspec.Struct, rename="camel"):

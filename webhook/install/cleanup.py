@@ -14,7 +14,7 @@ from urllib.parse import quote
 import msgspec
 
 from webhook import names
-from webhook.cluster.api import Refused, Transport, Unreachable, explain
+from webhook.cluster.api import Refused, Requests, Transport, Unreachable, explain
 from webhook.cluster.pages import pages
 from webhook.errors import InputError
 from webhook.objects import STORED_VMS, VMIS, Object, Resource, Stored
@@ -32,20 +32,8 @@ _SECONDS: Final = 60.0
 Operation = dict[str, Any]
 
 
-class Api(Transport, Protocol):
+class Api(Transport, Requests, Protocol):
     """Reads and writes."""
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] = ...,
-        body: Any = ...,
-        content_type: str = ...,
-        *,
-        seconds: float = ...,
-    ) -> tuple[int, bytes]:
-        """As `Transport.get`, for any method."""
 
 
 class Task(msgspec.Struct, frozen=True):

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Iterable
+from typing import Any, Final
 from urllib.parse import quote, urlsplit
 
 import msgspec
 
 from webhook import names
-from webhook.cluster.api import Unreachable
+from webhook.cluster.api import Requests, Unreachable
 from webhook.errors import InputError
 from webhook.kubevirt.launcher import controller_account
 from webhook.policies.eviction.pods import REQUESTED_BY
@@ -289,19 +289,6 @@ def _unset(parent: str, field: str) -> str:
 
 def _marked(root: str) -> str:
     return f"has({root}.metadata.annotations) && {_MARK} in {root}.metadata.annotations"
-
-
-class Requests(Protocol):
-    """Calls the API server."""
-
-    async def request(
-        self, method: str, path: str, query: Mapping[str, str] = ..., body: Any = ..., *, seconds: float = ...
-    ) -> tuple[int, bytes]:
-        """Status code and body of the answer, waited for so many seconds at most.
-
-        Raises:
-            Unreachable: there was none.
-        """
 
 
 class _Created(msgspec.Struct):
