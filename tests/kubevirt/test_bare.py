@@ -13,7 +13,7 @@ from tests.vectors.stages import uuids
 from webhook.errors import InputError
 from webhook.kubevirt import admission, bare
 from webhook.kubevirt.machine import read_vm
-from webhook.kubevirt.matcher import MATCHERS, Matcher
+from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, Matcher
 from webhook.kubevirt.reference import Reference, of_matcher
 from webhook.kubevirt.refusal import Cause, Crash, Refusal
 
@@ -94,6 +94,17 @@ def test_nothing_is_shared() -> None:
     bare.fill(one.vmi, one.found, one.case.configuration)
 
     assert (one.vmi, list(one.found.values())) == before
+
+
+def test_an_empty_node_selector_is_none() -> None:
+    """KubeVirt's webhook drops it from a VM, before it could conflict with the instancetype's."""
+    reference = Reference("VirtualMachineClusterInstancetype", "u1.small")
+    whole = {"spec": {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}, "nodeSelector": {"a": "b"}}}
+    vmi: Json = {"spec": {"domain": {"devices": {}}, "nodeSelector": {}}}
+
+    filled = bare.fill(vmi, {INSTANCETYPE_MATCHER: (reference, whole)}, ALL[0].case.configuration)
+
+    assert filled.after["spec"]["nodeSelector"] == {"a": "b"}
 
 
 def test_malformed_objects_are_a_sentence() -> None:

@@ -45,8 +45,9 @@ def fill(vmi: Any, found: Mapping[Matcher, tuple[Reference, Any]], configuration
         Refusal: the default network interface is forbidden, or KubeVirt would crash.
         InputError: an object is malformed.
     """
-    read = decode(VMI, vmi)
-    before = encode(VMI, read)
+    before = encode(VMI, decode(VMI, vmi))
+    # As of a VM's template, virt-controller sees what the API stores: empty maps, which would conflict, are gone.
+    read = decode(VMI, before)
     wanted = [_spec(matcher, found) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
     spec, annotations = read["spec"], read["metadata"].setdefault("annotations", {})
     if wanted[0] is not None:
