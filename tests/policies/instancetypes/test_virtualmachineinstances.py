@@ -153,11 +153,31 @@ class TestWhatIsNot:
 
         decision = decide(vmi(nodeSelector={"c": "d"}), world, **BOTH)
 
-        # The preference goes first: an instancetype weighs more. It can't stay, so nothing is left of the two.
-        assert "was not applied: VMI conflicts with instancetype spec in fields: [spec.nodeSelector]" in " ".join(
-            decision.warnings
-        )
+        # The preference is none the worse for it.
+        assert set(decision.notes) == {"preference"}
         assert ("spec", "domain", "memory") not in changes(decision)
+        said = "the default instancetype u1.small was not applied: VMI conflicts with instancetype spec in fields: "
+        assert decision.warnings == (f"kubevirt-webhook: {said}[spec.nodeSelector]",)
+
+    def test_defaults_of_which_none_fits(self) -> None:
+        picky = preference(requirements={"architecture": "s390x"})
+        world = facts([instancetype(nodeSelector={"a": "b"}), picky])
+
+        decision = decide(vmi(nodeSelector={"c": "d"}), world, **BOTH)
+
+        assert (decision.code, decision.changes) == (Code.DEFAULT_UNUSABLE, ())
+        assert [warning.split()[3] for warning in decision.warnings] == ["instancetype", "preference"]
+
+    def test_a_wish_that_fits_neither_alone_nor_beside_a_default(self) -> None:
+        asked = {"kubevirt-webhook.github.io/preference": "fedora"}
+        picky = preference(requirements={"architecture": "s390x"})
+        world = facts([instancetype(nodeSelector={"a": "b"}), picky])
+
+        denial = decide(vmi(annotations=asked, nodeSelector={"c": "d"}), world, default_instancetype="u1.small").denial
+
+        # Not the default's conflict, which the owner can't help.
+        assert denial
+        assert "preference requires architecture s390x" in denial.message
 
     @pytest.mark.parametrize("text", ["Foo/x", "u1 small"])
     def test_a_default_that_is_none(self, text: str) -> None:

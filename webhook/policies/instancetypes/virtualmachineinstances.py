@@ -159,20 +159,30 @@ def _fitted(
     lookups: Lookups,
     warnings: list[str],
 ) -> tuple[Filled | None, list[Matcher]]:
-    """The VMI with as much as fits, the instancetype before the preference, and what that is."""
+    """The VMI with as much as fits, and what that is.
+
+    Both, else without a default: the instancetype alone, else the preference alone. What the owner asked for is never
+    left out for the sake of a default.
+    """
     plain = vmi.plain()
     plain = {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "status": {}}
-    fitting = list(found)
-    while fitting:
+    asked = [matcher for matcher in found if references[matcher][0].asked]
+    alone = [[matcher] for matcher in found if len(found) > 1 and asked in ([], [matcher])]
+    refused: Refusal | None = None
+    fitting: list[Matcher] = []
+    filled: Filled | None = None
+    for attempt in ([*found], *alone) if found else ():
         try:
-            return bare.fill(plain, {matcher: found[matcher] for matcher in fitting}, lookups.configuration()), fitting
+            filled = bare.fill(plain, {matcher: found[matcher] for matcher in attempt}, lookups.configuration())
+            fitting = attempt
+            break
         except Refusal as refusal:
-            # What the owner asked for is never left out for the sake of a default.
-            given = [matcher for matcher in fitting if not references[matcher][0].asked]
-            dropped = given[-1] if given else fitting[-1]
-            _give_up(references[dropped][0], Code.REFUSED, _denial(refusal), warnings)
-            fitting.remove(dropped)
-    return None, []
+            # Of two reasons that of what was asked for counts, or else the first.
+            refused = refusal if refused is None or attempt == asked else refused
+    for matcher in found:
+        if refused is not None and matcher not in fitting:
+            _give_up(references[matcher][0], Code.REFUSED, _denial(refused), warnings)
+    return filled, fitting
 
 
 def _give_up(one: _Wanted, code: str, denial: Denial, warnings: list[str]) -> None:
