@@ -218,6 +218,18 @@ def test_what_can_not_be_read_is_admitted_with_a_warning() -> None:
     assert (decision.code, decision.denial, len(decision.warnings)) == (Code.FACTS_UNREADABLE, None, 1)
 
 
+def test_what_a_sender_claims_as_status_is_not_believed() -> None:
+    claimed = {"instancetypeRef": {"controllerRevisionRef": {"name": "stored"}}}
+    big = preference(requirements={"cpu": {"guest": 8}})
+    forged = revision("stored", instancetype(cpu={"guest": 8}))
+    obj = vm(instancetype=SMALL, preference={"name": "fedora"}) | {"status": claimed}
+
+    decision = judge(obj, facts([instancetype(), big, forged]))
+
+    assert decision.denial
+    assert "insufficient CPU resources of 2 vCPU" in decision.denial.message
+
+
 def test_malformed_and_switched_off() -> None:
     assert judge(vm({"cpu": 1}, instancetype=SMALL)).code == Code.MALFORMED_OBJECT
     assert judge(vm(instancetype=SMALL), {}, virtual_machines=False).code == Code.SWITCHED_OFF

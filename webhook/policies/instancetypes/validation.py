@@ -46,7 +46,7 @@ def virtualmachines(vm: Whole, request: Request[Whole], facts: Facts, settings: 
         return skip(Code.UNCHANGED, "instancetype, preference and template stay as they are")
     lookups = Lookups(facts)
     try:
-        return _judged(vm, request.namespace or "", changed, lookups, settings)
+        return _judged(vm, request, changed, lookups, settings)
     except Unreadable as error:
         return skip(Code.FACTS_UNREADABLE, error.why, f"kubevirt-webhook did not check the VM: {error.why}")
     except Refusal as crash:
@@ -57,10 +57,12 @@ def virtualmachines(vm: Whole, request: Request[Whole], facts: Facts, settings: 
 
 
 def _judged(
-    vm: Whole, namespace: str, changed: list[Matcher], lookups: Lookups, settings: InstancetypeSettings
+    vm: Whole, request: Request[Whole], changed: list[Matcher], lookups: Lookups, settings: InstancetypeSettings
 ) -> Decision:
-    plain = vm.plain()
-    candidate = {**plain, "metadata": {**plain["metadata"], "namespace": namespace}}
+    namespace, plain = request.namespace or "", vm.plain()
+    # What has just been created has no revisions, whatever status its sender claims.
+    status = vm.status if request.operation == "UPDATE" else None
+    candidate = {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "status": status or {}}
     decoded = read_vm(candidate)
     if INSTANCETYPE_MATCHER in changed:
         text = owner.forbidden(decoded, namespace, lookups, settings)
