@@ -55,5 +55,11 @@ def test_long_warnings_are_cut() -> None:
     assert outcome.warnings == ("x" * 255 + "…", "y" * MAX_WARNING)
 
 
+def test_warnings_hold_no_control_characters() -> None:
+    outcome = skip("c", "text", 'no "u1\r\nsmall\x1b[31m\x85" là').under("enforce", "scheduling")
+
+    assert outcome.warnings == ('no "u1 small [31m " là',)
+
+
 def test_code_is_that_of_the_first_reason() -> None:
     assert skip("c", "text").code == "c"

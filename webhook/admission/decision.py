@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -14,6 +15,9 @@ from webhook.names import Mode
 
 # The API server may cut a longer warning (k8s.io/apiserver, pkg/warning): 256 characters each are safe.
 MAX_WARNING: Final = 256
+
+# The API server drops a warning with one (k8s.io/apimachinery, pkg/util/net); texts may quote what people wrote.
+_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]+")
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -136,4 +140,5 @@ def _plain(change: Change) -> str:
 def _short(warnings: tuple[str, ...]) -> tuple[str, ...]:
     if not warnings:
         return warnings
-    return tuple(w if len(w) <= MAX_WARNING else w[: MAX_WARNING - 1] + "…" for w in warnings)
+    told = (text if text.isprintable() else _CONTROL.sub(" ", text) for text in warnings)
+    return tuple(w if len(w) <= MAX_WARNING else w[: MAX_WARNING - 1] + "…" for w in told)
