@@ -79,14 +79,19 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
     return tuple(found)
 
 
+def undropped(requirements: Requirements) -> Requirements:
+    """The requirements without what the migration adds and KubeVirt drops."""
+    dropped = {found.requirements[0] for found in contradictions(requirements) if found.dropped}
+    return tuple(each for each in requirements if each not in dropped)
+
+
 def kept_by_kubevirt(requirements: Requirements) -> Requirements:
     """What KubeVirt by itself holds a target pod to: without what it drops, or takes for its own guard."""
-    dropped = {found.requirements[0] for found in contradictions(requirements) if found.dropped}
     guarded = not any(
         isinstance(each, Label) and each.origin == ADDED and each.expression.key.startswith(CPU_VENDOR)
         for each in requirements
     )
-    return tuple(each for each in requirements if each not in dropped and (guarded or each.origin != VENDOR))
+    return tuple(each for each in undropped(requirements) if guarded or each.origin != VENDOR)
 
 
 def compatible(together: Sequence[Expression]) -> bool:

@@ -109,9 +109,25 @@ class TestCollision:
         assert "will stay Pending" in decision.warnings[0]
 
     def test_may_be_left_to_kubevirt(self) -> None:
-        decision = decide(migration(B), self.WORLD, collision="ignore", no_eligible_node="ignore")
+        decision = decide(migration(B), self.WORLD, collision="ignore")
 
         assert (decision.denial, decision.warnings) == (None, ())
+        # It stays in zone a: node-a2.
+        assert decision.notes == {"eligible-nodes": "1"}
+
+    def test_what_is_left_to_kubevirt_still_needs_a_node(self) -> None:
+        world = facts(vmi({"zone": "a"}), nodes=NODES[:1])
+
+        decision = decide(migration(B), world, collision="ignore")
+
+        assert decision.denial
+        assert decision.code == Code.NO_ELIGIBLE_NODE
+        assert "zone=b" not in decision.denial.message
+
+    def test_what_kubevirt_does_not_drop_is_not_ignored(self) -> None:
+        added = {"kubernetes.io/hostname": "node-a1"}
+
+        assert decide(migration(added), facts(), collision="ignore").code == Code.NO_ELIGIBLE_NODE
 
     def test_with_the_node_affinity(self) -> None:
         terms = [{"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": ["b"]}]}]
@@ -242,6 +258,22 @@ class TestWithoutSelector:
         decision = decide(migration(), facts(nodes=NODES[:1]), self.PLACE)
 
         assert (decision.code, decision.denial, len(decision.warnings)) == (Code.NO_ELIGIBLE_NODE, None, 1)
+
+    def test_the_sending_side_makes_no_pod_here(self) -> None:
+        obj = migration(sendTo={"migrationID": "x", "connectURL": "y"})
+
+        decision = decide(obj, facts(nodes=NODES[:1]), self.PLACE)
+
+        assert (decision.code, decision.warnings) == (Code.ON_SENDING_SIDE, ())
+
+    @pytest.mark.parametrize("mark", ["evacuationMigration", "workloadUpdateMigration"])
+    def test_kubevirts_own_need_no_look_up(self, mark: str) -> None:
+        obj = migration()
+        obj["metadata"]["annotations"] = {f"kubevirt.io/{mark}": "node-a1"}
+
+        decision = decide(obj, {}, self.PLACE)
+
+        assert (decision.code, decision.warnings) == (Code.BY_KUBEVIRT, ())
 
     def test_others_pass_silently(self) -> None:
         assert decide(migration(), facts(), self.PLACE).code == Code.ELIGIBLE

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from webhook import names
 from webhook.admission.decision import Decision, Denial, FieldCause, Reason, skip
 from webhook.admission.wire import Request, UserInfo
@@ -65,6 +67,10 @@ def warn(migration: Migration, request: Request[Migration], facts: Facts, _: Mig
         return skip(Code.OTHER_OPERATION, f"nothing is said at {request.operation}")
     if migration.added:
         return skip(Code.OTHER_OPERATION, "a migration with an added selector is judged when it is validated")
+    if migration.sends:
+        return skip(Code.ON_SENDING_SIDE, "the target pod is made on the receiving side")
+    if _kubevirts_own(migration):
+        return skip(Code.BY_KUBEVIRT, "KubeVirt itself migrates the VM")
     namespace = request.namespace or ""
     try:
         target = targets.find(namespace, _vmi_name(migration), facts, migration)
@@ -167,8 +173,12 @@ def _placed(
     target = targets.find(namespace, _vmi_name(migration), facts, migration)
     if target is None:
         return _gone(namespace, migration)
-    verdict = target.review(facts)
     colliding = _colliding(target) if settings.collision != "ignore" else []
+    if settings.collision == "ignore":
+        # KubeVirt drops it, and neither do we hold the target pod to it: what is left is what is asked.
+        kept = contradictions.undropped(target.requirements)
+        target = msgspec.structs.replace(target, requirements=kept)
+    verdict = target.review(facts)
     if colliding:
         text = f"the added selector contradicts what the VM requires: {_said(colliding)}"
         if settings.collision == "deny":
