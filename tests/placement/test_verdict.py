@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.placement.samples import clusters, node, selectors, untimed, vmi, vmis
 from webhook.placement.constraints import of
@@ -86,15 +88,28 @@ def test_an_opening_is_what_dropping_the_requirement_brings(vm: Vmi, added: Any,
 
 
 @untimed
-@given(vm=vmis, added=selectors, cluster=clusters)
-def test_a_node_is_in_the_one_group_of_its_reasons(vm: Vmi, added: Any, cluster: list[Node]) -> None:
+@given(vm=vmis, added=selectors, cluster=clusters, few=st.integers(0, 3))
+def test_a_node_is_in_the_one_group_of_its_reasons(vm: Vmi, added: Any, cluster: list[Node], few: int) -> None:
     verdict = NodeIndex(cluster).review(of(vm, Migration.adding(added)))
-    groups = verdict.groups()
+    groups, names = verdict.groups(), verdict.names()
     matrix = verdict.matrix()
 
     assert sorted(name for group in groups for name in verdict.names(group)) == sorted(matrix)
     assert len({group.failures for group in groups}) == len(groups)
     assert all(described(group) == told(matrix[name]) for group in groups for name in verdict.names(group))
+    # However many count as a few.
+    with patch("webhook.placement.verdict._FEW", few):
+        assert (verdict.groups(), verdict.names(), verdict.matrix()) == (groups, names, matrix)
+
+
+def test_every_node_may_have_a_taint_of_its_own() -> None:
+    cluster = [node(f"n{i}", LABELS, taints=[GPU | {"value": f"n{i}"}]) for i in range(100)]
+    verdict = NodeIndex(cluster).review(of(vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"})))
+
+    groups = verdict.groups()
+
+    assert [(group.count, len(group.failures)) for group in groups] == [(1, 2)] * 100
+    assert sorted(name for group in groups for name in verdict.names(group)) == verdict.names(verdict.failures[0])
 
 
 def described(group: Group) -> list[tuple[str, str]]:

@@ -14,3 +14,11 @@ _TRUTH: Final = bytes.maketrans(b"01", b"\x00\x01")
 def chosen(bits: int, items: Iterable[T]) -> Iterator[T]:
     """The items whose position is in the set."""
     return compress(items, bin(bits)[:1:-1].encode().translate(_TRUTH))
+
+
+def positions(bits: int) -> Iterator[int]:
+    """The members of a set in their order; each costs the width of the integer, so for sets of a few."""
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest

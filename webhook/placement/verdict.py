@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, cast
+from typing import Final, TypeAlias, cast
 
 import msgspec
 
-from webhook.placement.bits import chosen
+from webhook.placement.bits import chosen, positions
 from webhook.placement.node import Node, Taint
 from webhook.placement.requirement import Label, OneOf, Reason, Requirement, Untainted
+
+# Sets of so few nodes are gone through one by one: where every node has a taint of its own there are thousands.
+_FEW: Final = 32
+
+# Nodes that fail the same, by the failures' places in their order.
+_Part: TypeAlias = tuple[tuple[int, ...], int]
 
 
 class Failure(msgspec.Struct, frozen=True, gc=False):
@@ -93,7 +99,9 @@ class Verdict:
     def names(self, part: Failure | Group | None = None) -> list[str]:
         """The names of the eligible nodes, or of those that fail something; sorted."""
         bits = self._eligible if part is None else part.nodes
-        return sorted(node.name for node in chosen(bits, self._nodes) if node)
+        if bits.bit_count() > _FEW:
+            return sorted(node.name for node in chosen(bits, self._nodes) if node)
+        return sorted(node.name for position in positions(bits) if (node := self._nodes[position]))
 
     def openings(self) -> tuple[Opening, ...]:
         """Every single change that would make nodes eligible, the most helpful first."""
@@ -107,29 +115,50 @@ class Verdict:
 
     def groups(self) -> tuple[Group, ...]:
         """The nodes by what exactly they fail, the largest group first; each is in one."""
-        parts = [Group((), self._everyone)] if self._everyone else []
-        for failure in self.failures:
-            parts = [half for group in parts for half in _split(group, failure)]
-        return tuple(sorted(parts, key=lambda group: -group.count))
+        parts = self._alike()
+        for index, failure in enumerate(self.failures):
+            if failure.count > _FEW:
+                parts = [half for part in parts for half in _split(part, index, failure.nodes)]
+        last = len(self.failures)
+        found = sorted((-nodes.bit_count(), (*sorted(failed), last), nodes) for failed, nodes in parts)
+        return tuple(Group(tuple(self.failures[index] for index in failed[:-1]), nodes) for _, failed, nodes in found)
+
+    def _alike(self) -> list[_Part]:
+        """All nodes by which of the failures of a few they have."""
+        failed: dict[int, tuple[int, ...]] = {}
+        for index, failure in enumerate(self.failures):
+            if failure.count <= _FEW:
+                for position in positions(failure.nodes):
+                    failed[position] = (*failed.get(position, ()), index)
+        parts: dict[tuple[int, ...], int] = {}
+        for position, indices in failed.items():
+            parts[indices] = parts.get(indices, 0) | 1 << position
+        rest = self._everyone
+        for nodes in parts.values():
+            rest ^= nodes
+        return [*parts.items(), ((), rest)] if rest else [*parts.items()]
 
     def matrix(self) -> dict[str, tuple[Reason, ...]]:
         """All reasons of every node by its name, as `eligibility` gives them; none: it is eligible."""
         rows: list[list[Reason]] = [[] for _ in self._nodes]
         for failure in self.failures:
+            failing: Iterable[tuple[Node | None, list[Reason]]]
+            if failure.count > _FEW:
+                failing = chosen(failure.nodes, zip(self._nodes, rows, strict=True))
+            else:
+                failing = ((self._nodes[position], rows[position]) for position in positions(failure.nodes))
             # Only positions that are taken fail anything.
-            failing = cast(
-                "Iterator[tuple[Node, list[Reason]]]", chosen(failure.nodes, zip(self._nodes, rows, strict=True))
-            )
-            _write(failure, failing)
+            _write(failure, cast("Iterable[tuple[Node, list[Reason]]]", failing))
         return {node.name: tuple(row) for node, row in zip(self._nodes, rows, strict=True) if node}
 
 
-def _split(group: Group, failure: Failure) -> Iterator[Group]:
-    inside = group.nodes & failure.nodes
+def _split(part: _Part, index: int, failing: int) -> Iterator[_Part]:
+    failed, nodes = part
+    inside = nodes & failing
     if inside:
-        yield Group((*group.failures, failure), inside)
-    if outside := group.nodes ^ inside:
-        yield Group(group.failures, outside)
+        yield (*failed, index), inside
+    if outside := nodes ^ inside:
+        yield failed, outside
 
 
 def _write(failure: Failure, failing: Iterable[tuple[Node, list[Reason]]]) -> None:

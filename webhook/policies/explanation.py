@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from webhook.placement.requirement import ADDED
-from webhook.placement.verdict import Verdict
+from webhook.placement.verdict import Failure, Verdict
 
 _AUDITED_NODES: Final = 100
+_TOLD_CLASSES: Final = 10
 
 
 def no_node(verdict: Verdict) -> str:
     """Why no node is eligible, class by class, and the single change that would help most."""
     if not verdict.total:
         return "no eligible node: the cluster has no nodes"
-    text = f"no eligible node: of {verdict.total}, {', '.join(str(failure) for failure in verdict.failures)}"
+    text = f"no eligible node: of {verdict.total}, {_classes(verdict.failures)}"
     # Giving up what was just asked for is no advice.
     best = next((one for one in verdict.openings() if one.failure.requirement.origin != ADDED), None)
     return f"{text}; the only reason for {best.count} of them: {best.failure.lacking}" if best else text
+
+
+def _classes(failures: Sequence[Failure]) -> str:
+    """The classes of reasons with their numbers; of many the largest, as every node may have a taint of its own."""
+    if len(failures) <= _TOLD_CLASSES:
+        return ", ".join(map(str, failures))
+    largest = sorted(failures, key=lambda failure: -failure.count)[:_TOLD_CLASSES]
+    return f"{', '.join(map(str, largest))} and {len(failures) - _TOLD_CLASSES} more reasons"
 
 
 def details(verdict: Verdict) -> dict[str, Any]:
