@@ -156,6 +156,17 @@ class TestUpdates:
         assert decision.denial
         assert "nodeSelector" in decision.denial.message
 
+    def test_a_revision_of_another_kind_does_not_stand_for_what_is_not_there(self) -> None:
+        captured = {"name": "u1.small", "kind": "VirtualMachineClusterInstancetype"}
+        new = vm(instancetype=captured | {"kind": "VirtualMachineInstancetype"})
+        new["status"] = {"instancetypeRef": captured | {"controllerRevisionRef": {"name": "r1"}}}
+        world = facts([revision("r1", instancetype())], missing=[("VirtualMachineInstancetype", "u1.small")])
+
+        denial = judge(new, world, vm(instancetype=captured), missing="deny").denial
+
+        assert denial
+        assert denial.message == 'virtualmachineinstancetypes.instancetype.kubevirt.io "u1.small" not found'
+
     def test_nobody_holds_up_a_deletion(self) -> None:
         dying = vm({"cpu": {"cores": 2}}, instancetype=SMALL)
         dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"

@@ -82,10 +82,14 @@ def _judged(
 
 
 def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
-    if vm["spec"].get(matcher.field, {}).get("inferFromVolume"):
+    given, captured = vm["spec"].get(matcher.field, {}), vm["status"].get(matcher.reference, {})
+    if given.get("inferFromVolume"):
         return
     try:
         matcher.find(vm, lookups.get)
+        # KubeVirt's webhook finds the revision of that name; virt-controller sees another kind, and captures it anew.
+        if "revisionName" not in given and given.get("kind", captured.get("kind")) != captured.get("kind"):
+            matcher.live(vm, lookups.get)
     except Refusal as refusal:
         reason = "FieldValueNotFound" if isinstance(refusal, NotFound) else "FieldValueInvalid"
         yield Cause(reason, refusal.what, f"spec.{matcher.field}")
