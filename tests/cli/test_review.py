@@ -59,6 +59,14 @@ def test_text_is_for_people(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("namespace", [None, ""])
+def test_what_names_no_namespace_is_in_default(tmp_path: Path, namespace: str | None) -> None:
+    obj = builders.vm()
+    obj["metadata"]["namespace"] = namespace
+
+    assert "CREATE VirtualMachine default/web01" in run("review", manifest(tmp_path, obj), *CLUSTER).output
+
+
 def test_yaml_is_the_patched_object(tmp_path: Path) -> None:
     patched = yaml.safe_load(run("review", manifest(tmp_path, vm()), *CLUSTER, "-o", "yaml").output)
 

@@ -97,7 +97,7 @@ async def asked(document: Document, cluster: Cluster, user: str | None, deadline
         },
         "subResource": endpoint.sub_resource if endpoint else "",
         "name": metadata.get("name", ""),
-        "namespace": metadata.get("namespace", "default"),
+        "namespace": metadata.get("namespace") or "default",
         "operation": "CREATE",
         "userInfo": {"username": sender, "groups": ["system:authenticated"]},
         "object": obj,
