@@ -6,6 +6,7 @@ import threading
 from typing import Any
 
 import msgspec
+import pytest
 
 from webhook.admission.audit import SCHEMA, AuditedObject, DifferingField, ParityRecord, Record, timestamp
 from webhook.admission.decision import Change, Reason
@@ -125,6 +126,22 @@ def test_a_reader_that_stalls_costs_records_not_requests() -> None:
 
     read = drained(lines, reader, writer)
     assert [json.loads(line)["uid"][:1] for line in read.splitlines()] == ["x", "0", "1", "2"]
+
+
+def test_what_waits_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("webhook.admission.lines.MAX_WAITING", 1)
+    reader, writer = os.pipe()
+    lines = LineWriter(Descriptor(writer))
+    lines.write(record("x" * 200_000))
+    while lines._given > lines._taken:
+        pass
+    for number in range(10):
+        lines.write(record(str(number)))
+
+    assert lines.dropped == 9
+
+    read = drained(lines, reader, writer)
+    assert [json.loads(line)["uid"][:1] for line in read.splitlines()] == ["x", "0"]
 
 
 def test_a_closed_reader_is_counted() -> None:

@@ -27,6 +27,9 @@ _MAX_STRING: Final = 300
 # What is written at once: far less than the smallest file, so that files keep to their size.
 _BATCH_BYTES: Final = 256 * 1024
 
+# What may wait in all: a line that lists thousands of nodes is a hundred times as long as others.
+MAX_WAITING: Final = 64 * 1024 * 1024
+
 logger = logging.getLogger(__name__)
 
 
@@ -60,6 +63,7 @@ class LineWriter:
         self._thread: Final = threading.Thread(target=self._run, name="audit", daemon=True)
         # A count for each thread: neither may overwrite the other's.
         self._refused = self._lost = 0
+        self._given = self._taken = 0  # bytes, likewise
         self._losing = ""
         self._thread.start()
 
@@ -70,11 +74,14 @@ class LineWriter:
 
     def write(self, record: AnyRecord) -> None:
         """Queue a record, or count it as dropped if the queue is full."""
-        if len(self._lines) >= self._capacity:
+        if len(self._lines) >= self._capacity or self._given - self._taken >= MAX_WAITING:
             self._refused += 1
             return
         line = self._encode(record)
-        self._lines.append(line if len(line) <= MAX_LINE else self._encode(_cut(msgspec.to_builtins(record))))
+        if len(line) > MAX_LINE:
+            line = self._encode(_cut(msgspec.to_builtins(record)))
+        self._given += len(line)
+        self._lines.append(line)
         if not self._pending.is_set():
             self._pending.set()
 
@@ -101,6 +108,7 @@ class LineWriter:
         while self._lines and size < _BATCH_BYTES:
             batch.append(self._lines.popleft())
             size += len(batch[-1])
+        self._taken += size
         try:
             self._output.write(batch)
         except Lost as lost:

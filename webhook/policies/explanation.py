@@ -8,7 +8,8 @@ from typing import Any, Final
 from webhook.placement.requirement import ADDED
 from webhook.placement.verdict import Failure, Verdict
 
-_AUDITED_NODES: Final = 100
+# Nodes are all in the audit record; the combinations of reasons could be as many as they.
+_AUDITED_GROUPS: Final = 100
 _TOLD_CLASSES: Final = 10
 
 
@@ -31,10 +32,17 @@ def _classes(failures: Sequence[Failure]) -> str:
 
 
 def details(verdict: Verdict) -> dict[str, Any]:
-    """All nodes by what they fail, for the audit record."""
-    groups = []
-    for group in verdict.groups():
-        nodes = verdict.names(group)
-        shown: dict[str, Any] = {"fails": [failure.lacking for failure in group.failures], "count": len(nodes)}
-        groups.append(shown | {"nodes": nodes[:_AUDITED_NODES]})
+    """All nodes by what they fail, for the audit record; those of the rarest combinations of reasons together."""
+    found = verdict.groups()
+    groups = [
+        _shown([failure.lacking for failure in group.failures], verdict.names(group))
+        for group in found[:_AUDITED_GROUPS]
+    ]
+    if rest := found[_AUDITED_GROUPS:]:
+        names = sorted(name for group in rest for name in verdict.names(group))
+        groups.append(_shown([f"other reasons, in {len(rest)} combinations"], names))
     return {"nodes": groups}
+
+
+def _shown(fails: list[str], names: list[str]) -> dict[str, Any]:
+    return {"fails": fails, "count": len(names), "nodes": names}
