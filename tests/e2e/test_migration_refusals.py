@@ -26,7 +26,7 @@ NAMED = (
 )
 PINNED = (
     "this migration can't succeed: the VM itself requires kubernetes.io/hostname=node-a; "
-    "the migration must leave the VM's present node node-a"
+    "the migration must leave the VM's present node"
 )
 SENDING: Json = {"sendTo": {"migrationID": "m1", "connectURL": "https://other.example.com"}}
 

@@ -203,14 +203,14 @@ def test_the_present_node_as_a_wish() -> None:
     source = node("n1", {HOST: "host-1"})
 
     assert told(None, {HOST: "host-1"}, source) == [
-        f"{HOST}=host-1 was added by this migration; the migration must leave the VM's present node n1"
+        f"{HOST}=host-1 was added by this migration; the migration must leave the VM's present node"
     ]
     assert told({"nodeSelector": {HOST: "host-1"}}, None, source) == [
-        f"the VM itself requires {HOST}=host-1; the migration must leave the VM's present node n1"
+        f"the VM itself requires {HOST}=host-1; the migration must leave the VM's present node"
     ]
     pinned = affinity({"matchFields": [expression("metadata.name", "In", "n1")]})
     assert told({"affinity": pinned}, None, source) == [
-        "the VM's node affinity requires metadata.name=n1; the migration must leave the VM's present node n1"
+        "the VM's node affinity requires metadata.name=n1; the migration must leave the VM's present node"
     ]
     assert told({"affinity": pinned}) == []
 

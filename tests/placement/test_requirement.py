@@ -133,9 +133,9 @@ def test_the_present_node() -> None:
     asked = Elsewhere(requirement.SOURCE_NODE, "n1", "host-1")
 
     assert asked.lacking == "where the VM runs now"
-    assert told(asked) == ["the migration must leave the VM's present node n1; the node is this one"]
+    assert told(asked) == ["the migration must leave the VM's present node; the node is this one"]
     assert [str(reason) for reason in asked.reasons(node("n2", {HOST: "host-1"}))] == [
-        f"the migration must leave the VM's present node n1; the node has the same {HOST}=host-1"
+        f"the migration must leave the VM's present node; the node has the same {HOST}=host-1"
     ]
     assert asked.reasons(node("n2", {HOST: "n1"})) == ()
     assert Elsewhere(requirement.SOURCE_NODE, "n1").reasons(node("n2", {HOST: ""})) == ()

@@ -217,7 +217,7 @@ class Elsewhere(Requirement, frozen=True, gc=False):
 
     @property
     def clause(self) -> str:
-        return f"the migration must leave the VM's present node {self.node}"
+        return "the migration must leave the VM's present node"
 
     @property
     def lacking(self) -> str:

@@ -138,10 +138,14 @@ class TestCollision:
         assert (decision.code, decision.denial is None) == (Code.COLLISION, False)
 
     def test_with_the_present_node(self) -> None:
-        decision = decide(migration({"kubernetes.io/hostname": "node-a1"}), facts())
+        nodes = [node("ip-10-0-0-1", "a", **{"kubernetes.io/hostname": "host-1"}), *NODES]
+        there = vmi()
+        there["status"]["nodeName"] = "ip-10-0-0-1"
+
+        decision = decide(migration({"kubernetes.io/hostname": "host-1"}), facts(there, nodes))
 
         assert decision.denial
-        assert "must leave the VM's present node node-a1" in decision.denial.message
+        assert decision.denial.message.endswith("; the migration must leave the VM's present node")
 
     def test_a_vm_that_contradicts_itself_is_not_the_migrations_fault(self) -> None:
         pinned = facts(vmi({"kubernetes.io/hostname": "node-a1"}))
