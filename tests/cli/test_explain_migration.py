@@ -202,6 +202,22 @@ def test_more_than_one_contradiction(tmp_path: Path) -> None:
     assert "Not eligible" not in output
 
 
+def test_of_many_reasons_the_largest_are_told(tmp_path: Path) -> None:
+    nodes = [node(f"n{number}", "a") for number in range(30)]
+    for each in nodes:
+        each["spec"]["taints"] = [{"key": "only-for", "value": each["metadata"]["name"], "effect": "NoSchedule"}]
+    objects = [{"apiVersion": "v1", "kind": "Node", **each} for each in nodes]
+    objects.append({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", **vmi()})
+    (tmp_path / "cluster.yaml").write_text(yaml.safe_dump_all(objects))
+
+    result = run("explain", "migration", "demo/web01", "--to", "zone=b", "--cluster-from", tmp_path)
+
+    assert result.exit_code == 1
+    assert "\n  30  without zone=b (added by this migration)\n" in result.output
+    assert result.output.count("with the taint only-for=") == 19
+    assert "\n  and 11 more reasons, each for as many nodes or fewer; -o json has all.\n" in result.output
+
+
 def test_a_ticket_is_a_hundred_columns_wide(tmp_path: Path) -> None:
     nodes = [whole("Node", node(f"worker-{number:04}.example.com", "a")) for number in range(2000)]
     cluster = directory(tmp_path, whole("VirtualMachineInstance", vmi(), "kubevirt.io/v1"), *nodes)

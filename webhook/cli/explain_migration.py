@@ -26,6 +26,8 @@ from webhook.replay import replayed
 
 _SECONDS: Final = 30.0
 _WIDTH: Final = 100
+# For people; where every node has a taint of its own there are thousands.
+_MOST_REASONS: Final = 20
 
 
 @click.group()
@@ -129,8 +131,11 @@ def _all(answer: Answer) -> Iterator[_Line]:
         yield "", ""
         yield f"Not eligible{', some for several reasons' if several else ''}:", "bold"
         width = len(str(max(reason.nodes.count for reason in answer.reasons)))
-        for reason in answer.reasons:
+        for reason in answer.reasons[:_MOST_REASONS]:
             yield _reason(reason, width), ""
+        rest = len(answer.reasons) - _MOST_REASONS
+        if rest > 0:
+            yield _wrapped(f"and {rest} more reasons, each for as many nodes or fewer; -o json has all.", "  "), ""
     yield "", ""
     yield _wrapped(f"KubeVirt by itself {answer.kubevirt.text}."), ""
     if answer.openings:
