@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -23,6 +22,8 @@ from webhook.install.registration import Target, configurations
 from webhook.settings.file import load
 
 from .balancer import Balancer
+from .commands import KUBEVIRT_SCHEDULER, Lease
+from .installed import SETTINGS as INSTALLED
 from .installed import Replica
 from .kube import Json, eventually
 from .objects import ensure_namespace, make_node
@@ -32,6 +33,8 @@ from .webhook_server import CONFIGURATIONS, ROOT, SCHEDULING
 MUTATING = CONFIGURATIONS[0]
 LAST = "zz-kubevirt-webhook"
 ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
+LEASE = Lease("kubevirt-scheduler", "kubevirt-scheduler")
+SETTINGS = {**INSTALLED, "schedulers": {"kubevirt": {"guard": f"lease {LEASE.namespace}/{LEASE.name}"}}}
 CONFIGURATION_KINDS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
@@ -48,7 +51,7 @@ class Installed:
 
     def _new(self) -> Replica:
         directory = self._directory / f"replica-{len(list(self._directory.iterdir()))}"
-        return Replica(self.plane, directory, self.url, ["--tls=managed"])
+        return Replica(self.plane, directory, self.url, ["--tls=managed"], SETTINGS)
 
     @property
     def settings(self) -> Path:
@@ -72,8 +75,24 @@ class Installed:
         for document in yaml.safe_load_all((ROOT / "manifests" / "rendered" / "kubernetes.yaml").read_text()):
             if document["kind"] not in ("Deployment", *CONFIGURATION_KINDS):
                 self.admin.apply(document)
+        self._make_scheduler()
         labels = {"metadata": {"labels": {SCHEDULING: "enforce"}}}
         self.admin.patch("v1/namespaces", "default", labels)
+
+    def _make_scheduler(self) -> None:
+        """A process on loopback with a Lease; what would run it in a cluster has only its configuration."""
+        self.plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=LEASE)
+        metadata = {"namespace": LEASE.namespace, "name": "kubevirt-scheduler"}
+        config = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+        data = {"config.yaml": yaml.safe_dump({**config, **KUBEVIRT_SCHEDULER})}
+        self.admin.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        labels = {"matchLabels": {"app": "scheduler"}}
+        pod = {
+            "containers": [{"name": "scheduler", "image": "kube-scheduler"}],
+            "volumes": [{"name": "config", "configMap": {"name": metadata["name"]}}],
+        }
+        spec = {"selector": labels, "template": {"metadata": {"labels": labels["matchLabels"]}, "spec": pod}}
+        self.admin.apply({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec})
 
     def start(self) -> None:
         """The replica, and the configurations with its caBundles."""
@@ -91,8 +110,8 @@ class Installed:
         self.replica = self._new()
         self.start()
 
-    def apply(self) -> None:
-        for manifest in configurations(load(self.settings), Target(url=self.url)):
+    def apply(self, target: Target | None = None) -> None:
+        for manifest in configurations(load(self.settings), target or Target(url=self.url)):
             self.admin.apply(manifest)
 
     def _trusted(self) -> bool:
@@ -106,14 +125,15 @@ class Installed:
     def doctor(self, *options: str, user: str = "") -> subprocess.CompletedProcess[str]:
         kubeconfig = self.plane.kubeconfig_for(user) if user else self.plane.kubeconfig_for("admin", ["system:masters"])
         command = [sys.executable, "-m", "webhook", "doctor", f"--kubeconfig={kubeconfig}"]
-        command += [f"--config={self.settings}", f"--url={self.url}", *options]
+        command += [f"--config={self.settings}", *options]
         done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
         assert "Traceback" not in done.stderr
         return done
 
-    def findings(self, status: int, **options: Any) -> list[Json]:
-        """What it finds, once it exits so."""
-        done = self.doctor("--output=json", **options)
+    def findings(self, status: int, *, user: str = "", service: bool = False) -> list[Json]:
+        """What it finds; it must exit so."""
+        where = [] if service else [f"--url={self.url}"]
+        done = self.doctor("--output=json", *where, user=user)
         assert done.returncode == status, done.stdout + done.stderr
         report = json.loads(done.stdout)
         assert report["schemaVersion"] == 1
@@ -122,7 +142,7 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def installed(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+def installed(binaries: Path, kube_scheduler: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
     directory = tmp_path_factory.mktemp("doctor")
     with ExitStack() as ends:
         plane = ends.enter_context(ControlPlane(directory / "plane", binaries))
@@ -145,17 +165,40 @@ def test_a_whole_installation_has_no_failure(installed: Installed) -> None:
     assert [finding for finding in findings if finding["verdict"] == "warning"] == []
     well = {finding["check"] for finding in findings if finding["verdict"] == "ok"}
     assert well >= {"webhooks", "selectors", "certificates", "rights", "schedulers", "order", "kubevirt", "clock"}
-    assert {finding["check"] for finding in findings if finding["verdict"] == "unknown"} == {"schedulers", "effect"}
+    assert {finding["check"] for finding in findings if finding["verdict"] == "unknown"} == {"effect"}
+    scheduler = [
+        finding["found"].partition(" was renewed")[0] for finding in findings if finding["check"] == "schedulers"
+    ]
+    assert scheduler == [
+        "alive: Lease kubevirt-scheduler/kubevirt-scheduler",
+        "ConfigMap kubevirt-scheduler/kubevirt-scheduler disables ImageLocality, and nothing that VMs need",
+    ]
     served = [finding for finding in findings if finding["subject"] == installed.url]
     assert [finding["found"] for finding in served] == ["it serves a certificate that every caBundle accepts"]
 
 
 def test_people_read_one_line_a_finding(installed: Installed) -> None:
-    done = installed.doctor("--strict")
+    done = installed.doctor("--strict", f"--url={installed.url}")
 
     assert done.returncode == 3
     assert done.stdout.splitlines()[-1].endswith(" ok")
     assert "MutatingWebhookConfiguration kubevirt-webhook: 8 entries, as the settings want them" in done.stdout
+
+
+def test_behind_a_service_without_replicas(installed: Installed) -> None:
+    installed.apply(Target())
+    try:
+        findings = installed.findings(1, service=True)
+    finally:
+        installed.apply()
+
+    assert {finding["verdict"] for finding in findings if finding["check"] == "webhooks"} == {"ok"}
+    assert [(finding["subject"], finding["found"]) for finding in failures(findings)] == [
+        ("Deployment kubevirt-webhook/kubevirt-webhook", "it isn't there")
+    ]
+    (metrics,) = [finding for finding in findings if finding["subject"] == "metrics"]
+    assert metrics["verdict"] == "unknown"
+    assert metrics["found"].endswith("to a request for them through the Service")
 
 
 def test_without_any_right_nothing_is_known_and_nothing_fails(installed: Installed) -> None:
@@ -228,6 +271,6 @@ def test_a_missing_right(installed: Installed) -> None:
 
 
 def _red(installed: Installed) -> list[Json] | None:
-    done = installed.doctor("--output=json")
+    done = installed.doctor("--output=json", f"--url={installed.url}")
     found: list[Json] = json.loads(done.stdout)["findings"]
     return found if done.returncode == 1 else None

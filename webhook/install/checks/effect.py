@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
+import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from webhook import names
@@ -32,6 +33,7 @@ class _Reading(NamedTuple):
     todo: str
 
 
+_REACH: Final = "see that a replica is ready, and that no NetworkPolicy keeps the API server from its port ops"
 _LOG: Final = "look at the log of the replicas"
 _READINGS: Final = (
     _Reading("ca_bundle_match", lambda value: value == 0, "failure", "a caBundle refuses what it serves", _LOG),
@@ -55,7 +57,8 @@ async def _metrics(installation: Installation) -> list[Finding]:
     service = f"{quote(webhooks.service_name)}:ops"
     text = await _read(installation, f"/api/v1/namespaces/{quote(webhooks.service_namespace)}/services/{service}/proxy")
     if isinstance(text, Unavailable):
-        return [unreadable(CHECK, "metrics", text)]
+        finding = unreadable(CHECK, "metrics", text)
+        return [finding if isinstance(text, Forbidden) else msgspec.structs.replace(finding, todo=_REACH)]
     try:
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     except (ValueError, KeyError, IndexError):

@@ -56,7 +56,10 @@ async def _life(installation: Installation, scheduler: SchedulerSettings) -> lis
     todo = "start it; until it runs, VMs get the default scheduler" if health.state == "dead" else ""
     if health.state == "unknown":
         todo = "run doctor again; nothing is injected while this is not known, unless assumeAlive is set"
-    return [Finding(CHECK, subject, _VERDICTS[health.state], f"{health.state}: {health.why}", todo)]
+    # Of the age the guard knows only what it saw itself, which are the seconds since we began.
+    fresh = health.state == "alive" and scheduler.guard.kind == "lease"
+    why = f"Lease {scheduler.guard.namespace}/{scheduler.guard.name} has not run out" if fresh else health.why
+    return [Finding(CHECK, subject, _VERDICTS[health.state], f"{health.state}: {why}", todo)]
 
 
 async def _health(

@@ -129,8 +129,12 @@ class CaSecret(Object, frozen=True):
     data: CaData | None = None
 
 
+class Image(View, frozen=True):
+    """One of many: nothing of it is kept."""
+
+
 class ImagesStatus(View, frozen=True):
-    images: list[msgspec.Raw] | None = None
+    images: list[Image] | None = None
 
 
 class ImagesNode(Object, frozen=True):
