@@ -138,7 +138,8 @@ class TestCollision:
         assert (decision.code, decision.denial is None) == (Code.COLLISION, False)
 
     def test_with_the_present_node(self) -> None:
-        nodes = [node("ip-10-0-0-1", "a", **{"kubernetes.io/hostname": "host-1"}), *NODES]
+        hostname: Any = {"kubernetes.io/hostname": "host-1"}
+        nodes = [node("ip-10-0-0-1", "a", **hostname), *NODES]
         there = vmi()
         there["status"]["nodeName"] = "ip-10-0-0-1"
 
