@@ -36,6 +36,13 @@ def test_what_go_writes(given: dict[str, Any], written: dict[str, Any]) -> None:
     assert encode(VMI_SPEC, given) == {**BARE, **written}
 
 
+def test_a_null_quantity_in_a_map_is_zero() -> None:
+    """Quantity.UnmarshalJSON reads it so; the key is there and conflicts."""
+    read = decode(VMI_SPEC, {"domain": {"resources": {"requests": {"cpu": None}}}})
+
+    assert read["domain"]["resources"] == {"requests": {"cpu": "0"}}
+
+
 def test_structs_that_are_no_pointers_appear() -> None:
     domain = {"features": {}, "machine": {}, "memory": {"guest": 1024}}
 

@@ -63,7 +63,7 @@ class Scalar:
         kept: the type whose values `check` keeps as they are, so that it need not be called.
     """
 
-    __slots__ = ("_check", "_omitted", "_zero", "always", "kept")
+    __slots__ = ("_check", "_omitted", "always", "kept", "zero")
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class Scalar:
         kept: type | None = None,
     ) -> None:
         self._check = check
-        self._zero = zero
+        self.zero: Final = zero
         self._omitted = omitted
         self.always: Final = always
         self.kept: Final = kept
@@ -85,7 +85,7 @@ class Scalar:
         return checked if checked or not self._omitted else _OMITTED
 
     def absent(self, live: bool) -> Any:
-        return self._zero if self.always else _OMITTED
+        return self.zero if self.always else _OMITTED
 
 
 class Struct:
@@ -170,9 +170,13 @@ class List:
 
 
 class Map:
-    """An object with free keys. Read, an empty one differs from none; written, it is dropped."""
+    """An object with free keys. Read, an empty one differs from none; written, it is dropped.
 
-    def __init__(self, item: Shape) -> None:
+    Args:
+        item: of the values; a null is its zero.
+    """
+
+    def __init__(self, item: Scalar) -> None:
         self._item = item
 
     def take(self, value: Any, live: bool) -> Any:
@@ -185,7 +189,7 @@ class Map:
             if type(key) is not str:
                 raise _Wrong("has a key that is no string")
             try:
-                taken[key] = self._item.take("" if item is None else item, live)
+                taken[key] = self._item.take(self._item.zero if item is None else item, live)
             except _Wrong as wrong:
                 wrong.path.append(f"[{key[:100]!r}]")
                 raise
