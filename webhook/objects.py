@@ -120,9 +120,10 @@ class TargetPod(Object, frozen=True):
 
     @property
     def terms(self) -> list[dict[str, Any]] | None:
+        """Without any, nothing matches; None: every node does."""
         node = self.spec.affinity.node_affinity if self.spec and self.spec.affinity else None
         required = node.required_during_scheduling_ignored_during_execution if node else None
-        return required.node_selector_terms if required else None
+        return (required.node_selector_terms or []) if required else None
 
 
 class PodCondition(View, frozen=True):

@@ -16,6 +16,7 @@ from webhook.objects import Namespace, ObjectMeta
 from webhook.policies.table import BY_PATH, Endpoint
 from webhook.server.announcer import Announcer, happening_of
 
+EVICTIONS = BY_PATH["/mutate/eviction/pods/enforce"]
 DENIED = Decision((Reason("no", "it can't be"),), denial=Denial(403, "it can't be [node-a]"))
 
 
@@ -98,6 +99,18 @@ def test_an_object_without_a_name_is_told_of_the_namespace() -> None:
 @pytest.mark.parametrize("change", [{"dryRun": True}, {"namespace": ""}])
 def test_nothing_is_told_of_dry_runs_and_of_what_is_in_no_namespace(change: Json) -> None:
     assert said(review(vm(), **change), VMS, DENIED) is None
+
+
+def test_nothing_is_told_of_an_eviction_whose_own_options_say_dry_run() -> None:
+    there = Namespace(ObjectMeta(name="demo", labels={names.job_label(names.EVICTION): names.ENFORCE}))
+    facts = evictions.facts(nodes=[]) | {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
+    body = evictions.review()
+    told = happening_of(EVICTIONS, judge(body, facts, EVICTIONS)[0])
+    assert told
+    assert (told.reason, told.code) == ("Denied", "no-eligible-node")
+
+    body["request"]["object"]["deleteOptions"] = {"dryRun": ["All"]}
+    assert happening_of(EVICTIONS, judge(body, facts, EVICTIONS)[0]) is None
 
 
 def test_nothing_is_told_of_what_went_as_it_should() -> None:

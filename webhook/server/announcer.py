@@ -9,7 +9,7 @@ from webhook import names
 from webhook.admission import wire
 from webhook.admission.wire import Request
 from webhook.cluster.events import Happening
-from webhook.objects import Eviction, Object
+from webhook.objects import Object
 from webhook.policies.table import Endpoint
 from webhook.reviewer import Observer, Verdict
 
@@ -47,7 +47,7 @@ def happening_of(endpoint: Endpoint, verdict: Verdict) -> Happening | None:
     The text is that of the reason, not the user's message: that may name what only he may see.
     """
     request, decision = verdict.request, verdict.decision
-    if _dry_run(request) or not request.namespace or verdict.mode not in (names.ENFORCE, names.WARN):
+    if wire.is_dry_run(request) or not request.namespace or verdict.mode not in (names.ENFORCE, names.WARN):
         return None
     enforced = verdict.mode == names.ENFORCE
     if decision.denial:
@@ -64,11 +64,6 @@ def happening_of(endpoint: Endpoint, verdict: Verdict) -> Happening | None:
     absent = not name or (request.operation == "CREATE" and decision.denial is not None and enforced)
     api_version, kind, regarded, uid = _regarded(endpoint, request, name, absent=absent)
     return Happening(request.namespace, api_version, kind, regarded, uid, reason, decision.code, note)
-
-
-def _dry_run(request: Request[Any]) -> bool:
-    """Whether nothing comes of a request; an eviction may say so in its own options."""
-    return bool(request.dry_run) or (isinstance(request.object, Eviction) and request.object.dry_run)
 
 
 def _regarded(endpoint: Endpoint, request: Request[Any], name: str, *, absent: bool) -> tuple[str, str, str, str]:

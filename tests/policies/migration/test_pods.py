@@ -90,7 +90,7 @@ def test_every_term_is_narrowed() -> None:
     ]
 
 
-@pytest.mark.parametrize("given_", [[], [{}], [{"matchExpressions": []}], [{"matchExpressions": None}]])
+@pytest.mark.parametrize("given_", [None, [], [{}], [{"matchExpressions": []}], [{"matchExpressions": None}]])
 def test_what_matches_nothing_goes_on_matching_nothing(given_: Any) -> None:
     assert judge(pod(given_), {"zone": "b"}).code == Code.ALREADY_CONSTRAINED
 
