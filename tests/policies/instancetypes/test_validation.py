@@ -215,6 +215,15 @@ class TestAllowList:
 
         assert not decision.denial
 
+    def test_a_vm_too_large_to_be_judged_is_no_way_around(self) -> None:
+        large = vm(instancetype=SMALL)
+        large["spec"]["template"]["metadata"] = {"annotations": {str(number): "" for number in range(5001)}}
+
+        assert [judge(large, allowed=(name,)).code for name in ("u1.large", "u1.small")] == [
+            Code.NOT_ALLOWED,
+            Code.MALFORMED_OBJECT,
+        ]
+
     def test_a_kind_that_is_none_is_missing(self) -> None:
         decision = judge(vm(instancetype={"name": "x", "kind": "Foo"}), allowed=("u1.small",))
 

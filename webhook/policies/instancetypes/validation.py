@@ -17,7 +17,8 @@ from webhook.kubevirt import admission
 from webhook.kubevirt.machine import read_vm
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, Matcher
 from webhook.kubevirt.refusal import Cause, NotFound, Refusal
-from webhook.kubevirt.shape import Json
+from webhook.kubevirt.shape import Json, decode
+from webhook.kubevirt.types.machines import MATCHER
 from webhook.names import Code
 from webhook.objects import Whole
 from webhook.policies.instancetypes import owner
@@ -63,12 +64,15 @@ def _judged(
     # What has just been created has no revisions, whatever status its sender claims.
     status = vm.status if request.operation == "UPDATE" else None
     candidate = {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "status": status or {}}
-    decoded = read_vm(candidate)
-    if INSTANCETYPE_MATCHER in changed:
-        text = owner.forbidden(decoded, namespace, lookups, settings)
+    given = (vm.spec or {}).get(INSTANCETYPE_MATCHER.field)
+    if given is not None and INSTANCETYPE_MATCHER in changed:
+        # Before the rest is read: a VM that is too large to be judged doesn't get past the list.
+        matcher = decode(MATCHER, given, "spec.instancetype")
+        text = owner.forbidden({"spec": {INSTANCETYPE_MATCHER.field: matcher}}, namespace, lookups, settings)
         if text:
             cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
             return _refused(Code.NOT_ALLOWED, 403, [cause])
+    decoded = read_vm(candidate)
     missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups)]
     if missing and settings.missing == "deny":
         return _refused(Code.MISSING, 422, missing)
