@@ -41,6 +41,7 @@ def test_help_imports_nothing_that_is_slow() -> None:
         "expand",
         "demo",
         "install",
+        "doctor",
         "uninstall",
         "cleanup",
         "manifests",

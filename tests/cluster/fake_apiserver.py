@@ -369,7 +369,7 @@ def selected(item: Json, selector: str) -> bool:
         path, _, wanted = term.partition("=")
         value: Any = item
         for segment in path.split("."):
-            value = (value or {}).get(segment)
+            value = value.get(segment) if isinstance(value, dict) else None
         if (value or "") != wanted:
             return False
     return True

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from webhook.admission.wire import UserInfo
-from webhook.cluster.api import Transport, Unreachable
+from webhook.cluster.api import Forbidden, Transport, Unreachable
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, TokenKey
 
@@ -67,7 +67,7 @@ async def _created(
     except TimeoutError:
         return Unavailable(f"the API server did not answer within {seconds * 1000:.0f} ms")
     if status == 403:
-        return Unavailable(f"the API server refused with 403: grant create on {resource}")
+        return Forbidden(f"the API server refused with 403: grant create on {resource}")
     if status not in (200, 201):
         return Unavailable(f"the API server answered {status} to create {plural}")
     try:

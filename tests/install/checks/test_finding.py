@@ -11,7 +11,6 @@ from webhook.install.checks.finding import counted, several, unreadable
     ("why", "todo"),
     [
         (Forbidden("refused"), "grant that to whoever runs doctor"),
-        (Unavailable("the API server refused with 403: grant create on x"), "grant that to whoever runs doctor"),
         (Unavailable("no answer"), "run doctor again; if it stays, look at the API server"),
     ],
 )

@@ -37,8 +37,11 @@ class Finding(msgspec.Struct, frozen=True):
 
 def unreadable(check: str, subject: str, why: Unavailable) -> Finding:
     """What could not be read, with the right that is missing where it is one."""
-    missing = isinstance(why, Forbidden) or "grant " in why.why
-    todo = "grant that to whoever runs doctor" if missing else "run doctor again; if it stays, look at the API server"
+    todo = (
+        "grant that to whoever runs doctor"
+        if isinstance(why, Forbidden)
+        else "run doctor again; if it stays, look at the API server"
+    )
     return Finding(check, subject, "unknown", why.why, todo)
 
 
