@@ -1,5 +1,5 @@
 # Build: wheels for every locked dependency, checked against its hash, and our own.
-FROM docker.io/library/python:3.13-slim AS build
+FROM python:3.13-slim AS build
 WORKDIR /src
 RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 COPY requirements.lock requirements-dev.lock ./
@@ -10,7 +10,7 @@ RUN /build/bin/python -m hatchling build -t wheel && /app/bin/pip install --no-c
  && /app/bin/pip uninstall --yes pip
 
 # Run: the interpreter and the environment; no compiler, no root.
-FROM docker.io/library/python:3.13-slim
+FROM python:3.13-slim
 COPY --from=build /app /app
 USER 65532:65532
 ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1

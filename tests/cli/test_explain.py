@@ -87,7 +87,7 @@ def test_stand_ins_are_told() -> None:
         ("virtio", "virtio"),
         ("4Gi", "4Gi"),
         ("host-model", "host-model"),
-        ("quay.io/a/b:13", "quay.io/a/b:13"),
+        ("registry.example/a/b:13", "registry.example/a/b:13"),
         ("4", '"4"'),
         ("1e3", '"1e3"'),
         ("true", '"true"'),

@@ -56,7 +56,7 @@ def vm(
     """A VM with one disk; keywords go to its spec, ``template`` to the template's spec."""
     inner = {
         "domain": {"devices": {"disks": [{"name": "root", "disk": {}}]}} | (domain or {}),
-        "volumes": [{"name": "root", "containerDisk": {"image": "quay.io/fedora:40"}}],
+        "volumes": [{"name": "root", "containerDisk": {"image": "registry.example/fedora:40"}}],
     }
     metadata: Json = {"name": "web01", "namespace": "demo"}
     if annotations is not None:
