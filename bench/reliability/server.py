@@ -39,6 +39,11 @@ class Server:
         """The most that ever was, in MiB."""
         return self._of("VmHWM")
 
+    @property
+    def files(self) -> int:
+        """Open now: connections and a few others."""
+        return len(list(Path(f"/proc/{self._pid}/fd").iterdir()))
+
     def _of(self, name: str) -> int:
         found = re.search(rf"{name}:\s+(\d+) kB", Path(f"/proc/{self._pid}/status").read_text())
         if not found:

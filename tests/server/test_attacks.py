@@ -9,6 +9,7 @@ import os
 import random
 import resource
 import select
+import shutil
 import socket
 import ssl
 import subprocess
@@ -400,8 +401,22 @@ async def test_names_and_protocols_that_we_do_not_have(start: Start) -> None:
     await unharmed(server)
 
 
-def test_renegotiation_is_refused() -> None:
+async def test_renegotiation_is_refused(start: Start) -> None:
     assert context().options & ssl.OP_NO_RENEGOTIATION
+    client = shutil.which("openssl")
+    if not client:
+        pytest.skip("no openssl on this machine, and Python's client can't ask for it")
+    server = await start()
+    asking = await asyncio.create_subprocess_exec(
+        *(client, "s_client", "-connect", server.address, "-tls1_2"),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    said, _ = await asyncio.wait_for(asking.communicate(b"R\n"), 20)
+    assert b"RENEGOTIATING" in said
+    assert b"no renegotiation" in said
+    await unharmed(server)
 
 
 # -- the process -------------------------------------------------------------------------------------------------------
