@@ -62,6 +62,8 @@ CONTROLLER_ACCOUNT: Final = "kubevirt-controller"
 API_ACCOUNT: Final = "kubevirt-apiserver"
 # How KubeVirt names the migrations of drains and of its own updates; they never add a selector.
 OWN_MIGRATIONS: Final = ("kubevirt-evacuation-", "kubevirt-workload-update-")
+# Of a migration; KubeVirt writes it into each that is created.
+VMI_NAME_LABEL: Final = "kubevirt.io/vmi-name"
 REVISION_OBJECT_NAME_LABEL: Final = "instancetype.kubevirt.io/object-name"
 
 # The API server writes this name into every pod that has none, before any webhook runs.

@@ -41,6 +41,7 @@ from webhook.objects import (
     Resource,
     VirtualMachineInstance,
 )
+from webhook.placement.workload import MIGRATIONS
 from webhook.settings.snapshot import Guard, SchedulerSettings
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()
@@ -393,6 +394,16 @@ class TestAnswers:
         assert await found.read(NamespaceKey("vms"), deadline=0.0) is found.peek(NamespaceKey("vms"))
         assert await found.read(NamespaceKey("x"), deadline=0.0) is None
         assert found.waiting_for() == ()
+
+    def test_migrations_have_the_label_that_kubevirt_gives_them(self, tmp_path: Path) -> None:
+        written = [("m1", {"vmiName": "web"}), ("m2", {"vmiName": "db"}), ("m3", 5)]
+        kind = "VirtualMachineInstanceMigration"
+        found = cluster(tmp_path, *(made("kubevirt.io/v1", kind, name, "x", spec=spec) for name, spec in written))
+
+        listed = found.peek(ListKey(MIGRATIONS, "x", "kubevirt.io/vmi-name=web"))
+
+        assert isinstance(listed, tuple)
+        assert [migration.meta.name for migration in listed] == ["m1"]
 
     def test_lists_of_one_namespace_and_of_all(self, tmp_path: Path) -> None:
         labels = {"app": "web"}

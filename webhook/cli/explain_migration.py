@@ -100,7 +100,8 @@ async def _answer(
                 "explain migration",
             )
         except Unreadable as error:
-            raise InputError(error.why, fix="check the kubeconfig and its rights") from None
+            fix = "mend the file" if cluster_from else "check the kubeconfig and its rights"
+            raise InputError(error.why, fix=fix) from None
 
 
 def _print(answer: Answer) -> None:

@@ -269,7 +269,7 @@ class FilesCluster(Cluster):
         name, _, value = key.label.partition("=")
         found = []
         for (namespace, _), entry in self._index.get(key.resource.kind, {}).items():
-            if key.namespace in ("", namespace) and (not name or entry.view.meta.label(name) == value):
+            if key.namespace in ("", namespace) and (not name or _label(entry, name) == value):
                 view = self._view(key.resource, namespace, entry.view.meta.name or "")
                 if isinstance(view, Unavailable):
                     return view
@@ -304,6 +304,14 @@ class FilesCluster(Cluster):
         if not (lease.spec and lease.spec.holder_identity):
             return SchedulerHealth("dead", f"{text} has been released by its holder")
         return SchedulerHealth("alive", f"{text} is held; a snapshot shows no renewals")
+
+
+def _label(entry: Entry, name: str) -> str | None:
+    """A label of an object; of a migration written by hand also the one that KubeVirt would have given it."""
+    spec = entry.value.get("spec")
+    if name == names.VMI_NAME_LABEL and isinstance(spec, dict):
+        return spec.get("vmiName")
+    return entry.view.meta.label(name)
 
 
 def unserved(pods: Iterable[PendingPod], now: float) -> str | None:

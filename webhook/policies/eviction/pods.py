@@ -24,7 +24,6 @@ from webhook.settings.snapshot import EvictionSettings
 REQUESTED_BY: Final = "requested-by"
 _WHY: Final = "reason"
 
-_VMI_NAME: Final = "kubevirt.io/vmi-name"
 _OVER: Final = ("Succeeded", "Failed")
 
 _NONE: Final = "None"
@@ -145,7 +144,7 @@ def _migrations(name: str, namespace: str, facts: Facts, settings: EvictionSetti
     elif settings.max_per_namespace:
         key = ListKey(MIGRATIONS, namespace)
     else:
-        key = ListKey(MIGRATIONS, namespace, f"{_VMI_NAME}={name}")
+        key = ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
     return read(facts, key, "the VM's migrations") or ()
 
 
