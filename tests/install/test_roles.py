@@ -10,16 +10,21 @@ import yaml
 from webhook import names
 from webhook.policies.migration.virtualmachineinstancemigrations import PIN_RESOURCE, PIN_VERB
 
+DIRECTORY = Path(__file__).parents[2] / "manifests" / "roles"
 ROLES: dict[str, Any] = {
-    role["metadata"]["name"]: role
-    for role in yaml.safe_load_all((Path(__file__).parents[2] / "manifests" / "roles" / "migrate.yaml").read_text())
+    role["metadata"]["name"]: role for role in yaml.safe_load_all((DIRECTORY / "migrate.yaml").read_text())
 }
+BINDING, FOR_ADMINS = yaml.safe_load_all((DIRECTORY / "bindings.yaml").read_text())
 
 
 def grants(name: str) -> set[tuple[str, str, str]]:
+    return granted(ROLES[name])
+
+
+def granted(role: Any) -> set[tuple[str, str, str]]:
     return {
         (group, resource, verb)
-        for rule in ROLES[name]["rules"]
+        for rule in role["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
         for verb in rule["verbs"]
@@ -46,3 +51,14 @@ def test_no_role_says_everything() -> None:
     for name, role in ROLES.items():
         assert (role["apiVersion"], role["kind"]) == ("rbac.authorization.k8s.io/v1", "ClusterRole")
         assert not any("*" in part for grant in grants(name) for part in grant)
+
+
+def test_the_example_binds_kubevirts_role_in_one_namespace() -> None:
+    assert (BINDING["kind"], BINDING["roleRef"]["name"]) == ("RoleBinding", "kubevirt.io:migrate")
+    assert [subject["kind"] for subject in BINDING["subjects"]] == ["Group"]
+
+
+def test_admins_get_what_migrating_takes() -> None:
+    assert FOR_ADMINS["metadata"]["labels"] == {"rbac.authorization.k8s.io/aggregate-to-admin": "true"}
+    virtctl = {("subresources.kubevirt.io", "virtualmachines/migrate", "update")}
+    assert granted(FOR_ADMINS) == grants("kubevirt-webhook:migrate") | virtctl
