@@ -116,9 +116,12 @@ class Verdict:
     def groups(self) -> tuple[Group, ...]:
         """The nodes by what exactly they fail, the largest group first; each is in one."""
         parts = self._alike()
+        together: dict[int, list[int]] = {}  # where a selector has thousands of keys that no node has
         for index, failure in enumerate(self.failures):
             if failure.count > _FEW:
-                parts = [half for part in parts for half in _split(part, index, failure.nodes)]
+                together.setdefault(failure.nodes, []).append(index)
+        for nodes, indices in together.items():
+            parts = [half for part in parts for half in _split(part, indices, nodes)]
         last = len(self.failures)
         found = sorted((-nodes.bit_count(), (*sorted(failed), last), nodes) for failed, nodes in parts)
         return tuple(Group(tuple(self.failures[index] for index in failed[:-1]), nodes) for _, failed, nodes in found)
@@ -152,11 +155,11 @@ class Verdict:
         return {node.name: tuple(row) for node, row in zip(self._nodes, rows, strict=True) if node}
 
 
-def _split(part: _Part, index: int, failing: int) -> Iterator[_Part]:
+def _split(part: _Part, indices: Sequence[int], failing: int) -> Iterator[_Part]:
     failed, nodes = part
     inside = nodes & failing
     if inside:
-        yield (*failed, index), inside
+        yield (*failed, *indices), inside
     if outside := nodes ^ inside:
         yield failed, outside
 

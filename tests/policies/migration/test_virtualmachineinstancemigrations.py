@@ -59,6 +59,13 @@ class TestSelector:
         assert denial
         assert len(denial.causes) == 2
 
+    def test_of_many_mistakes_the_first_are_told(self) -> None:
+        denial = decide(migration({f"{number:04} ": "x" for number in range(1000)}), {}).denial
+
+        assert denial
+        assert len(denial.causes) == 21
+        assert "; 980 more mistakes; the migration would hang" in denial.message
+
     @pytest.mark.parametrize("key", [AMD, "cpu-feature.node.kubevirt.io/x", "kubevirt.io/schedulable"])
     def test_reserved_keys(self, key: str) -> None:
         decision = decide(migration({key: "true"}), facts())

@@ -32,6 +32,8 @@ PIN_RESOURCE: Final = "migrationtargets"
 # KubeVirt's own migrations, beside evacuations, which nobody may count or hold up.
 _WORKLOAD_UPDATE: Final = "kubevirt.io/workloadUpdateMigration"
 
+_TOLD_MISTAKES: Final = 20
+
 # In a cluster of so many nodes a refusal may name them all.
 _NAMED_NODES: Final = 10
 
@@ -107,7 +109,9 @@ def _selector(migration: Migration, settings: MigrationSettings) -> Decision | N
         return Decision((Reason(Code.RESERVED_NAME, text),), denial=Denial(422, text, (cause,)))
     malformed = syntax.malformed(migration.added, _FIELD)
     if malformed:
-        texts = [mistake.what for mistake in malformed]
+        texts = [mistake.what for mistake in malformed[:_TOLD_MISTAKES]]
+        if more := len(malformed) - len(texts):
+            texts.append(f"{more} more mistakes")
         text = f"{_FIELD}: {'; '.join(texts)}; the migration would hang, and with it every drain of the VM"
         return _denied(Code.BAD_SELECTOR, 422, text, texts)
     reserved = syntax.reserved(migration.added) if settings.reserved_keys == "deny" else ()
