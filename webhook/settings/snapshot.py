@@ -128,7 +128,7 @@ class InstancetypeSettings(msgspec.Struct, frozen=True):
             listed = parameters[names.ALLOWED_INSTANCETYPES_ANNOTATION].split(",")
             changed["allowed"] = tuple(pattern for entry in listed if (pattern := entry.strip()))
         if names.EXPAND_INSTANCETYPES_ANNOTATION in parameters:
-            changed["expand"] = parameters[names.EXPAND_INSTANCETYPES_ANNOTATION] == "true"
+            changed["expand"] = parameters[names.EXPAND_INSTANCETYPES_ANNOTATION].strip() == "true"
         return msgspec.structs.replace(self, **changed) if changed else self
 
 

@@ -265,6 +265,12 @@ class TestWhatIsRefused:
         assert decision.denial
         assert decision.denial.causes[0].field == "spec.domain.cpu.cores"
 
+    def test_what_can_not_be_read_as_one(self) -> None:
+        odd = instancetype(cpu={"guest": "two"})
+
+        assert decide(vmi(annotations=ASKED), facts([odd, preference()])).denial
+        assert not decide(vmi(), facts([odd, preference()]), **BOTH).denial
+
     def test_a_crash(self) -> None:
         zero = preference(cpu={"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 0}})
 

@@ -79,6 +79,8 @@ def virtualmachineinstances(
         return skip(Code.FACTS_UNREADABLE, error.why, f"kubevirt-webhook did not fill the VMI: {error.why}")
     except InputError as error:
         text = f"the VMI can't be filled: {error}"
+        if any(one.asked for one in wanted):
+            return Decision((Reason(Code.MALFORMED_OBJECT, text),), denial=Denial(422, text))
         return skip(Code.MALFORMED_OBJECT, text, f"kubevirt-webhook: {text}")
 
 
