@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from webhook.objects import (
-    ABSENT,
     INSTANCETYPES,
     NAMESPACES,
     VMIS,
@@ -13,7 +12,6 @@ from webhook.objects import (
     Pod,
     VirtualMachine,
     VirtualMachineInstance,
-    lookup,
 )
 
 
@@ -54,13 +52,3 @@ def test_paths() -> None:
     assert VMIS.path("demo", "a") == "/apis/kubevirt.io/v1/namespaces/demo/virtualmachineinstances/a"
     assert INSTANCETYPES.path() == "/apis/instancetype.kubevirt.io/v1beta1/virtualmachineinstancetypes"
     assert (INSTANCETYPES.api_version, NAMESPACES.api_version) == ("instancetype.kubevirt.io/v1beta1", "v1")
-
-
-def test_lookup() -> None:
-    view = msgspec.json.decode(b'{"spec": {"template": {"metadata": {"annotations": {"a": 1}}}}}', type=VirtualMachine)
-
-    assert lookup(view, ("spec", "template", "metadata", "annotations", "a")) == 1
-    assert lookup(view, ("spec", "template", "spec", "schedulerName")) is ABSENT
-    assert lookup({"a": {"b": None}}, ("a", "b")) is ABSENT
-    with pytest.raises(TypeError, match="a/b: a int stands where an object should"):
-        lookup({"a": 1}, ("a", "b"))

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from tests import builders
 from webhook import names
 from webhook.cluster import files
-from webhook.cluster.files import KINDS, FilesCluster, unserved
+from webhook.cluster.files import FilesCluster, unserved
+from webhook.cluster.kinds import KINDS
 from webhook.errors import InputError, InputErrors, Unavailable
 from webhook.facts import (
     Key,

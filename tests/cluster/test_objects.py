@@ -10,7 +10,8 @@ import pytest
 from aiohttp import web
 
 from tests.cluster.fake_apiserver import FakeApiServer, running
-from webhook.cluster.files import KINDS, FilesCluster
+from webhook.cluster.files import FilesCluster
+from webhook.cluster.kinds import KINDS
 from webhook.cluster.objects import RESOURCES, FileObjects, LiveObjects
 from webhook.cluster.transport import connect
 from webhook.errors import Unavailable

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from webhook.admission.decision import Change
-from webhook.objects import present
+from webhook.paths import present
 
 _encode: Final = msgspec.json.Encoder().encode
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from webhook.cluster.files import KINDS
+from webhook.cluster.kinds import KINDS
 from webhook.documents import Document, objects_in, parse_documents, read_documents
 from webhook.errors import InputError, quoted
 

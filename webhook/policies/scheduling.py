@@ -23,7 +23,6 @@ from webhook.kubevirt import find
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.names import Code
 from webhook.objects import (
-    ABSENT,
     REVISIONS,
     Matcher,
     Object,
@@ -32,8 +31,8 @@ from webhook.objects import (
     VirtualMachine,
     VirtualMachineInstance,
     VmStatus,
-    lookup,
 )
+from webhook.paths import ABSENT, lookup
 from webhook.policies import accounts
 from webhook.policies.unreadable import Unreadable
 from webhook.settings.snapshot import SchedulingSettings

@@ -1,0 +1,49 @@
+"""Values at paths of JSON names, in views and in plain JSON alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Final
+
+import msgspec
+
+ABSENT: Final = object()
+
+
+@cache
+def _attributes(view: type[msgspec.Struct]) -> dict[str, str]:
+    return {field.encode_name: field.name for field in msgspec.structs.fields(view)}
+
+
+def _child(value: object, segment: str, path: Sequence[str]) -> object:
+    if isinstance(value, msgspec.Struct):
+        return getattr(value, _attributes(type(value))[segment])
+    if isinstance(value, Mapping):
+        return value.get(segment)
+    raise TypeError(f"{'/'.join(path)}: a {type(value).__name__} stands where an object should")
+
+
+def lookup(root: object, path: Sequence[str]) -> object:
+    """The value at a path of JSON names in a view or in plain JSON; `ABSENT` where there is none (null counts).
+
+    Raises:
+        KeyError: a view doesn't know a field of this name: a bug.
+        TypeError: the path leads through something that is no object.
+    """
+    value = root
+    for segment in path:
+        if value is None:
+            return ABSENT
+        value = _child(value, segment, path)
+    return ABSENT if value is None else value
+
+
+def present(root: object, path: Sequence[str]) -> int:
+    """How many leading segments of a path lead to a value; all of them if the whole path does. Raises as `lookup`."""
+    value = root
+    for depth, segment in enumerate(path):
+        value = _child(value, segment, path)
+        if value is None:
+            return depth
+    return len(path)
