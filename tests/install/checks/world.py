@@ -71,7 +71,7 @@ class Direct:
         self._server = server
 
     async def get(self, path: str, query: Mapping[str, str] = NO_QUERY) -> tuple[int, bytes]:
-        answer: Any = await self._server._truth(SimpleNamespace(path=path, query=query))  # type: ignore[arg-type]
+        answer: Any = await self._server._truth(SimpleNamespace(method="GET", path=path, query=query))  # type: ignore[arg-type]
         return answer.status, answer.body
 
     async def post(self, path: str, body: Any) -> tuple[int, bytes]:
