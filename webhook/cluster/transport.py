@@ -45,10 +45,6 @@ _CONFIG_ERRORS: Final = (
 )
 
 
-class _Version(msgspec.Struct, rename="camel"):
-    git_version: str
-
-
 class _Ask(NamedTuple):
     """One request."""
 
@@ -152,18 +148,6 @@ class KubernetesTransport(Transport):
                     yield chunk
         except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(_clause(error)) from error
-
-    async def server_version(self) -> str | Unavailable:
-        """The version of the API server, for example ``v1.36.3``."""
-        try:
-            status, body = await self.get("/version")
-            if status == 200:
-                return msgspec.json.decode(body, type=_Version).git_version
-        except Unreachable as error:
-            return Unavailable(error.why)
-        except msgspec.DecodeError:
-            return Unavailable("the API server's version can't be decoded")
-        return Unavailable(f"the API server answered {status} to GET /version")
 
     async def date(self) -> float | Unavailable:
         """The API server's clock in Unix seconds, cut off to whole ones: the Date header of any answer."""
