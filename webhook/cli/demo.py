@@ -227,6 +227,8 @@ def _show(out: Console, answers: list[Answered]) -> None:
         "\nWhat to try next:\n"
         "  make serve                                        keep the server running\n"
         "  kubevirt-webhook review FILE --cluster-from DIR   judge your own manifests\n"
+        "  kubevirt-webhook expand -f FILE --explain         the VMI of a VM, and who set what in it\n"
+        "  kubevirt-webhook explain migration NS/VM          where a VM could go, and why not elsewhere\n"
         "  kubevirt-webhook manifests webhooks               what the API server is told\n"
         "  make e2e                                          the same on a real control plane"
     )
