@@ -17,7 +17,7 @@ from .workloads import MIGRATIONS
 ENTRY = "virtualmachineinstancemigrations.migration.enforce.kubevirt-webhook.github.io"
 CONTRADICTION = (
     "the added selector contradicts what the VM requires: "
-    f"{ZONE}=west was added by this migration; the VM itself requires {ZONE}=east"
+    f"{ZONE}=west was added by this migration; the VM itself requires {ZONE}=east; 0 of 4 nodes fit"
 )
 NAMED = (
     f"[node-c, node-d: without {ZONE}=east (required by the VM itself); "

@@ -106,7 +106,7 @@ class TestCollision:
 
         assert decision.denial
         assert (decision.code, decision.denial.code) == (Code.COLLISION, 403)
-        assert "zone=b was added by this migration; the VM itself requires zone=a" in decision.denial.message
+        assert "zone=b was added by this migration; the VM itself requires zone=a; 0 of 4" in decision.denial.message
 
     def test_may_only_be_warned_about(self) -> None:
         decision = decide(migration(B), self.WORLD, collision="warn")
@@ -153,7 +153,7 @@ class TestCollision:
         decision = decide(migration({"kubernetes.io/hostname": "host-1"}), facts(there, nodes))
 
         assert decision.denial
-        assert decision.denial.message.endswith("; the migration must leave the VM's present node")
+        assert decision.denial.message.endswith("; the migration must leave the VM's present node; 0 of 5 nodes fit")
 
     def test_a_vm_that_contradicts_itself_is_not_the_migrations_fault(self) -> None:
         pinned = facts(vmi({"kubernetes.io/hostname": "node-a1"}))

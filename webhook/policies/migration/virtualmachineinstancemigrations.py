@@ -186,7 +186,8 @@ def _placed(
     if colliding:
         text = f"the added selector contradicts what the VM requires: {_said(colliding)}"
         if settings.collision == "deny":
-            return _refused(Code.COLLISION, text, verdict, user, facts)
+            counted = f"{text}; {verdict.count} of {verdict.total} nodes fit"
+            return _refused(Code.COLLISION, counted, verdict, user, facts)
         return _eligible(verdict, Reason(Code.COLLISION, text), "its target pod will stay Pending")
     if not verdict.count and settings.no_eligible_node != "ignore":
         text = no_node(verdict)
