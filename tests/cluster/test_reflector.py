@@ -54,8 +54,14 @@ class Copy:
         await until(lambda: self.names == sorted(names))
 
     async def watched(self, times: int = 1) -> None:
-        """Until so many watches have been asked for, and one is open."""
-        await until(lambda: len(self.server.requests(PATH, "watch")) >= times and self.server.watching)
+        """Until so many watches have been asked for, one is open, and the copy has noticed."""
+        await until(
+            lambda: (
+                len(self.server.requests(PATH, "watch")) >= times
+                and self.server.watching
+                and self.reflector.problem is None
+            )
+        )
 
     @property
     def lists(self) -> int:
