@@ -181,6 +181,11 @@ def test_what_the_clusters_settings_decide_may_have_been_otherwise() -> None:
     [
         (lambda vm, _: vm["metadata"].update(generation=4), "the VM has changed since its start"),
         (lambda _, vmi: vmi["metadata"]["annotations"].clear(), "the VM has changed since its start"),
+        (
+            # As virt-controller leaves it after `u1.small` became `u1.medium`: the template is the same.
+            lambda _, vmi: vmi["status"].update(virtualMachineRevisionName="revision-start-vm-uid-2"),
+            "the VM's instancetype may have changed since its start",
+        ),
         (lambda vm, _: vm["metadata"].update(uid="new"), "the VMI is of another VM of this name"),
         (lambda _, vmi: vmi["metadata"].pop("ownerReferences"), "the VMI is of another VM of this name"),
         (lambda _, vmi: vmi["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"), "it is being deleted"),
@@ -197,6 +202,23 @@ def test_what_says_nothing_about_each_other(change: Any, why: str) -> None:
     with pytest.raises(Incomparable) as caught:
         paths(given, found)
     assert caught.value.why == why
+
+
+def test_a_vm_without_an_instancetype_has_no_resizing_to_fear() -> None:
+    given = vm({"volumes": VOLUMES})
+    given["metadata"]["generation"] = 3
+    found = started(given)
+    found["status"]["virtualMachineRevisionName"] = "revision-start-vm-uid-2"
+
+    assert paths(given, found) == []
+
+
+def test_a_vmi_of_the_vms_present_generation_is_compared() -> None:
+    found = started(running())
+    found["status"]["virtualMachineRevisionName"] = "revision-start-vm-uid-3"
+    found["spec"]["domain"]["devices"]["rng"] = {}
+
+    assert paths(running(), found) == ["spec.domain.devices.rng"]
 
 
 def test_what_was_not_captured_is_incomparable() -> None:

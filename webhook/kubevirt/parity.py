@@ -94,7 +94,9 @@ def differences(vm: Any, vmi: Any, get: Get, configuration: Configuration) -> tu
         InputError: an object is malformed.
     """
     read = decode(VMI, vmi, "VirtualMachineInstance")
-    _check(read_vm(vm)["metadata"], read["metadata"])
+    machine = read_vm(vm)
+    _check(machine["metadata"], read["metadata"])
+    _check_resized(machine, read.get("status", {}).get("virtualMachineRevisionName"))
     # Both as KubeVirt writes them.
     expected, actual = _built(vm, get, configuration, traced=False).encoded()["spec"], encode(VMI, read)["spec"]
     _leave_out(expected, actual, read["metadata"].get("annotations", {}))
@@ -125,6 +127,18 @@ def _check(vm: Json, vmi: Json) -> None:
     if any(key.startswith(_PRESET) for key in annotations):
         # Deprecated, and no part of the port.
         raise Incomparable("a preset was applied to the VMI")
+
+
+def _check_resized(vm: Json, revision: Any) -> None:
+    """A VMI that was resized live keeps what was decided at its start, ``maxGuest`` for example.
+
+    virt-controller writes the VM's present generation on a running VMI where the template is still the same, whatever
+    became of the matchers; the revision of the start keeps the first one: ``revision-start-vm-UID-GENERATION``.
+    """
+    if not isinstance(revision, str) or not any(matcher.field in vm["spec"] for matcher in MATCHERS):
+        return
+    if revision.rpartition("-")[2] != str(vm["metadata"].get("generation", 0)):
+        raise Incomparable("the VM's instancetype may have changed since its start")
 
 
 def _leave_out(expected: Json, actual: Json, annotations: dict[str, str]) -> None:
