@@ -158,10 +158,19 @@ class TestCreate:
         assert not decision.changes
         assert "still to be inferred" in decision.warnings[0]
 
-    def test_an_inferred_preference_may_ask_for_anything(self) -> None:
+    def test_whatever_an_inferred_preference_asks_for_a_vm_of_a_size_offers_more(self) -> None:
         decision = decide(vm(preference={"inferFromVolume": "root"}), facts(WORLD), **BOTH)
 
-        assert not decision.changes
+        assert set(changes(decision)) == {("spec", "instancetype"), IT_MARK}
+        assert not decision.warnings
+
+    def test_beside_an_inferred_preference_the_default_must_still_fit_the_vm(self) -> None:
+        obj = vm({"ioThreadsPolicy": "auto"}, preference={"inferFromVolume": "root"})
+
+        decision = decide(obj, facts([instancetype(ioThreadsPolicy="shared")]), default_instancetype="u1.small")
+
+        assert (decision.code, decision.changes) == (Code.DEFAULT_CONFLICTS, ())
+        assert "spec.template.spec.domain.ioThreadsPolicy" in decision.warnings[0]
 
     @pytest.mark.parametrize("place", ["labels", "annotations"])
     def test_the_owner_may_opt_out(self, place: str) -> None:

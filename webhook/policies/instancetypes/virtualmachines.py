@@ -309,13 +309,17 @@ def _objection(vm: Json, added: Sequence[_Default], lookups: Lookups) -> Refusal
     if not any(given.values()):
         return None
     inferred = [matcher.field for matcher, value in given.items() if value and value.get("inferFromVolume")]
-    if inferred:
-        # What KubeVirt will find is not known here. Only a preference that asks for nothing goes with anything.
-        if not added or (inferred == [INSTANCETYPE_MATCHER.field] and not _demanding(vm, lookups)):
+    if inferred and not added:
+        return None
+    # What KubeVirt will find is not known here.
+    if INSTANCETYPE_MATCHER.field in inferred:
+        # Only a preference that asks for nothing goes with anything.
+        if not _demanding(vm, lookups):
             return None
-        return Refusal(
-            f"the VM's {' and '.join(inferred)} is still to be inferred, so it can't be checked against that"
-        )
+        return Refusal("the VM's instancetype is still to be inferred, so it can't be checked against that")
+    if inferred:
+        # Whatever a preference asks for, a VM without any size offers less of it than one with an instancetype.
+        vm = {**vm, "spec": {field: value for field, value in spec.items() if field not in inferred}}
     lookups.passed_over = False
     configuration = lookups.configuration()
     refusal = admission.objection(vm, lookups.get, configuration)
