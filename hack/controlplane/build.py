@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Builds the Kubernetes control plane that the end-to-end tests run: once for each version, into a cache.
+"""Builds what the end-to-end tests run, once for each version, into a cache: control planes of Kubernetes and KubeVirt.
 
 Compiling takes minutes, so a finished build is kept and shared: by later runs, by every worktree and by parallel test
 workers. Two things make that safe: a build appears under its final name by one rename (a directory of that name is
 complete, always), and a file lock lets one process build while the others wait for it.
 
-The versions are those in ``k8s/go.mod`` and ``etcd/go.mod`` beside this file; their go.sum files pin every byte that is
-compiled, and ``-mod=readonly`` keeps the build from changing either. Standard library only: CI runs this before
-anything is installed.
+The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`` beside this file; their go.sum files
+pin every byte that is compiled, and ``-mod=readonly`` keeps the build from changing either. Standard library only: CI
+runs this before anything is installed.
 
 Exit codes: 0 built or found (the directory is the last line of output), 1 the build failed, 2 usage, 69 there is
 nothing to build with: the last line on standard error is the reason.
@@ -31,9 +31,6 @@ EX_UNAVAILABLE = 69  # sysexits.h: "a support program or file does not exist"
 
 HERE = Path(__file__).resolve().parent
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
-BINARIES = (*KUBERNETES, "etcd")
-# setup-envtest's directories hold these (and kubectl), never a scheduler or a controller manager.
-REQUIRED_ASSETS = ("kube-apiserver", "etcd")
 LOG_TAIL = 15
 
 
@@ -46,19 +43,68 @@ class BuildError(Exception):
 
 
 @dataclass(frozen=True)
-class Versions:
-    kubernetes: str
-    etcd: str
+class Part:
+    """A module beside this file whose tools are built.
 
-    @classmethod
-    def pinned(cls) -> Versions:
-        return cls(
-            kubernetes=_required(HERE / "k8s" / "go.mod", "k8s.io/kubernetes"),
-            etcd=_required(HERE / "etcd" / "go.mod", "go.etcd.io/etcd/server/v3"),
-        )
+    Attributes:
+        module: its directory.
+        requires: the module that it builds tools of.
+        binaries: what comes of it.
+        output: the name of its one binary; empty where Go is to name each after its package.
+        stamped: whether the binaries are told the version of Kubernetes that they are.
+    """
 
-    def __str__(self) -> str:
-        return f"{self.kubernetes}-etcd{self.etcd}"
+    module: str
+    requires: str
+    binaries: tuple[str, ...]
+    output: str = ""
+    stamped: bool = False
+
+    @property
+    def version(self) -> str:
+        return _required(HERE / self.module / "go.mod", self.requires)
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """What is built together, into one directory of the cache.
+
+    Attributes:
+        name: of the directory that holds a directory for each version.
+        title: for people.
+        takes: how long, for people.
+        assets: what makes a directory in KUBEBUILDER_ASSETS do instead; empty: nothing does.
+    """
+
+    name: str
+    title: str
+    takes: str
+    parts: tuple[Part, ...]
+    assets: tuple[str, ...] = ()
+
+    @property
+    def version(self) -> str:
+        first, *others = self.parts
+        return "-".join([first.version, *(f"{part.module}{part.version}" for part in others)])
+
+
+CONTROL_PLANE = Bundle(
+    "controlplane",
+    "Kubernetes control plane",
+    "about four minutes",
+    (
+        Part("k8s", "k8s.io/kubernetes", KUBERNETES, stamped=True),
+        Part("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), output="etcd"),
+    ),
+    # setup-envtest's directories hold these (and kubectl), never a scheduler or a controller manager.
+    assets=("kube-apiserver", "etcd"),
+)
+KUBEVIRT = Bundle(
+    "kubevirt",
+    "KubeVirt control plane",
+    "about three minutes",
+    (Part("kubevirt", "kubevirt.io/kubevirt", ("virt-api", "virt-controller", "virt-operator-objects")),),
+)
 
 
 def _required(go_mod: Path, module: str) -> str:
@@ -75,36 +121,35 @@ def cache_root(environ: Mapping[str, str]) -> Path:
     return Path(environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kubevirt-webhook"
 
 
-def assets(environ: Mapping[str, str]) -> Path | None:
+def _assets(environ: Mapping[str, str], bundle: Bundle) -> Path | None:
     """The binaries that the user brought along in ``KUBEBUILDER_ASSETS``, if they can run an API server."""
     directory = environ.get("KUBEBUILDER_ASSETS")
-    if not directory or _missing(Path(directory), REQUIRED_ASSETS):
+    if not bundle.assets or not directory or _missing(Path(directory), bundle.assets):
         return None
     return Path(directory).resolve()
 
 
-def location(environ: Mapping[str, str], cache: Path | None = None) -> Path:
+def location(environ: Mapping[str, str], cache: Path | None = None, bundle: Bundle = CONTROL_PLANE) -> Path:
     """Where the binaries are, or will be once they are built."""
-    return assets(environ) or (cache or cache_root(environ)).resolve() / "controlplane" / str(Versions.pinned())
+    return _assets(environ, bundle) or (cache or cache_root(environ)).resolve() / bundle.name / bundle.version
 
 
-def ensure(environ: Mapping[str, str], cache: Path | None = None) -> Path:
+def ensure(environ: Mapping[str, str], cache: Path | None = None, bundle: Bundle = CONTROL_PLANE) -> Path:
     """The directory of the binaries, built now where they are missing; raises UnavailableError or BuildError."""
-    directory = location(environ, cache)
+    directory = location(environ, cache, bundle)
     if directory.is_dir():
         return directory
     go = shutil.which("go", path=environ.get("PATH"))
+    needed = " and ".join(bundle.assets)
     if go is None:
-        raise UnavailableError(
-            "no Kubernetes control plane to test with: install Go to build one, "
-            f"or point KUBEBUILDER_ASSETS at a directory with {' and '.join(REQUIRED_ASSETS)}"
-        )
-    if incomplete := environ.get("KUBEBUILDER_ASSETS"):
-        _say(f"KUBEBUILDER_ASSETS={incomplete} doesn't hold {' and '.join(REQUIRED_ASSETS)}: building them instead")
+        brought = f", or point KUBEBUILDER_ASSETS at a directory with {needed}" if needed else ""
+        raise UnavailableError(f"no {bundle.title} to test with: install Go to build one{brought}")
+    if needed and (incomplete := environ.get("KUBEBUILDER_ASSETS")):
+        _say(f"KUBEBUILDER_ASSETS={incomplete} doesn't hold {needed}: building them instead")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with _locked(directory.with_name(f"{directory.name}.lock")):
         if not directory.is_dir():  # else another process built it while we waited
-            _build(go, directory, environ)
+            _build(go, bundle, directory, environ)
     return directory
 
 
@@ -119,21 +164,22 @@ def _locked(path: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            _say(f"another process is building the control plane: waiting for {path}")
+            _say(f"another process is building the same: waiting for {path}")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
-def _build(go: str, directory: Path, environ: Mapping[str, str]) -> None:
-    versions = Versions.pinned()
+def _build(go: str, bundle: Bundle, directory: Path, environ: Mapping[str, str]) -> None:
     partial = directory.with_name(f"{directory.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of a build that was killed; the lock says it isn't running any more
     partial.mkdir()
-    _say(f"building etcd {versions.etcd} and Kubernetes {versions.kubernetes}: about four minutes on two cores, once")
-    _go_build(go, HERE / "etcd", partial / "etcd", "-s -w", environ)
-    # A directory with a trailing slash: Go names each command after its package.
-    _go_build(go, HERE / "k8s", f"{partial}/", _kubernetes_ldflags(versions.kubernetes), environ)
-    if absent := _missing(partial, BINARIES):
+    what = " and ".join(f"{part.requires} {part.version}" for part in bundle.parts)
+    _say(f"building the {bundle.title} ({what}): {bundle.takes} on two cores, once")
+    for part in bundle.parts:
+        ldflags = _kubernetes_ldflags(part.version) if part.stamped else "-s -w"
+        # A directory with a trailing slash: Go names each command after its package.
+        _go_build(go, HERE / part.module, f"{partial}/{part.output}", ldflags, environ)
+    if absent := _missing(partial, [binary for part in bundle.parts for binary in part.binaries]):
         raise BuildError(f"the build made no {', '.join(absent)}: is it a tool in {HERE}/*/go.mod?")
     partial.rename(directory)
 
@@ -180,7 +226,10 @@ def _say(message: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="build.py",
-        description="Build the Kubernetes control plane for the end-to-end tests; the last line is its directory.",
+        description="Build what the end-to-end tests run; the last line is its directory.",
+    )
+    parser.add_argument(
+        "--kubevirt", action="store_true", help="build KubeVirt's virt-api and virt-controller, not Kubernetes"
     )
     parser.add_argument(
         "--cache",
@@ -197,8 +246,10 @@ def _parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the directory or one sentence of what is wrong; returns the exit code."""
     options = _parser().parse_args(arguments)
+    bundle = KUBEVIRT if options.kubevirt else CONTROL_PLANE
+    find = location if options.print else ensure
     try:
-        print(location(os.environ, options.cache) if options.print else ensure(os.environ, options.cache))
+        print(find(os.environ, options.cache, bundle))
     except UnavailableError as reason:
         _say(str(reason))
         return EX_UNAVAILABLE

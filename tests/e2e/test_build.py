@@ -19,6 +19,7 @@ sleep 0.2
 [ -z "$BROKEN" ] || { echo "no required module provides package"; exit 1; }
 case "$2" in
   */etcd) set -- "$2" "$2" ;;
+  */kubevirt/*) set -- "$2" "$2virt-api" "$2virt-controller" "$2virt-operator-objects" ;;
   *) set -- "$2" "$2kube-apiserver" "$2kube-controller-manager" "$2kube-scheduler" "$2kubectl" ;;
 esac
 shift
@@ -61,6 +62,16 @@ def test_builds_every_binary(environment: dict[str, str], tmp_path: Path) -> Non
     calls = (tmp_path / "calls").read_text()
     assert "0 build -mod=readonly -trimpath" in calls
     assert f"gitVersion={Path(output).name.partition('-')[0]} " in calls
+
+
+def test_builds_kubevirt_when_it_is_asked_for(environment: dict[str, str], tmp_path: Path) -> None:
+    code, output, errors = run(environment | {"KUBEBUILDER_ASSETS": str(tmp_path)}, "--kubevirt")
+
+    assert code == 0
+    assert {file.name for file in Path(output).iterdir()} == {"virt-api", "virt-controller", "virt-operator-objects"}
+    assert Path(output).parent == tmp_path / "cache" / "kubevirt"
+    assert "gitVersion" not in (tmp_path / "calls").read_text()
+    assert "KUBEBUILDER_ASSETS" not in errors
 
 
 def test_parallel_callers_share_one_build(environment: dict[str, str], tmp_path: Path) -> None:
