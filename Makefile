@@ -57,13 +57,18 @@ unit: $(READY) ## Run the tests that need no control plane
 e2e: binaries ## Run only the tests on a real control plane
 	@E2E_REQUIRED=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/e2e
 
+.PHONY: kubevirt
+kubevirt: binaries ## Build a real KubeVirt, and run the tests beside it
+	@$(BIN)/python hack/controlplane/build.py --kubevirt >/dev/null
+	@E2E_REQUIRED=1 $(BIN)/python -m pytest -m kubevirt tests/e2e
+
 .PHONY: lint
 lint: $(READY) ## Check style, types and the layers of the import graph
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
-	@! command -v gofmt >/dev/null || { gofmt -l bench | (! grep .) || { echo "make: run gofmt on these"; exit 1; }; }
+	@! command -v gofmt >/dev/null || { gofmt -l bench hack | (! grep .) || { echo "make: run gofmt on these"; exit 1; }; }
 
 .PHONY: format
 format: $(READY) ## Put the code into the project's style

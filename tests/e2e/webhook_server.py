@@ -184,9 +184,14 @@ class WebhookServer:
             self._popen = None
 
     def freeze(self) -> None:
-        """From here on it takes connections and never answers; it can only be killed."""
+        """From here on it takes connections and never answers, until it is killed or thawed."""
         assert self._popen is not None
         self._popen.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It answers again, also what was asked meanwhile."""
+        assert self._popen is not None
+        self._popen.send_signal(signal.SIGCONT)
 
     def stop(self) -> None:
         """Ends it: it must do so by itself, successfully, after a life without mistakes, and leave nothing behind."""

@@ -1,0 +1,214 @@
+"""A real KubeVirt: virt-api and virt-controller as virt-operator would have installed them. Nodes are played.
+
+Its webhooks and its aggregated API are reached through a Service, as in a cluster; the Service's name is resolved to
+this machine, since no kube-proxy is here to lead anywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from .commands import LOOPBACK
+from .kube import ApiError, Json, Object, eventually
+from .nodes import PlayedNodes
+from .objects import CONFLICT, CRDS
+from .pki import KUBEVIRT_APISERVER, KUBEVIRT_CONTROLLER, Pki
+from .plane import ControlPlane
+from .processes import Process, free_port
+from .workloads import VMS, vm
+
+NAMESPACE = "kubevirt"
+KUBEVIRTS = "kubevirt.io/v1/kubevirts"
+SERVICE = "virt-api.kubevirt.svc"
+FRONT_PROXY = "front-proxy"
+API_SERVICES = "apiregistration.k8s.io/v1/apiservices"
+ZONES = {"node-1": "a", "node-2": "a", "node-3": "b", "node-4": "b"}
+
+
+def aggregation(front: Pki) -> list[str]:
+    """What lets an API server pass requests on to virt-api: ``front`` vouches for it, not the authority of clients."""
+    pem = front.client(FRONT_PROXY)
+    return [
+        f"--requestheader-client-ca-file={front.ca}",
+        f"--requestheader-allowed-names={FRONT_PROXY}",
+        "--requestheader-username-headers=X-Remote-User",
+        "--requestheader-group-headers=X-Remote-Group",
+        "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+        f"--proxy-client-cert-file={pem}",
+        f"--proxy-client-key-file={pem}",
+    ]
+
+
+class KubeVirt:
+    """KubeVirt at work on a control plane of its own, started with `aggregation`.
+
+    A context manager: entered, VMs can be made; left, its processes are gone.
+
+    Args:
+        plane: has no KubeVirt kinds yet.
+        binaries: virt-api, virt-controller and virt-operator-objects.
+        configuration: the KubeVirt object's ``spec.configuration``.
+    """
+
+    def __init__(self, plane: ControlPlane, binaries: Path, configuration: Mapping[str, Any]) -> None:
+        self.plane = plane
+        self.nodes = PlayedNodes(plane, ZONES)
+        self._configuration = configuration
+        self._port = free_port()
+        shown = subprocess.run([binaries / "virt-operator-objects", NAMESPACE], check=True, capture_output=True)
+        self._objects: dict[str, list[Json]] = json.loads(shown.stdout)
+        self._serving = plane.pki.serving("virt-api", ("localhost", LOOPBACK, SERVICE))
+        own = ["--listen=127.0.0.1", "-v=2"]
+        self._virt_api = self._process(
+            binaries / "virt-api",
+            *own,
+            f"--port={self._port}",
+            f"--console-server-port={free_port()}",
+            f"--kubeconfig={plane.kubeconfig_for(*KUBEVIRT_APISERVER)}",
+            f"--tls-cert-file={self._serving}",
+            f"--tls-key-file={self._serving}",
+            f"--handler-cert-file={self._serving}",
+            f"--handler-key-file={self._serving}",
+        )
+        self._virt_controller = self._process(
+            binaries / "virt-controller",
+            *own,
+            f"--port={free_port()}",
+            f"--kubeconfig={plane.kubeconfig_for(*KUBEVIRT_CONTROLLER)}",
+            "--launcher-image=registry.example/virt-launcher:v1",
+            "--exporter-image=registry.example/virt-exportserver:v1",
+            f"--prom-cert-file={self._serving}",
+            f"--prom-key-file={self._serving}",
+        )
+
+    def __enter__(self) -> Self:
+        try:
+            self._install()
+            self.nodes.start()
+        except BaseException:
+            self._kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.nodes.stop()
+        self._kill()
+
+    def of(self, resource: str, name: str) -> Json:
+        """An object that KubeVirt ships: of ``instancetypes`` or ``preferences``."""
+        return next(obj for obj in self._objects[resource] if obj["metadata"]["name"] == name)
+
+    def configure(self, **changed: Any) -> None:
+        """Changes the KubeVirt object's ``spec.configuration``."""
+        change = {"spec": {"configuration": changed}}
+        self.plane.admin.patch(KUBEVIRTS, "kubevirt", change, NAMESPACE)
+
+    def call(self, namespace: str, vm: str, what: str, body: Mapping[str, Any] | None = None) -> str:
+        """What `virtctl` does to a VM (``start``, ``stop``, ``migrate``): empty, or what the user reads."""
+        path = f"/apis/subresources.kubevirt.io/v1/namespaces/{namespace}/virtualmachines/{vm}/{what}"
+        done = self.plane.kubectl("replace", "--raw", path, "-f", "-", stdin=json.dumps(body or {}), check=False)
+        return done.stderr.strip()
+
+    # -- how it is done ------------------------------------------------------------------------------------------------
+
+    def _install(self) -> None:
+        for definition in self._objects["customresourcedefinitions"]:
+            self._create(CRDS, definition)
+        eventually(self._established, what="KubeVirt's kinds to be established", timeout=60)
+        for role in self._objects["rbac"]:
+            self._create(self.plane.admin.resource_of(role), role)
+        self._create("v1/configmaps", _config_map("kubevirt-ca", {"ca-bundle": self.plane.pki.ca.read_text()}))
+        self._create("v1/services", _service(self._port))
+        self._create_kubevirt()
+        self._virt_api.start()
+        self._virt_controller.start()
+        for service in self._objects["apiservices"]:
+            service["spec"]["caBundle"] = self._ca
+            service["spec"]["service"]["port"] = self._port
+            self._create(API_SERVICES, service)
+        eventually(self._served, what=f"virt-api to serve (see {self._virt_api.log})", timeout=60)
+        for configuration in self._objects["webhooks"]:
+            for entry in configuration["webhooks"]:
+                entry["clientConfig"]["caBundle"] = self._ca
+                entry["clientConfig"]["service"]["port"] = self._port
+            self._create(self.plane.admin.resource_of(configuration), configuration)
+        for resource in ("instancetypes", "preferences"):
+            for obj in self._objects[resource]:
+                self._create(f"instancetype.kubevirt.io/v1beta1/virtualmachinecluster{resource}", obj)
+        eventually(self._mutates, what="the API server to call virt-api", timeout=60)
+
+    def _create_kubevirt(self) -> None:
+        made = self.plane.admin.create(
+            KUBEVIRTS,
+            {
+                "apiVersion": "kubevirt.io/v1",
+                "kind": "KubeVirt",
+                "metadata": {"name": "kubevirt", "namespace": NAMESPACE},
+                "spec": {"configuration": self._configuration},
+            },
+        )
+        # As virt-operator leaves it; virt-api takes the architecture of VMs that name none from here.
+        made["status"] = {"phase": "Deployed", "defaultArchitecture": "amd64", "observedKubeVirtVersion": "v1.9.0"}
+        self.plane.admin.replace(KUBEVIRTS, made, subresource="status")
+
+    def _established(self) -> bool:
+        conditions = [crd.get("status", {}).get("conditions") or [] for crd in self.plane.admin.list(CRDS)]
+        return all(any(one["type"] == "Established" and one["status"] == "True" for one in of) for of in conditions)
+
+    def _served(self) -> bool:
+        services = [self.plane.admin.get(API_SERVICES, one["metadata"]["name"]) for one in self._objects["apiservices"]]
+        return all(_is_available(service) for service in services)
+
+    def _mutates(self) -> bool:
+        probe: Object = self.plane.admin.create(VMS, vm("probe", runStrategy="Halted"), "default", dryRun="All")
+        return "architecture" in probe["spec"]["template"]["spec"]
+
+    @property
+    def _ca(self) -> str:
+        return base64.b64encode(self.plane.pki.ca.read_bytes()).decode()
+
+    def _create(self, resource: str, obj: Mapping[str, Any]) -> None:
+        obj = {name: value for name, value in obj.items() if name != "status"}
+        try:
+            self.plane.admin.create(resource, obj, obj["metadata"].get("namespace"))
+        except ApiError as error:
+            if error.status != CONFLICT:
+                raise
+
+    def _process(self, binary: Path, *arguments: str) -> Process:
+        return Process(binary.name, [str(binary), *arguments], self.plane.directory / "logs" / f"{binary.name}.log")
+
+    def _kill(self) -> None:
+        for process in (self._virt_controller, self._virt_api):
+            process.kill()
+
+
+def _config_map(name: str, data: Mapping[str, str]) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": name, "namespace": NAMESPACE},
+        "data": dict(data),
+    }
+
+
+def _service(port: int) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": "virt-api", "namespace": NAMESPACE},
+        "spec": {"type": "ExternalName", "externalName": "localhost", "ports": [{"port": port}]},
+    }
+
+
+def _is_available(service: Mapping[str, Any]) -> bool:
+    conditions = service.get("status", {}).get("conditions", [])
+    return any(one["type"] == "Available" and one["status"] == "True" for one in conditions)

@@ -1,0 +1,174 @@
+"""Nodes without machines: what a kubelet and virt-handler would report of them is written by a thread."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+from .access import Access
+from .kube import ApiError, Json
+from .objects import make_node
+from .workloads import PODS, VMIS
+
+HEARTBEAT = "kubevirt.io/heartbeat"
+LAUNCHER = {"virt-launcher", "hotplug-disk"}
+ROUND_SECONDS = 0.2
+HEARTBEAT_ROUNDS = 100
+# Somebody was faster: the next round sees it.
+RACES = {404, 409}
+
+
+class PlayedNodes:
+    """Nodes on which launcher pods start at once, VMs boot at once, and migrations succeed.
+
+    Args:
+        access: to a plane with KubeVirt's kinds.
+        zones: each node's, by its name.
+
+    Attributes:
+        mistakes: what went wrong, each once: KubeVirt refused what a node reported.
+    """
+
+    def __init__(self, access: Access, zones: Mapping[str, str]) -> None:
+        self.mistakes: list[str] = []
+        self._access = access
+        self._zones = zones
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="nodes", daemon=True)
+
+    def zone(self, node: str) -> str:
+        """Of a node, by its name."""
+        return self._zones[node]
+
+    def start(self) -> None:
+        for name, zone in self._zones.items():
+            make_node(self._access.admin, name, {"zone": zone})
+        self._beat()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        rounds = 0
+        while not self._stop.wait(ROUND_SECONDS):
+            rounds += 1
+            if rounds % HEARTBEAT_ROUNDS == 0:
+                self._beat()
+            for pod in self._access.admin.list(PODS):
+                self._report(self._kubelet, pod)
+            for vmi in self._access.admin.list(VMIS):
+                self._report(self._virt_handler, vmi)
+
+    def _report(self, play: Any, found: Json) -> None:
+        try:
+            play(found)
+        except ApiError as error:
+            if error.status not in RACES and str(error) not in self.mistakes:
+                self.mistakes.append(str(error))
+
+    def _beat(self) -> None:
+        """Without it, virt-controller takes a node for dead."""
+        for name in self._zones:
+            self._access.admin.patch("v1/nodes", name, {"metadata": {"annotations": {HEARTBEAT: _now()}}})
+
+    def _kubelet(self, pod: Json) -> None:
+        metadata = pod["metadata"]
+        if metadata.get("labels", {}).get("kubevirt.io") not in LAUNCHER or not pod["spec"].get("nodeName"):
+            return
+        if "deletionTimestamp" in metadata:
+            self._access.admin.delete(PODS, metadata["name"], metadata["namespace"], gracePeriodSeconds="0")
+        elif pod["status"].get("phase") == "Pending":
+            change = {"status": _running(pod)}
+            self._access.admin.patch(PODS, metadata["name"], change, metadata["namespace"], subresource="status")
+
+    def _virt_handler(self, vmi: Json) -> None:
+        """As kubevirt-controller, for kubevirt-handler's requests must carry a token that is bound to its node."""
+        status = vmi["status"]
+        migration = status.get("migrationState", {})
+        if "deletionTimestamp" in vmi["metadata"]:
+            if status.get("phase") in ("Succeeded", "Failed"):
+                return
+            _enter(status, "Succeeded")
+        elif status.get("phase") == "Scheduled":
+            _boot(status)
+        elif status.get("phase") == "Running" and _is_to_begin(status, migration):
+            _move(vmi, status, migration)
+        else:
+            return
+        self._access.kubevirt_controller.replace(VMIS, vmi)
+        if migration.get("completed"):
+            self._leave(migration["sourcePod"], vmi["metadata"]["namespace"])
+
+    def _leave(self, launcher: str, namespace: str) -> None:
+        """The launcher that a guest has left ends by itself."""
+        self._access.admin.patch(PODS, launcher, {"status": {"phase": "Succeeded"}}, namespace, subresource="status")
+
+
+def _running(pod: Json) -> Json:
+    ready = ("PodScheduled", "Initialized", "ContainersReady", "Ready", "kubevirt.io/virtual-machine-unpaused")
+    return {
+        "phase": "Running",
+        "podIP": "10.1.0.9",
+        "podIPs": [{"ip": "10.1.0.9"}],
+        "startTime": _now(),
+        "conditions": [{"type": kind, "status": "True", "lastTransitionTime": _now()} for kind in ready],
+        "containerStatuses": [
+            {
+                "name": container["name"],
+                "image": container["image"],
+                "imageID": container["image"],
+                "ready": True,
+                "started": True,
+                "restartCount": 0,
+                "state": {"running": {"startedAt": _now()}},
+            }
+            for container in pod["spec"]["containers"]
+        ],
+    }
+
+
+def _enter(status: Json, phase: str) -> None:
+    """virt-controller counts a VMI that never ran as a failed start, and waits longer with the next."""
+    status["phase"] = phase
+    entered = {"phase": phase, "phaseTransitionTimestamp": _now()}
+    status["phaseTransitionTimestamps"] = [*status.get("phaseTransitionTimestamps", ()), entered]
+
+
+def _boot(status: Json) -> None:
+    _enter(status, "Running")
+    status["selinuxContext"] = "none"
+    status["migrationMethod"] = "LiveMigration"
+    status["migrationTransport"] = "Unix"
+    others = [one for one in status.get("conditions", ()) if one["type"] != "LiveMigratable"]
+    status["conditions"] = [*others, {"type": "LiveMigratable", "status": "True", "lastTransitionTime": _now()}]
+
+
+def _is_to_begin(status: Json, migration: Json) -> bool:
+    target = migration.get("targetNode")
+    return bool(migration.get("migrationUid") and target and target != status.get("nodeName")) and not (
+        migration.get("completed")
+    )
+
+
+def _move(vmi: Json, status: Json, migration: Json) -> None:
+    """Both nodes' parts: the target says that it is ready, and in the next round the source that it is done."""
+    migration.setdefault("startTimestamp", _now())
+    if "targetNodeAddress" not in migration:
+        migration["targetNodeAddress"] = "10.1.0.10"
+        migration["targetNodeDomainDetected"] = True
+        migration["targetNodeDomainReadyTimestamp"] = _now()
+        return
+    migration["completed"] = True
+    migration["endTimestamp"] = _now()
+    status["nodeName"] = migration["targetNode"]
+    status.pop("evacuationNodeName", None)
+    vmi["metadata"].setdefault("labels", {})["kubevirt.io/nodeName"] = migration["targetNode"]
+
+
+def _now() -> str:
+    return dt.datetime.now(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
