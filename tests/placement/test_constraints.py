@@ -96,6 +96,19 @@ def test_an_equal_value_keeps_its_first_origin() -> None:
     assert "vm" not in asked(of(vm, kubevirt=kubevirt(nodeSelectors={"pool": "vms"})))
 
 
+def test_no_selector_holds_an_emulated_vm_to_an_architecture() -> None:
+    arch = "kubernetes.io/arch"
+    vm = a_vmi({"architecture": "arm64", "nodeSelector": {arch: "arm64", "zone": "a"}}, NAMED)
+    cluster = kubevirt(featureGates=["CrossArchitectureVirtualization"], nodeSelectors={arch: "arm64"})
+
+    found = asked(of(vm, Migration.adding({arch: "amd64"}), kubevirt=cluster))
+
+    assert found["added"] == [f"{arch}=amd64"]
+    assert found["vm"] == ["zone=a"]
+    assert "cluster" not in found
+    assert found["kubevirt"] == ["cpu-model.node.kubevirt.io/Westmere=true", "kubevirt.io/vm-arch-arm64=true"]
+
+
 def test_kvm_is_needed_unless_it_is_emulated() -> None:
     assert any(isinstance(each, Kvm) for each in of(a_vmi()))
     assert not any(isinstance(each, Kvm) for each in of(a_vmi(), kubevirt=kubevirt(useEmulation=True)))
@@ -108,6 +121,26 @@ def test_the_api_servers_own_tolerations_count() -> None:
     assert [reason.has for reason in untainted.reasons(node(taints=lost))] == [
         "has the taint node.kubernetes.io/unreachable:NoSchedule"
     ]
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "tolerated"),
+    [
+        ([{"key": "dedicated", "operator": "Exists"}], True),
+        ([{"key": "node.kubernetes.io/unreachable", "effect": "NoSchedule"}], True),
+        # Who says anything of a condition means it: the API server then adds nothing.
+        ([{"key": "node.kubernetes.io/unreachable", "value": "x"}], False),
+        ([{"key": "node.kubernetes.io/unreachable", "value": "x", "effect": "NoExecute"}], False),
+        ([{"key": "node.kubernetes.io/not-ready", "value": "x", "effect": "NoExecute"}], True),
+        ([{"operator": "Equal", "value": "x"}], False),
+    ],
+)
+def test_the_api_server_tolerates_only_what_nobody_spoke_of(tolerations: Any, tolerated: bool) -> None:
+    vm = a_vmi({"tolerations": tolerations})
+    (untainted,) = (each for each in of(vm) if isinstance(each, Untainted))
+    lost = node(taints=[{"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}])
+
+    assert (not untainted.reasons(lost)) is tolerated
 
 
 # -- node affinity -----------------------------------------------------------------------------------------------------
@@ -157,6 +190,25 @@ def test_a_later_migration_takes_what_its_pod_required() -> None:
     found = asked(of(a_vmi(None, HOST_MODEL), source_pod=source, source_node=INTEL))
 
     assert found["host-model"] == [f"{MODEL}Broadwell=true", f"{FEATURE}a=true"]
+
+
+def test_values_are_taken_as_they_stand_over_the_vms_own() -> None:
+    by_hand = {"host-model-cpu.node.kubevirt.io/Mine": "yes", "host-model-required-features.node.kubevirt.io/a": "yes"}
+    vm = a_vmi({"nodeSelector": {f"{FEATURE}a": "no", "zone": "a"}}, HOST_MODEL)
+
+    found = asked(of(vm, source_pod=pod(), source_node=node("n1", by_hand)))
+
+    assert found["host-model"] == [f"{MODEL}Mine=yes", f"{FEATURE}a=yes"]
+    assert found["vm"] == ["zone=a"]
+
+
+def test_a_node_that_names_no_model_gives_no_features() -> None:
+    unnamed = node("n1", {"host-model-required-features.node.kubevirt.io/vmx": "true", f"{VENDOR}Intel": "true"})
+
+    found = asked(of(a_vmi(None, HOST_MODEL), source_pod=pod(), source_node=unnamed))
+
+    assert "host-model" not in found
+    assert found["vendor"] == [f"{VENDOR}Intel=true"]
 
 
 def test_features_of_the_owners_own_are_not_asked_for_twice() -> None:
@@ -273,6 +325,25 @@ def test_a_received_vm_keeps_away_from_the_hostname_that_it_comes_from() -> None
     assert "source node" not in asked(of(a_vmi(None, HOST_MODEL), RECEIVES))
 
 
+def test_a_received_vm_keeps_the_cpu_that_its_source_tells() -> None:
+    selectors = {
+        "host-model-cpu.node.kubevirt.io/EPYC": "true",
+        f"{VENDOR}AMD": "true",
+        f"{FEATURE}svm": "true",
+        "zone": "far",
+    }
+    coming = a_vmi(None, HOST_MODEL, migrationState={"sourceState": {"node": "far-1", "nodeSelectors": selectors}})
+
+    found = asked(of(coming, RECEIVES, source_pod=pod(**{f"{FEATURE}vmx": "true"}), source_node=INTEL))
+
+    assert found["host-model"] == [f"{MODEL}EPYC=true"]
+    assert found["vendor"] == [f"{VENDOR}AMD=true"]
+    assert "vm" not in found
+    assert asked(of(coming, Migration.adding({f"{VENDOR}Intel": "true"}), source_node=INTEL))["vendor"] == [
+        f"{VENDOR}Intel=true"
+    ]
+
+
 def test_gaps() -> None:
     vm, source = a_vmi(None, NAMED), pod()
     coming = a_vmi(None, NAMED, migrationState={"sourceState": {"node": "far-1"}})
@@ -284,6 +355,10 @@ def test_gaps() -> None:
     )
     assert gaps(coming, RECEIVES, None, None) == ()
     assert gaps(vm, RECEIVES, None, None) == ("where the VM comes from isn't known yet",)
+    unnamed = a_vmi(None, HOST_MODEL, migrationState={"sourceState": {"node": "far-1"}})
+    assert gaps(unnamed, RECEIVES, None, None) == (
+        "what CPU the VM has now isn't known, without which KubeVirt makes no target pod",
+    )
 
 
 # -- properties --------------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.placement.samples import kubevirt, vmi
-from webhook.placement.generated import absent, architecture, host_model, keys
+from webhook.placement.generated import absent, architecture, emulated, host_model, keys, sticky
 from webhook.placement.workload import BUILT_IN
 
 CROSS = kubevirt(featureGates=["CrossArchitectureVirtualization"])
@@ -122,9 +122,13 @@ def test_secure_execution() -> None:
 def test_architecture() -> None:
     arm = vmi({"architecture": "ARM64"})
 
-    assert architecture(arm, BUILT_IN) == {"kubernetes.io/arch": "arm64"}
-    assert architecture(vmi(), BUILT_IN) == architecture(arm, CROSS) == {}
+    assert architecture(arm) == {"kubernetes.io/arch": "arm64"}
+    assert architecture(vmi()) == {}
+    assert emulated(arm, CROSS)
+    assert not emulated(arm, BUILT_IN)
     assert list(keys(arm, CROSS, {})) == ["kubevirt.io/vm-arch-ARM64"]
+    # A VM without an architecture stays where its selectors tell it to be.
+    assert not emulated(vmi(), CROSS)
     assert list(keys(vmi(), CROSS, {})) == []
 
 
@@ -141,11 +145,32 @@ def test_what_nodes_must_not_have() -> None:
 def test_a_hosts_own_cpu() -> None:
     labels = {
         "host-model-required-features.node.kubevirt.io/vmx": "true",
+        "host-model-required-features.node.kubevirt.io/by-hand": "yes",
         "host-model-cpu.node.kubevirt.io/Skylake": "true",
         "cpu-model.node.kubevirt.io/Westmere": "true",
     }
 
-    assert list(host_model(labels)) == [
-        "cpu-model-migration.node.kubevirt.io/Skylake",
-        "cpu-feature.node.kubevirt.io/vmx",
-    ]
+    assert host_model(labels) == {
+        "cpu-model-migration.node.kubevirt.io/Skylake": "true",
+        "cpu-feature.node.kubevirt.io/by-hand": "yes",
+        "cpu-feature.node.kubevirt.io/vmx": "true",
+    }
+
+
+def test_without_its_model_a_host_has_no_features_either() -> None:
+    assert host_model({"host-model-required-features.node.kubevirt.io/vmx": "true"}) == {}
+
+
+@pytest.mark.parametrize(
+    ("key", "copied"),
+    [
+        ("cpu-feature.node.kubevirt.io/vmx", True),
+        ("cpu-model-migration.node.kubevirt.io/Skylake", True),
+        ("my.cpu-feature.node.kubevirt.io/x", True),
+        ("host-model-required-features.node.kubevirt.io/vmx", False),
+        ("cpu-model.node.kubevirt.io/Skylake", False),
+        ("zone", False),
+    ],
+)
+def test_what_later_migrations_inherit(key: str, copied: bool) -> None:
+    assert sticky(key) is copied

@@ -7,7 +7,16 @@ import pytest
 from tests.placement.samples import affinity, expression, expressions, kubevirt, vmi
 from webhook.placement.expression import Expression, Term
 from webhook.placement.reading import read
-from webhook.placement.workload import BUILT_IN, Claim, Migration, PersistentVolume, Placed, SourceState, Vmi
+from webhook.placement.workload import (
+    BUILT_IN,
+    Claim,
+    KubeVirt,
+    Migration,
+    PersistentVolume,
+    Placed,
+    SourceState,
+    Vmi,
+)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +111,29 @@ def test_conditions() -> None:
 
     assert (found.condition("LiveMigratable") or found).status == "False"
     assert found.condition("Paused") is vmi().condition("Ready") is Vmi().condition("Ready") is None
+
+
+@pytest.mark.parametrize(
+    ("configuration", "needed"),
+    [
+        ({}, True),
+        ({"hypervisors": []}, True),
+        (
+            {"hypervisors": [{"name": "kvm"}], "developerConfiguration": {"featureGates": ["ConfigurableHypervisor"]}},
+            True,
+        ),
+        ({"hypervisors": [{"name": "hyperv-direct"}]}, True),
+        ({"developerConfiguration": {"featureGates": ["ConfigurableHypervisor"]}}, True),
+        (
+            {
+                "hypervisors": [{"name": "hyperv-direct"}],
+                "developerConfiguration": {"featureGates": ["ConfigurableHypervisor"]},
+            },
+            False,
+        ),
+        ({"developerConfiguration": {"useEmulation": True}}, False),
+        (None, True),
+    ],
+)
+def test_kvm_is_not_the_only_hypervisor(configuration: Any, needed: bool) -> None:
+    assert read(KubeVirt, {"spec": {"configuration": configuration}}, "kubevirt").needs_kvm is needed

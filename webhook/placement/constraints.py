@@ -28,11 +28,8 @@ from webhook.placement.workload import (
     VmiSpec,
 )
 
-# The API server's own admission adds them to every pod (DefaultTolerationSeconds).
-_DEFAULT_TOLERATIONS = tuple(
-    Toleration(f"node.kubernetes.io/{condition}", "Exists", None, NO_EXECUTE)
-    for condition in ("not-ready", "unreachable")
-)
+# The API server's own admission tolerates them for pods that say nothing of them (DefaultTolerationSeconds).
+_TOLERATED_BY_DEFAULT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _NO_POD = LauncherPod()
 # What KubeVirt computes anew for every pod, so that the present pod's say nothing.
 _RECOMPUTED = (
@@ -67,14 +64,16 @@ def of(
         source_node: where the VM runs.
         kubevirt: the KubeVirt object.
     """
-    pod = (source_pod or _NO_POD).node_selector
+    pod = {} if migration.receives else (source_pod or _NO_POD).node_selector
+    made = {key: value for key, value in pod.items() if key not in (source_pod_added or {})}
     spec = vmi.spec or VmiSpec()
     added = migration.added.items()
-    layer = _layer(vmi, spec, kubevirt, pod)
-    carried = {
-        key: value
-        for key, value in _host_model(vmi, migration, pod, source_node)
-        if key not in layer  # what the VM's owner requires is there already
+    labels = _source_labels(vmi, migration, source_node)
+    carried = _host_model(vmi, pod, labels)
+    layer = {
+        key: (value, origin)
+        for key, (value, origin) in _layer(vmi, spec, kubevirt, pod).items()
+        if carried.get(key, value) == value  # else KubeVirt overwrites it
     }
     absent = tuple(Expression(key, DOES_NOT_EXIST) for key in generated.absent(vmi))
     known = {**layer, **carried}
@@ -82,21 +81,24 @@ def of(
         *(Label(requirement.ADDED, Expression.equals(key, value)) for key, value in added),
         *(Label(origin, Expression.equals(key, value)) for key, (value, origin) in layer.items()),
         *(Label(requirement.KUBEVIRT, expression) for expression in absent),
-        *(Label(requirement.HOST_MODEL, Expression.equals(key, value)) for key, value in carried.items()),
-        *_vendor(known, pod, source_pod_added or {}, source_node),
-        *_mirrored(known, pod, source_pod_added or {}),
+        *(Label(requirement.HOST_MODEL, Expression.equals(key, carried[key])) for key in carried if key not in layer),
+        *_vendor(known, labels or made),
+        *_mirrored(known, made),
         *_affinity(spec, absent),
         *_elsewhere(vmi, migration, source_node),
-        *_tolerating(spec, _DEFAULT_TOLERATIONS),
-        *(() if kubevirt.developer.use_emulation else (Kvm(requirement.KVM),)),
+        *_tolerating(spec, tolerated=_TOLERATED_BY_DEFAULT),
+        *((Kvm(requirement.KVM),) if kubevirt.needs_kvm else ()),
     )
 
 
 def gaps(vmi: Vmi, migration: Migration, source_pod: LauncherPod | None, source_node: Node | None) -> tuple[str, ...]:
     """What `of` could not take into account, clauses: more nodes may look eligible than are."""
     if migration.receives:
-        found = vmi.source_state.node
-        return () if found else ("where the VM comes from isn't known yet",)
+        if not vmi.source_state.node:
+            return ("where the VM comes from isn't known yet",)
+        if vmi.cpu.model == HOST_MODEL and not generated.host_model(vmi.source_state.node_selectors or {}):
+            return ("what CPU the VM has now isn't known, without which KubeVirt makes no target pod",)
+        return ()
     unknown = []
     if source_pod is None:
         unknown.append("the VM's present pod isn't known, nor are requirements that only it shows")
@@ -105,17 +107,26 @@ def gaps(vmi: Vmi, migration: Migration, source_pod: LauncherPod | None, source_
     return tuple(unknown)
 
 
+def _source_labels(vmi: Vmi, migration: Migration, node: Node | None) -> Mapping[str, str]:
+    """The labels of the node that the VM comes from; from another cluster only those that say what its CPU is."""
+    if migration.receives:
+        return vmi.source_state.node_selectors or {}
+    return node.labels if node else {}
+
+
 def _layer(vmi: Vmi, spec: VmiSpec, kubevirt: KubeVirt, pod: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """What is one mapping in every pod of the VM, later entries over earlier ones: value and origin by key."""
     layer = {SCHEDULABLE: (generated.TRUE, requirement.SCHEDULABLE)}
     for selector, origin in (
-        (generated.architecture(vmi, kubevirt), requirement.KUBEVIRT),
+        (generated.architecture(vmi), requirement.KUBEVIRT),
         (kubevirt.developer.node_selectors or {}, requirement.CLUSTER),
         (spec.node_selector or {}, requirement.VM),
         (dict.fromkeys(generated.keys(vmi, kubevirt, pod), generated.TRUE), requirement.KUBEVIRT),
     ):
         # An equal value stays the earlier one's, whose wish it was first.
         layer.update({key: (value, origin) for key, value in selector.items() if layer.get(key, (None,))[0] != value})
+    if generated.emulated(vmi, kubevirt):
+        layer.pop(generated.ARCHITECTURE, None)
     return layer
 
 
@@ -133,47 +144,49 @@ def _affinity(placed: Placed, absent: tuple[Expression, ...] = ()) -> Iterator[R
     yield OneOf(requirement.AFFINITY, tuple(terms))
 
 
-def _tolerating(placed: Placed, more: tuple[Toleration, ...] = ()) -> Iterator[Requirement]:
-    tolerations = tuple(toleration or Toleration() for toleration in placed.tolerations or ()) + more
-    yield Untainted(requirement.TAINTS, tolerations)
-    yield Uncordoned(requirement.CORDONED, tolerations)
+def _tolerating(placed: Placed, *, tolerated: tuple[str, ...] = ()) -> Iterator[Requirement]:
+    """What is asked of taints.
+
+    Args:
+        tolerated: the keys whose NoExecute taints are tolerated by default.
+    """
+    own = tuple(toleration or Toleration() for toleration in placed.tolerations or ())
+    said = {each.key or "" for each in own if each.effect in {None, "", NO_EXECUTE}}
+    more = tuple(Toleration(key, "Exists", None, NO_EXECUTE) for key in tolerated if not said & {key, ""})
+    yield Untainted(requirement.TAINTS, own + more)
+    yield Uncordoned(requirement.CORDONED, own + more)
 
 
-def _host_model(vmi: Vmi, migration: Migration, pod: Mapping[str, str], node: Node | None) -> Iterator[tuple[str, str]]:
+def _host_model(vmi: Vmi, pod: Mapping[str, str], labels: Mapping[str, str]) -> Mapping[str, str]:
     """The CPU that a host-model VM took over from where it started.
 
     If its present pod requires any CPU feature or model, KubeVirt takes those: it has migrated before. (The features
-    that its owner requires count as such too: a quirk of KubeVirt's, kept.)
+    that its owner requires count as such too: a quirk of KubeVirt's, kept.) Else, and from another cluster, it is the
+    CPU of the node that it comes from.
     """
     if vmi.cpu.model != HOST_MODEL:
-        return
-    families = (generated.CPU_FEATURE, generated.CPU_MODEL_MIGRATION)
-    known = vmi.source_state.node_selectors or {} if migration.receives else pod
-    carried = {key: value for key, value in known.items() if key.startswith(families)}
-    if carried:
-        yield from carried.items()
-        return
-    labels = known if migration.receives else node.labels if node else {}
-    yield from ((key, generated.TRUE) for key in generated.host_model(labels))
+        return {}
+    return {key: value for key, value in pod.items() if generated.sticky(key)} or generated.host_model(labels)
 
 
-def _vendor(
-    known: Mapping[str, object], pod: Mapping[str, str], pod_added: Mapping[str, str], node: Node | None
-) -> Iterator[Requirement]:
-    """The CPU's vendor stays. A key that the migration adds doesn't switch this off, as it does in KubeVirt."""
+def _vendor(known: Mapping[str, object], labels: Mapping[str, str]) -> Iterator[Requirement]:
+    """The CPU's vendor stays. A key that the migration adds doesn't switch this off, as it does in KubeVirt.
+
+    Args:
+        labels: of the node that the VM comes from.
+    """
     if any(key.startswith(generated.CPU_VENDOR) for key in known):
         return
-    labels = node.labels if node else {key: value for key, value in pod.items() if key not in pod_added}
     for key in sorted(labels):
         if key.startswith(generated.CPU_VENDOR):
             yield Label(requirement.VENDOR, Expression.equals(key, generated.TRUE))
 
 
-def _mirrored(known: Mapping[str, object], pod: Mapping[str, str], pod_added: Mapping[str, str]) -> Iterator[Label]:
+def _mirrored(known: Mapping[str, object], made: Mapping[str, str]) -> Iterator[Label]:
     """What KubeVirt required of the present pod by rules that we don't know: those of future versions."""
-    for key, value in sorted(pod.items()):
+    for key, value in sorted(made.items()):
         domain = key.partition("/")[0]
-        if not (domain == "kubevirt.io" or domain.endswith(".kubevirt.io")) or key in known or key in pod_added:
+        if not (domain == "kubevirt.io" or domain.endswith(".kubevirt.io")) or key in known:
             continue
         if not key.startswith(_RECOMPUTED):
             yield Label(requirement.KUBEVIRT, Expression.equals(key, value))

@@ -33,10 +33,15 @@ _HYPERV_LABELS: Final = (
 )
 
 
-def architecture(vmi: Vmi, kubevirt: KubeVirt) -> dict[str, str]:
+def architecture(vmi: Vmi) -> dict[str, str]:
     """The guest's architecture, which the cluster's and the VM's own selectors may overwrite."""
-    name = (vmi.spec.architecture if vmi.spec else None) or ""
-    return {ARCHITECTURE: name.lower()} if name and not kubevirt.enabled(_CROSS_ARCHITECTURE) else {}
+    guest = _guest(vmi)
+    return {ARCHITECTURE: guest.lower()} if guest else {}
+
+
+def emulated(vmi: Vmi, kubevirt: KubeVirt) -> bool:
+    """Whether nodes of any architecture will do; then KubeVirt drops that label, even if the VM's owner requires it."""
+    return bool(_guest(vmi)) and kubevirt.enabled(_CROSS_ARCHITECTURE)
 
 
 def keys(vmi: Vmi, kubevirt: KubeVirt, source: Mapping[str, str]) -> Iterator[str]:
@@ -61,11 +66,10 @@ def keys(vmi: Vmi, kubevirt: KubeVirt, source: Mapping[str, str]) -> Iterator[st
         yield f"{TSC_FREQUENCY}{frequency}"
     if cpu.realtime is not None:
         yield "kubevirt.io/realtime"
-    guest = (vmi.spec.architecture if vmi.spec else None) or ""
     if vmi.domain.launch_security:
-        yield from _launch_security(vmi.domain.launch_security, guest)
-    if guest and kubevirt.enabled(_CROSS_ARCHITECTURE):
-        yield VM_ARCHITECTURE + guest
+        yield from _launch_security(vmi.domain.launch_security, _guest(vmi))
+    if emulated(vmi, kubevirt):
+        yield VM_ARCHITECTURE + _guest(vmi)
 
 
 def absent(vmi: Vmi) -> Iterator[str]:
@@ -75,13 +79,27 @@ def absent(vmi: Vmi) -> Iterator[str]:
     yield from (CPU_FEATURE + name for name in vmi.cpu.features_with("forbid"))
 
 
-def host_model(labels: Mapping[str, str]) -> Iterator[str]:
-    """What a node's labels say of its own CPU, as the labels that other nodes need to run the same; sorted."""
-    for key in sorted(labels):
-        if key.startswith(HOST_MODEL_CPU):
-            yield CPU_MODEL_MIGRATION + key.removeprefix(HOST_MODEL_CPU)
-        elif key.startswith(HOST_MODEL_FEATURES):
-            yield CPU_FEATURE + key.removeprefix(HOST_MODEL_FEATURES)
+def host_model(labels: Mapping[str, str]) -> dict[str, str]:
+    """What a node's labels say of its own CPU, as the labels that other nodes need to run the same; sorted.
+
+    Where they don't name its model, KubeVirt loses the features too.
+    """
+    found = {
+        ours + key.removeprefix(nodes): value
+        for nodes, ours in ((HOST_MODEL_CPU, CPU_MODEL_MIGRATION), (HOST_MODEL_FEATURES, CPU_FEATURE))
+        for key, value in sorted(labels.items())
+        if key.startswith(nodes)
+    }
+    return found if any(key.startswith(CPU_MODEL_MIGRATION) for key in found) else {}
+
+
+def sticky(key: str) -> bool:
+    """Whether KubeVirt copies this key of a host-model VM's pod into the pods of all later migrations."""
+    return CPU_FEATURE in key or CPU_MODEL_MIGRATION in key
+
+
+def _guest(vmi: Vmi) -> str:
+    return (vmi.spec.architecture if vmi.spec else None) or ""
 
 
 def _hyperv_features(vmi: Vmi) -> Mapping[str, FeatureState | None]:

@@ -13,6 +13,7 @@ from webhook.placement.expression import Expression, Term
 from webhook.times import unix_time
 
 HOST_MODEL: Final = "host-model"
+_HYPERV_DIRECT: Final = "hyperv-direct"
 # On migrations that KubeVirt makes of evictions, a drain's among them.
 EVACUATION: Final = "kubevirt.io/evacuationMigration"
 
@@ -344,8 +345,13 @@ class Developer(View, frozen=True):
     use_emulation: bool | None = None
 
 
+class Hypervisor(View, frozen=True):
+    name: str | None = None
+
+
 class Configuration(View, frozen=True):
     developer_configuration: Developer | None = None
+    hypervisors: list[Hypervisor | None] | None = None
 
 
 class KubeVirtSpec(View, frozen=True):
@@ -358,9 +364,20 @@ class KubeVirt(Object, frozen=True):
     spec: KubeVirtSpec | None = None
 
     @property
+    def configuration(self) -> Configuration:
+        return (self.spec.configuration if self.spec else None) or Configuration()
+
+    @property
     def developer(self) -> Developer:
-        configuration = self.spec.configuration if self.spec else None
-        return (configuration.developer_configuration if configuration else None) or Developer()
+        return self.configuration.developer_configuration or Developer()
+
+    @property
+    def needs_kvm(self) -> bool:
+        """Whether launcher pods request the device of KVM: not where it is emulated, or by another hypervisor."""
+        if self.developer.use_emulation:
+            return False
+        first = next(iter(self.configuration.hypervisors or ()), None)
+        return not (first and first.name == _HYPERV_DIRECT and self.enabled("ConfigurableHypervisor"))
 
     def enabled(self, gate: str) -> bool:
         """Whether a feature gate is open."""

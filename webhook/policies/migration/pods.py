@@ -30,8 +30,6 @@ _TERMS: Final = (
     "nodeSelectorTerms",
 )
 _SELECTOR: Final = ("spec", "nodeSelector")
-# Keys of a target pod that KubeVirt copies into all later ones of a host-model VM.
-_STICKY: Final = (generated.CPU_FEATURE, generated.CPU_MODEL_MIGRATION)
 
 Json = dict[str, Any]
 
@@ -127,7 +125,7 @@ def _term(term: Json, expressions: list[Json]) -> Json:
 def _unstuck(selector: dict[str, str], added: dict[str, str], requirements: Requirements) -> list[Change]:
     """The node selector without CPU keys that only this migration asks for: its affinity holds them this once."""
     required = {item.expression.key for item in requirements if isinstance(item, Label) and item.origin != ADDED}
-    stuck = [key for key in added if key in selector and key.startswith(_STICKY) and key not in required]
+    stuck = [key for key in added if key in selector and generated.sticky(key) and key not in required]
     if not stuck or not requirements:
         return []
     kept = {key: value for key, value in selector.items() if key not in stuck}
