@@ -16,9 +16,10 @@ from click.testing import Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.builders import Json
 from tests.cli.test_main import run
 from tests.cluster.fake_apiserver import FakeApiServer, running
-from tests.policies.migration.world import UID, node, vmi
+from tests.policies.migration.world import OWNED, UID, node, vmi
 from webhook.objects import KUBEVIRTS, NODES
 from webhook.placement.workload import CLAIMS, LAUNCHER_PODS, VMIS, VOLUMES
 from webhook.policies.migration.answer import SCHEMA, Answer
@@ -247,8 +248,8 @@ def put(server: FakeApiServer) -> None:
     claims = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
     found = vmi(volumes=claims)
     server.put(VMIS, "web01", "demo", metadata={"uid": UID}, spec=found["spec"], status=found["status"])
-    labels = {"kubevirt.io/created-by": UID}
-    server.put(LAUNCHER_PODS, "p", "demo", metadata={"labels": labels}, spec={"nodeName": "node-a1"})
+    owned: Json = {"labels": {"kubevirt.io/created-by": UID}, "ownerReferences": OWNED}
+    server.put(LAUNCHER_PODS, "p", "demo", metadata=owned, spec={"nodeName": "node-a1"})
     server.put(CLAIMS, "data", "demo", spec={"volumeName": "pv-1"})
     terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
     server.put(VOLUMES, "pv-1", spec={"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}})

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from tests.builders import Json
-from tests.policies.migration.world import JOB, UID, facts, migration, vmi
+from tests.policies.migration.world import JOB, OWNED, OWNER, UID, facts, migration, vmi
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, ListKey, NodesKey, ObjectKey
 from webhook.placement.requirement import KUBEVIRT, Label
@@ -28,6 +28,7 @@ def pod(node: str = "node-a1", phase: str = "Running", **selector: str) -> Json:
             "name": "p",
             "labels": {"kubevirt.io/migrationJobUID": JOB},
             "annotations": {"kubevirt.io/migrationJobName": "m1"},
+            "ownerReferences": OWNED,
         },
         "spec": {"nodeName": node, "nodeSelector": {WISH: "green", RULE: "true"} | selector},
         "status": {"phase": phase},
@@ -75,6 +76,27 @@ def test_only_the_pod_that_the_vm_runs_in_counts(other: Json) -> None:
 
     assert found
     assert "the VM's present pod isn't known" in found.gaps[0]
+
+
+@pytest.mark.parametrize("owners", [None, [], [OWNER], [OWNER | {"uid": "another", "controller": True}]])
+def test_a_pod_that_only_has_the_label_does_not_count(owners: Any) -> None:
+    labelled = pod(**{RULE: "false"})
+    labelled["metadata"] |= {"ownerReferences": owners, "creationTimestamp": "2026-08-22T10:00:00Z"}
+
+    assert required(world(labelled, pod(), last=a_migration())) == [RULE]
+    assert required(world(labelled, last=a_migration())) == []
+
+
+def test_of_several_pods_the_last_one_counts() -> None:
+    pods = [pod(**{RULE: value}) for value in ("first", "last", "second")]
+    for one, time in zip(pods, ("08:00:00", "10:00:00", "09:00:00"), strict=True):
+        one["metadata"]["creationTimestamp"] = f"2026-08-22T{time}Z"
+
+    target = targets.find("demo", "web01", Facts.of(world(*pods, last=a_migration())))
+
+    assert target
+    rules = [each.expression for each in target.requirements if isinstance(each, Label) and each.expression.key == RULE]
+    assert [expression.values for expression in rules] == [("last",)]
 
 
 def test_a_vm_that_runs_nowhere_yet_has_no_pod() -> None:

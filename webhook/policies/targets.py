@@ -82,12 +82,23 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
 
 
 def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherPod | None:
-    """The pod that the VM runs in: of its pods the one on its node that has not ended."""
+    """The pod that the VM runs in: of its pods the last one made on its node, of those that have not ended.
+
+    Anybody can label a pod; the VM's own have it as their controller (KubeVirt, controller.CurrentVMIPod).
+    """
     if not node or not vmi.meta.uid:
         return None
     key = ListKey(LAUNCHER_PODS, namespace, f"{_CREATED_BY}={vmi.meta.uid}")
     pods = read(facts, key, "the VM's pods") or ()
-    return next((pod for pod in pods if pod.node_name == node and pod.phase not in _OVER), None)
+    running = (
+        pod
+        for pod in pods
+        if pod.node_name == node
+        and pod.phase not in _OVER
+        and (owner := pod.meta.controller_owner())
+        and owner.uid == vmi.meta.uid
+    )
+    return max(running, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
 
 
 def _added_before(pod: LauncherPod | None, namespace: str, facts: Facts) -> dict[str, str]:

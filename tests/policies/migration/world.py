@@ -20,6 +20,8 @@ from webhook.settings.snapshot import MigrationSettings
 UID = "8b15c68e-e875-446e-8cf5-eb0bdd952f09"
 JOB = "5dc3b9cf-57fe-4d02-bc6c-b6341e6d6b46"
 USER = "alice"
+OWNER: Json = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web01", "uid": UID}
+OWNED: list[Json] = [OWNER | {"controller": True}]
 API_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-apiserver"
 INTEL, AMD = "cpu-vendor.node.kubevirt.io/Intel", "cpu-vendor.node.kubevirt.io/AMD"
 
@@ -72,7 +74,7 @@ def facts(
     """What a review may know; ``may`` are the verbs and resources that `USER` has."""
     there = vmi() if found is None else found
     pod = {
-        "metadata": {"name": "p"},
+        "metadata": {"name": "p", "ownerReferences": OWNED},
         "spec": {"nodeName": "node-a1", "nodeSelector": {}},
         "status": {"phase": "Running"},
     }
