@@ -1,6 +1,7 @@
 """``python -m tests.vectors KIND FILE.jsonl.gz``: the first failures as diffs, then ``N passed, M failed``.
 
-The kinds are ``instancetypes``, which KubeVirt has answered, and ``placement``, which kube-scheduler's helpers have.
+The kinds are ``instancetypes``, which KubeVirt has answered, ``placement``, which kube-scheduler's helpers have, and
+``targets``: the target pods that KubeVirt makes, with the nodes that these helpers find for them.
 In a diff, ``-`` is their answer and ``+`` is ours. The exit status is 1 if a case fails, 2 if the file is none.
 """
 
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.vectors import nodes
+from tests.vectors import nodes, targets
 from tests.vectors.cases import Case, read
 from tests.vectors.compare import differences
 from tests.vectors.stages import STAGES, answers
@@ -46,6 +47,7 @@ class Kind:
 KINDS = {
     "instancetypes": Kind(dict, failures, STAGES),
     "placement": Kind(list, nodes.failures, nodes.STAGES),
+    "targets": Kind(list, targets.failures, targets.STAGES),
 }
 
 

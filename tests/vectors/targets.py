@@ -1,0 +1,94 @@
+"""Target pods of migrations: what KubeVirt by itself asks of nodes, and that both of our layers ask the same."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import jsonpatch
+import msgspec
+
+from tests.builders import CONTROLLER, known
+from tests.vectors.cases import Case, Json
+from webhook.admission.patch import operations
+from webhook.facts import Facts, Key, ListKey, NodesKey, ObjectKey, PlacementKey
+from webhook.placement.constraints import own
+from webhook.placement.contradictions import kept_by_kubevirt, undropped
+from webhook.placement.eligibility import eligibility
+from webhook.placement.index import NodeIndex
+from webhook.placement.node import Node
+from webhook.placement.reading import read
+from webhook.placement.requirement import Elsewhere, Kvm, Requirements
+from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, VMIS, KubeVirt, LauncherPod, Migration, Placed, Vmi
+from webhook.policies import targets
+from webhook.policies.table import BY_PATH
+from webhook.settings.snapshot import MigrationSettings
+
+STAGES = ("kubevirt",)
+_HELD = (MigrationSettings(collision="deny"), MigrationSettings(collision="ignore"))
+_ENDPOINT = BY_PATH["/mutate/migration/pods/enforce"]
+
+
+def failures(case: Case) -> dict[str, list[str]]:
+    """Where our requirements leave other nodes than KubeVirt's own target pod, or than that pod as we constrain it."""
+    nodes = [Node.read(node) for node in case.given["nodes"]]
+    facts = _facts(case, nodes)
+    vmi, migration = read(Vmi, case.given["vmi"], "vmi"), read(Migration, case.given["migration"], "migration")
+    asked = targets.of(vmi, case.namespace, Facts.of(facts), migration).requirements
+    lines = _differences("alone", case.expected["kubevirt"], _eligible(kept_by_kubevirt(asked), nodes))
+    elsewhere = tuple(each for each in asked if isinstance(each, Elsewhere | Kvm))
+    for settings in _HELD:
+        pod = _constrained(case, facts, settings)
+        theirs = _eligible((*own(read(Placed, pod["spec"], "pod")), *elsewhere), nodes)
+        ours = _eligible(undropped(asked) if settings.collision == "ignore" else asked, nodes)
+        lines += _differences(f"constrained, collision: {settings.collision}", theirs, ours)
+    return {"kubevirt": lines} if lines else {}
+
+
+def _facts(case: Case, nodes: Iterable[Node]) -> dict[Key[Any], object]:
+    given = case.given
+    namespace, uid = case.namespace, given["vmi"]["metadata"]["uid"]
+    pods = [read(LauncherPod, pod, "pod") for pod in given.get("sourcePods") or ()]
+    found: dict[Key[Any], object] = {
+        **known(),
+        ObjectKey(VMIS, namespace, given["vmi"]["metadata"]["name"]): read(Vmi, given["vmi"], "vmi"),
+        ListKey(LAUNCHER_PODS, namespace, f"kubevirt.io/created-by={uid}"): tuple(pods),
+        NodesKey(): NodeIndex(nodes),
+        PlacementKey(): read(KubeVirt, {"spec": {"configuration": given["configuration"]}}, "kubevirt"),
+    }
+    for pod in pods:
+        if job := pod.meta.annotation(targets.JOB_NAME):
+            found[ObjectKey(MIGRATIONS, namespace, job)] = None  # gone, unless it is among those below
+    for migration in (given["migration"], *(given.get("migrations") or ())):
+        key = ObjectKey(MIGRATIONS, namespace, migration["metadata"]["name"])
+        found[key] = read(Migration, migration, "migration")
+    return found
+
+
+def _constrained(case: Case, facts: Mapping[Key[Any], object], settings: MigrationSettings) -> Json:
+    """The target pod as our second layer makes it."""
+    pod: Json = case.given["targetPod"]
+    request = {
+        "uid": "u",
+        "kind": {"group": "", "version": "v1", "kind": "Pod"},
+        "namespace": case.namespace,
+        "operation": "CREATE",
+        "userInfo": {"username": CONTROLLER},
+        "object": pod,
+    }
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    received = _ENDPOINT.codec.decode(msgspec.json.encode(review)).request
+    decision = _ENDPOINT.policy(received.object, received, Facts.of(facts), settings)
+    patch = msgspec.json.decode(msgspec.json.encode(operations(received.object, decision.changes)))
+    result: Json = jsonpatch.apply_patch(copy.deepcopy(pod), patch)
+    return result
+
+
+def _eligible(requirements: Requirements, nodes: Iterable[Node]) -> list[str]:
+    return [name for name, reasons in eligibility(requirements, nodes).items() if not reasons]
+
+
+def _differences(what: str, theirs: list[str], ours: list[str]) -> list[str]:
+    return [] if theirs == ours else [f"{what}:", f"- {json.dumps(theirs)}", f"+ {json.dumps(ours)}"]
