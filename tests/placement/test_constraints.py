@@ -277,6 +277,21 @@ def test_unknown_labels_of_kubevirts_are_mirrored() -> None:
     ]
 
 
+def test_what_a_feature_gate_asked_for_goes_with_it() -> None:
+    """KubeVirt even takes such labels off the nodes, so that mirroring one would leave none."""
+    gates = ["CrossArchitectureVirtualization", "HypervStrictCheck"]
+    vm = a_vmi({"architecture": "amd64"}, NAMED | {"features": {"hyperv": {"vpindex": {"enabled": True}}}})
+    ours = ["kubevirt.io/vm-arch-amd64=true", "hyperv.node.kubevirt.io/vpindex=true"]
+    source = pod(**{expression.partition("=")[0]: "true" for expression in ours}, **{"kubevirt.io/cca": "true"})
+
+    opened = asked(of(vm, source_pod=source, kubevirt=kubevirt(featureGates=gates)))["kubevirt"]
+    closed = asked(of(vm, source_pod=source))["kubevirt"]
+
+    named, mirrored = "cpu-model.node.kubevirt.io/Westmere=true", "kubevirt.io/cca=true"
+    assert sorted(opened) == sorted([named, mirrored, *ours])
+    assert sorted(closed) == sorted([named, mirrored, "kubernetes.io/arch=amd64"])
+
+
 def test_a_recorded_target_pod_is_what_we_expect() -> None:
     """KubeVirt's own target pod: a host-model VM, which had cpu features in its selector, migrated to zone b."""
     target = json.loads((CAPTURES / "pod-create-migration-target.json").read_text())["request"]["object"]["spec"]

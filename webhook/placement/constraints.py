@@ -31,10 +31,10 @@ from webhook.placement.workload import (
 # The API server's own admission tolerates them for pods that say nothing of them (DefaultTolerationSeconds).
 _TOLERATED_BY_DEFAULT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _NO_POD = LauncherPod()
-# What KubeVirt computes anew for every pod, so that the present pod's say nothing.
+# What KubeVirt computes anew for every pod, so that the present pod's say nothing: a feature gate may have been closed.
 _RECOMPUTED = (
     *(generated.CPU_FEATURE, generated.CPU_MODEL, generated.CPU_MODEL_MIGRATION, generated.CPU_VENDOR),
-    *(generated.MACHINE_TYPE, generated.TSC_FREQUENCY, SCHEDULABLE),
+    *(generated.HYPERV, generated.MACHINE_TYPE, generated.TSC_FREQUENCY, generated.VM_ARCHITECTURE, SCHEDULABLE),
 )
 
 
