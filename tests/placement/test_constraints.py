@@ -259,7 +259,8 @@ def test_unknown_labels_of_kubevirts_are_mirrored() -> None:
         **{
             "kubevirt.io/cca": "true",
             "new.node.kubevirt.io/x": "true",
-            "kubevirt.io/mine": "yes",
+            "kubevirt.io/mine": "true",
+            "kubevirt.io/pool": "was-the-owners",
             "machine-type.node.kubevirt.io/old": "true",
             "kubevirt.io/schedulable": "true",
             f"{VENDOR}Intel": "true",
@@ -268,7 +269,7 @@ def test_unknown_labels_of_kubevirts_are_mirrored() -> None:
         }
     )
 
-    found = asked(of(a_vmi(None, NAMED), source_pod=source, source_pod_added={"kubevirt.io/mine": "yes"}))
+    found = asked(of(a_vmi(None, NAMED), source_pod=source, source_pod_added={"kubevirt.io/mine": "true"}))
 
     assert found["kubevirt"] == [
         "cpu-model.node.kubevirt.io/Westmere=true",

@@ -30,7 +30,7 @@ def pod(node: str = "node-a1", phase: str = "Running", **selector: str) -> Json:
             "annotations": {"kubevirt.io/migrationJobName": "m1"},
             "ownerReferences": OWNED,
         },
-        "spec": {"nodeName": node, "nodeSelector": {WISH: "green", RULE: "true"} | selector},
+        "spec": {"nodeName": node, "nodeSelector": {WISH: "true", RULE: "true"} | selector},
         "status": {"phase": phase},
     }
 
@@ -49,7 +49,7 @@ def required(known: Mapping[Key[Any], object]) -> list[str]:
 
 
 def a_migration(uid: str = JOB) -> Migration:
-    made = migration({WISH: "green"})
+    made = migration({WISH: "true"})
     made["metadata"]["uid"] = uid
     return msgspec.convert(made, Migration)
 
@@ -80,23 +80,25 @@ def test_only_the_pod_that_the_vm_runs_in_counts(other: Json) -> None:
 
 @pytest.mark.parametrize("owners", [None, [], [OWNER], [OWNER | {"uid": "another", "controller": True}]])
 def test_a_pod_that_only_has_the_label_does_not_count(owners: Any) -> None:
-    labelled = pod(**{RULE: "false"})
+    labelled, real = pod(), pod()
     labelled["metadata"] |= {"ownerReferences": owners, "creationTimestamp": "2026-08-22T10:00:00Z"}
+    del real["spec"]["nodeSelector"]
 
-    assert required(world(labelled, pod(), last=a_migration())) == [RULE]
+    assert required(world(labelled, real, last=a_migration())) == []
     assert required(world(labelled, last=a_migration())) == []
 
 
 def test_of_several_pods_the_last_one_counts() -> None:
-    pods = [pod(**{RULE: value}) for value in ("first", "last", "second")]
+    pods = [pod() for _ in range(3)]
     for one, time in zip(pods, ("08:00:00", "10:00:00", "09:00:00"), strict=True):
         one["metadata"]["creationTimestamp"] = f"2026-08-22T{time}Z"
+        one["spec"]["nodeSelector"] = {f"kubevirt.io/made-at-{time[:2]}": "true"}
 
     target = targets.find("demo", "web01", Facts.of(world(*pods, last=a_migration())))
 
     assert target
-    rules = [each.expression for each in target.requirements if isinstance(each, Label) and each.expression.key == RULE]
-    assert [expression.values for expression in rules] == [("last",)]
+    asked = [each.expression.key for each in target.requirements if isinstance(each, Label)]
+    assert [key for key in asked if "made-at" in key] == ["kubevirt.io/made-at-10"]
 
 
 def test_a_vm_that_runs_nowhere_yet_has_no_pod() -> None:

@@ -183,12 +183,15 @@ def _vendor(known: Mapping[str, object], labels: Mapping[str, str]) -> Iterator[
 
 
 def _mirrored(known: Mapping[str, object], made: Mapping[str, str]) -> Iterator[Label]:
-    """What KubeVirt required of the present pod by rules that we don't know: those of future versions."""
+    """What KubeVirt required of the present pod by rules that we don't know: those of future versions.
+
+    Its own labels are all ``true``; another value was a selector's, of the VM or the cluster, which may have changed.
+    """
     for key, value in sorted(made.items()):
         domain = key.partition("/")[0]
         if not (domain == "kubevirt.io" or domain.endswith(".kubevirt.io")) or key in known:
             continue
-        if not key.startswith(_RECOMPUTED):
+        if value == generated.TRUE and not key.startswith(_RECOMPUTED):
             yield Label(requirement.KUBEVIRT, Expression.equals(key, value))
 
 
