@@ -103,6 +103,10 @@ bench-reliability: binaries ## Attack the server at full size, and count what th
 lab: binaries ## Start a control plane with KubeVirt's CRDs and leave it running, for trying things
 	@$(BIN)/python -m hack.lab
 
+.PHONY: kubevirt-lab
+kubevirt-lab: binaries ## The same with a real KubeVirt: VMs start, stop and migrate
+	@$(BIN)/python -m hack.lab --kubevirt
+
 .PHONY: lock
 lock: $(READY) ## Resolve the dependencies anew
 	@$(BIN)/python hack/lock.py

@@ -1,11 +1,13 @@
 """`make lab`: a control plane to try things on, as a KubeVirt cluster looks to the webhook server.
 
 A real API server with KubeVirt's kinds, four nodes, and the two schedulers that production has: `default-scheduler`,
-and one whose only profile is `kubevirt`. It runs in the foreground, and nothing of it is left after Ctrl-C.
+and one whose only profile is `kubevirt`. `make kubevirt-lab` (``--kubevirt``) has a real KubeVirt too, on nodes that
+are played: VMs start, stop and migrate. It runs in the foreground, and nothing of it is left after Ctrl-C.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import signal
@@ -22,19 +24,21 @@ from tests.e2e.commands import (
     KUBEVIRT_SCHEDULER,
     KUBEVIRT_SCHEDULER_LEASE,
 )
+from tests.e2e.kubevirt import KubeVirt, aggregation
+from tests.e2e.migrations import migration
 from tests.e2e.objects import make_node
-from tests.e2e.pki import ADMIN, KUBEVIRT_CONTROLLER
+from tests.e2e.pki import ADMIN, KUBEVIRT_CONTROLLER, Pki
 from tests.e2e.plane import ControlPlane
 from tests.e2e.processes import StartError
-from tests.e2e.webhook_server import SCHEDULING, install
+from tests.e2e.webhook_server import DOMAIN, SCHEDULING, install
 from tests.e2e.workloads import VMIS, launcher_of, vm, vmi_of
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMESPACE = "demo"
 
-WHAT_NEXT = """
-A control plane of Kubernetes {version} with KubeVirt's kinds runs until Ctrl-C.
-Namespace {namespace} is labelled {label}=enforce.
+BEGINNING = """
+A control plane of Kubernetes {version} with {kinds} runs until Ctrl-C.
+{labelled}
 
 In a second terminal, the webhook server, which registers itself at the API server:
 
@@ -46,7 +50,9 @@ In a third one:
   export KUBECONFIG={kubeconfig}
   alias kubectl={kubectl}
   cd {files}
+"""
 
+WITH_KINDS = """
   kubectl apply -n {namespace} -f vm.json             # a virtual machine
   kubectl get -n {namespace} vm web -o yaml           # schedulerName: kubevirt, and our mark
 
@@ -60,18 +66,35 @@ In a third one:
   curl http://127.0.0.1:8080/metrics
 """
 
+WITH_KUBEVIRT = """
+  kubectl apply -n {namespace} -f vm.json             # a VM that names no size
+  kubectl get -n {namespace} vm,vmi,pods -o wide      # it runs, sized by the namespace's default
+  kubectl create -n {namespace} -f migration.json     # to the other zone: refused, and why
+  {python} -m webhook explain migration {namespace}/web --to zone=b
+  kubectl get -n {namespace} vm web -o json |
+    {python} -m webhook expand -f - --kubeconfig {kubeconfig} --explain   # who set what
+
+  kubectl apply -f vm.json                   # the same VM where we aren't asked: KubeVirt alone
+  kubectl get vm web -o jsonpath='{{.status.conditions}}'
+  curl http://127.0.0.1:8080/metrics
+"""
+
 
 def main() -> int:
     """Run the lab until a signal ends it; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m hack.lab", description="Run a cluster to try things on.")
+    parser.add_argument("--kubevirt", action="store_true", help="with a real KubeVirt")
+    with_kubevirt = parser.parse_args().kubevirt
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     binaries = _binaries()
-    if binaries is None:
+    kubevirt = _binaries("--kubevirt") if binaries and with_kubevirt else None
+    if binaries is None or (with_kubevirt and kubevirt is None):
         return 1
     try:
         with (
-            tempfile.TemporaryDirectory(prefix="kubevirt-webhook-lab-") as directory,
-            _lab(Path(directory), binaries) as said,
+            tempfile.TemporaryDirectory(prefix="kubevirt-webhook-lab-") as name,
+            _kubevirt_lab(Path(name), binaries, kubevirt) if kubevirt else _lab(Path(name), binaries) as said,
         ):
             print(said, flush=True)
             signal.pause()
@@ -83,10 +106,10 @@ def main() -> int:
     return 0
 
 
-def _binaries() -> Path | None:
-    """The directory of the control plane's binaries, built where they are missing; None: it can't be, and is said."""
+def _binaries(*which: str) -> Path | None:
+    """The directory of a control plane's binaries, built where they are missing; None: it can't be, and is said."""
     built = subprocess.run(
-        [sys.executable, str(ROOT / "hack" / "controlplane" / "build.py")],
+        [sys.executable, str(ROOT / "hack" / "controlplane" / "build.py"), *which],
         stdout=subprocess.PIPE,
         text=True,
         check=False,
@@ -100,21 +123,63 @@ def _lab(directory: Path, binaries: Path) -> Iterator[str]:
     with ControlPlane(directory / "plane", binaries, controller_manager=True) as plane:
         for node in ("node-a", "node-b", "node-c", "node-d"):
             make_node(plane.admin, node)
-        plane.start_scheduler("default", DEFAULT_SCHEDULER, lease=DEFAULT_SCHEDULER_LEASE)
-        plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=KUBEVIRT_SCHEDULER_LEASE)
+        _start_schedulers(plane)
         install(plane.admin)
-        plane.admin.create("v1/namespaces", _namespace())
+        plane.admin.create("v1/namespaces", _namespace({SCHEDULING: "enforce"}, {}))
         _write_manifests(plane, directory)
-        yield WHAT_NEXT.format(
-            version=plane.admin.request("GET", "/version")["gitVersion"],
-            namespace=NAMESPACE,
-            label=SCHEDULING,
-            python=sys.executable,
-            kubeconfig=plane.kubeconfig_for(*ADMIN),
-            kubectl=binaries / "kubectl",
-            controller=KUBEVIRT_CONTROLLER.user,
-            files=directory,
+        yield _said(
+            plane,
+            directory,
+            "KubeVirt's kinds",
+            f"Namespace {NAMESPACE} is labelled {SCHEDULING}=enforce.",
+            WITH_KINDS,
         )
+
+
+@contextlib.contextmanager
+def _kubevirt_lab(directory: Path, binaries: Path, kubevirt: Path) -> Iterator[str]:
+    """The plane with a KubeVirt that works, and what to tell about it."""
+    front = Pki(directory / "front")
+    plane = ControlPlane(
+        directory / "plane", binaries, controller_manager=True, crds=False, apiserver_flags=aggregation(front)
+    )
+    with plane, KubeVirt(plane, kubevirt, {"vmRolloutStrategy": "LiveUpdate", "evictionStrategy": "LiveMigrate"}):
+        _start_schedulers(plane)
+        install(plane.admin)
+        jobs = {f"{DOMAIN}/{job}": "enforce" for job in ("scheduling", "instancetypes", "migration", "eviction")}
+        defaults = {f"{DOMAIN}/default-instancetype": "u1.small", f"{DOMAIN}/default-preference": "fedora"}
+        plane.admin.create("v1/namespaces", _namespace(jobs, defaults))
+        zoned = vm()
+        zoned["spec"]["template"]["spec"]["nodeSelector"] = {"zone": "a"}
+        (directory / "vm.json").write_text(json.dumps(zoned, indent=2))
+        (directory / "migration.json").write_text(json.dumps(migration("web", {"zone": "b"}), indent=2))
+        yield _said(
+            plane,
+            directory,
+            "KubeVirt 1.9",
+            f"Namespace {NAMESPACE} is labelled for all jobs and has defaults.",
+            WITH_KUBEVIRT,
+        )
+
+
+def _start_schedulers(plane: ControlPlane) -> None:
+    plane.start_scheduler("default", DEFAULT_SCHEDULER, lease=DEFAULT_SCHEDULER_LEASE)
+    plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=KUBEVIRT_SCHEDULER_LEASE)
+
+
+def _said(plane: ControlPlane, files: Path, kinds: str, labelled: str, then: str) -> str:
+    return (BEGINNING + then).format(
+        version=plane.admin.request("GET", "/version")["gitVersion"],
+        kinds=kinds,
+        labelled=labelled,
+        namespace=NAMESPACE,
+        label=SCHEDULING,
+        python=sys.executable,
+        kubeconfig=plane.kubeconfig_for(*ADMIN),
+        kubectl=plane.binaries / "kubectl",
+        controller=KUBEVIRT_CONTROLLER.user,
+        files=files,
+    )
 
 
 def _write_manifests(plane: ControlPlane, directory: Path) -> None:
@@ -124,8 +189,9 @@ def _write_manifests(plane: ControlPlane, directory: Path) -> None:
         (directory / f"{name}.json").write_text(json.dumps(manifest, indent=2))
 
 
-def _namespace() -> dict[str, Any]:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": {SCHEDULING: "enforce"}}}
+def _namespace(labels: dict[str, str], annotations: dict[str, str]) -> dict[str, Any]:
+    metadata = {"name": NAMESPACE, "labels": labels, "annotations": annotations}
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
 
 
 if __name__ == "__main__":

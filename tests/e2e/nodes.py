@@ -145,7 +145,9 @@ def _boot(status: Json) -> None:
     status["migrationMethod"] = "LiveMigration"
     status["migrationTransport"] = "Unix"
     others = [one for one in status.get("conditions", ()) if one["type"] != "LiveMigratable"]
-    status["conditions"] = [*others, {"type": "LiveMigratable", "status": "True", "lastTransitionTime": _now()}]
+    # virt-controller tests the list in its patches as it would write it itself, with a null for what is absent.
+    migratable = {"type": "LiveMigratable", "status": "True", "lastProbeTime": None, "lastTransitionTime": _now()}
+    status["conditions"] = [*others, migratable]
 
 
 def _is_to_begin(status: Json, migration: Json) -> bool:

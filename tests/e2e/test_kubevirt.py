@@ -221,6 +221,7 @@ def test_a_vm_that_says_nothing_runs_with_its_defaults_on_its_scheduler(place: P
     vmi = place.running()
     vm = place.get(VMS)
 
+    eventually(lambda: place.get(VMS)["status"].get("ready"), what="the VM to be ready")
     assert matchers(vm) == [SMALL, FEDORA]
     assert vm["status"]["instancetypeRef"]["controllerRevisionRef"]["name"].startswith("web-u1.small-")
     assert vmi["spec"]["domain"]["memory"]["guest"] == "2Gi"
