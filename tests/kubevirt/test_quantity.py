@@ -39,7 +39,13 @@ from webhook.kubevirt.quantity import Format, Quantity, canonical, int64, overco
         # Less than 1024 is written as a decimal.
         ("0.9765625Ki", "1k"),
         ("1000000", "1M"),
-        ("1000E", "1e21"),
+        # There is no suffix for 21 zeros, so that Kubernetes writes none.
+        ("1000E", "1"),
+        ("-20000E", "-20"),
+        ("1e21", "1e21"),
+        # Without a number it is one only where apimachinery takes its fast path.
+        ("Ki", "0"),
+        ("+.", "0"),
         ("8Ei", "9223372036854775807"),
         ("-1.5Gi", "-1536Mi"),
         # What looks canonical at a glance is kept.
@@ -62,7 +68,7 @@ def test_numbers_become_strings(number: tuple[float, str]) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["", "x", "1Xi", "1 Gi", "1e", "1KiB", "--1", "1e99999", "9" * 101, None, True, [], {}, float("nan"), 10**400],
+    ["", "x", "Pi", "e-10", "+.Pi", "1Xi", "1 Gi", "1e", "1KiB", "--1", "1e99999", "9" * 101, None, True, [], {}, float("nan"), 10**400],
 )
 def test_no_quantity(value: object) -> None:
     with pytest.raises(InputError, match="is no quantity"):
@@ -78,15 +84,35 @@ def test_comparison_is_by_value() -> None:
     assert not parse("0")
 
 
-@pytest.mark.parametrize(("text", "value"), [("1500m", 2), ("-1500m", -2), ("1Ki", 1024), ("8Ei", 2**63 - 1)])
-def test_value_rounds_away_from_zero(text: str, value: int) -> None:
+# Each as apimachinery's own Quantity.Value() has answered.
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1500m", 2),
+        ("-1500m", -2),
+        ("1Ki", 1024),
+        # Too large for an int64: capped, wrapped around or given up, as it was held.
+        ("8Ei", 2**63 - 1),
+        ("-8Ei", -(2**63) + 1),
+        ("100E", 0),
+        ("-77003007T", 0),
+        ("99999999999G", 7766279630452241920),
+        ("+80e19", 0),
+        ("5054038297720779000E", 4167954237812113408),
+        # Too long for the fast path: a negative one is rounded up, or wraps around before it is divided.
+        ("-0045039000e-10", 1),
+        ("-1049060201010030059091483", 5014762694),
+        ("-128Ti", -7277816996),
+    ],
+)
+def test_value(text: str, value: int) -> None:
     assert parse(text).value == value
 
 
 def test_numbers_wrap_around_like_gos() -> None:
     assert int64(2**63) == -(2**63)
     assert int64(-1) == -1
-    assert parse("100E").value == int64(10**20)
+    assert str(Quantity.of(-(2**63), Format.BINARY_SI)) == "-9223372036854775808"
 
 
 @pytest.mark.parametrize(
@@ -98,13 +124,15 @@ def test_numbers_wrap_around_like_gos() -> None:
         ("7Gi", 42, "4257219Ki"),
         ("2G", 50, "1G"),
         ("1Ki", 50, "512"),
+        ("8E", 10**6, "-9223372036854775808"),
     ],
 )
 def test_overcommitment_in_float32(guest: str, percent: int, request_: str) -> None:
     assert str(overcommitted(parse(guest), percent)) == request_
 
 
-texts = st.from_regex(r"[+-]?[0-9]{1,12}(\.[0-9]{1,6})?([KMGTP]i|[numkMGTP]|[eE][+-]?[0-9])?", fullmatch=True)
+# No more than 999E: Kubernetes itself loses what is beyond.
+texts = st.from_regex(r"[+-]?[0-9]{1,12}(\.[0-9]{1,6})?([KMGTP]i|[numkMG]|[eE][+-]?[0-9])?", fullmatch=True)
 
 
 @given(texts)
@@ -115,7 +143,7 @@ def test_writing_keeps_the_value(text: str) -> None:
     assert parse(canonical(once)) == parse(text)
 
 
-@given(st.integers(-(2**60), 2**60), st.sampled_from(Format))
+@given(st.integers(-(2**33), 2**60), st.sampled_from(Format))
 def test_canonical_rules(number: int, format_: Format) -> None:
     text = str(Quantity.of(number, format_))
     match = re.fullmatch(r"(-?[0-9]+)(?:e([0-9]+)|[KMGTPE]i|[kMGTPE])?", text)

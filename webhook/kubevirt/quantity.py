@@ -35,6 +35,8 @@ _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY_SUFFIX: Final = {exponent: suffix for suffix, exponent in _BINARY.items()} | {0: ""}
 _DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+# Powers of ten by which Go multiplies an int64 at once, and lets it wrap around.
+_WRAPPING: Final = (1, 2, 3, 6, 9)
 
 
 @total_ordering
@@ -45,25 +47,34 @@ class Quantity:
         nanos: the value in billionths.
         format_: how it is to be written.
         text: as it was written, where Kubernetes would write it the same again.
+        scale: Kubernetes holds an int64 of this power of ten; None: a decimal of any size.
     """
 
-    __slots__ = ("_text", "format", "nanos")
+    __slots__ = ("_scale", "_text", "format", "nanos")
 
-    def __init__(self, nanos: int, format_: Format, text: str = "") -> None:
+    def __init__(self, nanos: int, format_: Format, text: str = "", scale: int | None = None) -> None:
         self.nanos: Final = nanos
         self.format: Final = format_
         self._text = text
+        self._scale = scale
 
     @classmethod
     def of(cls, value: int, format_: Format) -> Quantity:
-        """A whole number in a format."""
-        return cls(value * _NANO, format_)
+        """A whole number, an int64, in a format."""
+        return cls(value * _NANO, format_, scale=0)
 
     @property
     def value(self) -> int:
-        """The value as int64, fractions rounded away from zero; what doesn't fit wraps around, as in Go."""
+        """The value as int64, fractions rounded up.
+
+        Of what doesn't fit, Kubernetes makes something or other; so does this (apimachinery, api/resource, amount.go
+        and scale_int.go).
+        """
+        if self._scale is None:
+            return _scaled_down(self.nanos)
         size = -(-abs(self.nanos) // _NANO)
-        return int64(size if self.nanos >= 0 else -size)
+        whole = size if self.nanos >= 0 else -size
+        return int64(whole) if self._scale in _WRAPPING or int64(whole) == whole else 0
 
     def __bool__(self) -> bool:
         return self.nanos != 0
@@ -98,13 +109,26 @@ class Quantity:
             exponent += 1
         shift = exponent % 3
         mantissa, exponent = mantissa * 10**shift, exponent - shift
-        if self.format is not Format.DECIMAL_EXPONENT and exponent in _DECIMAL_SUFFIX:
-            return f"{mantissa}{_DECIMAL_SUFFIX[exponent]}"
+        if self.format is not Format.DECIMAL_EXPONENT:
+            # Beyond the last suffix, Kubernetes writes none at all.
+            return f"{mantissa}{_DECIMAL_SUFFIX.get(exponent, '')}"
         return f"{mantissa}e{exponent}" if exponent else str(mantissa)
+
+
+def _scaled_down(nanos: int) -> int:
+    """A decimal as int64: rounded up, and taken for one of 64 bits before it is divided unless it is a large one."""
+    if nanos >= _MAX:
+        return int64(-(-nanos // _NANO))
+    held = int64(nanos)
+    whole = abs(held) // _NANO
+    return (whole if held >= 0 else -whole) + (held % _NANO > 0)
 
 
 def _binary(value: int) -> str:
     exponent = 0
+    if value == -_MAX - 1:
+        # Go can't turn its sign, and so finds nothing to divide.
+        return str(value)
     while value % 1024 == 0 and exponent < max(_BINARY_SUFFIX):
         value //= 1024
         exponent += 10
@@ -140,12 +164,16 @@ def parse(text: str) -> Quantity:
         nanos, rest = (digits * 10**power, 0) if power >= 0 else divmod(digits, 10**-power)
     # If you want some resources, you should get some: what is too fine is rounded up.
     nanos += rest > 0
-    kept = _looks_canonical(number, fraction, exponent, format_)
-    if format_ is Format.BINARY_SI and not kept:
-        nanos = min(nanos, _MAX * _NANO)
-        if 0 < nanos < _NANO:
+    scale = _fast(number, fraction, exponent, format_)
+    kept = scale is not None and _looks_canonical(number + fraction, scale, format_)
+    if scale is None:
+        if not any(character.isdigit() for character in text[: match.start(4)]):
+            raise InputError("is no quantity, which starts with a number")
+        if format_ is Format.BINARY_SI and nanos > _MAX * _NANO:
+            nanos, scale = _MAX * _NANO, 0
+        elif format_ is Format.BINARY_SI and 0 < nanos < _NANO:
             format_ = Format.DECIMAL_SI
-    return Quantity(-nanos if sign == "-" else nanos, format_, text if kept else "")
+    return Quantity(-nanos if sign == "-" else nanos, format_, text if kept else "", scale)
 
 
 def _suffix(suffix: str) -> tuple[int, int, Format]:
@@ -162,14 +190,19 @@ def _suffix(suffix: str) -> tuple[int, int, Format]:
     return 10, exponent, Format.DECIMAL_EXPONENT
 
 
-def _looks_canonical(number: str, fraction: str, exponent: int, format_: Format) -> bool:
-    """Whether apimachinery keeps the text: its fast path (few digits, nothing finer than nano) and a quick look."""
+def _fast(number: str, fraction: str, exponent: int, format_: Format) -> int | None:
+    """The power of ten of the int64 in which apimachinery holds it: few digits, nothing finer than nano; or None."""
     if format_ is Format.BINARY_SI:
-        fast = not fraction and 14 - len(number) - exponent * 3 // 10 >= 0
-        return fast and int(number) % 8 != 0
-    scale, digits = exponent - len(fraction), number + fraction
-    fast = len(digits) <= 18 and scale >= -9
-    return fast and scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
+        return 0 if not fraction and 14 - len(number) - exponent * 3 // 10 >= 0 else None
+    scale = exponent - len(fraction)
+    return scale if len(number) + len(fraction) <= 18 and scale >= -9 else None
+
+
+def _looks_canonical(digits: str, scale: int, format_: Format) -> bool:
+    """Whether apimachinery keeps the text of what it holds in an int64: it takes a quick look."""
+    if format_ is Format.BINARY_SI:
+        return int(digits) % 8 != 0
+    return scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
 
 
 def canonical(value: Any) -> str:
@@ -205,4 +238,6 @@ def overcommitted(guest: Quantity, percent: int) -> Quantity:
     KubeVirt computes it in float32 (pkg/instancetype/apply/memory.go), each step rounded; so must we, to the byte.
     """
     share = _float32(1 - _float32(_float32(percent) / 100))
-    return Quantity.of(int(_float32(_float32(guest.value) * share)), guest.format)
+    asked = int(_float32(_float32(guest.value) * share))
+    # What doesn't fit becomes the least int64 there, on amd64.
+    return Quantity.of(asked if int64(asked) == asked else -_MAX - 1, guest.format)
