@@ -220,7 +220,11 @@ def test_a_captured_revision_is_told() -> None:
     stored = {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
-        "metadata": {"name": "r", "namespace": "demo"},
+        "metadata": {
+            "name": "r",
+            "namespace": "demo",
+            "labels": {"instancetype.kubevirt.io/object-version": "v1beta1"},
+        },
         "data": instancetype(cpu={"guest": 8}),
     }
     machine = vm(instancetype={"name": "u1", "revisionName": "r"})

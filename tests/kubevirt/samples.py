@@ -36,7 +36,9 @@ def preference(kind: str = "VirtualMachineClusterPreference", name: str = "linux
 
 
 def revision(name: str, captured: Any, label: str | None = None) -> Json:
-    labels = {} if label is None else {"instancetype.kubevirt.io/object-name": label}
+    labels = {"instancetype.kubevirt.io/object-version": "v1beta1"}
+    if label is not None:
+        labels["instancetype.kubevirt.io/object-name"] = label
     metadata = {"name": name, "namespace": "demo", "labels": labels}
     return {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": metadata, "data": captured}
 

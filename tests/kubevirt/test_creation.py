@@ -191,7 +191,7 @@ def test_a_vmi_gets_defaults_and_nothing_else() -> None:
     assert created.origins["metadata.annotations[kubevirt.io/instancetype-name]"] is Origin.VM
     assert created.origins[CPU] is Origin.KUBEVIRT
     with pytest.raises(Refused) as refused:
-        creation.from_vmi({"spec": {"architecture": "z80"}}, uuids())
+        creation.from_vmi({"spec": {}}, uuids(), Configuration(network_interface="slirp"))
     assert refused.value.stage is Stage.VMI_WEBHOOK
 
 

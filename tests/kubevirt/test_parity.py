@@ -230,7 +230,7 @@ def test_what_was_not_captured_is_incomparable() -> None:
 
 
 def test_a_lost_revision_is_a_refusal() -> None:
-    with pytest.raises(Refusal, match=r'controllerrevisions.apps "it-1" not found'):
+    with pytest.raises(Refusal, match=r'controllerrevisions.apps "pref-1" not found'):
         differences(running(), started(running()), among([]), DEFAULTS)
 
 

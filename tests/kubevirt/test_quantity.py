@@ -68,7 +68,26 @@ def test_numbers_become_strings(number: tuple[float, str]) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    ["", "x", "Pi", "e-10", "+.Pi", "1Xi", "1 Gi", "1e", "1KiB", "--1", "1e99999", "9" * 101, None, True, [], {}, float("nan"), 10**400],
+    [
+        "",
+        "x",
+        "Pi",
+        "e-10",
+        "+.Pi",
+        "1Xi",
+        "1 Gi",
+        "1e",
+        "1KiB",
+        "--1",
+        "1e99999",
+        "9" * 101,
+        None,
+        True,
+        [],
+        {},
+        float("nan"),
+        10**400,
+    ],
 )
 def test_no_quantity(value: object) -> None:
     with pytest.raises(InputError, match="is no quantity"):

@@ -32,7 +32,8 @@ def test_what_was_captured_can_be_read_again() -> None:
             {**instancetype(), "apiVersion": "instancetype.kubevirt.io/v1alpha1"},
             (
                 "failed to decode object in ControllerRevision: no kind "
-                '"VirtualMachineClusterInstancetype" is registered for version "instancetype.kubevirt.io/v1alpha1"'
+                '"VirtualMachineClusterInstancetype" is registered for version "instancetype.kubevirt.io/v1alpha1" '
+                'in scheme "pkg/runtime/scheme.go:110"'
             ),
         ),
     ],

@@ -93,7 +93,7 @@ def test_conflicts_are_told_of_the_vmi() -> None:
 
 
 def test_requests_at_run_time() -> None:
-    volumes = [{"name": "a", "memoryDump": {"claimName": "dump"}}, {"name": "b", "emptyDisk": {}}]
+    volumes = [{"name": name, "memoryDump": {"claimName": "dump"}} for name in ("dump", "b")]
     given = vm({"volumes": volumes})
     assert "startStrategy" not in build(given)["spec"]
     given["status"] = {
@@ -104,6 +104,8 @@ def test_requests_at_run_time() -> None:
 
     assert spec["startStrategy"] == "Paused"
     assert [volume["name"] for volume in spec["volumes"]] == ["b"]
+    given["status"]["memoryDumpRequest"]["phase"] = "InProgress"
+    assert [volume["name"] for volume in build(given)["spec"]["volumes"]] == ["dump", "b"]
     for odd in (
         {"action": "Stop"},
         {"action": "Start", "data": []},

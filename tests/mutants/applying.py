@@ -284,8 +284,8 @@ REQUIREMENTS = of(
         ("the reason of an unmet requirement", '"FieldValueNotFound"', '"FieldValueInvalid"'),
         (
             "exactly as much memory as required suffices",
-            "if quantity.parse(provided) >= quantity.parse(required):",
-            "if quantity.parse(provided) > quantity.parse(required):",
+            "if provided >= needed:",
+            "if provided > needed:",
         ),
     ],
 )

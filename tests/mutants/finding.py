@@ -130,8 +130,20 @@ ADMISSION = of(
 SYNC = of(
     "sync",
     [
-        ("expand leaves VMs with revisions alone", 'elif policy == "expandAll" or not captured:', "else:"),
-        ("expandAll doesn't", 'elif policy == "expandAll" or not captured:', "elif not captured:"),
+        (
+            "expand leaves VMs with revisions alone",
+            'if policy == "expandAll" or (policy == "expand" and not captured):',
+            'if policy in ("expand", "expandAll"):',
+        ),
+        (
+            "expandAll doesn't",
+            'if policy == "expandAll" or (policy == "expand" and not captured):',
+            'if policy == "expand" and not captured:',
+        ),
+        ("expansion cleans up", "                self._store.delete(self._namespace, name)", "                pass"),
+        ("a labelled revision is not upgraded", "        if revision.latest(before):", "        if not before:"),
+        ("an upgraded revision goes", "            with suppress(NotFound):", "            if False:"),
+        ("an upgrade is noted", '["controllerRevisionRef"]["name"] = name', '["name"] = name'),
         ("a new name drops the old revision", '                reference.pop("controllerRevisionRef", None)\n', ""),
         (
             "a revision of the user's is taken over",
@@ -140,8 +152,8 @@ SYNC = of(
         ),
         (
             "a revision with other data is refused",
-            '        if before["spec"] != made["data"]["spec"]:',
-            "        if not before:",
+            "        elif not revision.holds(stored, made):",
+            "        elif not stored:",
         ),
         (
             "a conflict is found before it is captured",
@@ -162,7 +174,12 @@ REVISION = of(
         ("a captured object has no labels", '_DROPPED: Final = ("labels", ', "_DROPPED: Final = ("),
         ("the name tells the generation", 'str(metadata.get("generation", 0))])', '"0"])'),
         ("the label tells the kind", '        "object-kind": kind,\n', ""),
-        ("a preference is no instancetype", "    if SHAPES[kind] is not shape:", "    if kind not in SHAPES:"),
+        (
+            "a preference is no instancetype",
+            '    if read is None or SHAPES[read["kind"]] is not shape:',
+            "    if read is None:",
+        ),
+        ("amounts are compared by value", "quantity.parse(memory[name]).nanos", "memory[name]"),
         (
             "other versions are not decoded",
             "if version != API_VERSION or kind not in SHAPES:",

@@ -49,7 +49,11 @@ def _normalized(stage: str, key: str, value: Any) -> Any:
         }
     if key == "controllerRevisions":
         parts = [
-            {"name": item["metadata"]["name"], "labels": item["metadata"].get("labels"), "data": item.get("data")}
+            {
+                "name": item["metadata"]["name"],
+                "labels": item["metadata"].get("labels") or None,
+                "data": item.get("data"),
+            }
             for item in value
         ]
         return sorted(parts, key=lambda part: str(part["name"]))
@@ -62,9 +66,12 @@ def _normalized(stage: str, key: str, value: Any) -> Any:
 
 
 def _sorted_annotations(causes: list[Json]) -> list[Json]:
-    free = sorted((cause for cause in causes if cause["field"].startswith("annotations.")), key=lambda c: c["field"])
-    rest = iter(free)
-    return [next(rest) if cause["field"].startswith("annotations.") else cause for cause in causes]
+    rest = iter(sorted(filter(_is_annotation, causes), key=lambda cause: str(cause["field"])))
+    return [next(rest) if _is_annotation(cause) else cause for cause in causes]
+
+
+def _is_annotation(cause: Json) -> bool:
+    return str(cause.get("field", "")).startswith("annotations.")
 
 
 def _compare(key: str, expected: Any, ours: Any) -> list[str]:

@@ -63,7 +63,11 @@ def _controller(case: Case, given: Json) -> Json:
         synced = whole.sync()
     except Refusal as refusal:
         return {"error": refusal.what}
-    before = [item for item in case.objects if item.get("kind") == "ControllerRevision"]
+    before = [
+        item
+        for item in case.objects
+        if item.get("kind") == "ControllerRevision" and item["metadata"]["name"] not in synced.deleted
+    ]
     answer: Json = {"vm": synced.vm, "controllerRevisions": [*before, *synced.revisions]}
     try:
         built = whole.build()

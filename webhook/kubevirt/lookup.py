@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from webhook.kubevirt.refusal import NotFound
+from webhook.kubevirt.refusal import NotFound, Refusal
 from webhook.kubevirt.shape import Json
 
 # Kind, namespace (empty for cluster-wide kinds) and name; None where the API server would say 404.
@@ -39,6 +39,11 @@ def required(get: Get, kind: str, namespace: str, name: str) -> Json:
 def not_found(kind: str, name: str) -> NotFound:
     """That an object of a kind isn't there, in the API server's words."""
     return NotFound(_PLURALS[kind], name)
+
+
+def already_exists(kind: str, name: str) -> Refusal:
+    """That an object of a kind is there already, in the API server's words."""
+    return Refusal(f'{_PLURALS[kind]} "{name}" already exists')
 
 
 def among(objects: Iterable[Any]) -> Get:

@@ -211,11 +211,14 @@ def canonical(value: Any) -> str:
     Raises:
         InputError: it is none.
     """
-    if isinstance(value, str):
-        return _canonical(value.strip())
-    if isinstance(value, bool) or not isinstance(value, int | float) or abs(value) >= 10**_MAX_LENGTH:
+    if type(value) is not str and (type(value) not in (int, float) or not abs(value) < 10**_MAX_LENGTH):
         raise InputError("is no quantity such as 4Gi, 1500m or 2e9")
-    return str(parse(repr(value)))
+    return _canonical(text(value))
+
+
+def text(value: str | float) -> str:
+    """The text that stands for a quantity in JSON, a string or a number."""
+    return value.strip() if isinstance(value, str) else repr(value)
 
 
 # An object passes several stages, and reads its quantities in each.

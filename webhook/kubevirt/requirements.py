@@ -80,11 +80,11 @@ def _parts(preference: Json | None) -> tuple[tuple[str, ...] | None, str]:
 
 
 def _memory(required: str, instancetype: Json | None, domain: Json) -> tuple[str, list[str]] | None:
-    provided = domain.get("memory", {}).get("guest", "0")
-    if quantity.parse(provided) >= quantity.parse(required):
+    provided, needed = (quantity.parse(text) for text in (domain.get("memory", {}).get("guest", "0"), required))
+    if provided >= needed:
         return None
     source, field = "VirtualMachine", f"{TEMPLATE_BASE}.domain.memory"
     if instancetype is not None:
         source, field = "instance type", _INSTANCETYPE
-    text = f"insufficient Memory resources of {provided} provided by {source}, preference requires {required}"
+    text = f"insufficient Memory resources of {provided} provided by {source}, preference requires {needed}"
     return text, [field]

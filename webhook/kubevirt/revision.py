@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from webhook.kubevirt import quantity
 from webhook.kubevirt.refusal import Refusal
-from webhook.kubevirt.shape import FREE, STRING, Json, Struct, Value, decode, encode
+from webhook.kubevirt.shape import FREE, STRING, Json, Struct, Value, copied, decode, encode
 from webhook.kubevirt.types.core import METADATA
 from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
 
@@ -16,6 +17,9 @@ PREFIX: Final = "instancetype.kubevirt.io/"
 OBJECT_NAME_LABEL: Final = f"{PREFIX}object-name"
 API_VERSION: Final = "instancetype.kubevirt.io/v1beta1"
 _VERSION: Final = "v1beta1"
+_VERSION_LABEL: Final = f"{PREFIX}object-version"
+# Where KubeVirt's client makes its scheme, which is the name that users see.
+_SCHEME: Final = '"pkg/runtime/scheme.go:110"'
 # What a stored object doesn't keep of its metadata.
 _DROPPED: Final = ("labels", "annotations", "finalizers", "ownerReferences", "managedFields")
 SHAPES: Final = {
@@ -86,6 +90,12 @@ def label(revision: Any) -> str | None:
     return labels.get(OBJECT_NAME_LABEL)
 
 
+def latest(revision: Any) -> bool:
+    """Whether a revision says that its object is of the one API version that there is. Raises as `label`."""
+    labels = decode(_REVISION, revision)["metadata"].get("labels", {})
+    return bool(labels.get(_VERSION_LABEL) == _VERSION)
+
+
 def payload(revision: Any, shape: Struct) -> Json:
     """The instancetype or preference in a revision, decoded.
 
@@ -97,17 +107,61 @@ def payload(revision: Any, shape: Struct) -> Json:
         Refusal: it holds something else.
         InputError: it is malformed.
     """
+    read = content(revision)
+    if read is None or SHAPES[read["kind"]] is not shape:
+        found = "<nil>" if read is None else f"*v1beta1.{read['kind']}"
+        raise Refusal(f"unexpected type in ControllerRevision: {found}")
+    return read
+
+
+def content(revision: Any) -> Json | None:
+    """The instancetype or preference, whichever it is, in a revision, decoded; None for nothing at all.
+
+    Raises:
+        Refusal: it holds something else.
+        InputError: it is malformed.
+    """
     read = decode(_REVISION, revision)
     where = f"ControllerRevision {read['metadata'].get('name', '')}"
     data = read.get("data")
     if data is None:
-        raise Refusal("unexpected type in ControllerRevision: <nil>")
+        return None
     typed = decode(_TYPED, data, where)
     kind, version = typed.get("kind", ""), typed.get("apiVersion", "")
     if version != API_VERSION or kind not in SHAPES:
         raise Refusal(
-            f'failed to decode object in ControllerRevision: no kind "{kind}" is registered for version "{version}"'
+            f'failed to decode object in ControllerRevision: no kind "{kind}" is registered for version "{version}" '
+            f"in scheme {_SCHEME}"
         )
-    if SHAPES[kind] is not shape:
-        raise Refusal(f"unexpected type in ControllerRevision: *v1beta1.{kind}")
-    return decode(shape, data, where)
+    return decode(SHAPES[kind], data, where)
+
+
+def holds(revision: Any, made: Json) -> bool:
+    """Whether a revision that is there holds the same spec as one that would be made.
+
+    Quantities are compared by value, as KubeVirt does.
+
+    Args:
+        revision: plain JSON.
+        made: by `capture`.
+
+    Raises:
+        Refusal: it holds nothing, or what KubeVirt can't decode.
+        InputError: it is malformed.
+    """
+    read = content(revision)
+    if read is None:
+        raise Refusal("unexpected type: <nil>")
+    # Both scopes have the same type of spec.
+    shape, expected = SHAPES[read["kind"]], made["data"]
+    if SHAPES[expected["kind"]] is not shape:
+        return False
+    return _by_value(encode(shape, read)["spec"]) == _by_value(expected["spec"])
+
+
+def _by_value(spec: Json) -> Json:
+    """A spec with amounts of memory as numbers."""
+    compared: Json = copied(spec)
+    for memory in (compared.get("memory", {}), compared.get("requirements", {}).get("memory", {})):
+        memory.update({name: quantity.parse(memory[name]).nanos for name in ("guest", "maxGuest") if name in memory})
+    return compared

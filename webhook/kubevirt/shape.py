@@ -88,6 +88,14 @@ class Scalar:
         return self.zero if self.always else _OMITTED
 
 
+class Amount(Scalar):
+    """A quantity. Read, it stays as it was written, which can decide over its value; written, it is canonical."""
+
+    def take(self, value: Any, live: bool) -> Any:
+        written = super().take(value, live)
+        return quantity.text(value) if live else written
+
+
 class Struct:
     """An object with known fields; others are dropped."""
 
@@ -139,9 +147,23 @@ class Value:
         return self._shape.take({}, live)
 
 
+class OrNull:
+    """A pointer, list or time without ``omitempty``: written as null where there is none, and as ``[]`` where empty."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+
+    def take(self, value: Any, live: bool) -> Any:
+        taken = self._shape.take(value, live)
+        return [] if taken is _OMITTED else taken
+
+    def absent(self, live: bool) -> None:
+        return None
+
+
 def _is_required(shape: Shape) -> bool:
     """Whether something is written even where there is no value."""
-    return shape.always if isinstance(shape, Scalar) else isinstance(shape, Value)
+    return shape.always if isinstance(shape, Scalar) else isinstance(shape, Value | OrNull)
 
 
 class List:
@@ -272,8 +294,8 @@ INT64_ALWAYS: Final = Scalar(_int64, 0, always=True)
 UINT64: Final = Scalar(_uint64, 0, omitted=True)
 UINT64_POINTER: Final = Scalar(_uint64, 0)
 UINT64_ALWAYS: Final = Scalar(_uint64, 0, always=True)
-QUANTITY: Final = Scalar(_quantity, "0")
-QUANTITY_ALWAYS: Final = Scalar(_quantity, "0", always=True)
+QUANTITY: Final = Amount(_quantity, "0")
+QUANTITY_ALWAYS: Final = Amount(_quantity, "0", always=True)
 INT_OR_STRING_ALWAYS: Final = Scalar(_int_or_string, 0, always=True)
 FREE: Final = Free()
 EMPTY: Final = Struct()

@@ -6,23 +6,26 @@ The controller's writes are returned, not made (KubeVirt, pkg/instancetype/contr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
 from webhook.kubevirt import expand, instancetype, revision, vmi
 from webhook.kubevirt.configuration import DEFAULTS, Configuration
 from webhook.kubevirt.instancetype import TEMPLATE_BASE
-from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.lookup import Get, required
 from webhook.kubevirt.machine import read_vm
-from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, Matcher
+from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.origins import Origin, Origins
-from webhook.kubevirt.refusal import Conflicts, Refusal
+from webhook.kubevirt.refusal import Conflicts, Crash, NotFound, Refusal
 from webhook.kubevirt.shape import Json, copied, encode
+from webhook.kubevirt.store import Store
 from webhook.kubevirt.types.machines import VM
 from webhook.kubevirt.vmi import Built
 
 STORING: Final = "error encountered while storing instancetype.kubevirt.io controllerRevisions: "
 EXPANDING: Final = "error encountered while expanding into VirtualMachine: "
+UPGRADING: Final = "error encountered while upgrading instancetype.kubevirt.io controllerRevisions: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +35,12 @@ class Synced:
     Attributes:
         vm: with references to revisions in its status, or expanded; plain JSON.
         revisions: ControllerRevisions to create.
+        deleted: the names of ControllerRevisions to delete.
     """
 
     vm: Json
     revisions: Sequence[Json]
+    deleted: Sequence[str] = ()
 
 
 class Round:
@@ -58,9 +63,8 @@ class Round:
         self._origins = Origins(self._vm)
         if earlier is not None:
             self._origins.inherit(earlier)
-        self._given = get
+        self._store: Final = Store(get)
         self._configuration: Final = configuration
-        self._revisions: Final[list[Json]] = []
 
     def sync(self) -> Synced:
         """Find what the matchers name, then capture it or expand the VM, as the cluster's reference policy says.
@@ -72,13 +76,15 @@ class Round:
         """
         vm, policy = self._vm, self._configuration.reference_policy
         if any(matcher.field in vm["spec"] for matcher in MATCHERS):
-            found = [matcher.find_spec(vm, self._get) for matcher in MATCHERS]
-            captured = any("controllerRevisionRef" in vm["status"].get(matcher.reference, {}) for matcher in MATCHERS)
-            if policy == "reference":
-                self._store()
-            elif policy == "expandAll" or not captured:
-                self._expand(found)
-        return Synced(encode(VM, self._vm), copied(self._revisions))
+            found = [matcher.find_spec(vm, self._store.get) for matcher in MATCHERS]
+            captured = [name for matcher in MATCHERS if (name := self._captured(matcher))]
+            if policy == "expandAll" or (policy == "expand" and not captured):
+                self._expand(found, captured)
+            elif policy != "expand":
+                if policy == "reference":
+                    self._capture()
+                self._upgrade()
+        return Synced(encode(VM, self._vm), copied(self._store.created), tuple(self._store.deleted))
 
     def build(self, *, traced: bool = True) -> Built:
         """The VMI that the controller then creates; after `sync`. Raises as `webhook.kubevirt.vmi.build`.
@@ -86,28 +92,71 @@ class Round:
         Args:
             traced: with the origin of every field.
         """
-        found = [matcher.find(self._vm, self._get) for matcher in MATCHERS]
-        built = vmi.start(self._vm, found[1], self._configuration, traced=traced)
-        vmi.apply(built, self._vm, found[0], found[1])
+        preference = PREFERENCE_MATCHER.find(self._vm, self._store.get)
+        built = vmi.start(self._vm, preference, self._configuration, traced=traced)
+        vmi.apply(built, self._vm, INSTANCETYPE_MATCHER.find(self._vm, self._store.get), preference)
         built.origins.inherit(self._origins, "spec.template.")
         return built
 
-    def _get(self, kind: str, namespace: str, name: str) -> Json | None:
-        if kind == "ControllerRevision":
-            for stored in self._revisions:
-                if stored["metadata"]["name"] == name:
-                    return stored
-        return self._given(kind, namespace, name)
+    @property
+    def _namespace(self) -> str:
+        return str(self._vm["metadata"].get("namespace", ""))
 
-    def _expand(self, found: Sequence[Json | None]) -> None:
+    def _captured(self, matcher: Matcher) -> str:
+        """The name of the revision that the VM's status refers to; empty for none."""
+        reference = self._vm["status"].get(matcher.reference, {}).get("controllerRevisionRef", {})
+        return str(reference.get("name", ""))
+
+    def _expand(self, found: Sequence[Json | None], captured: Sequence[str]) -> None:
         try:
             self._vm, origins = expand.resolve(self._vm, found[0], found[1], self._configuration)
         except Conflicts as conflicts:
             raise Conflicts(conflicts.conflicts, f"{EXPANDING}{conflicts.what}") from None
+        except Crash:
+            raise
+        except Refusal as refusal:
+            raise Refusal(f"{EXPANDING}{refusal.what}") from None
         origins.inherit(self._origins)
         self._origins = origins
+        for name in captured:
+            try:
+                self._store.delete(self._namespace, name)
+            except NotFound as missing:
+                raise Refusal(
+                    f"error encountered cleaning controllerRevision {name} after successfully expanding VirtualMachine "
+                    f"{self._vm['metadata'].get('name', '')}: {missing.what}"
+                ) from None
 
-    def _store(self) -> None:
+    def _upgrade(self) -> None:
+        """Replace captured revisions whose label doesn't say that they are of the latest API version.
+
+        The name in a matcher stays as it is: KubeVirt then doesn't find the revision any more.
+        """
+        try:
+            upgraded = [(matcher, name) for matcher in MATCHERS if (name := self._upgraded(matcher))]
+        except Refusal as refusal:
+            raise Refusal(f"{UPGRADING}{refusal.what}") from None
+        for matcher, name in upgraded:
+            with suppress(NotFound):
+                self._store.delete(self._namespace, self._captured(matcher))
+            self._vm["status"][matcher.reference]["controllerRevisionRef"]["name"] = name
+
+    def _upgraded(self, matcher: Matcher) -> str:
+        """Make the new revision of an old one; its name, or empty where nothing is to be done."""
+        name = self._captured(matcher)
+        if not name or matcher.field not in self._vm["spec"]:
+            return ""
+        before = required(self._store.get, "ControllerRevision", self._namespace, name)
+        if revision.latest(before):
+            return ""
+        held = revision.content(before)
+        if held is None:
+            raise Crash(f"KubeVirt would crash: the ControllerRevision {name} is empty")
+        made = revision.capture(self._vm, held)
+        self._store.create(made)
+        return str(made["metadata"]["name"])
+
+    def _capture(self) -> None:
         try:
             references = {matcher.reference: self._reference(matcher) for matcher in MATCHERS}
         except Conflicts as conflicts:
@@ -128,28 +177,25 @@ class Round:
             if key in given and given[key] != reference.get(key):
                 reference[key] = given[key]
                 reference.pop("controllerRevisionRef", None)
-        reference.pop("inferFromVolumeFailurePolicy", None)
         if "inferFromVolumeFailurePolicy" in given:
             reference["inferFromVolumeFailurePolicy"] = given["inferFromVolumeFailurePolicy"]
         if "revisionName" in given:
             reference["controllerRevisionRef"] = {"name": given["revisionName"]}
         if "controllerRevisionRef" not in reference:
-            reference["controllerRevisionRef"] = {"name": self._capture(matcher)}
+            reference["controllerRevisionRef"] = {"name": self._stored(matcher)}
         return reference
 
-    def _capture(self, matcher: Matcher) -> str:
+    def _stored(self, matcher: Matcher) -> str:
         """Make the revision of the live object, unless it is there; its name."""
-        found = matcher.live(self._vm, self._get)
+        found = matcher.live(self._vm, self._store.get)
         if matcher is INSTANCETYPE_MATCHER:
             self._check(found["spec"])
         made = revision.capture(self._vm, found)
         name: str = made["metadata"]["name"]
-        stored = self._get("ControllerRevision", made["metadata"]["namespace"], name)
+        stored = self._store.get("ControllerRevision", self._namespace, name)
         if stored is None:
-            self._revisions.append(made)
-            return name
-        before = encode(matcher.shape, revision.payload(stored, matcher.shape))
-        if before["spec"] != made["data"]["spec"]:
+            self._store.create(made)
+        elif not revision.holds(stored, made):
             raise Refusal(f"found existing ControllerRevision with unexpected data: {name}")
         return name
 

@@ -8,6 +8,7 @@ block tracking, receivers of decentralized migrations) are left out.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID, uuid5
 
@@ -17,7 +18,7 @@ from webhook.kubevirt.instancetype import VMI_BASE
 from webhook.kubevirt.machine import read_vm
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER
 from webhook.kubevirt.origins import Origin, Origins
-from webhook.kubevirt.refusal import Conflicts
+from webhook.kubevirt.refusal import Conflicts, Refusal
 from webhook.kubevirt.shape import Json, copied, decode, encode
 from webhook.kubevirt.types.machines import VMI
 
@@ -167,7 +168,9 @@ def apply(built: Built, vm: Json, found_instancetype: Json | None, found_prefere
     for matcher, found in ((INSTANCETYPE_MATCHER, found_instancetype), (PREFERENCE_MATCHER, found_preference)):
         given = vm["spec"].get(matcher.field)
         if found is not None and given is not None:
-            annotations[matcher.name_annotation(matcher.kind(vm))] = given.get("name", "")
+            # An unknown kind, which a revision's name makes up for, has no annotation.
+            with suppress(Refusal):
+                annotations[matcher.name_annotation(matcher.kind(vm))] = given.get("name", "")
     built.origins.note(Origin.KUBEVIRT)
     conflicts = instancetype.apply(
         None if found_instancetype is None else found_instancetype["spec"],
@@ -190,8 +193,7 @@ def _requests(vm: Json, spec: Json) -> None:
         if isinstance(data, dict) and data.get("paused") == "true":
             spec["startStrategy"] = "Paused"
     dump = vm["status"].get("memoryDumpRequest")
-    if isinstance(dump, dict) and dump.get("phase") == "Completed":
-        claim = dump.get("claimName")
-        spec["volumes"] = [
-            volume for volume in spec.get("volumes", []) if volume.get("memoryDump", {}).get("claimName") != claim
-        ]
+    if isinstance(dump, dict) and dump.get("phase") not in ("Associating", "InProgress"):
+        # KubeVirt has named the volume after the claim; it looks for nothing but the name.
+        claim = dump.get("claimName", "")
+        spec["volumes"] = [volume for volume in spec.get("volumes", []) if volume["name"] != claim]

@@ -19,6 +19,7 @@ from webhook.kubevirt.shape import (
     STRING_POINTER,
     List,
     Map,
+    OrNull,
     Struct,
     Value,
 )
@@ -70,7 +71,7 @@ _POD_AFFINITY: Final = Struct(
 )
 AFFINITY: Final = Struct(
     nodeAffinity=Struct(
-        requiredDuringSchedulingIgnoredDuringExecution=Struct(nodeSelectorTerms=List(_NODE_TERM)),
+        requiredDuringSchedulingIgnoredDuringExecution=Struct(nodeSelectorTerms=OrNull(List(_NODE_TERM))),
         preferredDuringSchedulingIgnoredDuringExecution=List(Struct(weight=INT32_ALWAYS, preference=Value(_NODE_TERM))),
     ),
     podAffinity=_POD_AFFINITY,

@@ -17,6 +17,7 @@ from webhook.kubevirt.shape import (
     UINT64,
     UINT64_POINTER,
     List,
+    OrNull,
     Struct,
 )
 from webhook.kubevirt.types.core import STRINGS
@@ -75,14 +76,12 @@ VIRTUAL_GPU_OPTIONS: Final = Struct(display=Struct(enabled=BOOL_POINTER, ramFB=F
 GPU: Final = Struct(
     name=STRING_ALWAYS,
     deviceName=STRING,
-    claimName=STRING_POINTER,
-    requestName=STRING_POINTER,
+    claimName=STRING,
+    requestName=STRING,
     virtualGPUOptions=VIRTUAL_GPU_OPTIONS,
     tag=STRING,
 )
-HOST_DEVICE: Final = Struct(
-    name=STRING_ALWAYS, deviceName=STRING, claimName=STRING_POINTER, requestName=STRING_POINTER, tag=STRING
-)
+HOST_DEVICE: Final = Struct(name=STRING_ALWAYS, deviceName=STRING, claimName=STRING, requestName=STRING, tag=STRING)
 TPM: Final = Struct(enabled=BOOL_POINTER, persistent=BOOL_POINTER)
 _ACTION: Final = Struct(action=STRING)
 
@@ -106,7 +105,7 @@ DEVICES: Final = Struct(
     gpus=List(GPU),
     downwardMetrics=EMPTY,
     panicDevices=List(Struct(model=STRING_POINTER)),
-    filesystems=List(Struct(name=STRING_ALWAYS, virtiofs=EMPTY)),
+    filesystems=List(Struct(name=STRING_ALWAYS, virtiofs=OrNull(EMPTY))),
     hostDevices=List(HOST_DEVICE),
     clientPassthrough=EMPTY,
     sound=Struct(name=STRING_ALWAYS, model=STRING),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from webhook.kubevirt.shape import (
+    BOOL,
     BOOL_POINTER,
     EMPTY,
     FREE,
@@ -16,6 +17,7 @@ from webhook.kubevirt.shape import (
     UINT64_ALWAYS,
     List,
     Map,
+    OrNull,
     Shape,
     Struct,
     Value,
@@ -23,6 +25,7 @@ from webhook.kubevirt.shape import (
 from webhook.kubevirt.types.core import (
     AFFINITY,
     DNS_CONFIG,
+    LABEL_SELECTOR,
     METADATA,
     PROBE,
     STRING_MAP,
@@ -37,7 +40,7 @@ from webhook.kubevirt.types.volumes import NETWORK, UTILITY_VOLUME, VOLUME
 TYPE: Final[dict[str, Shape]] = {"apiVersion": STRING, "kind": STRING}
 
 _SECRET: Final = Value(Struct(secret=Struct(secretName=STRING_ALWAYS)))
-_AGENT_USERS: Final = Struct(users=STRINGS)
+_AGENT_USERS: Final = Struct(users=OrNull(STRINGS))
 _ACCESS_CREDENTIAL: Final = Struct(
     sshPublicKey=Struct(
         source=_SECRET, propagationMethod=Value(Struct(configDrive=EMPTY, noCloud=EMPTY, qemuGuestAgent=_AGENT_USERS))
@@ -83,11 +86,21 @@ class _Status(Struct):
         return {key: item for key, item in FREE.take(rest, live).items() if item not in ("", 0, [], {})} | taken
 
 
+_CONDITIONS: Final = List(
+    Struct(
+        type=STRING_ALWAYS,
+        status=STRING_ALWAYS,
+        lastProbeTime=OrNull(STRING_POINTER),
+        lastTransitionTime=OrNull(STRING_POINTER),
+        reason=STRING,
+        message=STRING,
+    )
+)
 VMI: Final = Struct(
     **TYPE,
     metadata=Value(METADATA),
     spec=Value(VMI_SPEC),
-    status=Value(_Status(guestOSInfo=Value(_Status()), runtimeUser=UINT64_ALWAYS)),
+    status=Value(_Status(conditions=_CONDITIONS, guestOSInfo=Value(_Status()), runtimeUser=UINT64_ALWAYS)),
 )
 
 _REFERENCE: Final[dict[str, Shape]] = {
@@ -99,25 +112,56 @@ _REFERENCE: Final[dict[str, Shape]] = {
 MATCHER: Final = Struct(**_REFERENCE, revisionName=STRING)
 STATUS_REF: Final = Struct(**_REFERENCE, controllerRevisionRef=Struct(name=STRING))
 _CLAIM_RESOURCES: Final = Value(Struct(requests=Map(QUANTITY), limits=Map(QUANTITY)))
+_OBJECT: Final[dict[str, Shape]] = {"apiGroup": OrNull(STRING_POINTER), "kind": STRING_ALWAYS, "name": STRING_ALWAYS}
 _CLAIM: Final[dict[str, Shape]] = {
     "accessModes": STRINGS,
-    "selector": FREE,
+    "selector": LABEL_SELECTOR,
     "resources": _CLAIM_RESOURCES,
     "volumeName": STRING,
     "storageClassName": STRING_POINTER,
     "volumeMode": STRING_POINTER,
-    "dataSource": FREE,
-    "dataSourceRef": FREE,
+    "dataSource": Struct(**_OBJECT),
+    "dataSourceRef": Struct(**_OBJECT, namespace=STRING_POINTER),
 }
+_NAMED: Final = Struct(namespace=STRING_ALWAYS, name=STRING_ALWAYS)
+_FETCHED: Final[dict[str, Shape]] = {"url": STRING_ALWAYS, "secretRef": STRING}
+_CERTIFIED: Final[dict[str, Shape]] = {**_FETCHED, "certConfigMap": STRING}
+_SOURCE: Final = Struct(
+    http=Struct(**_CERTIFIED, extraHeaders=STRINGS, secretExtraHeaders=STRINGS),
+    s3=Struct(**_CERTIFIED),
+    gcs=Struct(**_FETCHED),
+    registry=Struct(
+        url=STRING_POINTER,
+        imageStream=STRING_POINTER,
+        pullMethod=STRING_POINTER,
+        secretRef=STRING_POINTER,
+        certConfigMap=STRING_POINTER,
+        platform=Struct(architecture=STRING),
+    ),
+    pvc=_NAMED,
+    upload=EMPTY,
+    blank=EMPTY,
+    imageio=Struct(**_CERTIFIED, diskId=STRING_ALWAYS, insecureSkipVerify=BOOL_POINTER),
+    vddk=Struct(
+        url=STRING,
+        uuid=STRING,
+        backingFile=STRING,
+        thumbprint=STRING,
+        secretRef=STRING,
+        initImageURL=STRING,
+        extraArgs=STRING,
+    ),
+    snapshot=_NAMED,
+)
 DATA_VOLUME_SPEC: Final = Struct(
-    source=FREE,
+    source=_SOURCE,
     sourceRef=Struct(kind=STRING_ALWAYS, namespace=STRING_POINTER, name=STRING_ALWAYS),
     pvc=Struct(**_CLAIM, volumeAttributesClassName=STRING_POINTER),
     storage=Struct(**_CLAIM),
     priorityClassName=STRING,
     contentType=STRING,
-    checkpoints=FREE,
-    finalCheckpoint=BOOL_POINTER,
+    checkpoints=List(Struct(previous=STRING_ALWAYS, current=STRING_ALWAYS)),
+    finalCheckpoint=BOOL,
     preallocation=BOOL_POINTER,
 )
 VM: Final = Struct(
@@ -136,5 +180,5 @@ VM: Final = Struct(
             updateVolumesStrategy=STRING_POINTER,
         )
     ),
-    status=Value(_Status(instancetypeRef=STATUS_REF, preferenceRef=STATUS_REF)),
+    status=Value(_Status(conditions=_CONDITIONS, instancetypeRef=STATUS_REF, preferenceRef=STATUS_REF)),
 )

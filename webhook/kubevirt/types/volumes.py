@@ -62,5 +62,5 @@ NETWORK: Final = Struct(
     name=STRING_ALWAYS,
     pod=Struct(vmNetworkCIDR=STRING, vmIPv6NetworkCIDR=STRING),
     multus=Struct(networkName=STRING_ALWAYS, default=BOOL),
-    resourceClaim=Struct(claimName=STRING_POINTER, requestName=STRING_POINTER),
+    resourceClaim=Struct(claimName=STRING, requestName=STRING),
 )
