@@ -100,7 +100,16 @@ VMI: Final = Struct(
     **TYPE,
     metadata=Value(METADATA),
     spec=Value(VMI_SPEC),
-    status=Value(_Status(conditions=_CONDITIONS, guestOSInfo=Value(_Status()), runtimeUser=UINT64_ALWAYS)),
+    status=Value(
+        _Status(
+            conditions=_CONDITIONS,
+            guestOSInfo=Value(_Status()),
+            memory=Struct(
+                guestAtBoot=QUANTITY, guestCurrent=QUANTITY, guestRequested=QUANTITY, memoryOverhead=QUANTITY
+            ),
+            runtimeUser=UINT64_ALWAYS,
+        )
+    ),
 )
 
 _REFERENCE: Final[dict[str, Shape]] = {
