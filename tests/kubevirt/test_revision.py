@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.kubevirt.samples import instancetype, preference, revision, vm
 from webhook.kubevirt.refusal import Refusal
-from webhook.kubevirt.revision import capture, label, payload
+from webhook.kubevirt.revision import capture, holds, label, latest, payload
 from webhook.kubevirt.shape import decode
 from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
 from webhook.kubevirt.types.machines import VM
@@ -48,3 +50,29 @@ def test_what_is_no_instancetype(data: object, said: str) -> None:
 
 def test_a_preference_is_read_as_one() -> None:
     assert payload(revision("r", preference(preferredSubdomain="s")), PREFERENCE)["spec"] == {"preferredSubdomain": "s"}
+
+
+def test_the_latest_says_so() -> None:
+    assert latest(revision("r", instancetype()))
+    assert not latest({"metadata": {"name": "r"}})
+
+
+@pytest.mark.parametrize(
+    ("data", "same"),
+    [
+        (instancetype(memory={"guest": "4096Mi"}), True),
+        (instancetype(memory={"guest": "4294967296"}), True),
+        (instancetype(memory={"guest": "4Gi", "maxGuest": "8Gi"}), False),
+        ({**instancetype(), "kind": "VirtualMachineInstancetype"}, True),
+        (preference(), False),
+    ],
+)
+def test_what_is_there_is_compared_by_value(data: Any, same: bool) -> None:
+    made = capture(decode(VM, vm()), {**decode(INSTANCETYPE, instancetype()), "kind": instancetype()["kind"]})
+
+    assert holds(revision("r", data), made) is same
+
+
+def test_what_holds_nothing_cannot_be_compared() -> None:
+    with pytest.raises(Refusal, match=r"^unexpected type: <nil>$"):
+        holds(revision("r", None), {})

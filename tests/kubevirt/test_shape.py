@@ -36,6 +36,17 @@ def test_what_go_writes(given: dict[str, Any], written: dict[str, Any]) -> None:
     assert encode(VMI_SPEC, given) == {**BARE, **written}
 
 
+def test_what_is_not_optional_is_null() -> None:
+    def written(term: dict[str, Any]) -> Any:
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": term}}
+        return encode(VMI_SPEC, {"affinity": affinity})["affinity"]["nodeAffinity"].popitem()[1]
+
+    assert written({}) == {"nodeSelectorTerms": None}
+    assert written({"nodeSelectorTerms": None}) == {"nodeSelectorTerms": None}
+    assert written({"nodeSelectorTerms": []}) == {"nodeSelectorTerms": []}
+    assert written({"nodeSelectorTerms": [{}]}) == {"nodeSelectorTerms": [{}]}
+
+
 def test_a_null_quantity_in_a_map_is_zero() -> None:
     """Quantity.UnmarshalJSON reads it so; the key is there and conflicts."""
     read = decode(VMI_SPEC, {"domain": {"resources": {"requests": {"cpu": None}}}})
@@ -51,6 +62,16 @@ def test_structs_that_are_no_pointers_appear() -> None:
         "features": {"acpi": {}},
         "machine": {"type": ""},
         "memory": {"guest": "1024"},
+    }
+
+
+def test_read_a_quantity_stays_as_it_was_written() -> None:
+    """Its value can depend on it."""
+    memory = {"guest": " 1024Mi ", "maxGuest": 2.5}
+
+    assert decode(VMI_SPEC, {"domain": {"memory": memory}})["domain"]["memory"] == {
+        "guest": "1024Mi",
+        "maxGuest": "2.5",
     }
 
 

@@ -7,7 +7,7 @@ import pytest
 from tests.kubevirt.samples import instancetype, preference, revision, vm
 from webhook.kubevirt.configuration import Configuration
 from webhook.kubevirt.lookup import among
-from webhook.kubevirt.refusal import Conflicts, Refusal
+from webhook.kubevirt.refusal import Conflicts, Crash, Refusal
 from webhook.kubevirt.shape import Json
 from webhook.kubevirt.sync import Synced, run
 from webhook.kubevirt.vmi import Built
@@ -130,3 +130,75 @@ def test_what_is_captured_is_expanded_only_by_expand_all() -> None:
 def test_what_is_missing() -> None:
     with pytest.raises(Refusal, match=r"^virtualmachineclusterpreferences"):
         synced(vm(preference={"name": "x"}))
+
+
+def unlabelled(name: str, captured: Json | None, label: str) -> Json:
+    stored = revision(name, captured, label)
+    del stored["metadata"]["labels"]["instancetype.kubevirt.io/object-version"]
+    return stored
+
+
+def referring(name: str, **spec: Any) -> Json:
+    given = vm(**spec)
+    references = {"instancetype": {"name": "u1"}, "preference": {"name": "linux"}}
+    given["status"] = {
+        f"{field}Ref": {**reference, "controllerRevisionRef": {"name": name}}
+        for field, reference in references.items()
+        if field in spec
+    }
+    return given
+
+
+def test_an_old_revision_is_replaced() -> None:
+    before = instancetype(cpu={"guest": 7})
+    before["metadata"] |= {"uid": "then", "generation": 4}
+    result, built = synced(referring("old", instancetype={"name": "u1"}), unlabelled("old", before, "u1"))
+    name = "vm-u1-v1beta1-then-4"
+
+    assert [item["metadata"]["name"] for item in result.revisions] == [name]
+    assert result.revisions[0]["metadata"]["labels"]["instancetype.kubevirt.io/object-version"] == "v1beta1"
+    assert result.deleted == ("old",)
+    assert result.vm["status"]["instancetypeRef"]["controllerRevisionRef"] == {"name": name}
+    assert built.encoded()["spec"]["domain"]["cpu"]["sockets"] == 7
+
+
+def test_a_replaced_revision_is_no_longer_found_by_name() -> None:
+    with pytest.raises(Refusal, match=r'^controllerrevisions.apps "old" not found$'):
+        synced(vm(instancetype={"revisionName": "old"}), unlabelled("old", instancetype(), "u1"))
+
+
+def test_a_revision_that_cannot_be_replaced() -> None:
+    given = referring("old", instancetype={"name": "u1"})
+    there = revision("vm-u1-v1beta1-u-1", instancetype(), "u1")
+
+    upgrading = "^error encountered while upgrading instancetype.kubevirt.io controllerRevisions: "
+    with pytest.raises(Refusal, match=rf'{upgrading}controllerrevisions.apps "vm-u1-v1beta1-u-1" already exists$'):
+        synced(given, unlabelled("old", instancetype(), "u1"), there)
+    with pytest.raises(Crash, match="the ControllerRevision old is empty"):
+        synced(given, unlabelled("old", None, "another"))
+
+
+def test_a_policy_that_there_is_not_captures_nothing() -> None:
+    result, _ = synced(vm(**BOTH), **expanding("some"))
+
+    assert result.revisions == []
+    assert result.vm["spec"]["instancetype"] == {"name": "u1"}
+
+
+def test_expansion_cleans_up() -> None:
+    given, captured = referring("mine", **BOTH), revision("mine", instancetype(), "x")
+
+    assert synced(referring("mine", instancetype={"name": "u1"}), captured, **expanding("expandAll"))[0].deleted == (
+        "mine",
+    )
+    cleaning = "^error encountered cleaning controllerRevision mine after successfully expanding VirtualMachine vm: "
+    with pytest.raises(Refusal, match=f'{cleaning}controllerrevisions.apps "mine" not found'):
+        synced(given, captured, **expanding("expandAll"))
+
+
+def test_what_forbids_expansion() -> None:
+    with pytest.raises(Refusal, match=r"^error encountered while expanding into VirtualMachine: slirp interface"):
+        synced(vm(**BOTH), **expanding("expand"), network={"defaultNetworkInterface": "slirp"})
+    features = preference(cpu={"preferredCPUFeatures": [{"name": "x"}]})
+    with pytest.raises(Crash, match=r"^the preference names CPU features"):
+        synced(vm(preference={"name": "linux"}), features, **expanding("expand"))

@@ -45,8 +45,9 @@ class Cause(Refusal):
         self.field: Final = field
 
     def as_json(self) -> dict[str, str]:
-        """The cause on the wire."""
-        return {"reason": self.reason, "message": self.what, "field": self.field}
+        """The cause on the wire, where no field is none at all."""
+        said = {"reason": self.reason, "message": self.what, "field": self.field}
+        return {key: value for key, value in said.items() if value}
 
 
 class Conflict(Cause):

@@ -134,6 +134,8 @@ class Round:
         """
         try:
             upgraded = [(matcher, name) for matcher in MATCHERS if (name := self._upgraded(matcher))]
+        except Crash:
+            raise
         except Refusal as refusal:
             raise Refusal(f"{UPGRADING}{refusal.what}") from None
         for matcher, name in upgraded:
@@ -151,7 +153,7 @@ class Round:
             return ""
         held = revision.content(before)
         if held is None:
-            raise Crash(f"KubeVirt would crash: the ControllerRevision {name} is empty")
+            raise Crash(f"the ControllerRevision {name} is empty, on which KubeVirt would crash; delete it")
         made = revision.capture(self._vm, held)
         self._store.create(made)
         return str(made["metadata"]["name"])
