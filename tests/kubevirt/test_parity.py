@@ -145,6 +145,9 @@ def test_what_is_plugged_into_the_vmi_alone_is_no_difference() -> None:
     found["spec"]["domain"]["devices"]["disks"][0]["changedBlockTracking"] = True
 
     assert paths(running(), found) == []
+    given = running()
+    given["spec"]["template"]["spec"]["utilityVolumes"] = [{"name": "other", "claimName": "other"}]
+    assert paths(given, found) == []
 
     found["spec"]["volumes"][-1] = {"name": "extra", "persistentVolumeClaim": {"claimName": "extra"}}
     assert "spec.volumes[1].name" in paths(running(), found)

@@ -184,7 +184,7 @@ VM: Final = Struct(
             preference=MATCHER,
             template=Struct(metadata=Value(METADATA), spec=Value(VMI_SPEC)),
             dataVolumeTemplates=List(
-                Struct(**TYPE, metadata=Value(METADATA), spec=Value(DATA_VOLUME_SPEC), status=FREE), MAX_DEVICES
+                Struct(**TYPE, metadata=Value(METADATA), spec=Value(DATA_VOLUME_SPEC), status=EMPTY), MAX_DEVICES
             ),
             updateVolumesStrategy=STRING_POINTER,
         )
