@@ -123,6 +123,7 @@ def mutated(template: dict[str, Any], **metadata: str) -> dict[str, Any]:
 
 
 CAUSES = [{"field": f"annotations.{key}", "message": key} for key in "ab"]
+OTHERS = [{"field": f"spec.{number}", "message": "x"} for number in range(9)]
 
 
 @pytest.mark.parametrize(
@@ -133,6 +134,9 @@ CAUSES = [{"field": f"annotations.{key}", "message": key} for key in "ab"]
         ("admit", {"allowed": True}, {"allowed": True, "error": "x"}, False),
         ("admit", {"causes": CAUSES}, {"causes": CAUSES[::-1]}, True),
         ("admit", {"causes": CAUSES}, {"causes": CAUSES[:1]}, False),
+        ("admit", {"causes": [*OTHERS, CAUSES[0]]}, {"causes": [*OTHERS, CAUSES[1]]}, True),
+        ("admit", {"causes": [*OTHERS, CAUSES[0]]}, {"causes": [OTHERS[0], *OTHERS]}, False),
+        ("admit", {"causes": [{"message": "x"}]}, {"causes": [{"message": "y"}]}, False),
         ("admit", {"allowed": False}, {"allowed": False, "message": "why"}, True),
         ("expand", {"error": "annotations.a, annotations.b"}, {"error": "annotations.b, annotations.a"}, True),
         ("expand", {"error": "sync: x"}, {"error": "x"}, False),
