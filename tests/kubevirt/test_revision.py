@@ -38,8 +38,16 @@ def test_what_was_captured_can_be_read_again() -> None:
                 'in scheme "pkg/runtime/scheme.go:110"'
             ),
         ),
+        ({"a": "ü"}, "failed to decode object in ControllerRevision: Object 'Kind' is missing in '{\"a\": \"ü\"}'"),
+        (
+            {"kind": "K", "apiVersion": ""},
+            (
+                "failed to decode object in ControllerRevision: Object 'apiVersion' is missing in "
+                '\'{"kind": "K", "apiVersion": ""}\''
+            ),
+        ),
     ],
-    ids=["nothing", "preference", "version"],
+    ids=["nothing", "preference", "version", "no kind", "no version"],
 )
 def test_what_is_no_instancetype(data: object, said: str) -> None:
     with pytest.raises(Refusal) as refused:

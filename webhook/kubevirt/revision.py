@@ -5,6 +5,7 @@ A VM keeps the state of its instancetype from the day on which it was captured (
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
 
 from webhook.kubevirt import quantity
@@ -18,6 +19,7 @@ OBJECT_NAME_LABEL: Final = f"{PREFIX}object-name"
 API_VERSION: Final = "instancetype.kubevirt.io/v1beta1"
 _VERSION: Final = "v1beta1"
 _VERSION_LABEL: Final = f"{PREFIX}object-version"
+_UNREADABLE: Final = "failed to decode object in ControllerRevision: "
 # Where KubeVirt's client makes its scheme, which is the name that users see.
 _SCHEME: Final = '"pkg/runtime/scheme.go:110"'
 # What a stored object doesn't keep of its metadata.
@@ -128,11 +130,11 @@ def content(revision: Any) -> Json | None:
         return None
     typed = decode(_TYPED, data, where)
     kind, version = typed.get("kind", ""), typed.get("apiVersion", "")
+    missing = "" if kind and version else "apiVersion" if kind else "Kind"
+    if missing:
+        raise Refusal(f"{_UNREADABLE}Object '{missing}' is missing in '{json.dumps(data, ensure_ascii=False)}'")
     if version != API_VERSION or kind not in SHAPES:
-        raise Refusal(
-            f'failed to decode object in ControllerRevision: no kind "{kind}" is registered for version "{version}" '
-            f"in scheme {_SCHEME}"
-        )
+        raise Refusal(f'{_UNREADABLE}no kind "{kind}" is registered for version "{version}" in scheme {_SCHEME}')
     return decode(SHAPES[kind], data, where)
 
 
