@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from bench.index.report import Report
 from bench.index.rounds import DisagreementError, Plan, measure
+from bench.options import at_least, writable
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,27 +37,11 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m bench.index",
         description="Compare what one review of a migration costs over the index of all nodes and node by node.",
     )
-    parser.add_argument("--nodes", metavar="N", type=_at_least(10), default=5000, help="nodes (default: 5000)")
-    parser.add_argument("--rounds", metavar="N", type=_at_least(1), default=5, help="rounds (default: 5)")
+    parser.add_argument("--nodes", metavar="N", type=at_least(10), default=5000, help="nodes (default: 5000)")
+    parser.add_argument("--rounds", metavar="N", type=at_least(1), default=5, help="rounds (default: 5)")
     parser.add_argument("--markdown", action="store_true", help="print Markdown instead of a table")
-    parser.add_argument("--json", metavar="FILE", type=_writable, help="also write all figures to FILE")
+    parser.add_argument("--json", metavar="FILE", type=writable, help="also write all figures to FILE")
     return parser
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
-        return int(text)
-
-    return number
-
-
-def _writable(name: str) -> Path:
-    path = Path(name)
-    if not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
-        raise argparse.ArgumentTypeError(f"{name} can't be written")
-    return path
 
 
 if __name__ == "__main__":

@@ -8,10 +8,10 @@ import os
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NoReturn
 
+from bench.options import at_least, writable
 from bench.placement.errors import MissingToolError, PlacementError
 from bench.placement.report import Report
 from bench.placement.rounds import Plan, measure
@@ -58,30 +58,13 @@ def _parser() -> argparse.ArgumentParser:
         description="Count where a real kube-scheduler puts launcher pods, by its default profile and by ours.",
         epilog="The first run builds the control plane, which takes a few minutes more.",
     )
-    parser.add_argument("--pods", metavar="N", type=_at_least(1), default=100, help="launcher pods (default: 100)")
-    parser.add_argument("--nodes", metavar="N", type=_at_least(2), default=20, help="nodes (default: 20)")
-    parser.add_argument("--rounds", metavar="N", type=_at_least(1), default=3, help="rounds (default: 3)")
-    parser.add_argument("--svg", metavar="FILE", type=_writable, help="also draw the middle round into FILE")
+    parser.add_argument("--pods", metavar="N", type=at_least(1), default=100, help="launcher pods (default: 100)")
+    parser.add_argument("--nodes", metavar="N", type=at_least(2), default=20, help="nodes (default: 20)")
+    parser.add_argument("--rounds", metavar="N", type=at_least(1), default=3, help="rounds (default: 3)")
+    parser.add_argument("--svg", metavar="FILE", type=writable, help="also draw the middle round into FILE")
     parser.add_argument("--markdown", action="store_true", help="print Markdown instead of a table")
-    parser.add_argument("--json", metavar="FILE", type=_writable, help="also write all figures to FILE")
+    parser.add_argument("--json", metavar="FILE", type=writable, help="also write all figures to FILE")
     return parser
-
-
-def _at_least(least: int) -> Callable[[str], int]:
-    def number(text: str) -> int:
-        if not text.isdecimal() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is no whole number from {least} on")
-        return int(text)
-
-    return number
-
-
-def _writable(name: str) -> Path:
-    """A file that can be written: said before a minute of measuring, not after."""
-    path = Path(name)
-    if not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
-        raise argparse.ArgumentTypeError(f"{name} can't be written")
-    return path
 
 
 def _measured(plan: Plan) -> Report:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
 import sys
-from pathlib import Path
 from typing import NoReturn
 
+from bench.options import writable
 from bench.reviews import golang, host, interpreter
 from bench.reviews.errors import BenchError
 from bench.reviews.load import Pressure
@@ -60,7 +59,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--python", metavar="PROGRAM", help="interpreter for the Python servers (default: the fastest)")
     parser.add_argument("--markdown", action="store_true", help="print Markdown instead of a table")
-    parser.add_argument("--json", metavar="FILE", type=_writable, help="also write all figures to FILE")
+    parser.add_argument("--json", metavar="FILE", type=writable, help="also write all figures to FILE")
     return parser
 
 
@@ -70,14 +69,6 @@ def _servers(names: str) -> list[str]:
         if key not in TITLES:
             raise argparse.ArgumentTypeError(f"there is no server {key!r}; known are {', '.join(TITLES)}")
     return list(dict.fromkeys(keys))
-
-
-def _writable(name: str) -> Path:
-    """A file that can be written: said before minutes of measuring, not after."""
-    path = Path(name)
-    if not os.access(path if path.exists() else path.parent, os.W_OK) or path.is_dir():
-        raise argparse.ArgumentTypeError(f"{name} can't be written")
-    return path
 
 
 def _measured(options: argparse.Namespace) -> Report:
