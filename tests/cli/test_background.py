@@ -9,10 +9,11 @@ from prometheus_client.exposition import generate_latest
 
 from tests.admission.test_audit import STRICT
 from tests.builders import known, launcher_pod, review, vm, vmi
-from tests.cluster.fake_apiserver import FakeApiServer, running, until
+from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.server.test_announcer import DENIED
 from tests.test_reviewer import VMS, Kept, MemoryCluster
 from tests.unenforced.world import NAMESPACE_LABELS, settings, stored
+from tests.waiting import until
 from webhook.admission.audit import NoAudit
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import RotatedFile
@@ -44,8 +45,11 @@ async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None
             reviewer = Reviewer(cluster, lambda: made, NoAudit(), observer)
             await reviewer.judge(endpoint, msgspec.json.encode(review(vm())), 1e9)
             await until(lambda: server.held(EVENTS))
+            # Counted once the answer has come, which is later than the server has the event.
+            await until(lambda: 'events_total{result="written"} 1.0' in scraped(beside))
             await until(lambda: 'unenforced_rounds_total{result="finished"} 1.0' in scraped(beside))
             text = scraped(beside)
+        await until(lambda: not server.connected())
         asked = len(server.asked)
     audit.close()
 

@@ -16,6 +16,7 @@ from certs.rotation import Configuration, NotNow
 from certs.source import Pair, self_signed
 from tests import builders
 from tests.certs.memory import Kept
+from tests.waiting import until
 from webhook.cli import certificates as module
 from webhook.cli.certificates import EXPIRY, FAILURES, MATCH, RELOADS, ROTATED, Certificates, host_of
 from webhook.cli.runtime import Options
@@ -59,12 +60,6 @@ async def served(certificates: Certificates) -> bytes:
 
 def der(pair: Pair) -> bytes:
     return ssl.PEM_cert_to_DER_cert(pair.certificate.decode())
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(10):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 @pytest.fixture
@@ -129,7 +124,7 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None) -> Non
     for content, key in ((b"nothing", "refused"), (b"-----BEGIN CERTIFICATE-----", "refused")):
         before = certificates.reloads[key]
         ca.write_bytes(content)
-        await until(lambda key=key, before=before: certificates.reloads[key] > before)
+        await until(lambda key=key, before=before: certificates.reloads[key] > before)  # type: ignore[misc]
     assert recycled == []
     ca.write_bytes(second.certificate)
     await until(lambda: certificates.reloads["accepted"])
@@ -194,7 +189,7 @@ async def test_a_bug_is_logged_and_the_work_goes_on(tmp_path: Path, quickly: Non
         raise ZeroDivisionError
 
     keeping = asyncio.create_task(certificates.keep(work))
-    await until(lambda: len(runs) == 2)
+    await until(lambda: len(runs) >= 2)
     keeping.cancel()
     assert log.said("beginning again")
 

@@ -13,7 +13,7 @@ from webhook.errors import InputError
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "webhook", "demo", *arguments], capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "webhook", "demo", *arguments], capture_output=True, text=True, timeout=120
     )
 
 
@@ -38,7 +38,7 @@ def test_an_answer_that_differs_is_exit_1(tmp_path: Path) -> None:
     for part in ("cluster", "reviews", "settings.yaml"):
         (tmp_path / part).symlink_to(examples / part)
     (tmp_path / "expected.yaml").write_text("01-launcher-pod.yaml: {decision: denied, reason: other}\n")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
 
     assert done.returncode == 1, done.stderr
     assert "expected denied, other" in done.stdout

@@ -72,14 +72,14 @@ def test_wrong_usage_is_exit_2(arguments: list[str]) -> None:
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-"])
 def test_closed_standard_streams(closed: str) -> None:
     command = f"{sys.executable} -m webhook config schema {closed}"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
 
     assert done.returncode == 0, done.stderr
 
 
 def test_a_reader_that_has_enough_is_no_refusal() -> None:
     command = f"set -o pipefail; {sys.executable} -m webhook config schema | true"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
 
     assert done.returncode in (0, 141)
     assert done.stderr == ""
@@ -87,7 +87,7 @@ def test_a_reader_that_has_enough_is_no_refusal() -> None:
 
 def test_a_full_disk_is_one_sentence() -> None:
     command = f"{sys.executable} -m webhook config schema > /dev/full"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=120)
 
     assert done.returncode == 2
     assert done.stderr == "Error: the output: No space left on device\n"

@@ -12,8 +12,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests import builders
-from tests.cluster.fake_apiserver import FakeApiServer, running, until
+from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.test_reviewer import MemoryCluster
+from tests.waiting import until
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor
 from webhook.cli import runtime
@@ -78,6 +79,8 @@ async def test_a_live_cluster_is_watched_until_the_end(
             assert watch
             await until(lambda: watch.checked["skipped"])
             metrics = scraped(audit, settings, watch)
+        # What was under way has arrived.
+        await until(lambda: not server.connected())
         ended = len(server.asked)
         await asyncio.sleep(0.05)
         assert len(server.asked) == ended

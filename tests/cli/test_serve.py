@@ -10,6 +10,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ import yaml
 
 from certs.source import Pair, self_signed
 from tests.admission.test_audit import STRICT
+from tests.waiting import PATIENCE
 from webhook.cli.runtime import Options
 from webhook.documents import read_documents
 from webhook.errors import InputError
@@ -53,12 +55,12 @@ class Serving:
 
     def post(self, body: bytes, path: str = PODS) -> dict[str, Any]:
         request = urllib.request.Request(self.address + path, body, {"Content-Type": "application/json"})
-        with urllib.request.urlopen(request, context=self._trust, timeout=10) as answer:
+        with urllib.request.urlopen(request, context=self._trust, timeout=PATIENCE) as answer:
             result: dict[str, Any] = json.load(answer)["response"]
         return result
 
     def get(self, path: str) -> str:
-        with urllib.request.urlopen(self.ops + path, timeout=10) as answer:
+        with urllib.request.urlopen(self.ops + path, timeout=PATIENCE) as answer:
             text: str = answer.read().decode()
         return text
 
@@ -73,7 +75,7 @@ def serving(*arguments: str, pair: Pair | None = None, end: int = signal.SIGTERM
             yield server
         finally:
             process.send_signal(end)
-            out, err = process.communicate(timeout=20)
+            out, err = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, err
         server.said.extend(json.loads(line) for line in err.splitlines())
         server.audit = [json.loads(line) for line in out.splitlines()]  # type: ignore[attr-defined]
@@ -119,7 +121,7 @@ def test_explains_on_a_listener_of_its_own(tmp_path: Path) -> None:
     with serving(*FILES, "--config", str(config)) as server:
         (url,) = (event["address"] for event in server.said if event["event"] == "explaining")
         asked = f"{url}/v1/explain/migration?namespace=shop&name=web&to=zone=b"
-        with urllib.request.urlopen(asked, timeout=10) as answer:
+        with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
             explained = json.load(answer)
         metrics = server.get("/metrics")
 
@@ -140,12 +142,12 @@ def test_a_full_disk_costs_audit_lines_and_nothing_else(tmp_path: Path, pair: Pa
     with serving(*FILES, "--config", str(config), *tls(tmp_path), pair=pair) as server:
         first = server.post(body)
         while not audit.stat().st_size:
-            pass
+            time.sleep(0.01)
         _, hard = resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE)
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (audit.stat().st_size + 100, hard))
         assert [server.post(body) for _ in range(20)] == [first] * 20
         while dropped(server) < 20:
-            pass
+            time.sleep(0.01)
         resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (hard, hard))
         assert server.post(body) == first
 
@@ -189,7 +191,7 @@ def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
 
 def refusal(*arguments: str) -> str:
     command = [sys.executable, "-m", "webhook", "serve", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2, done.stderr
     sentences = [line for line in done.stderr.splitlines() if not line.startswith("{")]
     assert len(sentences) == 1, done.stderr
@@ -269,7 +271,7 @@ def test_a_signal_ends_a_start_that_hangs(tmp_path: Path) -> None:
         ):
             assert process.poll() is None
         process.send_signal(signal.SIGTERM)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=PATIENCE)
 
     assert process.returncode == 0
     assert err == b""

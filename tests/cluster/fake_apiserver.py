@@ -11,12 +11,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 from aiohttp import web
 
+from tests.waiting import break_off
 from webhook.cluster.clock import Clock
 from webhook.objects import Resource
 
@@ -78,13 +80,6 @@ class HeldClock(FakeClock):
         moved.set()
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
-    """Wait until something is true; only a broken test waits to the end."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
 def status(code: int, reason: str = "", message: str = "") -> Json:
     return {
         "kind": "Status",
@@ -133,6 +128,7 @@ class FakeApiServer:
         self.token: str | None = None  # the only one that is accepted
         self.url = ""
         self.page_hook: Callable[[], None] = lambda: None  # after every page of a list that has more
+        self.connected: Callable[[], int] = lambda: 0  # how many connections there are
         self._kinds: dict[str, tuple[Resource[Any], dict[tuple[str, str], Json]]] = {}
         self._log: list[tuple[int, str, Json | None, Json | None]] = []  # version, kind, old, new
         self._faults: list[tuple[str, str, int, Answer]] = []
@@ -375,6 +371,10 @@ def selected(item: Json, selector: str) -> bool:
     return True
 
 
+def _count(server: web.Server) -> int:
+    return len(server.connections)
+
+
 @asynccontextmanager
 async def running(server: FakeApiServer, ssl_context: Any = None) -> AsyncIterator[FakeApiServer]:
     """Serve on a free port of the loopback interface."""
@@ -384,6 +384,8 @@ async def running(server: FakeApiServer, ssl_context: Any = None) -> AsyncIterat
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=ssl_context)
     await site.start()
+    assert runner.server
+    server.connected = partial(_count, runner.server)
     port = runner.addresses[0][1]
     server.url = f"https://localhost:{port}" if ssl_context else f"http://127.0.0.1:{port}"
     try:
@@ -391,3 +393,5 @@ async def running(server: FakeApiServer, ssl_context: Any = None) -> AsyncIterat
     finally:
         server.end_watches()
         await runner.cleanup()
+        if ssl_context:
+            await break_off()

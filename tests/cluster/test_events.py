@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running, until
+from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running
+from tests.waiting import until
 from webhook.cluster.events import CAPACITY, WINDOW_SECONDS, EventWriter, Happening
 from webhook.cluster.transport import connect
 from webhook.objects import EVENTS

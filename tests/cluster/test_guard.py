@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running, until
+from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running
+from tests.waiting import until
 from webhook.cluster.api import Forbidden
 from webhook.cluster.guard import Guard, GuardState
 from webhook.cluster.transport import connect

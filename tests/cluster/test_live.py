@@ -12,7 +12,8 @@ import pytest
 from aiohttp import web
 
 from tests import builders
-from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running, status, until
+from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running, status
+from tests.waiting import until
 from webhook.cluster.live import LiveCluster
 from webhook.cluster.transport import connect
 from webhook.errors import Unavailable

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from tests.admission.test_audit import valid
-from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running, until
+from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running
 from tests.kubevirt import samples
 from tests.kubevirt.test_parity import running as running_vm
 from tests.kubevirt.test_parity import started
+from tests.waiting import until
 from webhook.admission.audit import ParityRecord
 from webhook.cluster.parity import ParityWatch
 from webhook.cluster.transport import connect

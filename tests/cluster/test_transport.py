@@ -15,7 +15,8 @@ import yaml
 from aiohttp import web
 from kubernetes_asyncio.config import incluster_config
 
-from tests.cluster.fake_apiserver import FakeApiServer, running, until
+from tests.cluster.fake_apiserver import FakeApiServer, running
+from tests.waiting import until
 from webhook import __version__
 from webhook.cluster import transport as module
 from webhook.cluster.api import Refused, Unreachable

@@ -17,6 +17,7 @@ from certs.source import Pair, self_signed
 from tests import builders
 from tests.builders import known, vmi
 from tests.test_reviewer import Kept, MemoryCluster
+from tests.waiting import break_off
 from webhook.facts import Key
 from webhook.policies.table import BY_PATH
 from webhook.reviewer import Reviewer
@@ -108,3 +109,4 @@ async def start() -> AsyncIterator[Start]:
     yield run
     for end in ends:
         await end()
+    await break_off()

@@ -12,6 +12,7 @@ import pytest
 
 from tests.builders import known, launcher_pod, review, vmi
 from tests.server.conftest import Running, SlowCluster, Start
+from tests.waiting import PATIENCE, until
 from webhook.facts import Key
 from webhook.policies.table import BY_PATH
 from webhook.server.app import DEFAULT_TIMEOUT, KEEP_ALIVE, MAX_BODY, timeout_of
@@ -107,7 +108,7 @@ async def raw(server: Running, data: bytes, *, half: bool = False) -> bytes:
         writer.transport.abort()
         return b""
     try:
-        return await asyncio.wait_for(reader.read(65536), 5)
+        return await asyncio.wait_for(reader.read(65536), PATIENCE)
     finally:
         writer.close()
 
@@ -185,8 +186,7 @@ async def test_overload_waits_then_says_so(start: Start) -> None:
     cluster = SlowCluster(known(vmi()), peeked=set())
     server = await start(cluster, max_in_flight=1)
     first = asyncio.create_task(server.post(PODS + "?timeout=10s", BODY))
-    while not cluster.waiting:
-        await asyncio.sleep(0.01)
+    await until(lambda: cluster.waiting)
 
     async with server.client.post(
         f"https://{server.address}{PODS}?timeout=200ms", data=BODY, headers={"Content-Type": "application/json"}
@@ -195,8 +195,7 @@ async def test_overload_waits_then_says_so(start: Start) -> None:
         assert "try again" in await refused.text()
 
     patient = asyncio.create_task(server.post(PODS + "?timeout=10s", BODY))
-    await asyncio.sleep(0.05)
-    assert server.app.in_flight == 2
+    await until(lambda: server.app.in_flight == 2)
     cluster.release.set()
     assert ((await first)[0], (await patient)[0]) == (200, 200)
     assert sorted(status for _, status in server.counted.requests) == [200, 200, 429]
@@ -267,7 +266,7 @@ async def answers(server: Running, data: bytes) -> bytes:
     reader, writer = await asyncio.open_connection(host, int(port), ssl=server.trust, server_hostname="localhost")
     writer.write(data)
     try:
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), PATIENCE)
     finally:
         writer.close()
 

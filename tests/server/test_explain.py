@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from certs.source import self_signed
 from tests import builders
 from tests.cli.test_explain_migration import put
-from tests.cluster.fake_apiserver import FakeApiServer, running, until
+from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.policies.migration.world import facts
 from tests.server.conftest import SlowCluster
 from tests.test_reviewer import MemoryCluster
+from tests.waiting import break_off, until
 from webhook.cluster.live import LiveCluster
 from webhook.cluster.source import Cluster
 from webhook.cluster.transport import connect
@@ -91,6 +92,7 @@ async def listening() -> AsyncIterator[Open]:
     yield start
     for end in ends:
         await end
+    await break_off()
 
 
 def memory(more: dict[Key[Any], object] | None = None) -> MemoryCluster:

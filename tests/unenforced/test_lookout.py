@@ -11,10 +11,11 @@ import pytest
 
 from tests.admission.test_audit import valid
 from tests.builders import known, launcher_pod, vm, vmi
-from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running, until
+from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running
 from tests.policies.instancetypes import world as sizes
 from tests.test_reviewer import MemoryCluster
 from tests.unenforced.world import NAMESPACE_LABELS, settings, stored
+from tests.waiting import until
 from webhook import names
 from webhook.admission.audit import UnenforcedRecord
 from webhook.cluster.transport import connect
