@@ -174,12 +174,14 @@ class TestAliases:
     def test_of_themselves_are_refused(self, text: str) -> None:
         assert "the alias *a stands inside of &a itself" in refusal(text)
 
-    def test_that_unfold_without_end_are_refused(self) -> None:
+    def test_that_unfold_without_end_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert documents.MAX_ALIASED == 1_000_000
+        monkeypatch.setattr(documents, "MAX_ALIASED", 10_000)
         lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
         lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 30)]
 
         assert refusal("\n".join(lines)) == (
-            "f.yaml:6: the aliases unfold to more than 1,000,000 nodes; write out what they stand for"
+            "f.yaml:4: the aliases unfold to more than 10,000 nodes; write out what they stand for"
         )
 
     def test_are_counted_over_all_documents_of_a_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
