@@ -18,6 +18,8 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 T = TypeVar("T")
+# Only a broken test waits to the end.
+PATIENCE = 60.0
 Json: TypeAlias = dict[str, Any]
 PatchType = Literal["json", "merge", "strategic", "apply"]
 
@@ -59,7 +61,7 @@ class Kube:
     can share and that never trips over the connections of an API server which was restarted.
     """
 
-    def __init__(self, server: str, ca: Path, client: Path, user: str, timeout: float = 30) -> None:
+    def __init__(self, server: str, ca: Path, client: Path, user: str, timeout: float = PATIENCE) -> None:
         self.server = server
         self.user = user
         self._host = urllib.parse.urlsplit(server).netloc
@@ -156,7 +158,7 @@ class Kube:
         *,
         until: Callable[[Object], object],
         what: str = "",
-        timeout: float = 30,
+        timeout: float = PATIENCE,
     ) -> Object:
         """Reads an object until ``until`` is true of it; its absence counts as not yet."""
 
@@ -166,7 +168,7 @@ class Kube:
 
         return eventually(look, what=what or f"{resource} {name} to be as expected", timeout=timeout)
 
-    def wait_gone(self, resource: str, name: str, namespace: str | None = None, *, timeout: float = 30) -> None:
+    def wait_gone(self, resource: str, name: str, namespace: str | None = None, *, timeout: float = PATIENCE) -> None:
         eventually(lambda: self._gone(resource, name, namespace), what=f"{resource} {name} to be gone", timeout=timeout)
 
     def text(self, url: str) -> str:
@@ -248,7 +250,7 @@ def _decode(content: bytes) -> Object:
         return Object(message=content.decode(errors="replace").strip())
 
 
-def eventually(check: Callable[[], T | None], *, what: str, timeout: float = 30) -> T:
+def eventually(check: Callable[[], T | None], *, what: str, timeout: float = PATIENCE) -> T:
     """What ``check`` returns, once that is true; refusals and refused connections count as not yet."""
     deadline = time.monotonic() + timeout
     last: Exception | None = None

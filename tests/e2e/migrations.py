@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from .kube import ApiError, Json, Kube, Object, eventually
@@ -146,7 +147,21 @@ def member(tenant: Tenant, *rules: Mapping[str, Sequence[str]]) -> Kube:
     tenant.owner.apply({**role, "rules": [create, *rules]})
     binding = {**role, "kind": "RoleBinding", "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name}}
     tenant.owner.apply({**binding, "subjects": [{"apiGroup": rbac, "kind": "User", "name": name}]})
-    return tenant.server.access.kube(name)
+    kube = tenant.server.access.kube(name)
+    for rule in (create, *rules):
+        for verb, group, resource in product(rule["verbs"], rule["apiGroups"], rule["resources"]):
+            asked = {"verb": verb, "group": group, "resource": resource, "namespace": space}
+            eventually(lambda asked=asked: _may(kube, asked), what=f"the authorizer to know that {name} may")  # type: ignore[misc]
+    return kube
+
+
+def _may(kube: Kube, asked: Mapping[str, str]) -> bool:
+    """Whether a user has a right in a namespace."""
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    answer = kube.create(
+        "authorization.k8s.io/v1/selfsubjectaccessreviews", {**review, "spec": {"resourceAttributes": dict(asked)}}
+    )
+    return bool(answer["status"]["allowed"])
 
 
 def refusal(ask: Callable[[], object]) -> Json | None:

@@ -139,6 +139,20 @@ def install_crds(kube: Kube, bundle: Path | None = None) -> None:
         _create_once(kube, CRDS, definition)
     names = {definition["metadata"]["name"] for definition in definitions}
     eventually(lambda: names <= _established(kube), what="KubeVirt's custom resource definitions to be established")
+    # What is established is served, and told by discovery, a moment later.
+    told: dict[str, set[str]] = {}
+    for spec in (definition["spec"] for definition in definitions):
+        plural = spec["names"]["plural"]
+        versions = [f"{spec['group']}/{each['name']}" for each in spec["versions"] if each["served"]]
+        eventually(lambda: [kube.list(f"{versions[0]}/{plural}")], what=f"{plural} to be served")  # noqa: B023
+        for version in versions:
+            told.setdefault(version, set()).add(plural)
+    for version, plurals in told.items():
+        eventually(lambda: plurals <= _resources(kube, version), what=f"{version} to be told")  # noqa: B023
+
+
+def _resources(kube: Kube, version: str) -> set[str]:
+    return {each["name"] for each in kube.request("GET", f"/apis/{version}")["resources"]}
 
 
 def crds(bundle: Path | None = None) -> list[Json]:

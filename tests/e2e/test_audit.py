@@ -109,6 +109,7 @@ def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
         tenant = Tenant(server, new_namespace(server.labels(jobs=[SCHEDULING, MIGRATION])))
         mover = Mover(tenant, guest(nodeSelector=EAST))
         tenant.annotate(scheduler_name="dead")
+        eventually(lambda: tenant.pod(_launcher(mover), dryRun="All").warnings, what="the annotation to be known")
         tenant.pod(_launcher(mover))
         with pytest.raises(ApiError):
             mover.tenant.owner.create(
@@ -124,10 +125,9 @@ def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
             if found["metadata"]["name"].endswith(server.name)
             for entry in found["webhooks"]
         }
-        counted = {
-            result: server.metric("kubevirt_webhook_events_total", result=result)
-            for result in ("written", "repeated", "failed")
-        }
+        # Counted once the answer has come, which is later than the API server has the Event.
+        eventually(lambda: _counted(server)["written"] == 2, what="both Events to be counted")
+        counted = _counted(server)
 
     assert effects == {"NoneOnDryRun"}
     denied, warned = events["Denied"], events["Warned"]
@@ -136,6 +136,12 @@ def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
     assert warned["regarding"]["uid"] == mover.vmi["metadata"]["uid"]
     assert "the scheduler dead is not running" in warned["note"]
     assert counted == {"written": 2, "repeated": 2, "failed": 0}
+
+
+def _counted(server: WebhookServer) -> dict[str, float]:
+    """The Events so far, by what came of them."""
+    results = ("written", "repeated", "failed")
+    return {result: server.metric("kubevirt_webhook_events_total", result=result) for result in results}
 
 
 def _asking(mover: Mover) -> Json:

@@ -97,16 +97,16 @@ def test_a_relabelled_namespace_is_followed(new_sized: NewTenant) -> None:
     assert not_in_force()
     for mode in ("warn", "audit", None):
         tenant.label("enforce", INSTANCETYPES)
-        eventually(in_force, what="VMs to be in mode enforce", timeout=5)
+        eventually(in_force, what="VMs to be in mode enforce")
         tenant.label(mode, INSTANCETYPES)
-        eventually(not_in_force, what=f"VMs to be in mode {mode}", timeout=5)
+        eventually(not_in_force, what=f"VMs to be in mode {mode}")
 
 
 def test_marks_are_put_back_only_where_enforced(new_sized: NewTenant) -> None:
     tenant = new_sized()
     created = tenant.create(vm())
     tenant.label("warn", INSTANCETYPES)
-    eventually(lambda: not is_ours(tenant.create(vm("p"), dryRun="All")), what="mode warn", timeout=5)
+    eventually(lambda: not is_ours(tenant.create(vm("p"), dryRun="All")), what="mode warn")
 
     put = vm(runStrategy="Halted")
     put["metadata"] |= {"namespace": tenant.namespace, "resourceVersion": created["metadata"]["resourceVersion"]}

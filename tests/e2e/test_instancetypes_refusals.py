@@ -196,6 +196,6 @@ def test_a_vm_that_names_what_is_not_allowed_any_more_stays_editable(new_sized: 
             return error.status == 403
         return False
 
-    eventually(refused, what="the allow-list to count", timeout=5)
+    eventually(refused, what="the allow-list to count")
     change = {"spec": {"runStrategy": "Halted", "template": {"metadata": {"labels": {"a": "b"}}}}}
     assert matchers_of(tenant.owner.patch(VMS, "web", change, tenant.namespace))[0] == LARGE

@@ -114,7 +114,7 @@ def test_a_preference_beside_a_size_stays_whatever_the_scope_is_now(new_sized: N
     def followed() -> bool:
         return matchers_of(tenant.create(vm("probe", template=SIZED_TEMPLATE), dryRun="All")) == [None, None]
 
-    eventually(followed, what="the narrower scope", timeout=5)
+    eventually(followed, what="the narrower scope")
     overwritten = tenant.overwrite(created, vm(template=SIZED_TEMPLATE, runStrategy="Halted"))
 
     assert matchers_of(created) == matchers_of(overwritten) == [None, LINUX]
@@ -131,7 +131,7 @@ def test_an_update_adds_nothing(new_sized: NewTenant) -> None:
         tenant.owner.patch(VMS, "web", {"spec": {"runStrategy": "Always"}}, tenant.namespace)
         return bool(tenant.audit())
 
-    eventually(judged, what="the namespace to be judged", timeout=5)
+    eventually(judged, what="the namespace to be judged")
     assert not is_ours(tenant.owner.get(VMS, "web", tenant.namespace))
     assert set(tenant.verdicts()) == {"allowed nothing-to-carry-over"}
 
@@ -181,7 +181,7 @@ def test_another_default_does_not_reach_vms_that_are_there(sized: Tenant) -> Non
     def followed() -> bool:
         return matchers_of(sized.create(vm("probe"), dryRun="All")) == [LARGE, None]
 
-    eventually(followed, what="the other default", timeout=5)
+    eventually(followed, what="the other default")
     halted = sized.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, sized.namespace)
     assert is_ours(created)
     assert is_ours(halted)

@@ -88,7 +88,7 @@ def test_a_default_for_the_whole_cluster(cluster_default: Tenant) -> None:
         created = cluster_default.create(vm(), dryRun="All")
         return matchers_of(created) == [expected, None]
 
-    eventually(injected, what="the namespace's default", timeout=5)
+    eventually(injected, what="the namespace's default")
 
 
 def test_a_vm_of_an_older_version_gets_them_too(sized: Tenant) -> None:

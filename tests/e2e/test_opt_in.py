@@ -15,7 +15,6 @@ from .webhook_server import WebhookServer
 from .workloads import MARK, VMIS, scheduler_of, vm
 
 SCHEDULER_NAME = "kubevirt-webhook.github.io/scheduler-name"
-SECONDS = 5.0
 
 
 def chosen_for_pod(tenant: Tenant) -> str | None:
@@ -74,11 +73,10 @@ def test_a_relabelled_namespace_is_followed(new_tenant: NewTenant, mode: str, ch
 
     tenant.label(mode)
 
-    eventually(lambda: tenant.choice() == chosen, what=f"VMs to be in mode {mode}", timeout=SECONDS)
+    eventually(lambda: tenant.choice() == chosen, what=f"VMs to be in mode {mode}")
     eventually(
         lambda: chosen_for_pod(tenant) == (chosen or "default-scheduler"),
         what=f"pods to be in mode {mode}",
-        timeout=SECONDS,
     )
 
 
@@ -90,7 +88,7 @@ def test_a_namespace_names_its_scheduler(new_tenant: NewTenant) -> None:
     assert chosen_for_pod(tenant) == "unguarded"
 
     tenant.owner.patch("v1/namespaces", tenant.namespace, {"metadata": {"annotations": {SCHEDULER_NAME: None}}})
-    eventually(lambda: tenant.choice() == "kubevirt", what="the settings' scheduler", timeout=SECONDS)
+    eventually(lambda: tenant.choice() == "kubevirt", what="the settings' scheduler")
 
 
 @pytest.mark.parametrize(("scheduler", "reason"), [("dead", "scheduler-dead"), ("unheard-of", "scheduler-undeclared")])
@@ -129,7 +127,7 @@ def test_cluster_wide_means_all_that_say_nothing_else(everywhere: WebhookServer,
 
 def test_cluster_wide_never_judges_what_runs_the_cluster(everywhere: WebhookServer, plane: Access) -> None:
     with selected(plane.admin, everywhere, "kube-system", "kubevirt", "default") as (system, kubevirt, ordinary):
-        eventually(lambda: ordinary.choice() == "kubevirt", what="default to be judged", timeout=SECONDS)
+        eventually(lambda: ordinary.choice() == "kubevirt", what="default to be judged")
 
         assert (system.choice(), system.audit()) == (None, [])
         assert (kubevirt.choice(), kubevirt.audit()) == (None, [])

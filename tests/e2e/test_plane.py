@@ -240,7 +240,7 @@ time.sleep(600)
         assert [alive(pid) for pid in servers] == [True, True]
         run.send_signal(signal.SIGKILL)
 
-    eventually(lambda: not any(alive(pid) for pid in servers), what="the servers to die", timeout=10)
+    eventually(lambda: not any(alive(pid) for pid in servers), what="the servers to die")
     shutil.rmtree(tmp_path / "plane" / "etcd")  # 120 MB that nobody was left to remove
 
 

@@ -22,7 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from . import manifests
 from .access import Access
 from .commands import LOOPBACK
-from .kube import Json, Kube, eventually
+from .kube import PATIENCE, Json, Kube, eventually
 from .objects import launcher_pod
 from .pki import service_account
 from .processes import TETHER, free_port, tail
@@ -168,7 +168,7 @@ class WebhookServer:
         assert self._popen is not None
         self._popen.send_signal(signal.SIGTERM)
 
-    def wait_ended(self, timeout: float = 30) -> int:
+    def wait_ended(self, timeout: float = PATIENCE) -> int:
         """Its exit status, once it has ended by itself."""
         assert self._popen is not None
         try:
@@ -235,7 +235,7 @@ class WebhookServer:
 
     def ops(self, path: str) -> tuple[int, str]:
         """Status and text of ``/readyz``, ``/healthz`` or ``/metrics``."""
-        with closing(http.client.HTTPConnection(LOOPBACK, self._ops_port, timeout=10)) as connection:
+        with closing(http.client.HTTPConnection(LOOPBACK, self._ops_port, timeout=PATIENCE)) as connection:
             connection.request("GET", path)
             response = connection.getresponse()
             return response.status, response.read().decode()
@@ -243,7 +243,9 @@ class WebhookServer:
     def ask(self, path: str, review: Json) -> Json:
         """Its answer to an AdmissionReview that no API server sent."""
         unverified = ssl._create_unverified_context()
-        with closing(http.client.HTTPSConnection(LOOPBACK, self.port, timeout=10, context=unverified)) as connection:
+        with closing(
+            http.client.HTTPSConnection(LOOPBACK, self.port, timeout=PATIENCE, context=unverified)
+        ) as connection:
             connection.request("POST", path, json.dumps(review), {"Content-Type": "application/json"})
             answer: Json = json.load(connection.getresponse())
             return answer
