@@ -50,7 +50,7 @@ BINARIES = pytest.StashKey[Path | Missing]()
 
 
 class OwnPlane(Protocol):
-    """Starts a control plane that ends with the test; the options are ControlPlane's."""
+    """Starts a control plane that ends with the test, or its module; the options are ControlPlane's."""
 
     def __call__(self, **options: Any) -> ControlPlane: ...
 
@@ -175,14 +175,27 @@ def _join(directory: Path, binaries: Path) -> shared.Membership | StartError:
         return error
 
 
+@pytest.fixture(scope="module")
+def module_plane(binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnPlane]:
+    """Starts control planes that a module's tests use one after the other, each leaving it as it found it."""
+    with _planes(binaries, tmp_path_factory.mktemp("module")) as start:
+        yield start
+
+
 @pytest.fixture
 def own_plane(binaries: Path, tmp_path: Path) -> Iterator[OwnPlane]:
     """Starts control planes of the test's own, to stop, restart and reconfigure."""
+    with _planes(binaries, tmp_path) as start:
+        yield start
+
+
+@contextlib.contextmanager
+def _planes(binaries: Path, directory: Path) -> Iterator[OwnPlane]:
     numbers = itertools.count(1)
     with contextlib.ExitStack() as planes:
 
         def start(**options: Any) -> ControlPlane:
-            plane = ControlPlane(tmp_path / f"plane-{next(numbers)}", binaries, **options)
+            plane = ControlPlane(directory / f"plane-{next(numbers)}", binaries, **options)
             return planes.enter_context(plane)
 
         yield start

@@ -7,7 +7,7 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -20,7 +20,7 @@ from .access import Access
 from .balancer import Balancer
 from .conftest import OwnPlane
 from .installed import SECRET, Installation, Load
-from .kube import ApiError, eventually
+from .kube import ApiError, Kube, eventually
 from .pki import Pki
 from .tenant import Tenant
 from .webhook_server import ACCOUNT, CONFIGURATIONS
@@ -39,15 +39,29 @@ class NewInstallation(Protocol):
     def __call__(self, access: Access, *arguments: str) -> Installation: ...
 
 
+@pytest.fixture(scope="module")
+def cluster(module_plane: OwnPlane) -> Access:
+    return module_plane()
+
+
 @pytest.fixture
 def new_installation(tmp_path: Path) -> Iterator[NewInstallation]:
     with ExitStack() as ends:
 
         def make(access: Access, *arguments: str) -> Installation:
+            ends.callback(clear, access.admin)
             balancer = ends.enter_context(Balancer())
             return ends.enter_context(Installation(access, tmp_path, balancer, *arguments))
 
         yield make
+
+
+def clear(kube: Kube) -> None:
+    """Takes away what is installed, once no replica puts it back."""
+    for resource in CONFIGURATIONS:
+        kube.delete_all(resource)
+    with suppress(ApiError):  # not every installation has one
+        kube.delete(*SECRET)
 
 
 def bundles(installation: Installation) -> list[str | None]:
@@ -58,10 +72,8 @@ def bundles(installation: Installation) -> list[str | None]:
     ]
 
 
-def test_first_start_of_replicas_before_the_configurations(
-    own_plane: OwnPlane, new_installation: NewInstallation
-) -> None:
-    installed = new_installation(own_plane(), MANAGED)
+def test_first_start_of_replicas_before_the_configurations(cluster: Access, new_installation: NewInstallation) -> None:
+    installed = new_installation(cluster, MANAGED)
     first, second = installed.start(ready=False), installed.start(ready=False)
     eventually(lambda: "it doesn't exist yet" in first.ops("/readyz")[1], what="readiness to tell")
 
@@ -83,9 +95,8 @@ def test_first_start_of_replicas_before_the_configurations(
     assert first.metric("kubevirt_webhook_certificate_expiry_timestamp_seconds", certificate="ca") > time.time() + 3000
 
 
-def test_rotation_healing_and_gitops_under_load(own_plane: OwnPlane, new_installation: NewInstallation) -> None:
-    plane = own_plane()
-    installed = new_installation(plane, MANAGED)
+def test_rotation_healing_and_gitops_under_load(cluster: Access, new_installation: NewInstallation) -> None:
+    installed = new_installation(cluster, MANAGED)
     installed.apply()
     for _ in range(2):
         installed.start()
@@ -104,20 +115,20 @@ def test_rotation_healing_and_gitops_under_load(own_plane: OwnPlane, new_install
             installed.apply()
         ca = installed.wait_serving(ca)
 
-        plane.admin.delete(*SECRET)
+        cluster.admin.delete(*SECRET)
         ca = installed.wait_serving(ca)
 
-        plane.admin.patch(*SECRET[:2], {"data": {"ca.key": "bm9uc2Vuc2U="}}, SECRET[2])
+        cluster.admin.patch(*SECRET[:2], {"data": {"ca.key": "bm9uc2Vuc2U="}}, SECRET[2])
         ca = installed.wait_serving(ca)
     assert load.failures == []
     assert load.done > 100
     assert None not in bundles(installed)
 
     # One that replaces the object takes the caBundle away; it is back at the next look.
-    found = plane.admin.get(MUTATING, FIRST)
+    found = cluster.admin.get(MUTATING, FIRST)
     for entry in found["webhooks"]:
         del entry["clientConfig"]["caBundle"]
-    plane.admin.replace(MUTATING, found)
+    cluster.admin.replace(MUTATING, found)
     eventually(lambda: tenant.choice() == "kubevirt", what="the caBundle to be back")
     said = [line["event"] for replica in installed.replicas for line in replica.logged()]
     assert "the CA's Secret is gone; it is made anew, the certificate in service stays" in said
@@ -126,16 +137,15 @@ def test_rotation_healing_and_gitops_under_load(own_plane: OwnPlane, new_install
 
 
 def test_a_write_over_anything_else_than_was_read_is_refused(
-    own_plane: OwnPlane, new_installation: NewInstallation
+    cluster: Access, new_installation: NewInstallation
 ) -> None:
-    plane = own_plane()
-    installed = new_installation(plane)
+    installed = new_installation(cluster)
     installed.apply()
     where = f"MutatingWebhookConfiguration/{FIRST}"
-    pem = plane.pki.ca.read_bytes()
+    pem = cluster.pki.ca.read_bytes()
 
     async def write_late() -> tuple[bool, bool, bool]:
-        transport = await connect(str(plane.kubeconfig_for(*ACCOUNT)))
+        transport = await connect(str(cluster.kubeconfig_for(*ACCOUNT)))
         try:
             bundles = CaBundles(transport, installed.manifests())
             found = (await bundles.read())[where]
@@ -154,15 +164,14 @@ def test_a_write_over_anything_else_than_was_read_is_refused(
 
     assert asyncio.run(write_late()) == (False, True, True)
     owners = {
-        each["manager"]: each["fieldsV1"] for each in plane.admin.get(MUTATING, FIRST)["metadata"]["managedFields"]
+        each["manager"]: each["fieldsV1"] for each in cluster.admin.get(MUTATING, FIRST)["metadata"]["managedFields"]
     }
     (entry,) = owners["kubevirt-webhook-certificates"]["f:webhooks"].values()
     assert entry == {"f:clientConfig": {"f:caBundle": {}}}
 
 
-def test_a_replica_killed_in_the_middle_of_a_rotation(own_plane: OwnPlane, new_installation: NewInstallation) -> None:
-    plane = own_plane()
-    installed = new_installation(plane, MANAGED)
+def test_a_replica_killed_in_the_middle_of_a_rotation(cluster: Access, new_installation: NewInstallation) -> None:
+    installed = new_installation(cluster, MANAGED)
     installed.apply()
     killed = installed.start()
     tenant = installed.tenant()
@@ -179,9 +188,9 @@ def test_a_replica_killed_in_the_middle_of_a_rotation(own_plane: OwnPlane, new_i
     assert tenant.choice() == "kubevirt"
 
 
-def test_drain_under_load(own_plane: OwnPlane, new_installation: NewInstallation) -> None:
+def test_drain_under_load(cluster: Access, new_installation: NewInstallation) -> None:
     """As in a rollout: the endpoint goes a second after SIGTERM, and open connections stay."""
-    installed = new_installation(own_plane(), MANAGED)
+    installed = new_installation(cluster, MANAGED)
     installed.apply()
     for _ in range(2):
         installed.start()
@@ -190,8 +199,8 @@ def test_drain_under_load(own_plane: OwnPlane, new_installation: NewInstallation
             old = installed.replicas[0]
             installed.start()
             old.terminate()
+            eventually(lambda: old.ops("/readyz")[0] == 503, what="readiness to end")  # noqa: B023
             time.sleep(1)
-            assert old.ops("/readyz")[0] == 503
             installed.remove(old)
             assert old.wait_ended() == 0
     assert load.failures == []

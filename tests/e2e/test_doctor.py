@@ -23,6 +23,7 @@ from webhook.settings.file import load
 
 from .balancer import Balancer
 from .commands import KUBEVIRT_SCHEDULER, Lease
+from .conftest import OwnPlane
 from .installed import SETTINGS as INSTALLED
 from .installed import Replica
 from .kube import Json, eventually
@@ -142,13 +143,12 @@ class Installed:
 
 
 @pytest.fixture(scope="module")
-def installed(binaries: Path, kube_scheduler: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
-    directory = tmp_path_factory.mktemp("doctor")
+def installed(
+    module_plane: OwnPlane, kube_scheduler: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Installed]:
     with ExitStack() as ends:
-        plane = ends.enter_context(ControlPlane(directory / "plane", binaries))
-        replicas = directory / "replicas"
-        replicas.mkdir()
-        whole = Installed(plane, replicas, ends.enter_context(Balancer()))
+        replicas = tmp_path_factory.mktemp("replicas")
+        whole = Installed(module_plane(), replicas, ends.enter_context(Balancer()))
         ends.callback(whole.end)
         whole.make()
         whole.start()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -41,14 +42,21 @@ def seconds_until(check: Callable[[], bool], what: str, timeout: float) -> float
     return time.monotonic() - began
 
 
-@pytest.fixture
-def plane_with_short_lease(own_plane: OwnPlane, kube_scheduler: Path) -> ControlPlane:
-    """Two schedulers, of which `kubevirt` is believed dead soon after it is."""
-    plane = own_plane()
+@pytest.fixture(scope="module")
+def cluster(module_plane: OwnPlane, kube_scheduler: Path) -> ControlPlane:
+    plane = module_plane()
     make_node(plane.admin, "node-a")
     plane.start_scheduler("default")
-    plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=LEASE)
     return plane
+
+
+@pytest.fixture
+def plane_with_short_lease(cluster: ControlPlane) -> Iterator[ControlPlane]:
+    """Two schedulers, of which `kubevirt` is believed dead soon after it is."""
+    cluster.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=LEASE)
+    yield cluster
+    with suppress(KeyError):  # the test may have ended it itself
+        cluster.stop_scheduler("kubevirt")
 
 
 def test_a_scheduler_is_killed_and_comes_back(

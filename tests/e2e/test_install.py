@@ -156,9 +156,10 @@ class Watcher:
                 self.called.setdefault(name, images)
 
 
-@pytest.fixture
-def cluster(own_plane: OwnPlane) -> ControlPlane:
-    return own_plane(controller_manager=True)
+@pytest.fixture(scope="module")
+def cluster(module_plane: OwnPlane) -> ControlPlane:
+    """Whose tests take away all that they install."""
+    return module_plane(controller_manager=True)
 
 
 @pytest.fixture
@@ -342,7 +343,8 @@ def test_from_the_first_installation_to_the_last_object(
     assert command(cluster, "uninstall").stdout == "nothing is installed\n"
 
 
-def test_replicas_that_do_not_become_ready_are_told(cluster: ControlPlane) -> None:
+def test_replicas_that_do_not_become_ready_are_told(own_plane: OwnPlane) -> None:
+    cluster = own_plane(controller_manager=True)
     done = command(cluster, "install", "--timeout=2", check=False)
 
     assert done.returncode == 2
@@ -379,6 +381,7 @@ def marked(new_tenant: NewTenant) -> Tenant:
         assert scheduler_of(made) == "kubevirt"
     for job in (SCHEDULING, INSTANCETYPES):
         tenant.label(None, job)
+    eventually(lambda: marks(tenant.create(vm("probe"), dryRun="All")) == set(), what="the labels' end to be known")
     tenant.owner.create(VMS, vm("plain", scheduler="kubevirt"), tenant.namespace)
     tenant.owner.patch(VMS, "chosen", {"spec": {"template": {"spec": {"schedulerName": "theirs"}}}}, tenant.namespace)
     tenant.owner.patch(VMS, "running", {"status": {"created": True}}, tenant.namespace, subresource="status")
