@@ -10,6 +10,9 @@ READY := $(VENV)/.ready
 # Wheels come from wherever pip is configured to look; every file is checked against the lock's hashes.
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+# The tests start two hundred programs, which should not all compile this project anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help
 help: ## Show this help
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-20s %s\n", $$1, $$2}'
@@ -41,10 +44,11 @@ serve: $(READY) ## Keep the server running over the example cluster
 binaries: $(READY)
 	@$(BIN)/python hack/controlplane/build.py >/dev/null || echo "make: no control plane; the end-to-end tests will be skipped"
 
+# More workers than a small machine has cores: tests on a control plane mostly wait.
 .PHONY: test
 test: binaries ## Run all tests, on a real control plane too
 	@rm -f .coverage .coverage.*
-	@$(BIN)/coverage run -m pytest -n 2 --dist worksteal $(TESTS)
+	@$(BIN)/coverage run -m pytest -n 3 --dist worksteal $(TESTS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=90
 	@$(BIN)/coverage report --fail-under=95 --include='webhook/policies/*,webhook/kubevirt/*,webhook/placement/*,webhook/admission/*,certs/*'
@@ -55,7 +59,7 @@ unit: $(READY) ## Run the tests that need no control plane
 
 .PHONY: e2e
 e2e: binaries ## Run only the tests on a real control plane
-	@E2E_REQUIRED=1 $(BIN)/python -m pytest -n 2 --dist worksteal tests/e2e
+	@E2E_REQUIRED=1 $(BIN)/python -m pytest -n 3 --dist worksteal tests/e2e
 
 .PHONY: kubevirt
 kubevirt: binaries ## Build a real KubeVirt, and run the tests beside it

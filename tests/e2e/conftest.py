@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from . import shared, sizes
+from . import order, shared, sizes
 from .access import Access
 from .kube import ApiError, Kube
 from .plane import ControlPlane
@@ -87,12 +87,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "namespace_labels(labels): labels of the namespace fixture's namespace")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.e2e)
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(TIMEOUT))
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    ours = frozenset(item for item in items if Path(__file__).parent in item.path.parents)
+    for item in ours:
+        item.add_marker(pytest.mark.e2e)
+        if item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(TIMEOUT))
+    yield  # to those that deselect
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1:
+        items[:] = order.dealt(items, ours, workers)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,0 +1,47 @@
+"""In which order parallel workers run the tests: whole modules of what takes longest first, all else in between.
+
+xdist's scheduler ``worksteal`` gives every worker an equal part of the tests as they stand, one after the other, and
+takes from the end of the longest queue for whoever has nothing left. As they are collected, all that takes minutes
+would stand together, and the last worker would end alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import pytest
+
+# Tests with one of these use a control plane that is not the shared one.
+PLANES = frozenset({"own_plane", "module_plane"})
+# So many ordinary tests last as long as one of those.
+WEIGHT = 20
+
+
+def dealt(items: Sequence[pytest.Item], slow: frozenset[pytest.Item], workers: int) -> list[pytest.Item]:
+    """The tests in the order in which so many workers should get them.
+
+    Args:
+        items: all, as collected.
+        slow: those of them that mostly wait. Each worker begins with its part of these, and has the others for later.
+    """
+    modules = [list(found) for _, found in groupby((item for item in items if item in slow), lambda item: item.path)]
+    piles: list[list[pytest.Item]] = [[] for _ in range(workers)]
+    weights = [0] * workers
+    for module in sorted(modules, key=_weight, reverse=True):
+        lightest = weights.index(min(weights))
+        piles[lightest] += module
+        weights[lightest] += _weight(module)
+    others = [item for item in items if item not in slow]
+    left = len(items)
+    for number, pile in enumerate(piles):
+        # The part that worksteal will cut off.
+        room = max(0, left // (workers - number) - len(pile))
+        pile.extend(others[:room])
+        del others[:room]
+        left -= len(pile)
+    return [item for pile in piles for item in pile] + others
+
+
+def _weight(module: Sequence[pytest.Item]) -> int:
+    return sum(WEIGHT if PLANES.intersection(getattr(item, "fixturenames", ())) else 1 for item in module)
