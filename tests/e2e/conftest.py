@@ -29,7 +29,6 @@ from .webhook_server import INSTANCETYPES, MIGRATION, SCHEDULING, WebhookServer,
 
 BUILD = Path(__file__).resolve().parents[2] / "hack" / "controlplane" / "build.py"
 EX_UNAVAILABLE = 69
-TIMEOUT = 180
 # By which coverage has Python programs measure themselves.
 MEASURED = "COVERAGE_PROCESS_CONFIG"
 # Of the server that most tests share: the plane's own scheduler, one that is dead, and one that nobody looks after.
@@ -94,8 +93,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
     ours = frozenset(item for item in items if Path(__file__).parent in item.path.parents)
     for item in ours:
         item.add_marker(pytest.mark.e2e)
-        if item.get_closest_marker("timeout") is None:
-            item.add_marker(pytest.mark.timeout(TIMEOUT))
     yield  # to those that deselect
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1:
