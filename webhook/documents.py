@@ -417,7 +417,7 @@ class _Builder:
         if _NOT_JSON.fullmatch(text):
             self._mistake(f"JSON has no number {text}", line, "put it in quotes if it is text")
             return text
-        value = _plain(text)
+        value = plain(text)
         if tag and tag not in _TYPES:
             self._unknown_tag(tag, line)
         elif tag and type(value) not in _TYPES[tag]:
@@ -428,7 +428,8 @@ class _Builder:
         self._mistake(f"the tag {quoted(tag)} has no meaning in Kubernetes", line, "remove it")
 
 
-def _plain(text: str) -> Any:
+def plain(text: str) -> Any:
+    """What text without quotes and tag is to Kubernetes: a constant, a number, or itself."""
     if text in _CONSTANTS:
         return _CONSTANTS[text]
     if text[0] not in "+-.0123456789":

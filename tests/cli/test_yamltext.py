@@ -10,7 +10,8 @@ from webhook.documents import parse_documents
 
 
 @pytest.mark.parametrize(
-    "text", ["y", "N", "on", "1e5", "12E45", ".5e3", "-1_0e+5", "0o17", "0x1f", "017", "1_000", "~"]
+    "text",
+    ["y", "N", "on", "1e5", "12E45", ".5e3", "-1_0e+5", "0o17", "0x1f", "017", "1_000", "~", "0B0", "-0_X1F", "1e_+5"],
 )
 def test_text_stays_text(text: str) -> None:
     (document,) = parse_documents(dump([{text: text}]), "dumped")

@@ -8,22 +8,21 @@ from typing import Any
 
 import yaml
 
+from webhook.documents import plain
+
 
 class _Dumper(yaml.SafeDumper):
     """Quotes text that is a boolean or a number to Kubernetes (``sigs.k8s.io/yaml``) and not to PyYAML."""
 
 
-for _kind, _pattern, _first in (
-    ("bool", "[yYnN]$", "yYnN"),
-    ("int", "[-+]?0o[0-7_]+$", "-+0"),
-    ("float", r"[-+]?[0-9_]*\.?[0-9_]*([eE][-+]?[0-9_]+)?$", "-+._0123456789"),
-):
-    _Dumper.add_implicit_resolver(f"tag:yaml.org,2002:{_kind}", re.compile(_pattern), list(_first))
+# Booleans to other readers of YAML 1.1.
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("[yYnN]$"), list("yYnN"))
 
 
 def _text(dumper: _Dumper, value: str) -> yaml.Node:
     """Several lines as such; where YAML's block style can't hold them, PyYAML quotes them all the same."""
-    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+    quoted = None if isinstance(plain(value), str) else "'"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else quoted)
 
 
 _Dumper.add_representer(str, _text)
