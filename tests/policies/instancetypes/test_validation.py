@@ -8,7 +8,10 @@ import pytest
 
 from tests.builders import Json
 from tests.policies.instancetypes.world import (
+    FEDORA,
+    FEDORA_MARK,
     IT_MARK,
+    PREF_MARK,
     SMALL,
     SMALL_MARK,
     decide,
@@ -23,6 +26,12 @@ from webhook.names import Code
 
 WORLD = [instancetype(), preference()]
 MISSING = ("VirtualMachineClusterInstancetype", "u1.gone")
+BY_DEFAULT = "which the VM got by default when it was created"
+IT_TO_NULL = f"set spec.instancetype to null to go without {SMALL_MARK}, {BY_DEFAULT}"
+PREF_TO_NULL = f"set spec.preference to null to go without {FEDORA_MARK}, {BY_DEFAULT}"
+BOTH_TO_NULL = (
+    f"set spec.instancetype and spec.preference to null to go without {SMALL_MARK} and {FEDORA_MARK}, {BY_DEFAULT}"
+)
 
 
 def judge(obj: Json, world: dict[Any, object] | None = None, old: Json | None = None, **settings: Any) -> Decision:
@@ -108,6 +117,69 @@ def test_who_runs_into_a_default_is_told_how_to_get_rid_of_it(mark: str, ours: b
 
     assert decision.denial
     assert any("set spec.instancetype to null" in warning for warning in decision.warnings) == ours
+
+
+@pytest.mark.parametrize(
+    ("domain", "matchers", "said"),
+    [
+        # Too little for the preference, whatever becomes of the instancetype.
+        ({"memory": {"guest": "1Gi"}}, {"instancetype": SMALL, "preference": FEDORA}, BOTH_TO_NULL),
+        ({"memory": {"guest": "4Gi"}}, {"instancetype": SMALL, "preference": FEDORA}, IT_TO_NULL),
+        ({}, {"preference": FEDORA}, PREF_TO_NULL),
+        ({}, {"instancetype": {"name": "u1.tiny"}, "preference": FEDORA}, PREF_TO_NULL),
+        ({"memory": {"guest": "4Gi"}}, {"instancetype": {"name": "u1.tiny"}, "preference": FEDORA}, None),
+    ],
+)
+def test_whoever_runs_into_defaults_is_told_which_of_them_stand_in_the_way(
+    domain: Json, matchers: Json, said: str | None
+) -> None:
+    tiny = instancetype("u1.tiny", memory={"guest": "1Gi"})
+    world = facts([instancetype(), tiny, preference(requirements={"memory": {"guest": "2Gi"}})])
+    marks = {IT_MARK[2]: SMALL_MARK, PREF_MARK[2]: FEDORA_MARK}
+    before = vm(instancetype=SMALL, preference=FEDORA, annotations=marks)
+
+    decision = judge(vm(domain, annotations=marks, **matchers), world, before)
+
+    assert decision.denial
+    assert decision.warnings == ((f"kubevirt-webhook: {said}",) if said else ())
+
+
+def test_no_way_out_is_one_on_which_kubevirt_would_crash() -> None:
+    features = {"preferredCPUFeatures": [{"name": "vmx"}]}
+    world = facts([instancetype(), preference(cpu=features)])
+    marks = {IT_MARK[2]: SMALL_MARK}
+    before = vm(instancetype=SMALL, preference=FEDORA, annotations=marks)
+
+    decision = judge(
+        vm({"memory": {"guest": "1Gi"}}, instancetype=SMALL, preference=FEDORA, annotations=marks), world, before
+    )
+
+    assert decision.denial
+    assert decision.warnings == ()
+
+
+def test_a_new_vm_that_a_default_does_not_fit_is_told_what_to_do_then() -> None:
+    marks = {IT_MARK[2]: SMALL_MARK}
+    world = facts([instancetype(), preference(requirements={"cpu": {"guest": 8}})])
+
+    # As KubeVirt leaves one whose preference was inferred.
+    decision = judge(vm(instancetype=SMALL, preference={"name": "fedora"}, annotations=marks), world)
+
+    assert decision.denial
+    said = f"name another one in spec.instancetype, or say a size, to go without the default {SMALL_MARK}"
+    assert decision.warnings == (f"kubevirt-webhook: {said}",)
+
+
+@pytest.mark.parametrize(("missing", "denied"), [("warn", False), ("deny", True)])
+@pytest.mark.parametrize("given", [{}, {"kind": "VirtualMachineInstancetype"}])
+def test_a_matcher_that_was_inferred_from_an_empty_label(given: Json, missing: str, denied: bool) -> None:
+    decision = judge(vm(instancetype=given), facts(), missing=missing)
+
+    said = "the label instancetype.kubevirt.io/default-instancetype that it was inferred from is empty; name one"
+    assert decision.code == Code.MISSING
+    assert (decision.denial is not None) == denied
+    assert said in decision.reasons[0].text
+    assert denied or decision.warnings[0].endswith(": KubeVirt admits the VM but can't start it")
 
 
 def test_a_missing_preference_beside_a_conflict() -> None:

@@ -205,7 +205,10 @@ class TestCreate:
         decision = decide(vm(), facts(WORLD), **BOTH, allowed=("cx1.*",))
 
         assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
-        assert "not allowed in the namespace demo; allowed are: cx1.*" in decision.warnings[0]
+        said = (
+            "the default instancetype can't be used: the instancetype VirtualMachineClusterInstancetype/u1.small is not"
+        )
+        assert decision.warnings == (f"kubevirt-webhook: {said} allowed in the namespace demo; allowed are: cx1.*",)
 
     def test_a_default_that_can_not_be_read(self) -> None:
         world = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])

@@ -15,8 +15,8 @@ from webhook.errors import InputError
 from webhook.facts import Facts
 from webhook.kubevirt import admission
 from webhook.kubevirt.machine import read_vm
-from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, Matcher
-from webhook.kubevirt.refusal import Cause, NotFound, Refusal
+from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.refusal import Cause, Crash, NotFound, Refusal
 from webhook.kubevirt.shape import Json, decode
 from webhook.kubevirt.types.machines import MATCHER
 from webhook.names import Code
@@ -39,7 +39,7 @@ def virtualmachines(vm: Whole, request: Request[Whole], facts: Facts, settings: 
     if vm.meta.deletion_timestamp:
         return skip(Code.BEING_DELETED, "the VM is being deleted")
     spec = vm.spec or {}
-    if not any(spec.get(matcher.field) for matcher in MATCHERS):
+    if all(spec.get(matcher.field) is None for matcher in MATCHERS):
         return skip(Code.NO_MATCHER, "the VM has neither instancetype nor preference")
     old = (request.old_object.spec if request.old_object else None) or {}
     changed = [matcher for matcher in MATCHERS if spec.get(matcher.field) != old.get(matcher.field)]
@@ -78,7 +78,8 @@ def _judged(
         return _refused(Code.MISSING, 422, missing)
     answer = admission.judge(decoded, lookups.get, lookups.configuration())
     if not answer.allowed:
-        return _refused(Code.REFUSED, answer.code, answer.causes, answer.message, _ways_out(vm))
+        ways_out = _ways_out(vm, request.operation, candidate, lookups)
+        return _refused(Code.REFUSED, answer.code, answer.causes, answer.message, ways_out)
     if missing:
         texts = [f"{cause.what}: KubeVirt admits the VM but can't start it{_until(cause)}" for cause in missing]
         return skip(Code.MISSING, "; ".join(texts), *(f"kubevirt-webhook: {text}" for text in texts))
@@ -86,8 +87,14 @@ def _judged(
 
 
 def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
-    given, captured = vm["spec"].get(matcher.field, {}), vm["status"].get(matcher.reference, {})
-    if given.get("inferFromVolume"):
+    given, captured = vm["spec"].get(matcher.field), vm["status"].get(matcher.reference, {})
+    if given is None or given.get("inferFromVolume"):
+        return
+    if not given.keys() & {"name", "revisionName"}:
+        # Only inference leaves such a matcher. KubeVirt never looks at the VM again, and refuses every change of it.
+        label = f"instancetype.kubevirt.io/default-{matcher.field}"
+        text = f"spec.{matcher.field} names none: the label {label} that it was inferred from is empty; name one"
+        yield Cause("FieldValueInvalid", text, f"spec.{matcher.field}")
         return
     try:
         matcher.find(vm, lookups.get)
@@ -103,13 +110,30 @@ def _until(cause: Cause) -> str:
     return " until it is there" if cause.reason == "FieldValueNotFound" else ""
 
 
-def _ways_out(vm: Whole) -> tuple[str, ...]:
-    """What may be news to whoever now says a size: an instancetype stands in the way that nobody had named."""
-    mark = owner.default_of(INSTANCETYPE_MATCHER, vm)
-    if not mark:
-        return ()
-    text = f"the VM got {mark} as a default when it was created; to go without it, set spec.instancetype to null"
-    return (f"kubevirt-webhook: {text}",)
+def _ways_out(vm: Whole, operation: str, candidate: Json, lookups: Lookups) -> tuple[str, ...]:
+    """What may be news to whoever is refused: an instancetype or preference stands in the way that nobody had named."""
+    marks = {matcher: mark for matcher in MATCHERS if (mark := owner.default_of(matcher, vm))}
+    if operation == "CREATE":
+        mark = marks.get(INSTANCETYPE_MATCHER)
+        text = f"name another one in spec.instancetype, or say a size, to go without the default {mark}"
+        return (f"kubevirt-webhook: {text}",) if mark else ()
+    for without in ((INSTANCETYPE_MATCHER,), (PREFERENCE_MATCHER,), MATCHERS):
+        if all(matcher in marks for matcher in without) and _fits(without, candidate, lookups):
+            fields = " and ".join(f"spec.{matcher.field}" for matcher in without)
+            given = " and ".join(marks[matcher] for matcher in without)
+            text = f"set {fields} to null to go without {given}, which the VM got by default when it was created"
+            return (f"kubevirt-webhook: {text}",)
+    return ()
+
+
+def _fits(without: Sequence[Matcher], candidate: Json, lookups: Lookups) -> bool:
+    """Whether KubeVirt would take a VM without some of its matchers."""
+    left_out = [matcher.field for matcher in without]
+    spec = {field: value for field, value in candidate["spec"].items() if field not in left_out}
+    try:
+        return admission.judge(read_vm({**candidate, "spec": spec}), lookups.get, lookups.configuration()).allowed
+    except Crash:
+        return False
 
 
 def _refused(

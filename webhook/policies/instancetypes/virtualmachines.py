@@ -241,7 +241,8 @@ def _wanted(
         findings.note(Code.DEFAULT_UNUSABLE, f"the default {matcher.field} can't be used: {error}", warn=True)
         return None
     if not owner.is_allowed(matcher, wanted, settings):
-        findings.note(Code.DEFAULT_UNUSABLE, owner.not_allowed(wanted, namespace, settings), warn=True)
+        why = owner.not_allowed(wanted, namespace, settings)
+        findings.note(Code.DEFAULT_UNUSABLE, f"the default {matcher.field} can't be used: {why}", warn=True)
         return None
     return wanted
 
