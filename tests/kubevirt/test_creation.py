@@ -55,6 +55,16 @@ def test_every_field_has_an_origin() -> None:
     assert {path: created.origins[path] for path in told} == told
 
 
+@pytest.mark.parametrize(
+    ("given", "generation"), [({}, "1"), ({"generation": 7}, "1"), ({"generation": 7, "uid": "u"}, "7")]
+)
+def test_a_new_vms_generation_is_the_first(given: Any, generation: str) -> None:
+    machine = vm()
+    machine["metadata"] = {"name": "web", "namespace": "demo"} | given
+
+    assert made(machine).obj["metadata"]["annotations"]["kubevirt.io/vm-generation"] == generation
+
+
 def test_annotations_that_leak_into_the_vm_are_the_instancetypes() -> None:
     created = made(both(), instancetype(annotations={"a": "b"}), preference(annotations={"c": "d"}))
 

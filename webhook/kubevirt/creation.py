@@ -98,6 +98,9 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Confi
     seen = _Seen(get)
     origins = Origins(given, given=vm)
     old = read_vm(vm) if "uid" in given["metadata"] else None
+    if old is None:
+        # The API server's first one, whatever an exported manifest says.
+        given["metadata"]["generation"] = 1
     _admitted(lambda: admission.amend(given, seen.get, new_uuid, configuration, old, origins.note))
     amended = encode(VM, given)
     _admitted(lambda: admission.validate(amended, seen.get, configuration))
