@@ -40,6 +40,10 @@ SETTINGS: Mapping[str, Any] = {"schedulers": {"kubevirt": {"guard": "lease kubev
 CONFIGURATION = {"vmRolloutStrategy": "LiveUpdate", "evictionStrategy": "LiveMigrate"}
 SMALL = {"kind": "VirtualMachineClusterInstancetype", "name": "u1.small"}
 FEDORA = {"kind": "VirtualMachineClusterPreference", "name": "fedora"}
+ROOTED: Json = {
+    "domain": {"devices": {}},
+    "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "root"}}],
+}
 
 
 class Place:
@@ -115,6 +119,13 @@ class Place:
     def unschedulable(self, name: str = "web") -> Object | None:
         """A pod of a VM for which there is no node."""
         return next((pod for pod in self.launchers(name) if _is_unschedulable(pod)), None)
+
+    def claim(self, name: str, inferred: Mapping[str, str]) -> Object:
+        """A volume that says which instancetype and preference go with it."""
+        labels = {f"instancetype.kubevirt.io/{key}": value for key, value in inferred.items()}
+        spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+        made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "labels": labels}}
+        return self.create("v1/persistentvolumeclaims", {**made, "spec": spec})
 
     def evict(self, pod: Mapping[str, Any], annotations: Mapping[str, str] | None = None) -> ApiError:
         """KubeVirt refuses every eviction of a VM that it can migrate; how this one was refused."""
@@ -322,13 +333,15 @@ def test_a_replica_sets_vmis_are_filled(place: Place) -> None:
     assert guests == ["2Gi", "2Gi"]
 
 
-def test_a_pools_vms_keep_their_defaults_when_the_pool_changes(place: Place) -> None:
+def test_a_pools_vms_keep_their_defaults_when_the_pool_changes_though_they_were_withdrawn(place: Place) -> None:
     template = {"metadata": {"labels": {"app": "web"}}, "spec": {"domain": {"devices": {}}}}
     machine = {"metadata": {"labels": {"app": "web"}}, "spec": {"runStrategy": "Halted", "template": template}}
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "virtualMachineTemplate": machine}
     kind = {"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool"}
     place.create(POOLS, {**kind, "metadata": {"name": "web"}, "spec": spec})
     eventually(lambda: place.admin.list(VMS, place.namespace), what="the pool to make its VM")
+    withdrawn = dict.fromkeys(DEFAULTS)
+    place.admin.patch("v1/namespaces", place.namespace, {"metadata": {"annotations": withdrawn}})
 
     changed = {"template": {"spec": {"terminationGracePeriodSeconds": 17}}}
     place.patch(POOLS, "web", {"spec": {"virtualMachineTemplate": {"spec": changed}}})
@@ -356,6 +369,41 @@ def test_the_owner_exchanges_a_default_while_the_vm_runs(place: Place) -> None:
         differences(place, "web")
 
 
+def test_the_owner_who_gives_up_one_default_is_told_of_the_other(place: Place) -> None:
+    place.vm(run="Halted")
+
+    with pytest.raises(ApiError, match="preference requires 2Gi") as refused:
+        place.patch(VMS, "web", {"spec": {"instancetype": None}})
+    (said,) = refused.value.warnings
+    assert said.startswith(
+        "kubevirt-webhook: set spec.preference to null to go without VirtualMachineClusterPreference/"
+    )
+
+    gone = place.patch(VMS, "web", {"spec": {"instancetype": None, "preference": None}})
+    assert matchers(gone) == [None, None]
+
+
+def test_a_default_that_does_not_fit_an_inferred_preference_is_named(place: Place) -> None:
+    place.claim("root", {"default-preference": "windows.11"})
+
+    with pytest.raises(ApiError, match="preference requires 2 vCPU") as refused:
+        place.vm(template=ROOTED, preference={"inferFromVolume": "root"})
+
+    (said,) = refused.value.warnings
+    assert "name another one in spec.instancetype" in said
+
+
+def test_an_empty_label_makes_a_vm_that_kubevirt_never_looks_at(place: Place) -> None:
+    place.claim("root", {"default-instancetype": ""})
+
+    vm = place.vm(template=ROOTED, instancetype={"inferFromVolume": "root"})
+
+    assert matchers(vm) == [{}, None]
+    assert "instancetype.kubevirt.io/default-instancetype that it was inferred from is empty" in vm.warnings[-1]
+    with pytest.raises(ApiError, match="Either Name or InferFromVolume should be provided"):
+        place.patch(VMS, "web", {"metadata": {"labels": {"any": "change"}}})
+
+
 def test_a_restored_vm_is_as_it_was(place: Place) -> None:
     place.vm(run="Halted")
     kind = {"apiVersion": "snapshot.kubevirt.io/v1beta1"}
@@ -375,17 +423,9 @@ def test_a_restored_vm_is_as_it_was(place: Place) -> None:
 
 
 def test_beside_an_inferred_preference_the_default_makes_the_vm_one_that_starts(place: Place) -> None:
-    labels = {"instancetype.kubevirt.io/default-preference": "rhel.9"}
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "root", "labels": labels},
-        "spec": {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}},
-    }
-    place.create("v1/persistentvolumeclaims", claim)
-    volume = {"name": "root", "persistentVolumeClaim": {"claimName": "root"}}
+    place.claim("root", {"default-preference": "rhel.9"})
 
-    vm = place.vm(template={"domain": {"devices": {}}, "volumes": [volume]}, preference={"inferFromVolume": "root"})
+    vm = place.vm(template=ROOTED, preference={"inferFromVolume": "root"})
 
     assert matchers(vm) == [SMALL, {"name": "rhel.9"}]
 
