@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -56,3 +58,17 @@ def test_patterns() -> None:
     assert not allowed(["*"], INSTANCETYPE_MATCHER, Reference(NAMESPACED, "u1.small"))
     assert not allowed(["u1"], INSTANCETYPE_MATCHER, small)
     assert not allowed(["Foo/*", "u1.smal?"], INSTANCETYPE_MATCHER, small)
+
+
+@given(st.text("ab*"), st.text("ab", min_size=1))
+def test_patterns_are_a_shells(pattern: str, name: str) -> None:
+    found = allowed([pattern], INSTANCETYPE_MATCHER, Reference(CLUSTER, name))
+
+    assert found == fnmatchcase(name, pattern)
+
+
+def test_patterns_of_any_length_end() -> None:
+    named = Reference(CLUSTER, "a" * 253)
+
+    assert allowed(["a*" * 253], INSTANCETYPE_MATCHER, named)
+    assert not allowed(["a*" * 100_000, "*a" * 100_000 + "b"], INSTANCETYPE_MATCHER, named)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 
 from webhook.errors import InputError
 from webhook.kubevirt.matcher import Matcher
@@ -69,8 +68,25 @@ def _matches(pattern: str, matcher: Matcher, reference: Reference) -> bool:
         wanted = matcher.kind_of(kind)
     except Refusal:
         return False
-    # Names hold no brackets, so that fnmatch's other signs can't surprise.
-    return wanted == reference.kind and fnmatchcase(reference.name, name.replace("[", "").replace("?", ""))
+    return wanted == reference.kind and _fits(name, reference.name)
+
+
+def _fits(pattern: str, name: str) -> bool:
+    """Whether a name is a pattern's; in time that both lengths bound, for namespaces write patterns of any length."""
+    first, *rest = pattern.split("*")
+    if not rest:
+        return name == pattern
+    if not name.startswith(first):
+        return False
+    *middle, last = rest
+    at = len(first)
+    for part in middle:
+        # The first place is the best one: it leaves most to the rest.
+        at = name.find(part, at)
+        if at < 0:
+            return False
+        at += len(part)
+    return at + len(last) <= len(name) and name.endswith(last)
 
 
 def _kind(matcher: Matcher, kind: str, where: str) -> str:
