@@ -92,14 +92,18 @@ def test_every_term_is_narrowed() -> None:
 
 @pytest.mark.parametrize("given_", [None, [], [{}], [{"matchExpressions": []}], [{"matchExpressions": None}]])
 def test_what_matches_nothing_goes_on_matching_nothing(given_: Any) -> None:
-    assert judge(pod(given_), {"zone": "b"}).code == Code.ALREADY_CONSTRAINED
+    decision = judge(pod(given_), {"zone": "b"})
+
+    assert (decision.code, decision.reasons[0].text) == (Code.ALREADY_CONSTRAINED, "the pod requires zone=b already")
 
 
 def test_a_key_that_kubevirt_has_dropped_holds() -> None:
     obj = pod(selector={"zone": "a"})
 
     assert terms(obj, judge(obj, {"zone": "b"})) == [{"matchExpressions": [B]}]
-    assert not judge(obj, {"zone": "b"}, collision="ignore").changes
+    ignored = judge(obj, {"zone": "b"}, collision="ignore")
+    assert not ignored.changes
+    assert ignored.reasons[0].text == "nothing is left of what the migration adds"
 
 
 def test_keys_that_agree_hold_with_collisions_ignored_too() -> None:

@@ -94,7 +94,8 @@ def _constrained(
     doubts = [Reason(Code.FACTS_UNREADABLE, why) for why in unsure]
     warnings = tuple(f"kubevirt-webhook: {why}" for why in unsure)
     if not changes:
-        already = Reason(Code.ALREADY_CONSTRAINED, f"the pod requires {said} already")
+        text = f"the pod requires {said} already" if said else "nothing is left of what the migration adds"
+        already = Reason(Code.ALREADY_CONSTRAINED, text)
         return Decision((already, *doubts), warnings=warnings)
     text = f"the pod is held to what the migration {migration.meta.name} adds: {said}"
     constrained = Reason(Code.CONSTRAINED, text)
