@@ -245,6 +245,7 @@ class TestCap:
 
         assert refused.denial
         assert (refused.code, refused.denial.code) == (Code.TOO_MANY_MIGRATIONS, 429)
+        assert refused.denial.message == "1 migration is unfinished in demo, and 1 may be; try again later"
         assert decide(migration(B), world, max_unfinished=2).code == Code.ELIGIBLE
 
     def test_with_a_selector_are_a_users_whatever_their_annotations_say(self) -> None:

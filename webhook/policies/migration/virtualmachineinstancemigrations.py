@@ -161,7 +161,8 @@ def _too_many(namespace: str, facts: Facts, settings: MigrationSettings) -> Deci
     unfinished = [one.meta.name or "" for one in all_of_them if one.unfinished and not _kubevirts_own(one)]
     if len(unfinished) < settings.max_unfinished:
         return None
-    text = f"{len(unfinished)} migrations of {namespace} are unfinished, of which {settings.max_unfinished} are allowed"
+    are = "migration is" if len(unfinished) == 1 else "migrations are"
+    text = f"{len(unfinished)} {are} unfinished in {namespace}, and {settings.max_unfinished} may be"
     return Decision((Reason(Code.TOO_MANY_MIGRATIONS, text),), denial=Denial(429, f"{text}; try again later"))
 
 
