@@ -44,6 +44,15 @@ def test_what_a_migration_adds() -> None:
     assert read(Migration, {"spec": {"addedNodeSelector": {}}}, "migration").added == Migration().added == {}
 
 
+def test_the_receiving_half() -> None:
+    assert Migration.adding({}, receives=True).receives
+    assert not Migration.adding({}).receives
+    waiting, running = (
+        read(Vmi, {"status": {"phase": phase}}, "vmi").waits_for_source for phase in ("WaitingForSync", "Running")
+    )
+    assert (waiting, running, Vmi().waits_for_source) == (True, False, False)
+
+
 def test_terms_keep_their_places() -> None:
     placed = read(Placed, {"affinity": affinity({}, None, expressions(expression("zone", "In", "a"), None))}, "spec")
 

@@ -254,6 +254,11 @@ class Vmi(Object, frozen=True):
         """Whether it has stopped for good (KubeVirt calls it final)."""
         return (self.status.phase if self.status else None) in ("Succeeded", "Failed")
 
+    @property
+    def waits_for_source(self) -> bool:
+        """Whether it is to be filled by a migration from another cluster or namespace that has not begun."""
+        return (self.status.phase if self.status else None) == "WaitingForSync"
+
     def condition(self, kind: str) -> Condition | None:
         """Its condition of a type; None: it has none."""
         conditions = (self.status.conditions if self.status else None) or ()
@@ -297,9 +302,9 @@ class Migration(Object, frozen=True):
     status: MigrationStatus | None = None
 
     @classmethod
-    def adding(cls, selector: dict[str, str]) -> Migration:
-        """A migration within the cluster that adds this selector."""
-        return cls(spec=MigrationSpec(added_node_selector=selector))
+    def adding(cls, selector: dict[str, str], *, receives: bool = False) -> Migration:
+        """A migration within the cluster, or the receiving half of one into it, that adds this selector."""
+        return cls(spec=MigrationSpec(added_node_selector=selector, receive={} if receives else None))
 
     @property
     def added(self) -> dict[str, str]:

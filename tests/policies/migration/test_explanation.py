@@ -206,6 +206,16 @@ def test_a_vm_that_is_nowhere_yet() -> None:
     assert len(answer.gaps) == 2
 
 
+def test_a_vm_that_comes_from_another_cluster() -> None:
+    waiting = told(found=vmi() | {"status": {"phase": "WaitingForSync"}})
+    state = {"sourceState": {"node": "node-a1", "nodeSelectors": {AMD: "true"}}}
+    known = told({"zone": "b"}, found=vmi() | {"status": {"phase": "WaitingForSync", "migrationState": state}})
+
+    assert (waiting.obstacles, waiting.gaps) == ((), ("where the VM comes from isn't known yet",))
+    assert (known.eligible.names, known.obstacles, known.gaps, known.favourable) == (["node-b2"], (), (), True)
+    assert "source node" in [reason.origin for reason in known.reasons]
+
+
 @pytest.mark.parametrize(
     ("known", "said"),
     [

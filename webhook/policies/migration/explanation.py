@@ -73,7 +73,7 @@ def explain(
     """
     vmi = _running(namespace, name, facts, deputy=deputy)
     facts.need(NodesKey(), PlacementKey())
-    target = targets.of(vmi, namespace, facts, Migration.adding(dict(added)))
+    target = targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
     nodes = read(facts, NodesKey(), "the nodes")
     assert nodes is not None
     verdict = nodes.review(target.requirements)
@@ -156,7 +156,7 @@ def _obstacles(vmi: Vmi) -> Iterator[str]:
     if migratable and migratable.status == "False":
         why = ": ".join(part for part in (migratable.reason, migratable.message) if part)
         yield "KubeVirt refuses to migrate this VM at all" + (f": {why}" if why else "")
-    if not vmi.node_name:
+    if not vmi.node_name and not vmi.waits_for_source:
         yield "the VM is on no node yet; KubeVirt migrates it once it runs"
 
 
