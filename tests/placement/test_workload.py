@@ -47,10 +47,16 @@ def test_what_a_migration_adds() -> None:
 def test_the_receiving_half() -> None:
     assert Migration.adding({}, receives=True).receives
     assert not Migration.adding({}).receives
-    waiting, running = (
-        read(Vmi, {"status": {"phase": phase}}, "vmi").waits_for_source for phase in ("WaitingForSync", "Running")
-    )
-    assert (waiting, running, Vmi().waits_for_source) == (True, False, False)
+    source = {"migrationState": {"sourceState": {"node": "far"}}}
+    states = [
+        {"phase": "WaitingForSync"},
+        {"phase": "Scheduling", **source},
+        {"phase": "Scheduling"},
+        {"phase": "Running", "nodeName": "n1", **source},
+        None,
+    ]
+    waits = [read(Vmi, {"status": status}, "vmi").waits_for_source for status in states]
+    assert waits == [True, True, False, False, False]
 
 
 def test_terms_keep_their_places() -> None:

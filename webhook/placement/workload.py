@@ -256,8 +256,9 @@ class Vmi(Object, frozen=True):
 
     @property
     def waits_for_source(self) -> bool:
-        """Whether it is to be filled by a migration from another cluster or namespace that has not begun."""
-        return (self.status.phase if self.status else None) == "WaitingForSync"
+        """Whether a migration from another cluster or namespace is to fill it: it starts nowhere by itself."""
+        waits = (self.status.phase if self.status else None) == "WaitingForSync"
+        return not self.node_name and (waits or bool(self.source_state.node))
 
     def condition(self, kind: str) -> Condition | None:
         """Its condition of a type; None: it has none."""
