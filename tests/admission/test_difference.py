@@ -55,6 +55,13 @@ def test_what_is_gone_is_removed_from_a_whole() -> None:
     assert overlaid({"a": 1, "b": 2, "x": 3}, {"a": 1, "b": 2}, {"a": 1}) == {"a": 1, "x": 3}
 
 
+def test_what_is_gone_is_removed_where_it_stands() -> None:
+    original = {"acpi": {"enabled": False, "unknown": 1}, "null": None, "kept": 1}
+    before = {"acpi": {"enabled": False}, "null": 0, "kept": 1}
+
+    assert patched(original, before, {"acpi": {}, "kept": 1}) == {"acpi": {"unknown": 1}, "null": None, "kept": 1}
+
+
 def test_nothing_of_the_original_is_changed() -> None:
     original = {"a": [{"b": 1}]}
     kept = copy.deepcopy(original)
@@ -68,6 +75,11 @@ def test_nothing_of_the_original_is_changed() -> None:
 def test_an_exact_reading_is_replaced_exactly(before: dict[str, Any], after: dict[str, Any]) -> None:
     assert overlaid(before, before, after) == after or any(isinstance(value, list) for value in before.values())
     assert overlaid(before, before, before) is before
+
+
+@given(objects(), objects())
+def test_an_object_becomes_any_other(before: dict[str, Any], after: dict[str, Any]) -> None:
+    assert patched(before, before, after) == overlaid(before, before, after)
 
 
 @given(objects(), objects())

@@ -40,10 +40,13 @@ def changes(
         path: of ``original`` in the object.
         original: plain JSON, as it was sent; None where there is nothing.
         before: what the rule read of it.
-        after: what it made of it; nothing that ``before`` has is missing.
+        after: what it made of it.
         reason: the code that all changes carry.
     """
     old = _object(original)
+    for key in before:
+        if key not in after and old.get(key) is not None:
+            yield Change((*path, key), old[key], None, reason)
     for key, value in after.items():
         if key in before and before[key] == value:
             continue

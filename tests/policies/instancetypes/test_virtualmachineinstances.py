@@ -68,6 +68,14 @@ class TestWhatIsFilled:
 
         assert decision.notes == {"instancetype": SMALL_MARK, "preference": FEDORA_MARK}
 
+    def test_a_preference_for_acpi_replaces_what_the_owner_wrote(self) -> None:
+        obj = vmi({"features": {"acpi": {"enabled": False}}})
+        world = facts([preference(features={"preferredAcpi": {}})])
+
+        got = applied(obj, decide(obj, world, default_preference="fedora"))
+
+        assert got["spec"]["domain"]["features"]["acpi"] == {}
+
     def test_what_the_owner_wrote_stays_as_it_was_written(self) -> None:
         obj = vmi(
             {"devices": {"disks": [{"name": "root", "disk": {}, "x": 1}], "rng": {}}, "machine": None}, y={"z": "0010"}

@@ -382,14 +382,8 @@ def _expanded(
     made = {matcher.field: reference.of_matcher(matcher, value) for matcher, value in named if value}
     said = " and ".join(f"{field} {found}" for field, found in made.items())
     findings.reasons.insert(0, Reason(Code.EXPANDED, f"{said} is written out in the VM"))
-    old = vm.spec or {}
-    written = list(changes(("spec",), old, before["spec"], after["spec"], Code.EXPANDED))
-    written += [
-        Change(("spec", matcher.field), old[matcher.field], None, Code.EXPANDED)
-        for matcher in MATCHERS
-        if old.get(matcher.field) is not None
-    ]
-    return findings.decision(changes=written, notes={field: str(found) for field, found in made.items()})
+    written = changes(("spec",), vm.spec, before["spec"], after["spec"], Code.EXPANDED)
+    return findings.decision(changes=[*written], notes={field: str(found) for field, found in made.items()})
 
 
 def _plain(vm: Whole, namespace: str, status: dict[str, Any]) -> Json:
