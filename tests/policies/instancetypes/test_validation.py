@@ -273,17 +273,22 @@ class TestAllowList:
         assert not judge(vm(preference={"name": "fedora"}), allowed=()).denial
 
     @pytest.mark.parametrize("labels", [{}, {"object-name": "other"}])
-    def test_a_revision_of_another_one_is_no_way_around(self, labels: dict[str, str]) -> None:
+    @pytest.mark.parametrize("kind", [{}, {"kind": "Nonsense"}])
+    def test_a_revision_of_another_one_is_no_way_around(self, labels: dict[str, str], kind: dict[str, str]) -> None:
         world = facts([*WORLD, revision("r1", instancetype("u1.large"), **labels)])
+        matcher = {"name": "u1.small", "revisionName": "r1"} | kind
 
-        decision = judge(vm(instancetype={"name": "u1.small", "revisionName": "r1"}), world, allowed=("u1.small",))
+        decision = judge(vm(instancetype=matcher), world, allowed=("u1.small",))
 
+        assert decision.code == Code.NOT_ALLOWED
         assert decision.denial
 
-    def test_a_revision_of_what_is_allowed(self) -> None:
+    @pytest.mark.parametrize("kind", [{}, {"kind": "Nonsense"}])
+    def test_a_revision_of_what_is_allowed(self, kind: dict[str, str]) -> None:
         world = facts([revision("r1", instancetype())])
+        matcher = {"name": "u1.small", "revisionName": "r1"} | kind
 
-        decision = judge(vm(instancetype={"name": "u1.small", "revisionName": "r1"}), world, allowed=("u1.small",))
+        decision = judge(vm(instancetype=matcher), world, allowed=("u1.small",))
 
         assert not decision.denial
 

@@ -445,6 +445,14 @@ class TestExpansion:
 
         assert got["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "4Gi"}
 
+    def test_a_revision_counts_whatever_kind_stands_beside_it(self) -> None:
+        obj = vm(instancetype={"kind": "Nonsense", "name": "x", "revisionName": "r1"})
+
+        decision = decide(obj, facts([revision("r1", instancetype())]), expand=True)
+
+        assert decision.notes == {"instancetype": "ControllerRevision/r1"}
+        assert applied(obj, decision)["spec"]["template"]["spec"]["domain"]["memory"] == {"guest": "4Gi"}
+
     @pytest.mark.parametrize("field", ["instancetype", "preference"])
     @pytest.mark.parametrize("given_", [{"inferFromVolume": "root"}, {"name": "missing"}])
     def test_what_can_not_be_told_stays(self, field: str, given_: Json) -> None:

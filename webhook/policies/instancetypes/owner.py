@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Final
 
 from webhook import names
@@ -70,18 +71,18 @@ def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[Refer
     given = vm["spec"].get(INSTANCETYPE_MATCHER.field)
     if not given:
         return
-    try:
-        if given.get("name"):
+    if given.get("name"):
+        # An unknown kind names nothing; a revision beside it counts all the same.
+        with suppress(Refusal):
             yield reference.of_matcher(INSTANCETYPE_MATCHER, given)
-        if "revisionName" in given:
-            stored = lookups.get("ControllerRevision", namespace, given["revisionName"])
+    if "revisionName" in given:
+        stored = lookups.get("ControllerRevision", namespace, given["revisionName"])
+        # An odd one holds nothing that could run; KubeVirt says so when the VM is started.
+        with suppress(Refusal):
             if stored is not None:
                 payload = revision.payload(stored, INSTANCETYPE_MATCHER.shape)
                 name = revision.label(stored) or payload["metadata"].get("name", "")
-                yield Reference(INSTANCETYPE_MATCHER.kind_of(payload.get("kind", "")), name)
-    except Refusal:
-        # An unknown kind or an odd revision names nothing that could run; KubeVirt says so when the VM is started.
-        return
+                yield Reference(payload["kind"], name)
 
 
 def default(matcher: Matcher, settings: InstancetypeSettings) -> str:

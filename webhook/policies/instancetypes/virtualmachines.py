@@ -379,11 +379,18 @@ def _expanded(
         return None
     before = encode(VM, candidate)
     named = zip(MATCHERS, given, strict=True)
-    made = {matcher.field: reference.of_matcher(matcher, value) for matcher, value in named if value}
+    made = {matcher.field: _source(matcher, value) for matcher, value in named if value}
     said = " and ".join(f"{field} {found}" for field, found in made.items())
     findings.reasons.insert(0, Reason(Code.EXPANDED, f"{said} is written out in the VM"))
     written = changes(("spec",), vm.spec, before["spec"], after["spec"], Code.EXPANDED)
     return findings.decision(changes=[*written], notes={field: str(found) for field, found in made.items()})
+
+
+def _source(matcher: Matcher, given: Json) -> Reference:
+    """Where KubeVirt takes from what a VM's matcher says: beside a revision, kind and name don't count."""
+    if given.get("revisionName"):
+        return Reference("ControllerRevision", given["revisionName"])
+    return reference.of_matcher(matcher, given)
 
 
 def _plain(vm: Whole, namespace: str, status: dict[str, Any]) -> Json:
