@@ -107,6 +107,17 @@ def test_an_empty_node_selector_is_none() -> None:
     assert filled.after["spec"]["nodeSelector"] == {"a": "b"}
 
 
+def test_an_overcommitted_amount_is_written_as_virt_controller_writes_it() -> None:
+    """It applies what it has captured: 1.3Ti is no whole number of bytes, and so a decimal by then."""
+    reference = Reference("VirtualMachineClusterInstancetype", "u1.small")
+    whole = {"spec": {"cpu": {"guest": 1}, "memory": {"guest": "1.3Ti", "overcommitPercent": 33}}}
+
+    filled = bare.fill({"spec": {"domain": {}}}, {INSTANCETYPE_MATCHER: (reference, whole)}, ALL[0].case.configuration)
+
+    assert filled.after["spec"]["domain"]["memory"] == {"guest": "1429365116108800m"}
+    assert filled.after["spec"]["domain"]["resources"]["requests"] == {"memory": "957674553344"}
+
+
 def test_malformed_objects_are_a_sentence() -> None:
     with pytest.raises(InputError, match=r"spec.domain.cpu"):
         bare.fill({"spec": {"domain": {"cpu": 1}}}, {}, ALL[0].case.configuration)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from webhook.kubevirt import defaults, instancetype, preference, requirements, topology
+from webhook.kubevirt import defaults, instancetype, preference, quantity, requirements, topology
 from webhook.kubevirt.configuration import Configuration
 from webhook.kubevirt.instancetype import TEMPLATE_BASE, VMI_BASE
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
@@ -54,6 +54,10 @@ def fill(vmi: Any, found: Mapping[Matcher, tuple[Reference, Any]], configuration
         cause = topology.check_divisible(wanted[0]["cpu"]["guest"], wanted[1])
         if cause is not None:
             raise cause
+        # What virt-controller applies it has captured before, in canonical form: the share of it that is requested
+        # depends on that.
+        memory = wanted[0]["memory"]
+        memory["guest"] = quantity.canonical(memory["guest"])
     defaults.disks(spec)
     preference.autoattach(wanted[1], spec)
     defaults.input_device(spec)
