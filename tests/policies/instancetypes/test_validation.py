@@ -182,6 +182,17 @@ def test_a_matcher_that_was_inferred_from_an_empty_label(given: Json, missing: s
     assert denied or decision.warnings[0].endswith(": KubeVirt admits the VM but can't start it")
 
 
+def test_a_refusal_shows_a_long_allow_list_only_in_part() -> None:
+    patterns = tuple(f"cx{number}.*" for number in range(10_000))
+
+    denial = judge(vm(instancetype=SMALL), allowed=patterns).denial
+
+    assert denial
+    assert "; allowed are: cx0.*, cx1.*" in denial.message
+    assert denial.message.endswith("…")
+    assert len(denial.message) < 700
+
+
 def test_a_missing_preference_beside_a_conflict() -> None:
     world = facts(WORLD, missing=[("VirtualMachineClusterPreference", "gone")])
 

@@ -21,6 +21,8 @@ MARKS: Final = {"instancetype": names.INSTANCETYPE_MARK, "preference": names.PRE
 
 _OPT_OUT: Final = names.job_label(names.INSTANCETYPES)
 OPTED_OUT: Final = f"the owner says {_OPT_OUT}=off"
+# Characters of an allow-list that a refusal shows; a namespace's annotation may hold 256 KiB.
+_LISTED: Final = 500
 
 
 def opted_out(whole: Whole) -> bool:
@@ -46,6 +48,8 @@ def is_allowed(matcher: Matcher, wanted: Reference, settings: InstancetypeSettin
 def not_allowed(wanted: Reference, namespace: str, settings: InstancetypeSettings) -> str:
     """The sentence about an instancetype that may not be named."""
     listed = ", ".join(settings.allowed or ()) or "none"
+    if len(listed) > _LISTED:
+        listed = f"{listed[: _LISTED - 1]}…"
     return f"the instancetype {wanted} is not allowed in the namespace {namespace}; allowed are: {listed}"
 
 
