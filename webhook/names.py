@@ -135,6 +135,7 @@ class Code:
     BLACKOUT: Final = "blackout"
     COOLING_DOWN: Final = "cooling-down"
     TOO_MANY_EVACUATIONS: Final = "too-many-evacuations"
+    NAME_TOO_LONG: Final = "name-too-long"
 
     # Eviction: why it was let through, beside nodes-eligible.
     GOES_DOWN: Final = "vm-goes-down"

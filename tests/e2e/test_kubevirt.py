@@ -23,6 +23,7 @@ from .commands import DEFAULT_SCHEDULER, DEFAULT_SCHEDULER_LEASE, KUBEVIRT_SCHED
 from .conftest import BUILD
 from .kube import ApiError, Json, Object, eventually
 from .kubevirt import KUBEVIRTS, NAMESPACE, KubeVirt, aggregation
+from .objects import CONFLICT
 from .pki import Pki
 from .plane import ControlPlane
 from .webhook_server import DOMAIN, ROOT, WebhookServer, install
@@ -547,6 +548,64 @@ def test_explain_names_the_node_that_kubevirt_takes(place: Place) -> None:
     assert answer["eligible"]["names"] == [place.running()["status"]["nodeName"]]
 
 
+def test_explain_names_the_nodes_that_take_a_vm_from_elsewhere(place: Place) -> None:
+    place.real.configure(developerConfiguration={"featureGates": ["DecentralizedLiveMigration"]})
+    eventually(lambda: _receiver(place), what="virt-api to take VMs that are received")
+    eventually(lambda: _phase(place) == "WaitingForSync", what="the VMI to wait for its source")
+    asked = ["explain", "migration", f"{place.namespace}/web", "-o", "json", "--to", "zone=b"]
+    kubeconfig = place.real.plane.kubeconfig_for("admin", ["system:masters"])
+    command = [sys.executable, "-m", "webhook", *asked, f"--kubeconfig={kubeconfig}"]
+    spec = {"vmiName": "web", "receive": {"migrationID": "one"}, "addedNodeSelector": {"zone": "b"}}
+    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration"}
+    _come_from(place, "node-3")
+    answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
+
+    place.create(MIGRATIONS, {**kind, "metadata": {"name": "receive"}, "spec": spec})
+
+    pod = eventually(
+        lambda: next((pod for pod in place.launchers() if pod["spec"].get("nodeName")), None), what="a pod"
+    )
+
+    assert answer["eligible"]["names"] == [pod["spec"]["nodeName"]] == ["node-4"]
+    assert (answer["obstacles"], answer["gaps"]) == ([], [])
+
+
+def _receiver(place: Place) -> Object | None:
+    try:
+        return place.vm(run="WaitAsReceiver")
+    except ApiError:
+        return None
+
+
+def _phase(place: Place) -> str | None:
+    found = _made(place)
+    return found["status"].get("phase") if found else None
+
+
+def _come_from(place: Place, node: str) -> None:
+    """What the sending side's KubeVirt tells of a VM that runs on a node of that name."""
+    labels = place.admin.get("v1/nodes", node)["metadata"]["labels"]
+    source = {"node": node, "nodeSelectors": {key: value for key, value in labels.items() if "cpu" in key}}
+    source |= {
+        "pod": "virt-launcher-web-1",
+        "selinuxContext": "none",
+        "migrationUID": "1",
+        "syncAddress": "10.0.0.1:9185",
+    }
+
+    def told() -> Object | None:
+        vmi = place.get(VMIS)
+        vmi["status"].setdefault("migrationState", {})["sourceState"] = source
+        try:
+            return place.real.plane.kubevirt_controller.replace(VMIS, vmi)
+        except ApiError as error:
+            if error.status != CONFLICT:
+                raise
+            return None
+
+    eventually(told, what="the source's state to be written")
+
+
 def test_a_drain_goes_on_while_we_are_a_black_hole(place: Place, server: WebhookServer) -> None:
     place.vm(template=IN_A)
     first = place.running()["status"]["nodeName"]
@@ -574,3 +633,16 @@ def test_the_descheduler_is_told_when_a_vm_has_nowhere_to_go(place: Place) -> No
 
     drained = place.evict(place.launcher())
     assert "Eviction triggered evacuation" in drained.message
+
+
+def test_the_descheduler_is_told_of_a_vm_that_kubevirt_can_never_migrate(place: Place) -> None:
+    name = "w" * 64
+    place.vm(name)
+    place.running(name)
+
+    vetoed = place.evict(place.launcher(name), DESCHEDULER)
+    with pytest.raises(ApiError, match=r"metadata\.labels: Invalid value"):
+        place.migrate(name)
+
+    assert "it labels migrations with the VM's name, which has 64 characters" in vetoed.message
+    assert "evacuationNodeName" not in place.get(VMIS, name)["status"]

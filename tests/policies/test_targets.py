@@ -128,3 +128,8 @@ def test_which_nodes_have_it() -> None:
 
     assert found
     assert found.review(Facts.of(facts())).count == 0  # no node has the rule's label
+
+
+def test_kubevirt_labels_migrations_with_the_vms_name() -> None:
+    assert targets.unnameable("v" * 63) is targets.unnameable("web.01") is None
+    assert str(targets.unnameable("v" * 64)).endswith("which has 64 characters, of which 63 are allowed")

@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from webhook.facts import Facts, ListKey, NodesKey, ObjectKey, PlacementKey
-from webhook.placement import constraints
+from webhook.placement import constraints, syntax
 from webhook.placement.requirement import Requirements
 from webhook.placement.verdict import Verdict
 from webhook.placement.workload import (
@@ -47,6 +47,17 @@ class Target(msgspec.Struct, frozen=True):
         nodes = read(facts, NodesKey(), "the nodes")
         assert nodes is not None
         return nodes.review(self.requirements)
+
+
+def unnameable(name: str) -> str | None:
+    """Why KubeVirt can't make any migration of a VM of this name, a clause; None where it can.
+
+    It labels migrations with the name (the label ``kubevirt.io/vmi-name``), which may be longer than a label.
+    """
+    problem = syntax.value_problem(name)
+    if problem is None:
+        return None
+    return f"KubeVirt can't migrate this VM at all: it labels migrations with the VM's name, which {problem}"
 
 
 def find(namespace: str, name: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.builders import CONTROLLER, Json
@@ -13,7 +14,7 @@ from tests.policies.migration.world import NODES, node
 from webhook.errors import Unavailable
 from webhook.facts import ConfigurationKey, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.names import Code
-from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, VMIS
+from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, VMIS, Vmi
 from webhook.settings.snapshot import WEEK, Blackout
 
 ALWAYS = (Blackout("every day from 00:00 to 24:00 UTC", ((0, WEEK),)),)
@@ -159,6 +160,25 @@ class TestVeto:
             "node-a3",
         }
         assert decision.details["vmi"] == "web01"
+
+    def test_a_vm_whose_name_is_longer_than_a_label(self) -> None:
+        long = "v" * 64
+        found = vmi()
+        found["metadata"]["name"] = long
+        owned = pod()
+        owned["metadata"]["ownerReferences"][0]["name"] = long
+        known = facts(its_pod=owned) | {ObjectKey(VMIS, "demo", long): msgspec.convert(found, Vmi)}
+        # The API server refuses such a label in a list, too.
+        del known[MINE]
+
+        decision = decide(known)
+
+        assert decision.code == Code.NAME_TOO_LONG
+        assert decision.denial
+        assert decision.denial.message == (
+            "KubeVirt can't migrate this VM at all: it labels migrations with the VM's name, which has 64 characters, "
+            "of which 63 are allowed"
+        )
 
     def test_blackout(self) -> None:
         decision = decide(facts(), blackouts=ALWAYS)

@@ -198,6 +198,21 @@ def test_a_vm_that_kubevirt_will_not_migrate() -> None:
         assert told(found=conditions({"type": "LiveMigratable", "status": state})).obstacles == ()
 
 
+def test_a_vm_whose_name_is_longer_than_a_label() -> None:
+    long = "v" * 64
+    answer = explain(
+        "demo", long, {}, Facts.of({**facts(), ObjectKey(VMIS, "demo", long): msgspec.convert(vmi(), Vmi)})
+    )
+
+    assert answer.eligible.count == 2
+    assert not answer.favourable
+    (obstacle,) = answer.obstacles
+    assert obstacle == (
+        "KubeVirt can't migrate this VM at all: it labels migrations with the VM's name, which has 64 characters, "
+        "of which 63 are allowed"
+    )
+
+
 def test_a_vm_that_is_nowhere_yet() -> None:
     answer = told(found=vmi() | {"status": {"phase": "Scheduling"}})
 

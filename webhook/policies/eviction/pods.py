@@ -117,6 +117,8 @@ def _goes_down(place: str, why: str) -> Decision:
 def _judged(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings) -> Decision:
     """The answer where KubeVirt would migrate the VM."""
     name = vmi.meta.name or ""
+    if hopeless := _veto(Code.NAME_TOO_LONG, targets.unnameable(name)):
+        return hopeless
     migrations = _migrations(name, namespace, facts, settings)
     own = [one for one in migrations if one.meta.namespace == namespace and one.spec and one.spec.vmi_name == name]
     if any(one.unfinished for one in own):

@@ -91,7 +91,7 @@ def explain(
         summary=_summary(verdict, found),
         total=verdict.total,
         eligible=Nodes(verdict.count, verdict.names()),
-        obstacles=tuple(_obstacles(vmi)),
+        obstacles=tuple(_obstacles(vmi, name)),
         contradictions=found,
         kubevirt=_alone(target, nodes, verdict),
         reasons=_reasons(verdict),
@@ -151,7 +151,9 @@ def _summary(verdict: Verdict, found: tuple[Contradiction, ...]) -> str:
     return f"no node is eligible: {most.count} of {verdict.total} {most.lacking}{rest}"
 
 
-def _obstacles(vmi: Vmi) -> Iterator[str]:
+def _obstacles(vmi: Vmi, name: str) -> Iterator[str]:
+    if why := targets.unnameable(name):
+        yield why
     migratable = vmi.condition(_MIGRATABLE)
     if migratable and migratable.status == "False":
         why = ": ".join(part for part in (migratable.reason, migratable.message) if part)
