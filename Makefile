@@ -64,7 +64,7 @@ e2e: binaries ## Run only the tests on a real control plane
 .PHONY: kubevirt
 kubevirt: binaries ## Build a real KubeVirt, and run the tests beside it
 	@$(BIN)/python hack/controlplane/build.py --kubevirt >/dev/null
-	@E2E_REQUIRED=1 $(BIN)/python -m pytest -m kubevirt tests/e2e
+	@E2E_REQUIRED=1 $(BIN)/python -m pytest -m kubevirt tests/e2e/kubevirt
 
 .PHONY: lint
 lint: $(READY) ## Check style, types and the layers of the import graph

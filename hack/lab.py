@@ -24,7 +24,7 @@ from tests.e2e.commands import (
     KUBEVIRT_SCHEDULER,
     KUBEVIRT_SCHEDULER_LEASE,
 )
-from tests.e2e.kubevirt import KubeVirt, aggregation
+from tests.e2e.kubevirt.control_plane import KubeVirt, aggregation
 from tests.e2e.migrations import migration
 from tests.e2e.objects import make_node
 from tests.e2e.pki import ADMIN, KUBEVIRT_CONTROLLER, Pki

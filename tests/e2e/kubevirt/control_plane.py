@@ -14,14 +14,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from .commands import LOOPBACK
-from .kube import ApiError, Json, Object, eventually
+from tests.e2e.commands import LOOPBACK
+from tests.e2e.kube import ApiError, Json, Object, eventually
+from tests.e2e.objects import CONFLICT, CRDS
+from tests.e2e.pki import KUBEVIRT_APISERVER, KUBEVIRT_CONTROLLER, Pki
+from tests.e2e.plane import ControlPlane
+from tests.e2e.processes import Process, free_port
+from tests.e2e.workloads import VMS, vm
+
 from .nodes import PlayedNodes
-from .objects import CONFLICT, CRDS
-from .pki import KUBEVIRT_APISERVER, KUBEVIRT_CONTROLLER, Pki
-from .plane import ControlPlane
-from .processes import Process, free_port
-from .workloads import VMS, vm
 
 NAMESPACE = "kubevirt"
 KUBEVIRTS = "kubevirt.io/v1/kubevirts"
@@ -102,9 +103,9 @@ class KubeVirt:
         self.nodes.stop()
         self._kill()
 
-    def of(self, resource: str, name: str) -> Json:
-        """An object that KubeVirt ships: of ``instancetypes`` or ``preferences``."""
-        return next(obj for obj in self._objects[resource] if obj["metadata"]["name"] == name)
+    def names(self, resource: str) -> list[str]:
+        """Of the ``instancetypes`` or ``preferences`` that KubeVirt ships."""
+        return [obj["metadata"]["name"] for obj in self._objects[resource]]
 
     def configure(self, **changed: Any) -> None:
         """Changes the KubeVirt object's ``spec.configuration``."""

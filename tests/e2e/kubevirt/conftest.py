@@ -1,0 +1,71 @@
+"""Fixtures of the tests beside a real KubeVirt: one for all of them, as its build and its start take their time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.commands import DEFAULT_SCHEDULER, DEFAULT_SCHEDULER_LEASE, KUBEVIRT_SCHEDULER, KUBEVIRT_SCHEDULER_LEASE
+from tests.e2e.conftest import BUILD
+from tests.e2e.pki import Pki
+from tests.e2e.plane import ControlPlane
+from tests.e2e.webhook_server import DOMAIN, WebhookServer, install
+
+from .control_plane import KubeVirt, aggregation
+from .place import DEFAULTS, JOBS, Place, new_place
+
+SETTINGS: Mapping[str, Any] = {"schedulers": {"kubevirt": {"guard": "lease kubevirt-scheduler/kubevirt-scheduler"}}}
+# A VM that is resized or moved while it runs.
+CONFIGURATION = {"vmRolloutStrategy": "LiveUpdate", "evictionStrategy": "LiveMigrate"}
+
+
+@pytest.fixture(scope="session")
+def kubevirt_binaries(binaries: Path) -> Path:
+    """The directory of KubeVirt's binaries; to build them takes minutes, so it is not done in passing."""
+    assert binaries
+    command = [sys.executable, str(BUILD), "--kubevirt", "--print"]
+    directory = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
+    if not directory.is_dir():
+        pytest.skip("KubeVirt isn't built; run make kubevirt")
+    return directory
+
+
+@pytest.fixture(scope="session")
+def real(binaries: Path, kubevirt_binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeVirt]:
+    """A KubeVirt for all tests of this module, on nodes that are played."""
+    directory = tmp_path_factory.mktemp("kubevirt")
+    front = Pki(directory / "front")
+    plane = ControlPlane(
+        directory / "plane", binaries, controller_manager=True, crds=False, apiserver_flags=aggregation(front)
+    )
+    with plane, KubeVirt(plane, kubevirt_binaries, CONFIGURATION) as kubevirt:
+        plane.start_scheduler("default-scheduler", DEFAULT_SCHEDULER, lease=DEFAULT_SCHEDULER_LEASE)
+        plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=KUBEVIRT_SCHEDULER_LEASE)
+        yield kubevirt
+        assert kubevirt.nodes.mistakes == []
+
+
+@pytest.fixture(scope="session")
+def server(real: KubeVirt, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServer]:
+    install(real.plane.admin)
+    with WebhookServer(real.plane, tmp_path_factory.mktemp("webhook"), "beside", SETTINGS) as server:
+        server.insist()
+        assert server.validates
+        yield server
+
+
+@pytest.fixture
+def place(real: KubeVirt, server: WebhookServer) -> Place:
+    """A namespace in which every job enforces, with defaults."""
+    return new_place(real, server.labels("enforce", [f"{DOMAIN}/{job}" for job in JOBS]), DEFAULTS)
+
+
+@pytest.fixture
+def apart(real: KubeVirt) -> Place:
+    """A namespace that we are not asked about: what KubeVirt does by itself."""
+    return new_place(real, {}, {})

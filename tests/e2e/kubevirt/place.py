@@ -1,0 +1,167 @@
+"""A namespace beside a real KubeVirt, and what can be said of the VMs in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.e2e.kube import ApiError, Json, Object, eventually
+from tests.e2e.webhook_server import DOMAIN
+from tests.e2e.workloads import MIGRATIONS, PODS, REVISIONS, VMIS, VMS
+from webhook.kubevirt import parity
+from webhook.kubevirt.configuration import Configuration
+
+from .control_plane import KUBEVIRTS, NAMESPACE, KubeVirt
+
+JOBS = ("scheduling", "instancetypes", "migration", "eviction")
+DEFAULTS = {f"{DOMAIN}/default-instancetype": "u1.small", f"{DOMAIN}/default-preference": "fedora"}
+# Of a VM that may run in one zone only.
+IN_A = {"domain": {"devices": {}}, "nodeSelector": {"zone": "a"}}
+
+
+class Place:
+    """A namespace of one test's: its VMs, as their owner and as KubeVirt see them."""
+
+    def __init__(self, real: KubeVirt, namespace: str) -> None:
+        self.real = real
+        self.admin = real.plane.admin
+        self.namespace = namespace
+
+    def create(self, resource: str, obj: Json) -> Object:
+        return self.admin.create(resource, obj, self.namespace)
+
+    def vm(self, name: str = "web", *, run: str = "Always", template: Json | None = None, **spec: Any) -> Object:
+        made = {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachine",
+            "metadata": {"name": name},
+            "spec": {"runStrategy": run, "template": {"spec": template or {"domain": {"devices": {}}}}, **spec},
+        }
+        return self.create(VMS, made)
+
+    def get(self, resource: str, name: str = "web") -> Object:
+        return self.admin.get(resource, name, self.namespace)
+
+    def running(self, name: str = "web") -> Object:
+        """The VMI, once it runs."""
+
+        def look() -> Object | None:
+            try:
+                found = self.get(VMIS, name)
+            except ApiError:
+                return None
+            return found if found["status"].get("phase") == "Running" else None
+
+        return eventually(look, what=f"VMI {name} to run")
+
+    def patch(self, resource: str, name: str, change: Json) -> Object:
+        return self.admin.patch(resource, name, change, self.namespace)
+
+    def migrate(self, name: str = "web", **selector: str) -> Object:
+        spec: Json = {"vmiName": name} | ({"addedNodeSelector": selector} if selector else {})
+        return self.create(
+            MIGRATIONS,
+            {
+                "apiVersion": "kubevirt.io/v1",
+                "kind": "VirtualMachineInstanceMigration",
+                "metadata": {"generateName": "move-"},
+                "spec": spec,
+            },
+        )
+
+    def ended(self, migration: Mapping[str, Any]) -> str:
+        """The phase in which a migration ended."""
+
+        def look() -> str | None:
+            found = self.get(MIGRATIONS, migration["metadata"]["name"])
+            phase: str | None = found.get("status", {}).get("phase")
+            return phase if phase in ("Succeeded", "Failed") else None
+
+        return eventually(look, what="the migration to end", timeout=60)
+
+    def launchers(self, name: str = "web") -> list[Object]:
+        """The pods of a VM, the newest last."""
+        found = [pod for pod in self.admin.list(PODS, self.namespace) if _domain(pod) == name]
+        return sorted(found, key=lambda pod: str(pod["metadata"]["creationTimestamp"]))
+
+    def launcher(self, name: str = "web") -> Object:
+        """The pod in which a VM runs."""
+        node = self.running(name)["status"]["nodeName"]
+        return next(pod for pod in self.launchers(name) if pod["spec"].get("nodeName") == node)
+
+    def unschedulable(self, name: str = "web") -> Object | None:
+        """A pod of a VM for which there is no node."""
+        return next((pod for pod in self.launchers(name) if _is_unschedulable(pod)), None)
+
+    def claim(self, name: str, inferred: Mapping[str, str]) -> Object:
+        """A volume that says which instancetype and preference go with it."""
+        labels = {f"instancetype.kubevirt.io/{key}": value for key, value in inferred.items()}
+        spec = {"accessModes": ["ReadWriteMany"], "resources": {"requests": {"storage": "1Gi"}}}
+        made = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, "labels": labels}}
+        return self.create("v1/persistentvolumeclaims", {**made, "spec": spec})
+
+    def evict(self, pod: Mapping[str, Any], annotations: Mapping[str, str] | None = None) -> ApiError:
+        """KubeVirt refuses every eviction of a VM that it can migrate; how this one was refused."""
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod["metadata"]["name"], "annotations": dict(annotations or {})},
+        }
+        with pytest.raises(ApiError) as refused:
+            self.admin.create(PODS, eviction, self.namespace, name=pod["metadata"]["name"], subresource="eviction")
+        return refused.value
+
+
+def _is_unschedulable(pod: Mapping[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any(one["type"] == "PodScheduled" and one.get("reason") == "Unschedulable" for one in conditions)
+
+
+def _domain(pod: Mapping[str, Any]) -> str | None:
+    name: str | None = pod["metadata"].get("annotations", {}).get("kubevirt.io/domain")
+    return name
+
+
+def new_place(real: KubeVirt, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Place:
+    metadata = {"generateName": "real-", "labels": dict(labels), "annotations": dict(annotations)}
+    made = real.plane.admin.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    return Place(real, made["metadata"]["name"])
+
+
+def matchers(found: Mapping[str, Any]) -> list[Any]:
+    return [found["spec"].get("instancetype"), found["spec"].get("preference")]
+
+
+def differences(place: Place, name: str) -> list[str]:
+    """Where a VMI is not what our port makes of its VM."""
+    vmi, vm = place.get(VMIS, name), place.get(VMS, name)
+    kubevirt = place.admin.get(KUBEVIRTS, "kubevirt", NAMESPACE)
+
+    def get(kind: str, namespace: str, name: str) -> Any:
+        assert kind == "ControllerRevision"
+        return _plain(place.admin.get(REVISIONS, name, namespace))
+
+    configuration = Configuration.of_kubevirt(_plain(kubevirt))
+    return [one.path for one in parity.differences(_plain(vm), _plain(vmi), get, configuration)]
+
+
+def _plain(found: Mapping[str, Any]) -> Any:
+    return json.loads(json.dumps(found))
+
+
+def annotations_left(vmi: Mapping[str, Any]) -> dict[str, str]:
+    """The annotations that instancetype and preference left, and not those that virt-controller keeps for itself."""
+    own = (DOMAIN, "kubevirt.io/vm-generation", "kubevirt.io/nonroot")
+    return {
+        key: value
+        for key, value in vmi["metadata"]["annotations"].items()
+        if not key.startswith(own) and not key.endswith("-observed-api-version")
+    }
+
+
+def made(place: Place) -> Object | None:
+    """The only VMI there is, if there is one."""
+    return next(iter(place.admin.list(VMIS, place.namespace)), None)

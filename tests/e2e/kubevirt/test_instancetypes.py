@@ -1,0 +1,260 @@
+"""Defaults, bare VMIs and refusals beside a real KubeVirt: what becomes of them once it takes over."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from tests.e2e.kube import ApiError, Json, Object, eventually
+from tests.e2e.webhook_server import DOMAIN
+from tests.e2e.workloads import VMIS, VMS
+from webhook.kubevirt import parity
+
+from .place import DEFAULTS, Place, annotations_left, differences, made, matchers
+
+pytestmark = pytest.mark.kubevirt
+
+POOLS = "pool.kubevirt.io/v1beta1/virtualmachinepools"
+REPLICA_SETS = "kubevirt.io/v1/virtualmachineinstancereplicasets"
+SMALL = {"kind": "VirtualMachineClusterInstancetype", "name": "u1.small"}
+FEDORA = {"kind": "VirtualMachineClusterPreference", "name": "fedora"}
+ROOTED: Json = {
+    "domain": {"devices": {}},
+    "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "root"}}],
+}
+
+
+def test_a_vm_that_says_nothing_runs_with_its_defaults_on_its_scheduler(place: Place) -> None:
+    place.vm()
+
+    vmi = place.running()
+    vm = place.get(VMS)
+
+    eventually(lambda: place.get(VMS)["status"].get("ready"), what="the VM to be ready")
+    assert matchers(vm) == [SMALL, FEDORA]
+    assert vm["status"]["instancetypeRef"]["controllerRevisionRef"]["name"].startswith("web-u1.small-")
+    assert vmi["spec"]["domain"]["memory"]["guest"] == "2Gi"
+    assert place.launcher()["spec"]["schedulerName"] == "kubevirt"
+    assert differences(place, "web") == []
+
+
+def test_without_us_it_would_never_start(apart: Place) -> None:
+    apart.vm()
+
+    def failure() -> str | None:
+        conditions = apart.get(VMS).get("status", {}).get("conditions", [])
+        return next((one["message"] for one in conditions if one["type"] == "Failure"), None)
+
+    assert "no memory requested" in eventually(failure, what="virt-controller to give up")
+
+
+@pytest.mark.parametrize(
+    ("instancetype", "preference"),
+    [
+        ("u1.small", "fedora"),
+        ("o1.medium", "windows.2k22.virtio"),
+        ("u1.2xlarge", "rhel.9.realtime"),
+        ("cx1.medium", "ubuntu"),
+        ("n1.medium", "centos.stream9"),
+        ("u1.2xmedium", "opensuse.leap"),
+    ],
+)
+def test_a_bare_vmi_is_what_kubevirt_makes_of_the_same_vm(
+    place: Place, apart: Place, instancetype: str, preference: str
+) -> None:
+    template = {
+        "domain": {
+            "devices": {
+                "disks": [{"name": "root", "disk": {}}, {"name": "tools", "cdrom": {}}],
+                "interfaces": [{"name": "default", "masquerade": {}}],
+            },
+            # So that KubeVirt chooses none.
+            "firmware": {
+                "uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223",
+                "serial": "e4686d2c-6e8d-4335-b8fd-81bee22f4814",
+            },
+        },
+        "networks": [{"name": "default", "pod": {}}],
+        "volumes": [{"name": name, "containerDisk": {"image": "registry.example/disk"}} for name in ("root", "tools")],
+    }
+    asked = {f"{DOMAIN}/instancetype": instancetype, f"{DOMAIN}/preference": preference}
+    apart.vm(template=template, instancetype={"name": instancetype}, preference={"name": preference})
+
+    ours = place.create(
+        VMIS,
+        {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "metadata": {"name": "web", "annotations": asked},
+            "spec": copy.deepcopy(template),
+        },
+    )
+    theirs = eventually(lambda: made(apart), what="virt-controller to make the VMI")
+
+    assert ours["spec"] == theirs["spec"]
+    assert annotations_left(ours) == annotations_left(theirs)
+
+
+def test_a_replica_sets_vmis_are_filled(place: Place) -> None:
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"domain": {"devices": {}}}}
+    spec = {"replicas": 2, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    place.create(
+        REPLICA_SETS,
+        {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstanceReplicaSet",
+            "metadata": {"name": "web"},
+            "spec": spec,
+        },
+    )
+
+    def both() -> list[Object]:
+        found = [vmi for vmi in place.admin.list(VMIS, place.namespace) if vmi["status"].get("phase") == "Running"]
+        return found if len(found) == 2 else []
+
+    vmis = eventually(both, what="both replicas to run")
+    guests = [vmi["spec"]["domain"]["memory"]["guest"] for vmi in vmis]
+    assert guests == ["2Gi", "2Gi"]
+
+
+def test_a_pools_vms_keep_their_defaults_when_the_pool_changes_though_they_were_withdrawn(place: Place) -> None:
+    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"domain": {"devices": {}}}}
+    machine = {"metadata": {"labels": {"app": "web"}}, "spec": {"runStrategy": "Halted", "template": template}}
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "virtualMachineTemplate": machine}
+    kind = {"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool"}
+    place.create(POOLS, {**kind, "metadata": {"name": "web"}, "spec": spec})
+    eventually(lambda: place.admin.list(VMS, place.namespace), what="the pool to make its VM")
+    withdrawn = dict.fromkeys(DEFAULTS)
+    place.admin.patch("v1/namespaces", place.namespace, {"metadata": {"annotations": withdrawn}})
+
+    changed = {"template": {"spec": {"terminationGracePeriodSeconds": 17}}}
+    place.patch(POOLS, "web", {"spec": {"virtualMachineTemplate": {"spec": changed}}})
+
+    def updated() -> Object | None:
+        vm = place.get(VMS, "web-0")
+        return vm if vm["spec"]["template"]["spec"].get("terminationGracePeriodSeconds") == 17 else None
+
+    vm = eventually(updated, what="the pool to update its VM")
+    assert matchers(vm) == [SMALL, FEDORA]
+    assert vm["spec"]["template"]["spec"]["schedulerName"] == "kubevirt"
+
+
+def test_the_owner_exchanges_a_default_while_the_vm_runs(place: Place) -> None:
+    place.vm()
+    place.running()
+
+    place.patch(VMS, "web", {"spec": {"instancetype": {"name": "u1.medium"}}})
+
+    def grown() -> bool:
+        return bool(place.get(VMIS)["spec"]["domain"]["memory"]["guest"] == "4Gi")
+
+    eventually(grown, what="virt-controller to plug memory in")
+    with pytest.raises(parity.Incomparable):
+        differences(place, "web")
+
+
+def test_the_owner_who_gives_up_one_default_is_told_of_the_other(place: Place) -> None:
+    place.vm(run="Halted")
+
+    with pytest.raises(ApiError, match="preference requires 2Gi") as refused:
+        place.patch(VMS, "web", {"spec": {"instancetype": None}})
+    (said,) = refused.value.warnings
+    assert said.startswith(
+        "kubevirt-webhook: set spec.preference to null to go without VirtualMachineClusterPreference/"
+    )
+
+    gone = place.patch(VMS, "web", {"spec": {"instancetype": None, "preference": None}})
+    assert matchers(gone) == [None, None]
+
+
+def test_a_default_that_does_not_fit_an_inferred_preference_is_named(place: Place) -> None:
+    place.claim("root", {"default-preference": "windows.11"})
+
+    with pytest.raises(ApiError, match="preference requires 2 vCPU") as refused:
+        place.vm(template=ROOTED, preference={"inferFromVolume": "root"})
+
+    (said,) = refused.value.warnings
+    assert "name another one in spec.instancetype" in said
+
+
+def test_an_empty_label_makes_a_vm_that_kubevirt_never_looks_at(place: Place) -> None:
+    place.claim("root", {"default-instancetype": ""})
+
+    vm = place.vm(template=ROOTED, instancetype={"inferFromVolume": "root"})
+
+    assert matchers(vm) == [{}, None]
+    assert "instancetype.kubevirt.io/default-instancetype that it was inferred from is empty" in vm.warnings[-1]
+    with pytest.raises(ApiError, match="Either Name or InferFromVolume should be provided"):
+        place.patch(VMS, "web", {"metadata": {"labels": {"any": "change"}}})
+
+
+def test_a_restored_vm_is_as_it_was(place: Place) -> None:
+    place.vm(run="Halted")
+    kind = {"apiVersion": "snapshot.kubevirt.io/v1beta1"}
+    source = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": "web"}
+    snapshots, restores = (f"snapshot.kubevirt.io/v1beta1/virtualmachine{what}" for what in ("snapshots", "restores"))
+    snapshot = {"metadata": {"name": "then"}, "spec": {"source": source}}
+    place.create(snapshots, {**kind, "kind": "VirtualMachineSnapshot", **snapshot})
+    eventually(lambda: place.get(snapshots, "then").get("status", {}).get("readyToUse"), what="the snapshot")
+    owners = {"instancetype": None, "preference": None, "template": {"spec": {"domain": {"memory": {"guest": "3Gi"}}}}}
+    assert matchers(place.patch(VMS, "web", {"spec": owners})) == [None, None]
+
+    restore = {"metadata": {"name": "back"}, "spec": {"target": source, "virtualMachineSnapshotName": "then"}}
+    place.create(restores, {**kind, "kind": "VirtualMachineRestore", **restore})
+
+    eventually(lambda: place.get(restores, "back").get("status", {}).get("complete"), what="the restore")
+    assert matchers(place.get(VMS)) == [SMALL, FEDORA]
+
+
+def test_beside_an_inferred_preference_the_default_makes_the_vm_one_that_starts(place: Place) -> None:
+    place.claim("root", {"default-preference": "rhel.9"})
+
+    vm = place.vm(template=ROOTED, preference={"inferFromVolume": "root"})
+
+    assert matchers(vm) == [SMALL, {"name": "rhel.9"}]
+
+
+def test_expanded_a_vm_is_what_virt_api_makes_of_it(place: Place, apart: Place) -> None:
+    expand = {"metadata": {"annotations": {f"{DOMAIN}/expand-instancetypes": "true"}}}
+    place.admin.patch("v1/namespaces", place.namespace, expand)
+    named: Json = {"instancetype": {"name": "u1.small"}, "preference": {"name": "fedora"}}
+
+    expanded = place.vm(run="Halted")
+    apart.vm(run="Halted", **named)
+    path = f"/apis/subresources.kubevirt.io/v1/namespaces/{apart.namespace}/virtualmachines/web/expand-spec"
+    theirs = json.loads(apart.real.plane.kubectl("get", "--raw", path).stdout)
+
+    assert matchers(expanded) == [None, None]
+    ours = [_comparable(found) for found in (expanded, theirs)]
+    assert ours[0] == ours[1]
+
+
+def _comparable(vm: Mapping[str, Any]) -> Json:
+    spec: Json = copy.deepcopy(vm["spec"]["template"]["spec"])
+    spec.pop("schedulerName", None)
+    for chosen in ("uuid", "serial"):
+        spec["domain"].get("firmware", {}).pop(chosen, None)
+    return spec
+
+
+def test_what_crashes_kubevirts_webhook_is_a_sentence(place: Place, apart: Place) -> None:
+    spread = {"cpu": {"preferredCPUTopology": "spread", "spreadOptions": {"ratio": 0}}}
+    named: Json = {
+        "instancetype": {"name": "u1.small"},
+        "preference": {"kind": "VirtualMachinePreference", "name": "p"},
+    }
+    said = []
+    for where in (apart, place):
+        preference = {"metadata": {"name": "p"}, "spec": spread}
+        kind = {"apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": "VirtualMachinePreference"}
+        where.create("instancetype.kubevirt.io/v1beta1/virtualmachinepreferences", {**kind, **preference})
+        with pytest.raises(ApiError) as refused:
+            where.vm(**named)
+        said.append(refused.value.message)
+
+    assert said[0].endswith("EOF")
+    assert said[1].endswith("the preference spreads vCPUs with a ratio of 0, by which KubeVirt would divide")

@@ -1,0 +1,148 @@
+"""Added selectors beside a real KubeVirt: where its target pods go, and where they would have gone without us."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.kube import ApiError, Object, eventually
+from tests.e2e.objects import CONFLICT
+from tests.e2e.webhook_server import DOMAIN, ROOT, WebhookServer
+from tests.e2e.workloads import MIGRATIONS, VMIS
+
+from .conftest import SETTINGS
+from .control_plane import KubeVirt
+from .place import DEFAULTS, IN_A, JOBS, Place, made, new_place
+
+pytestmark = pytest.mark.kubevirt
+
+
+def test_an_added_selector_that_contradicts_the_vm_is_refused_by_both_ways_in(place: Place) -> None:
+    place.vm(template=IN_A)
+    place.running()
+
+    with pytest.raises(ApiError, match="zone=b was added by this migration; the VM itself requires zone=a"):
+        place.migrate(zone="b")
+    said = place.real.call(place.namespace, "web", "migrate", {"addedNodeSelector": {"zone": "b"}})
+
+    assert "zone=b was added by this migration; the VM itself requires zone=a" in said
+    assert place.admin.list(MIGRATIONS, place.namespace) == []
+
+
+def test_alone_kubevirt_migrates_it_elsewhere(apart: Place) -> None:
+    apart.vm(template=IN_A, instancetype={"name": "u1.small"})
+    apart.running()
+
+    assert apart.ended(apart.migrate(zone="b")) == "Succeeded"
+
+    assert apart.real.nodes.zone(apart.running()["status"]["nodeName"]) == "a"
+
+
+def test_where_a_contradiction_is_only_warned_of_the_vm_goes_nowhere_instead_of_elsewhere(
+    real: KubeVirt, tmp_path: Path
+) -> None:
+    settings = {**SETTINGS, "migration": {"collision": "warn", "noEligibleNode": "warn"}}
+    with WebhookServer(real.plane, tmp_path, "warning", settings) as warning:
+        assert warning.validates
+        place = new_place(real, warning.labels("enforce", [f"{DOMAIN}/{job}" for job in JOBS]), DEFAULTS)
+        place.vm(template=IN_A)
+        node = place.running()["status"]["nodeName"]
+
+        migration = place.migrate(zone="b")
+
+        assert "zone=b was added by this migration" in migration.warnings[0]
+        pod = eventually(place.unschedulable, what="the scheduler to find no node")
+        assert pod["spec"]["nodeSelector"]["zone"] == "a"
+        assert place.running()["status"]["nodeName"] == node
+        place.admin.delete(MIGRATIONS, migration["metadata"]["name"], place.namespace)
+
+
+def test_an_added_selector_is_followed_once(place: Place) -> None:
+    place.vm()
+    first = place.running()["status"]["nodeName"]
+    other = "b" if place.real.nodes.zone(first) == "a" else "a"
+
+    assert place.ended(place.migrate(zone=other)) == "Succeeded"
+
+    pod = place.launcher()
+    terms = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    added = {"key": "zone", "operator": "In", "values": [other]}
+    assert place.real.nodes.zone(pod["spec"]["nodeName"]) == other
+    assert all(added in term["matchExpressions"] for term in terms["nodeSelectorTerms"])
+    assert place.ended(place.migrate()) == "Succeeded"
+    assert "zone" not in place.launcher()["spec"]["nodeSelector"]
+
+
+def test_explain_names_the_node_that_kubevirt_takes(place: Place) -> None:
+    place.vm(template=IN_A)
+    place.running()
+    asked = ["explain", "migration", f"{place.namespace}/web", "-o", "json"]
+    kubeconfig = place.real.plane.kubeconfig_for("admin", ["system:masters"])
+    command = [sys.executable, "-m", "webhook", *asked, f"--kubeconfig={kubeconfig}"]
+    answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
+
+    assert place.ended(place.migrate()) == "Succeeded"
+
+    assert answer["eligible"]["names"] == [place.running()["status"]["nodeName"]]
+
+
+def test_explain_names_the_nodes_that_take_a_vm_from_elsewhere(place: Place) -> None:
+    place.real.configure(developerConfiguration={"featureGates": ["DecentralizedLiveMigration"]})
+    eventually(lambda: _receiver(place), what="virt-api to take VMs that are received")
+    eventually(lambda: _phase(place) == "WaitingForSync", what="the VMI to wait for its source")
+    asked = ["explain", "migration", f"{place.namespace}/web", "-o", "json", "--to", "zone=b"]
+    kubeconfig = place.real.plane.kubeconfig_for("admin", ["system:masters"])
+    command = [sys.executable, "-m", "webhook", *asked, f"--kubeconfig={kubeconfig}"]
+    spec = {"vmiName": "web", "receive": {"migrationID": "one"}, "addedNodeSelector": {"zone": "b"}}
+    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration"}
+    _come_from(place, "node-3")
+    answer = json.loads(subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout)
+
+    place.create(MIGRATIONS, {**kind, "metadata": {"name": "receive"}, "spec": spec})
+
+    pod = eventually(
+        lambda: next((pod for pod in place.launchers() if pod["spec"].get("nodeName")), None), what="a pod"
+    )
+
+    assert answer["eligible"]["names"] == [pod["spec"]["nodeName"]] == ["node-4"]
+    assert (answer["obstacles"], answer["gaps"]) == ([], [])
+
+
+def _receiver(place: Place) -> Object | None:
+    try:
+        return place.vm(run="WaitAsReceiver")
+    except ApiError:
+        return None
+
+
+def _phase(place: Place) -> str | None:
+    found = made(place)
+    return found["status"].get("phase") if found else None
+
+
+def _come_from(place: Place, node: str) -> None:
+    """What the sending side's KubeVirt tells of a VM that runs on a node of that name."""
+    labels = place.admin.get("v1/nodes", node)["metadata"]["labels"]
+    source = {"node": node, "nodeSelectors": {key: value for key, value in labels.items() if "cpu" in key}}
+    source |= {
+        "pod": "virt-launcher-web-1",
+        "selinuxContext": "none",
+        "migrationUID": "1",
+        "syncAddress": "10.0.0.1:9185",
+    }
+
+    def told() -> Object | None:
+        vmi = place.get(VMIS)
+        vmi["status"].setdefault("migrationState", {})["sourceState"] = source
+        try:
+            return place.real.plane.kubevirt_controller.replace(VMIS, vmi)
+        except ApiError as error:
+            if error.status != CONFLICT:
+                raise
+            return None
+
+    eventually(told, what="the source's state to be written")
