@@ -116,7 +116,7 @@ def test_an_applier_who_now_says_a_size_takes_the_default_away_first(sized: Tena
     with pytest.raises(ApiError, match=r"domain\.memory\.guest conflicts with selected instance type") as refused:
         apply(sized, made, "first")
     (warning,) = refused.value.warnings
-    assert "got VirtualMachineInstancetype/small as a default" in warning
+    assert "without VirtualMachineInstancetype/small, which the VM got by default" in warning
     sized.owner.patch(VMS, "web", {"spec": {"instancetype": None}}, sized.namespace)
 
     assert matchers_of(apply(sized, made, "first")) == [None, LINUX]
