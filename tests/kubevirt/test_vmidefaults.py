@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from webhook.kubevirt.configuration import DEFAULTS, EVEN_PARITY_ANNOTATION, Configuration
+from webhook.kubevirt.refusal import Refusal
 from webhook.kubevirt.shape import Json
 from webhook.kubevirt.vmidefaults import create
 
@@ -48,15 +49,9 @@ def test_architectures(
     assert result["devices"]["watchdog"] == {"name": "w", **action}
 
 
-def test_an_unknown_architecture_is_taken_for_amd64() -> None:
-    given = {"domain": {"devices": {"disks": [{"name": "a"}], "watchdog": {"name": "w"}}}}
-    spec = created({"architecture": "riscv64", **given})["spec"]
-
-    assert spec["domain"]["machine"] == {"type": "q35"}
-    assert spec["domain"]["devices"]["disks"] == [{"name": "a", "disk": {"bus": "sata"}}]
-    assert spec["domain"]["devices"]["watchdog"] == {"name": "w", "i6300esb": {"action": "reset"}}
-    # But for what it is said to support.
-    assert "maxGuest" not in spec["domain"]["memory"]
+def test_an_unknown_architecture_is_left_alone() -> None:
+    with pytest.raises(Refusal, match="the architecture riscv64 is none of amd64, arm64, s390x"):
+        created({"architecture": "riscv64"})
 
 
 def test_bootloaders_of_arm() -> None:

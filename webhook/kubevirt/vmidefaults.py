@@ -10,8 +10,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from webhook.kubevirt import defaults, features, hotplug
-from webhook.kubevirt.configuration import ARM64, EVEN_PARITY_ANNOTATION, S390X, Configuration
+from webhook.kubevirt.configuration import (
+    ARCHITECTURES,
+    ARM64,
+    EVEN_PARITY_ANNOTATION,
+    S390X,
+    Configuration,
+)
 from webhook.kubevirt.origins import Note, Origin, ignore
+from webhook.kubevirt.refusal import Refusal
 from webhook.kubevirt.shape import Json, decode, encode
 from webhook.kubevirt.types.machines import VMI
 
@@ -35,7 +42,7 @@ def create(vmi: Any, configuration: Configuration, new_uuid: Callable[[], str]) 
 
     Raises:
         InputError: the VMI is malformed.
-        Refusal: KubeVirt would refuse it.
+        Refusal: KubeVirt would refuse it, or its architecture is none that KubeVirt knows.
     """
     created = decode(VMI, vmi)
     mutate(created, configuration, new_uuid)
@@ -46,6 +53,11 @@ def mutate(vmi: Json, configuration: Configuration, new_uuid: Callable[[], str],
     """The same on a decoded VMI, which is changed. Raises as `create`."""
     spec = vmi["spec"]
     architecture = spec.get("architecture") or configuration.default_architecture
+    if architecture not in ARCHITECTURES:
+        raise Refusal(
+            f"the architecture {architecture} is none of {', '.join(ARCHITECTURES)}, so that KubeVirt's defaults for it"
+            " are not known"
+        )
     defaults.spec_defaults(spec, configuration, note)
     domain = spec["domain"]
     if architecture == S390X:
