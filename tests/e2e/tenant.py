@@ -53,6 +53,9 @@ class Tenant:
     def overwrite(self, found: Mapping[str, Any], desired: Mapping[str, Any]) -> Object:
         """Replaces a VM as a VirtualMachinePool does: spec and annotations as its template has them, and no others."""
         changed = copy.deepcopy(dict(found))
+        # The API server tries with what its cache has, and admits once more if that was old: wait until it isn't.
+        metadata = found["metadata"]
+        self.controller.get(VMS, metadata["name"], self.namespace, resourceVersion=metadata["resourceVersion"])
         changed["spec"] = desired["spec"]
         changed["metadata"]["annotations"] = {"pool.example/revision": "2"}
         return self.controller.replace(VMS, changed)
