@@ -56,6 +56,7 @@ PREFERENCE_MARK: Final = f"{DOMAIN}/injected-preference"
 # What KubeVirt calls things (staging/src/kubevirt.io/api/core/v1/types.go).
 KUBEVIRT_GROUP: Final = "kubevirt.io"
 INSTANCETYPE_GROUP: Final = "instancetype.kubevirt.io"
+SNAPSHOT_GROUP: Final = "snapshot.kubevirt.io"
 APP_LABEL: Final = "kubevirt.io"
 LAUNCHER_APP: Final = "virt-launcher"
 CONTROLLER_ACCOUNT: Final = "kubevirt-controller"
@@ -65,6 +66,7 @@ OWN_MIGRATIONS: Final = ("kubevirt-evacuation-", "kubevirt-workload-update-")
 # Of a migration; KubeVirt writes it into each that is created.
 VMI_NAME_LABEL: Final = "kubevirt.io/vmi-name"
 REVISION_OBJECT_NAME_LABEL: Final = "instancetype.kubevirt.io/object-name"
+REVISION_OBJECT_KIND_LABEL: Final = "instancetype.kubevirt.io/object-kind"
 
 # The API server writes this name into every pod that has none, before any webhook runs.
 DEFAULT_SCHEDULER: Final = "default-scheduler"

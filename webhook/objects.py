@@ -234,6 +234,7 @@ class Instancetype(Object, frozen=True):
 class RevisionData(View, frozen=True):
     kind: str | None = None
     spec: InstancetypeSpec | None = None
+    api_version: str | None = None
 
 
 class ControllerRevision(Object, frozen=True):

@@ -141,10 +141,12 @@ def preference(name: str, **spec: Any) -> Json:
 
 def revision_of(stored: Mapping[str, Any], name: str) -> Json:
     """The ControllerRevision in which KubeVirt keeps an instancetype as it was."""
+    captured = {"name": stored["metadata"]["name"], "kind": stored["kind"], "uid": stored["metadata"]["uid"]}
+    labels = {f"instancetype.kubevirt.io/object-{key}": value for key, value in captured.items()}
     return {
         "apiVersion": "apps/v1",
         "kind": "ControllerRevision",
-        "metadata": {"name": name, "labels": {"instancetype.kubevirt.io/object-name": stored["metadata"]["name"]}},
+        "metadata": {"name": name, "labels": labels},
         "data": dict(stored),
         "revision": 1,
     }

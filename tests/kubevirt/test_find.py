@@ -70,10 +70,10 @@ def test_the_label_decides_whether_a_stored_revision_counts() -> None:
         (RevisionData("VirtualMachineClusterInstancetype"), ""),
         (
             RevisionData("VirtualMachinePreference"),
-            Unresolved("its revision holds VirtualMachinePreference, not an instancetype"),
+            Unresolved("its revision does not hold an instancetype"),
         ),
-        (RevisionData(), Unresolved("its revision holds no kind, not an instancetype")),
-        (None, Unresolved("its revision holds no kind, not an instancetype")),
+        (RevisionData(), Unresolved("its revision does not hold an instancetype")),
+        (None, Unresolved("its revision does not hold an instancetype")),
     ],
 )
 def test_scheduler_of_a_revision(data: RevisionData | None, found: str | Unresolved) -> None:

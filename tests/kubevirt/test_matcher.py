@@ -70,10 +70,7 @@ def test_nothing_to_find() -> None:
         (
             {"name": "u1", "revisionName": "pod"},
             "",
-            (
-                'failed to decode object in ControllerRevision: no kind "Pod" is registered for version "v1" '
-                'in scheme "pkg/runtime/scheme.go:110"'
-            ),
+            "failed to decode object in ControllerRevision: it is not an instancetype or preference",
         ),
         ({"name": "u1", "revisionName": "empty"}, "", "unexpected type in ControllerRevision: <nil>"),
     ],

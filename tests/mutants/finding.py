@@ -182,8 +182,8 @@ REVISION = of(
         ("amounts are compared by value", "quantity.parse(memory[name]).nanos", "memory[name]"),
         (
             "other versions are not decoded",
-            "if version != API_VERSION or kind not in SHAPES:",
-            "if kind not in SHAPES:",
+            "if version != API_VERSION:",
+            'if version == "":',
         ),
     ],
 )

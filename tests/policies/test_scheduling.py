@@ -351,6 +351,12 @@ class TestVirtualMachines:
         assert decide(review(body), facts).code == Code.INJECTED
 
 
+def captured(kind: str | None, spec: InstancetypeSpec | None = None, name: str = "u1") -> ControllerRevision:
+    """A revision with the labels of KubeVirt's."""
+    labels = {names.REVISION_OBJECT_NAME_LABEL: name, names.REVISION_OBJECT_KIND_LABEL: kind or ""}
+    return ControllerRevision(ObjectMeta(labels=labels), RevisionData(kind, spec, "instancetype.kubevirt.io/v1beta1"))
+
+
 class TestInstancetypes:
     """KubeVirt refuses a VM that sets what its instancetype sets, even to the same value."""
 
@@ -411,16 +417,19 @@ class TestInstancetypes:
     @pytest.mark.parametrize(
         ("stored", "code"),
         [
-            (RevisionData("VirtualMachineInstancetype", InstancetypeSpec()), Code.INJECTED),
-            (RevisionData("VirtualMachineClusterInstancetype"), Code.INJECTED),
-            (RevisionData("VirtualMachineInstancetype", InstancetypeSpec("x")), Code.INSTANCETYPE_SETS_SCHEDULER),
-            (RevisionData("VirtualMachinePreference"), Code.INSTANCETYPE_UNRESOLVED),
-            (RevisionData(None, InstancetypeSpec()), Code.INSTANCETYPE_UNRESOLVED),
+            (captured("VirtualMachineInstancetype", InstancetypeSpec()), Code.INJECTED),
+            (captured("VirtualMachineClusterInstancetype"), Code.INJECTED),
+            (captured("VirtualMachineInstancetype", InstancetypeSpec("x")), Code.INSTANCETYPE_SETS_SCHEDULER),
+            (captured("VirtualMachinePreference"), Code.INSTANCETYPE_UNRESOLVED),
+            (captured(None, InstancetypeSpec()), Code.INSTANCETYPE_UNRESOLVED),
+            # Without labels and owner it is anybody's.
+            (RevisionData("VirtualMachineInstancetype", InstancetypeSpec("x")), Code.INSTANCETYPE_UNRESOLVED),
             (None, Code.INSTANCETYPE_UNRESOLVED),
         ],
     )
-    def test_by_revision(self, stored: RevisionData | None, code: str) -> None:
-        facts = known() | {ObjectKey(REVISIONS, "demo", "r1"): ControllerRevision(data=stored)}
+    def test_by_revision(self, stored: ControllerRevision | RevisionData | None, code: str) -> None:
+        revision = stored if isinstance(stored, ControllerRevision) else ControllerRevision(data=stored)
+        facts = known() | {ObjectKey(REVISIONS, "demo", "r1"): revision}
 
         assert decide(review(vm(instancetype={"name": "u1", "revisionName": "r1"})), facts).code == code
 
@@ -494,10 +503,7 @@ class TestCarryOver:
     def test_revision_in_the_stored_status_counts_if_its_label_fits(self, label: str, code: str) -> None:
         old = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
         old["status"] = {"instancetypeRef": {"controllerRevisionRef": {"name": "r1"}}}
-        revision = ControllerRevision(
-            ObjectMeta(labels={names.REVISION_OBJECT_NAME_LABEL: label}),
-            RevisionData("VirtualMachineInstancetype", InstancetypeSpec("x")),
-        )
+        revision = captured("VirtualMachineInstancetype", InstancetypeSpec("x"), name=label)
         facts = known() | {
             ObjectKey(REVISIONS, "demo", "r1"): revision,
             ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): Instancetype(),

@@ -14,6 +14,14 @@ from webhook.kubevirt.refusal import CAUSES_SHOWN
 _ANNOTATIONS = re.compile(r"annotations\.[^,\s\]]+(?:, annotations\.[^,\s\]]+)+")
 # In front of the controller's errors, the vectors name the step that failed; KubeVirt doesn't.
 _STEP = re.compile("^[a-z]+: ")
+# KubeVirt quotes what a revision holds, and we never do.
+_QUOTED = (
+    (re.compile(r"(Object '\w+' is missing) in '.*'", re.DOTALL), r"\1"),
+    (
+        re.compile(r'no kind "(?!VirtualMachine(?:Cluster)?(?:Instancetype|Preference)").*" is reg.*"', re.DOTALL),
+        "it is not an instancetype or preference",
+    ),
+)
 
 
 def differences(stage: str, expected: Json, ours: Json) -> list[str]:
@@ -62,6 +70,8 @@ def _normalized(stage: str, key: str, value: Any) -> Any:
         return _sorted_annotations(value)
     if isinstance(value, str):
         value = _ANNOTATIONS.sub(lambda match: ", ".join(sorted(match[0].split(", "))), value)
+        for quoted, said in _QUOTED:
+            value = quoted.sub(said, value)
         return _STEP.sub("", value) if stage == "controller" and key == "error" else value
     return value
 

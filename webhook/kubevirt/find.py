@@ -95,6 +95,5 @@ def scheduler_of(revision: ControllerRevision) -> str | Unresolved:
     """The scheduler that a stored instancetype sets; ``""`` for none."""
     data = revision.data
     if data is None or (data.kind or "").lower() not in _KINDS or not data.kind:
-        kind = data.kind if data else None
-        return Unresolved(f"its revision holds {kind or 'no kind'}, not an instancetype")
+        return Unresolved("its revision does not hold an instancetype")
     return (data.spec.scheduler_name if data.spec else None) or ""

@@ -71,7 +71,7 @@ class Matcher:
         """
         kind, name = self.kind(vm), vm["spec"][self.field].get("name", "")
         namespace = vm["metadata"].get("namespace", "") if kind == self.namespaced else ""
-        found = decode(self.shape, required(get, kind, namespace, name), f"{kind} {name}")
+        found = decode(self.shape, required(get, kind, namespace, name), f"{kind} {name}", quoting=False)
         return {**found, "kind": kind}
 
     def find(self, vm: Json, get: Get) -> Json | None:

@@ -5,7 +5,7 @@ A VM keeps the state of its instancetype from the day on which it was captured (
 
 from __future__ import annotations
 
-import json
+import re
 from typing import Any, Final
 
 from webhook.kubevirt import quantity
@@ -32,6 +32,7 @@ SHAPES: Final = {
 }
 _REVISION: Final = Struct(metadata=Value(METADATA), data=FREE)
 _TYPED: Final = Struct(apiVersion=STRING, kind=STRING)
+_KNOWN_VERSION: Final = re.compile(rf"{re.escape(PREFIX)}v[0-9]{{1,3}}((alpha|beta)[0-9]{{1,3}})?")
 
 
 def owner_reference(vm: Json) -> Json:
@@ -119,6 +120,9 @@ def payload(revision: Any, shape: Struct) -> Json:
 def content(revision: Any) -> Json | None:
     """The instancetype or preference, whichever it is, in a revision, decoded; None for nothing at all.
 
+    KubeVirt's own message quotes all that a revision holds. A message here quotes none of it: whoever may name a
+    revision need not be allowed to read it, nor others who see the message.
+
     Raises:
         Refusal: it holds something else.
         InputError: it is malformed.
@@ -132,10 +136,12 @@ def content(revision: Any) -> Json | None:
     kind, version = typed.get("kind", ""), typed.get("apiVersion", "")
     missing = "" if kind and version else "apiVersion" if kind else "Kind"
     if missing:
-        raise Refusal(f"{_UNREADABLE}Object '{missing}' is missing in '{json.dumps(data, ensure_ascii=False)}'")
-    if version != API_VERSION or kind not in SHAPES:
+        raise Refusal(f"{_UNREADABLE}Object '{missing}' is missing")
+    if kind not in SHAPES or (version != API_VERSION and not _KNOWN_VERSION.fullmatch(version)):
+        raise Refusal(f"{_UNREADABLE}it is not an instancetype or preference")
+    if version != API_VERSION:
         raise Refusal(f'{_UNREADABLE}no kind "{kind}" is registered for version "{version}" in scheme {_SCHEME}')
-    return decode(SHAPES[kind], data, where)
+    return decode(SHAPES[kind], data, where, quoting=False)
 
 
 def holds(revision: Any, made: Json) -> bool:

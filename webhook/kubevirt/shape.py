@@ -301,18 +301,20 @@ FREE: Final = Free()
 EMPTY: Final = Struct()
 
 
-def decode(shape: Struct, value: Any, where: str = "") -> Json:
+def decode(shape: Struct, value: Any, where: str = "", *, quoting: bool = True) -> Json:
     """A JSON object as KubeVirt reads it.
 
     Args:
         where: the object's place, for messages.
+        quoting: messages may show keys that people chose; False for objects that were read on behalf of someone who
+            may not be allowed to read them.
 
     Raises:
         InputError: a value is of the wrong kind or absurdly large.
     """
     if _too_large(value):
         raise InputError(f"holds more than {MAX_VALUES} values", where)
-    return _through(shape, value, where, live=True)
+    return _through(shape, value, where, live=True, quoting=quoting)
 
 
 def encode(shape: Struct, value: Any, where: str = "") -> Json:
@@ -320,12 +322,17 @@ def encode(shape: Struct, value: Any, where: str = "") -> Json:
     return _through(shape, value, where, live=False)
 
 
-def _through(shape: Struct, value: Any, where: str, *, live: bool) -> Json:
+def _through(shape: Struct, value: Any, where: str, *, live: bool, quoting: bool = True) -> Json:
     try:
         return shape.take(value, live)
     except _Wrong as wrong:
-        path = "".join(reversed(wrong.path))
+        path = "".join(part if quoting or not _is_key(part) else "[...]" for part in reversed(wrong.path))
         raise InputError(wrong.what, f"{where}{path}".removeprefix(".")) from None
+
+
+def _is_key(part: str) -> bool:
+    """Whether a part of a path is the key of a `Map`, in quotes, and not a field or an index."""
+    return part.startswith(("['", '["'))
 
 
 def _too_large(value: Any) -> bool:

@@ -19,7 +19,7 @@ from webhook.admission.decision import Change, Decision, Reason, skip
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, ObjectKey, SchedulerHealth, SchedulerKey, VmiKey
-from webhook.kubevirt import find
+from webhook.kubevirt import find, provenance
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.names import Code
 from webhook.objects import (
@@ -261,8 +261,9 @@ def _instancetype_scheduler(
         stored = facts.get(ObjectKey(REVISIONS, revision.namespace, revision.name))
         if isinstance(stored, Unavailable):
             return stored
-        if stored is None:
-            return find.Unresolved(f"there is no ControllerRevision {revision.name}")
+        data = stored.data if stored else None
+        if stored is None or data is None or not provenance.is_captured(stored.meta, data.kind, data.api_version):
+            return find.Unresolved(f"there is no ControllerRevision {revision.name} of an instancetype")
         if find.counts(revision, stored):
             return find.scheduler_of(stored)
     where = find.live(matcher, namespace)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from webhook.facts import ConfigurationKey, Facts, ObjectKey
+from webhook.kubevirt import provenance
 from webhook.kubevirt.configuration import DEFAULTS, Configuration
 from webhook.kubevirt.reference import Reference
 from webhook.kubevirt.shape import Json
-from webhook.objects import WHOLE
+from webhook.objects import WHOLE, Whole
 from webhook.policies.unreadable import read
 
 
@@ -16,7 +17,8 @@ class Lookups:
     """What KubeVirt's rules look up, from one review's facts.
 
     Instancetypes, preferences and their revisions are read; volumes and their sources never are: the server has no
-    right to them, since what it found would tell a user about namespaces that aren't theirs.
+    right to them, since what it found would tell a user about namespaces that aren't theirs. A ControllerRevision of
+    something else is not there: the answer must not depend on an object that its reader may not read.
 
     Attributes:
         passed_over: a rule asked for something that the server doesn't read, and was told that it isn't there.
@@ -42,7 +44,10 @@ class Lookups:
             return None
         key = ObjectKey(resource, namespace if resource.namespaced else "", name)
         found = read(self._facts, key, f"{kind} {name}")
-        return found.plain() if found else None
+        if found is None:
+            return None
+        plain = found.plain()
+        return plain if kind != "ControllerRevision" or _is_captured(found, plain) else None
 
     def expect(self, references: Iterable[Reference], namespace: str) -> None:
         """Say beforehand what will be looked up, so that all of it is read at the same time.
@@ -56,3 +61,8 @@ class Lookups:
     def configuration(self) -> Configuration:
         """The cluster's; KubeVirt's own defaults where there is no KubeVirt. Raises as `get`."""
         return read(self._facts, ConfigurationKey(), "KubeVirt's configuration") or DEFAULTS
+
+
+def _is_captured(revision: Whole, plain: Json) -> bool:
+    data = plain.get("data")
+    return isinstance(data, dict) and provenance.is_captured(revision.meta, data.get("kind"), data.get("apiVersion"))

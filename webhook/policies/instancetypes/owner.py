@@ -47,10 +47,20 @@ def is_allowed(matcher: Matcher, wanted: Reference, settings: InstancetypeSettin
 
 def not_allowed(wanted: Reference, namespace: str, settings: InstancetypeSettings) -> str:
     """The sentence about an instancetype that may not be named."""
+    return f"the instancetype {wanted} is not allowed in the namespace {namespace}; allowed are: {_listed(settings)}"
+
+
+def _not_captured(name: str, namespace: str, settings: InstancetypeSettings) -> str:
+    """The sentence about a revision that the VM names and that holds no instancetype, or none that can be judged."""
+    return (
+        f"there is no captured instancetype in a ControllerRevision {name} of the namespace {namespace}, so it is not "
+        f"allowed; allowed are: {_listed(settings)}"
+    )
+
+
+def _listed(settings: InstancetypeSettings) -> str:
     listed = ", ".join(settings.allowed or ()) or "none"
-    if len(listed) > _LISTED:
-        listed = f"{listed[: _LISTED - 1]}…"
-    return f"the instancetype {wanted} is not allowed in the namespace {namespace}; allowed are: {listed}"
+    return listed if len(listed) <= _LISTED else f"{listed[: _LISTED - 1]}…"
 
 
 def forbidden(vm: Json, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> str | None:
@@ -65,13 +75,19 @@ def forbidden(vm: Json, namespace: str, lookups: Lookups, settings: Instancetype
     if settings.allowed is None:
         return None
     for wanted in _instancetypes(vm, namespace, lookups):
+        if wanted is None:
+            # What is there but not KubeVirt's gets the same answer as what is absent, or may come later.
+            return _not_captured(vm["spec"][INSTANCETYPE_MATCHER.field]["revisionName"], namespace, settings)
         if not is_allowed(INSTANCETYPE_MATCHER, wanted, settings):
             return not_allowed(wanted, namespace, settings)
     return None
 
 
-def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[Reference]:
-    """What the VM names, and what the revision that it pins was captured from: KubeVirt doesn't compare the two."""
+def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[Reference | None]:
+    """What the VM names, and what the revision that it pins was captured from: KubeVirt doesn't compare the two.
+
+    None stands for a revision that says no such thing: KubeVirt takes any that it can decode, whoever made it.
+    """
     given = vm["spec"].get(INSTANCETYPE_MATCHER.field)
     if not given:
         return
@@ -81,12 +97,13 @@ def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[Refer
             yield reference.of_matcher(INSTANCETYPE_MATCHER, given)
     if "revisionName" in given:
         stored = lookups.get("ControllerRevision", namespace, given["revisionName"])
+        if stored is None:
+            yield None
+            return
         # An odd one holds nothing that could run; KubeVirt says so when the VM is started.
         with suppress(Refusal):
-            if stored is not None:
-                payload = revision.payload(stored, INSTANCETYPE_MATCHER.shape)
-                name = revision.label(stored) or payload["metadata"].get("name", "")
-                yield Reference(payload["kind"], name)
+            payload = revision.payload(stored, INSTANCETYPE_MATCHER.shape)
+            yield Reference(payload["kind"], revision.label(stored) or payload["metadata"].get("name", ""))
 
 
 def default(matcher: Matcher, settings: InstancetypeSettings) -> str:

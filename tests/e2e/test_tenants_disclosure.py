@@ -1,0 +1,201 @@
+"""What a tenant learns through the server of objects that RBAC keeps from him: nothing, on a real API server."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from .conftest import SCHEDULERS, NewTenant, NewWebhook
+from .kube import ApiError, Json, Kube, Object, eventually
+from .sizes import LARGE, LINUX, SMALL
+from .tenant import Tenant
+from .webhook_server import DOMAIN
+from .workloads import INSTANCETYPES, REVISIONS, VMS, revision_of, vm
+
+EVENTS = "events.k8s.io/v1/events"
+RBAC = "rbac.authorization.k8s.io/v1"
+CANARY = "canary-7d1f"
+# What a DaemonSet's revision keeps of its pod template: everything that an admin wrote into it.
+POD = {
+    "nodeSelector": {"e2e": "nowhere"},
+    "containers": [{"name": "agent", "image": "agent", "env": [{"name": "TOKEN", "value": CANARY}]}],
+}
+
+
+def user_of(tenant: Tenant, *, verbs: tuple[str, ...] = ("get", "create", "update", "patch")) -> Kube:
+    """Somebody who has rights to VMs in a namespace, and to nothing else anywhere."""
+    name = f"user-{secrets.token_hex(4)}"
+    meta = {"name": name, "namespace": tenant.namespace}
+    rules = [{"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": list(verbs)}]
+    role = {"apiVersion": RBAC, "kind": "Role", "metadata": meta, "rules": rules}
+    binding = {
+        "apiVersion": RBAC,
+        "kind": "RoleBinding",
+        "metadata": meta,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}],
+    }
+    tenant.owner.create(f"{RBAC}/roles", role, tenant.namespace)
+    tenant.owner.create(f"{RBAC}/rolebindings", binding, tenant.namespace)
+    user = tenant.server.access.kube(name)
+    eventually(lambda: _may_create(user, tenant.namespace), what=f"the rights of {name}")
+    return user
+
+
+def _may_create(user: Kube, namespace: str) -> bool:
+    try:
+        user.create(VMS, vm("probe"), namespace, dryRun="All")
+    except ApiError as error:
+        return error.status != 403 or "cannot create" not in error.message
+    return True
+
+
+def daemonset_revision(tenant: Tenant, name: str, **labels: str) -> None:
+    """A ControllerRevision as the DaemonSet controller makes it; its labels are the pod template's."""
+    template = {"metadata": {"labels": {"app": name}}, "spec": POD}
+    daemonset = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": name},
+        "spec": {"selector": {"matchLabels": {"app": name}}, "template": template},
+    }
+    # A real one: the garbage collector removes what belongs to nothing.
+    made = tenant.owner.create("apps/v1/daemonsets", daemonset, tenant.namespace)
+    revision = {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {"name": name, "labels": labels, "ownerReferences": [owner_of(made)]},
+        "data": {"spec": {"template": {**template, "$patch": "replace"}}},
+        "revision": 1,
+    }
+    tenant.owner.create(REVISIONS, revision, tenant.namespace)
+
+
+def owner_of(made: Mapping[str, Any]) -> Json:
+    """The owner reference of what an object controls."""
+    named = {"name": made["metadata"]["name"], "uid": made["metadata"]["uid"]}
+    return {"apiVersion": made["apiVersion"], "kind": made["kind"], **named, "controller": True}
+
+
+def answer_to(user: Kube, tenant: Tenant, obj: Mapping[str, Any]) -> tuple[int, str]:
+    """The status of a new VM, and all texts of the answer: denial, causes, warnings."""
+    try:
+        created = user.create(VMS, obj, tenant.namespace, dryRun="All")
+    except ApiError as error:
+        return error.status, json.dumps(error.body)
+    return 201, "\n".join(created.warnings)
+
+
+def with_revision(name: str, field: str = "instancetype") -> Json:
+    if field == "preference":
+        return vm(preference=LINUX | {"revisionName": name})
+    return vm(instancetype=SMALL | {"revisionName": name})
+
+
+@pytest.mark.parametrize("field", ["instancetype", "preference"])
+@pytest.mark.parametrize("missing", ["warn", "deny"])
+def test_a_foreign_revision_is_as_good_as_absent(
+    new_webhook: NewWebhook, new_sized: NewTenant, field: str, missing: str
+) -> None:
+    server = new_webhook({"schedulers": SCHEDULERS, "instancetypes": {"missing": missing}})
+    tenant = new_sized(server=server, annotations={})
+    user = user_of(tenant)
+    daemonset_revision(tenant, "foreign-1")
+    # Labels come from a pod template, which is a tenant's.
+    labels = {f"instancetype.kubevirt.io/object-{key}": value for key, value in (("name", "small"), ("uid", "u"))}
+    labels["instancetype.kubevirt.io/object-kind"] = SMALL["kind"]
+    daemonset_revision(tenant, "foreign-2", **labels)
+
+    with pytest.raises(ApiError) as forbidden:
+        user.get(REVISIONS, "foreign-1", tenant.namespace)
+    answers = {name: answer_to(user, tenant, with_revision(name, field)) for name in ("foreign-1", "foreign-2", "none")}
+
+    assert forbidden.value.status == 403
+    status, text = answers["none"]
+    assert status == {"warn": 201, "deny": 422}[missing]
+    assert 'controllerrevisions.apps "none" not found' in text.replace("\\", "")
+    for name in ("foreign-1", "foreign-2"):
+        assert answers[name] == (status, text.replace("none", name))
+    assert CANARY not in json.dumps(tenant.audit())
+
+
+def test_a_foreign_revision_is_no_way_around_an_allow_list(new_sized: NewTenant) -> None:
+    tenant = new_sized(annotations={f"{DOMAIN}/allowed-instancetypes": "VirtualMachineInstancetype/small"})
+    user = user_of(tenant)
+    daemonset_revision(tenant, "foreign")
+    stored = tenant.owner.get(INSTANCETYPES, "large", tenant.namespace)
+    stored["metadata"].pop("managedFields")
+    forged = revision_of(stored, "forged")
+    # KubeVirt takes any revision that it can decode, whoever made it.
+    forged["metadata"].pop("labels")
+    tenant.owner.create(REVISIONS, forged, tenant.namespace)
+
+    answers = {name: answer_to(user, tenant, with_revision(name)) for name in ("foreign", "forged", "none")}
+
+    assert answers["none"][0] == 403
+    for name in ("foreign", "forged"):
+        assert answers[name] == (403, answers["none"][1].replace("none", name))
+    assert set(tenant.verdicts(path="/validate/instancetypes")) == {"denied instancetype-not-allowed"}
+
+
+def test_a_revision_of_another_vm_counts_as_it_does_for_kubevirt(new_sized: NewTenant) -> None:
+    tenant = new_sized(annotations={})
+    stored = tenant.owner.get(INSTANCETYPES, "large", tenant.namespace)
+    stored["metadata"].pop("managedFields")
+    owner = tenant.create(vm("db"))
+    # KubeVirt 1.0 wrote no labels.
+    old = revision_of(stored, "old")
+    del old["metadata"]["labels"]
+    old["metadata"]["ownerReferences"] = [owner_of(owner)]
+    # A restore makes its revisions before the VM that is to own them.
+    for revision in (old, revision_of(stored, "restored")):
+        tenant.owner.create(REVISIONS, revision, tenant.namespace)
+
+    for name in ("old", "restored"):
+        created = tenant.create(vm(f"web-{name}", instancetype=LARGE | {"revisionName": name}))
+        assert created.warnings == ()
+
+
+def test_an_event_says_nothing_of_a_foreign_revision(new_webhook: NewWebhook, new_sized: NewTenant) -> None:
+    settings = {"schedulers": SCHEDULERS, "instancetypes": {"missing": "deny"}, "events": True}
+    server = new_webhook(settings)
+    tenant = new_sized(server=server, annotations={})
+    rights = {"apiGroups": ["events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]}
+    meta = {"name": "kubevirt-webhook-events", "namespace": tenant.namespace}
+    tenant.owner.create(
+        f"{RBAC}/roles", {"apiVersion": RBAC, "kind": "Role", "metadata": meta, "rules": [rights]}, tenant.namespace
+    )
+    account = {"kind": "ServiceAccount", "namespace": "kubevirt-webhook", "name": "kubevirt-webhook"}
+    binding = {
+        "apiVersion": RBAC,
+        "kind": "RoleBinding",
+        "metadata": meta,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": meta["name"]},
+        "subjects": [account],
+    }
+    tenant.owner.create(f"{RBAC}/rolebindings", binding, tenant.namespace)
+    daemonset_revision(tenant, "foreign")
+
+    def told() -> list[Object]:
+        with pytest.raises(ApiError):
+            tenant.create(with_revision("foreign"))
+        return tenant.owner.list(EVENTS, tenant.namespace)
+
+    assert CANARY not in json.dumps(eventually(told, what="the Event"))
+
+
+def test_a_vm_on_update_gets_the_same_answer(new_sized: NewTenant) -> None:
+    tenant = new_sized(annotations={})
+    user = user_of(tenant)
+    daemonset_revision(tenant, "foreign")
+    user.create(VMS, vm(instancetype=SMALL), tenant.namespace)
+
+    def changed(name: str) -> list[str]:
+        change = {"spec": {"instancetype": {"name": "small", "revisionName": name}}}
+        return list(user.patch(VMS, "web", change, tenant.namespace, dryRun="All").warnings)
+
+    assert changed("foreign") == [text.replace("none", "foreign") for text in changed("none")]
