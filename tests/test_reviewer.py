@@ -254,10 +254,7 @@ def test_no_object() -> None:
 
 
 def test_unreadable_namespace_is_admitted_unchanged_with_a_warning() -> None:
-    facts = known(vmi()) | {
-        NamespaceKey("demo"): Unavailable("x"),
-        NamespaceKey("demo", fresh=True): Unavailable("slow"),
-    }
+    facts = known(vmi()) | {NamespaceKey("demo"): Unavailable("slow")}
     verdict, response = judge(review(launcher_pod()), facts)
 
     assert (verdict.label, response["allowed"]) == ("error", True)

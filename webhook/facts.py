@@ -38,7 +38,7 @@ class ObjectKey(Key[V], frozen=True):
 
 
 class NamespaceKey(Key[Namespace], frozen=True):
-    """A namespace from the watched copy, or, if ``fresh``, from the API server itself."""
+    """A namespace from the watched copy, or, where that lacks it or if ``fresh``, from the API server itself."""
 
     name: str
     fresh: bool = False
@@ -155,23 +155,28 @@ class Facts:
     Args:
         now: Unix time of the review in seconds; policies have no clock of their own.
         peek: answers a key at once, from memory, or with `NOT_READ`.
+        verified: whether the caller has proved that it is the API server, or is the user of this process. Else the user
+            of the request is only what the caller claims, and no permission of that user shows anything to the caller.
 
     Attributes:
         remembered: the keys that were answered from memory.
     """
 
-    __slots__ = ("_known", "_peek", "now", "remembered")
+    __slots__ = ("_known", "_peek", "now", "remembered", "verified")
 
-    def __init__(self, now: float = 0.0, peek: Callable[[Key[Any]], object] = lambda _: NOT_READ) -> None:
+    def __init__(
+        self, now: float = 0.0, peek: Callable[[Key[Any]], object] = lambda _: NOT_READ, *, verified: bool = True
+    ) -> None:
         self.now: Final = now
+        self.verified: Final = verified
         self._known: dict[Key[Any], object] = {}
         self._peek = peek
         self.remembered: Final[list[Key[Any]]] = []
 
     @classmethod
-    def of(cls, known: Mapping[Key[Any], object], now: float = 0.0) -> Facts:
+    def of(cls, known: Mapping[Key[Any], object], now: float = 0.0, *, verified: bool = True) -> Facts:
         """Facts known beforehand, for tests; asking for any other raises `NotRead`."""
-        facts = cls(now)
+        facts = cls(now, verified=verified)
         facts._known.update(known)
         return facts
 

@@ -23,8 +23,9 @@ from webhook.admission.audit import SCHEMA, AuditedObject, Label, Record, Sink, 
 from webhook.admission.decision import Decision, Denial, Outcome, Reason
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
-from webhook.facts import Facts
+from webhook.facts import Facts, NamespaceKey
 from webhook.names import Code, Mode
+from webhook.objects import Namespace
 from webhook.policies import scope
 from webhook.policies.scope import Scope
 from webhook.policies.table import Endpoint
@@ -96,16 +97,21 @@ class Reviewer:
         self._observer: Final = observer
         self._wall: Final = wall
 
-    async def review(self, endpoint: Endpoint, body: bytes, deadline: float) -> bytes:
+    def is_watched(self, namespace: str) -> bool:
+        """Whether the watched copy has a namespace, so that its name is not made up."""
+        return isinstance(self._cluster.peek(NamespaceKey(namespace)), Namespace)
+
+    async def review(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> bytes:
         """The answer to an AdmissionReview.
 
         Args:
             deadline: on the running loop's clock, in seconds; look-ups end by then.
+            verified: as of `Facts`.
 
         Raises:
             InputError: the body is no review that this endpoint can answer.
         """
-        verdict = await self.judge(endpoint, body, deadline)
+        verdict = await self.judge(endpoint, body, deadline, verified=verified)
         # The API server's own audit log shall say the same, in short.
         notes = {
             "mode": verdict.mode,
@@ -115,11 +121,11 @@ class Reviewer:
         }
         return wire.encode(verdict.api_version, verdict.request.uid, verdict.outcome, verdict.patch, notes)
 
-    async def judge(self, endpoint: Endpoint, body: bytes, deadline: float) -> Verdict:
+    async def judge(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> Verdict:
         """As `review`, but with the reasons instead of the bytes."""
         start = time.perf_counter()
         received = endpoint.codec.decode(body)
-        facts = Facts(self._wall(), self._cluster.peek)
+        facts = Facts(self._wall(), self._cluster.peek, verified=verified)
         try:
             verdict = await self._judge(endpoint, received, facts, deadline)
         except Exception as error:  # noqa: BLE001 - a bug must not decide: on_error does

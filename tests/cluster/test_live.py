@@ -14,7 +14,7 @@ from aiohttp import web
 from tests import builders
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running, status
 from tests.waiting import until
-from webhook.cluster.live import LiveCluster
+from webhook.cluster.live import ABSENT_NAMESPACES, LiveCluster
 from webhook.cluster.transport import connect
 from webhook.errors import Unavailable
 from webhook.facts import (
@@ -68,6 +68,12 @@ class Case:
         self.clock = clock
         self.cluster = cluster
         self.changes: list[tuple[str, str]] = []
+
+    @property
+    def held(self) -> HeldClock:
+        """The clock, to be moved."""
+        assert isinstance(self.clock, HeldClock)
+        return self.clock
 
     async def read(self, key: Key[Any], seconds: float = SOON) -> Any:
         return await self.cluster.read(key, asyncio.get_running_loop().time() + seconds)
@@ -401,6 +407,39 @@ class TestCopies:
             assert isinstance(await case.read(NamespaceKey("demo", fresh=True)), Namespace)
             assert case.cluster.peek(NamespaceKey("new")) is NOT_READ
             assert await case.read(NamespaceKey("new")) is None
+
+    async def test_made_up_namespaces_cost_a_bounded_number_of_gets(self, tmp_path: Path) -> None:
+        async with live(tmp_path, start=True) as case:
+            clock = case.held
+            case.server.put(NAMESPACES, "demo")
+            await until(lambda: isinstance(case.cluster.peek(NamespaceKey("demo")), Namespace))
+            for number in range(ABSENT_NAMESPACES):
+                assert await case.read(NamespaceKey(f"made-up-{number}")) is None
+            more = [case.reading(NamespaceKey(f"more-{number}")) for number in range(100)]
+            await until(lambda: len([each for each in clock.slept if each == 0.1]) == 100)
+            clock.advance(0.1)
+
+            assert all(isinstance(answer, Unavailable) for answer in await asyncio.gather(*more))
+            assert not any(case.server.requests(NAMESPACES.path(name=f"more-{number}")) for number in range(100))
+            # What the copy has is read as ever, and so is everything once the second is over.
+            assert isinstance(await case.read(NamespaceKey("demo", fresh=True)), Namespace)
+            clock.advance(1.0)
+            assert await case.read(NamespaceKey("more-0")) is None
+
+    async def test_a_namespace_made_under_such_an_attack_is_found_in_the_copy(self, tmp_path: Path) -> None:
+        async with live(tmp_path, start=True) as case:
+            clock = case.held
+            await case.ready()
+            for number in range(ABSENT_NAMESPACES):
+                assert await case.read(NamespaceKey(f"made-up-{number}")) is None
+            reading = case.reading(NamespaceKey("new"))
+            await until(lambda: 0.1 in clock.slept)
+            case.server.put(NAMESPACES, "new")
+            await until(lambda: isinstance(case.cluster.peek(NamespaceKey("new")), Namespace))
+            clock.advance(0.1)
+
+            assert isinstance(await reading, Namespace)
+            assert case.server.requests(NAMESPACES.path(name="new")) == []
 
     async def test_of_kubevirts(self, tmp_path: Path) -> None:
         async with live(tmp_path) as case:

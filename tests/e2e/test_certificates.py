@@ -21,9 +21,11 @@ from .balancer import Balancer
 from .conftest import OwnPlane
 from .installed import SECRET, Installation, Load
 from .kube import ApiError, Kube, eventually
+from .migrations import EAST, WEST, Mover, guest, refused
+from .objects import ZONE, make_node
 from .pki import Pki
 from .tenant import Tenant
-from .webhook_server import ACCOUNT, CONFIGURATIONS
+from .webhook_server import ACCOUNT, CONFIGURATIONS, MIGRATION
 from .workloads import vm
 
 MUTATING = CONFIGURATIONS[0]
@@ -231,6 +233,7 @@ def test_the_api_servers_client_certificate(
     admission = {"apiVersion": "apiserver.config.k8s.io/v1", "kind": "AdmissionConfiguration", "plugins": plugins}
     (tmp_path / "admission").write_text(json.dumps(admission))
     plane = own_plane(apiserver_flags=[f"--admission-control-config-file={tmp_path / 'admission'}"])
+    make_node(plane.admin, "node-a", EAST)
     authority = tmp_path / "client-ca.crt"
     shutil.copy(clients.ca, authority)
     installed = new_installation(plane, MANAGED, f"--client-ca={authority}", "--client-name=apiserver")
@@ -245,6 +248,12 @@ def test_the_api_servers_client_certificate(
     with pytest.raises(ValueError, match="Expecting value"):  # the sentence is no JSON
         replica.ask("/mutate/scheduling/virtualmachines/enforce", {})
     assert replica.metric("kubevirt_webhook_requests_total", code="403") == 1
+
+    # It is the API server that says who asks, so the answer may hold what that user may list.
+    tenant.label("enforce", MIGRATION)
+    mover = Mover(tenant, guest(nodeSelector=EAST))
+    message = refused(lambda: mover.ask(WEST))["message"]
+    assert message.endswith(f"[node-a: without {ZONE}=west (added by this migration), where the VM runs now]")
 
     shutil.copy(strangers.ca, authority)
     replica.wait_logged("client CA reloaded")

@@ -19,11 +19,6 @@ CONTRADICTION = (
     "the added selector contradicts what the VM requires: "
     f"{ZONE}=west was added by this migration; the VM itself requires {ZONE}=east; 0 of 4 nodes fit"
 )
-NAMED = (
-    f"[node-c, node-d: without {ZONE}=east (required by the VM itself); "
-    f"node-a: without {ZONE}=west (added by this migration), where the VM runs now; "
-    f"node-b: without {ZONE}=west (added by this migration)]"
-)
 PINNED = (
     "this migration can't succeed: the VM itself requires kubernetes.io/hostname=node-a; "
     "the migration must leave the VM's present node"
@@ -39,7 +34,7 @@ def test_a_contradiction_is_refused_and_explained(moving: Tenant) -> None:
         "create", "-f-", f"-n{moving.namespace}", stdin=json.dumps(migration("web", WEST)), check=False
     )
 
-    message = f'admission webhook "{ENTRY}" denied the request: {CONTRADICTION} {NAMED}'
+    message = f'admission webhook "{ENTRY}" denied the request: {CONTRADICTION}'
     assert (status["code"], status["reason"], status["message"]) == (403, "Forbidden", message)
     cause = {"reason": "FieldValueInvalid", "message": CONTRADICTION, "field": "spec.addedNodeSelector"}
     assert status["details"]["causes"] == [cause]
@@ -132,16 +127,14 @@ def test_a_vm_that_is_not_there_is_left_to_kubevirt(moving: Tenant) -> None:
     assert moving.verdicts() == ["allowed vmi-gone"]
 
 
-def test_nodes_are_named_to_those_who_may_list_them_and_to_the_audit(moving: Tenant) -> None:
+def test_nodes_are_named_to_the_audit_alone(moving: Tenant) -> None:
+    """The API server here has no client certificate: anybody could claim to be whoever may list nodes."""
     vm = Mover(moving, guest(nodeSelector=EAST))
     alice = member(moving)
 
     told = [refused(lambda by=by: vm.ask(WEST, by=by))["message"] for by in (alice, moving.owner)]  # type: ignore[misc]
 
-    assert [message.partition("denied the request: ")[2] for message in told] == [
-        CONTRADICTION,
-        f"{CONTRADICTION} {NAMED}",
-    ]
+    assert [message.partition("denied the request: ")[2] for message in told] == [CONTRADICTION] * 2
     for line in moving.audit():
         listed = [name for group in line["details"]["nodes"] for name in group["nodes"]]
         assert sorted(listed) == ["node-a", "node-b", "node-c", "node-d"]

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import known, launcher_pod, review, vmi
+from tests.builders import VMI_UID, known, launcher_pod, namespace, review, vmi
 from tests.server.conftest import Running, SlowCluster, Start
 from tests.waiting import PATIENCE, until
-from webhook.facts import Key
+from webhook.facts import Key, NamespaceKey, VmiKey
 from webhook.policies.table import BY_PATH
 from webhook.server.app import DEFAULT_TIMEOUT, KEEP_ALIVE, MAX_BODY, timeout_of
 
@@ -199,6 +199,45 @@ async def test_overload_waits_then_says_so(start: Start) -> None:
     cluster.release.set()
     assert ((await first)[0], (await patient)[0]) == (200, 200)
     assert sorted(status for _, status in server.counted.requests) == [200, 200, 429]
+
+
+def about(namespace: str, **request: Any) -> bytes:
+    """A review as the API server writes it: no space, and the namespace before the object."""
+    return msgspec.json.encode(review(launcher_pod(), namespace=namespace, **request))
+
+
+async def test_a_namespace_of_slow_reviews_holds_up_no_other(start: Start) -> None:
+    """Its look-ups never end; another's reviews, and those of a third, are answered while all of them wait."""
+    facts = known(vmi()) | {NamespaceKey(name): namespace() for name in ("shop", "bank")}
+    facts |= {VmiKey(name, "web01", VMI_UID): vmi() for name in ("shop", "bank")}
+    cluster = SlowCluster(facts, peeked={*facts} - {VmiKey("demo", "web01", VMI_UID)})
+    server = await start(cluster, max_in_flight=16)
+    slow = [asyncio.create_task(server.post(PODS + "?timeout=30s", about("demo"))) for _ in range(90)]
+    await until(lambda: server.app.in_flight == 90)
+    assert cluster.waiting == 8
+
+    for name in ("shop", "bank", "shop"):
+        assert (await server.post(PODS + "?timeout=30s", about(name)))[0] == 200
+    assert not any(task.done() for task in slow)
+
+    cluster.release.set()
+    assert {status for status, _ in await asyncio.gather(*slow)} == {200}
+
+
+async def test_namespaces_that_do_not_exist_share_their_turns(start: Start) -> None:
+    facts = known(vmi()) | {NamespaceKey(f"made-up-{number}"): None for number in range(40)}
+    cluster = SlowCluster(facts, peeked={*known(vmi())})
+    server = await start(cluster, max_in_flight=16)
+    forged = [
+        asyncio.create_task(server.post(PODS + "?timeout=30s", about(f"made-up-{number}"))) for number in range(40)
+    ]
+    await until(lambda: server.app.in_flight == 40)
+    assert cluster.waiting == 8
+
+    assert (await server.post(PODS + "?timeout=30s", BODY))[0] == 200
+    cluster.release.set()
+    await asyncio.gather(*forged)
+    assert len(cluster.reads) == 40, "a GET each"
 
 
 async def test_no_exception_escapes(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:

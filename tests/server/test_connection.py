@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import ssl
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,12 +16,19 @@ from certs.authority import Authority
 from certs.source import Pair, self_signed
 from tests.builders import launcher_pod, review
 from tests.e2e.pki import Pki
+from tests.policies.migration import world as migrations
 from tests.server.conftest import Running, Start
+from tests.test_reviewer import MemoryCluster
+from webhook import names
+from webhook.facts import NamespaceKey
+from webhook.objects import Namespace, ObjectMeta
 from webhook.server.connection import JITTER, LIFETIME, Connections
 from webhook.server.lifecycle import drain, listen, split_address
 from webhook.server.tls import Swappable
 
 PODS = "/mutate/scheduling/pods/enforce"
+MIGRATIONS = "/validate/migration/virtualmachineinstancemigrations/enforce"
+OPTED_IN = Namespace(ObjectMeta(name="demo", labels={names.job_label(names.MIGRATION): names.ENFORCE}))
 BODY = msgspec.json.encode(review(launcher_pod()))
 REQUEST = (
     f"POST {PODS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n".encode()
@@ -168,6 +176,33 @@ async def test_only_named_clients_are_answered(start: Start, clients: Clients) -
     status, said = await answer(server, clients.trust(clients.pki.client("kubelet")))
     assert (status, "and kubelet is none of those" in said) == (403, True)
     assert [status for _, status in server.counted.requests] == [200, 200, 403, 403]
+
+
+async def test_nodes_are_named_to_a_caller_that_has_proved_who_it_is(start: Start, clients: Clients) -> None:
+    """The sender of the review may list nodes, if it is who the review says."""
+    world = {**migrations.facts(may=[("list", "nodes")]), NamespaceKey("demo"): OPTED_IN}
+    body = msgspec.json.encode(migrations.asking(migrations.migration({"zone": "c"})))
+
+    async def told(server: Running, trust: ssl.SSLContext) -> str:
+        host, port = split_address(server.address)
+        reader, writer = await asyncio.open_connection(host, port, ssl=trust, server_hostname="localhost")
+        head = f"POST {MIGRATIONS} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Type: application/json\r\n"
+        writer.write(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        response = json.loads((await reader.read()).partition(b"\r\n\r\n")[2])["response"]
+        writer.close()
+        return str(response["status"]["message"])
+
+    cluster = MemoryCluster(world)
+    verifying = await start(cluster, swappable=clients.tls, clients=("apiserver",))
+    verified = await told(verifying, clients.trust(clients.pki.client("apiserver")))
+    anybody = await start(cluster)
+    claimed = await told(anybody, anybody.trust)
+
+    assert "node-a2, node-b1: without zone=c" in verified
+    assert claimed.startswith("no eligible node: of 4, 4 without zone=c")
+    assert "node-a" not in claimed
+    for server in (verifying, anybody):
+        assert "node-a2" in str(server.kept.records[0].details)
 
 
 async def test_a_stranger_does_not_get_through_the_handshake(start: Start, clients: Clients) -> None:

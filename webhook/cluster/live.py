@@ -15,6 +15,7 @@ from webhook.cluster.api import Transport, fetch, fetch_list
 from webhook.cluster.clock import REAL_TIME, Clock
 from webhook.cluster.configured import Configured
 from webhook.cluster.guard import POLL_SECONDS, Guard, HealthChange
+from webhook.cluster.misses import Misses
 from webhook.cluster.nodes import WatchedNodes
 from webhook.cluster.reflector import DEFAULT_TIMING, Reflector, Timing
 from webhook.cluster.source import Cluster
@@ -43,6 +44,13 @@ Found = Object | Unavailable | None
 
 GET_SECONDS: Final = 5.0
 CACHED_VMIS: Final = 20_000
+
+# Namespaces that neither the watched copy nor the API server has. The API server asks about none of them (its plugin
+# NamespaceLifecycle refuses the request before), so that many are a stranger's, who can make names up as he likes.
+ABSENT_NAMESPACES: Final = 20
+ABSENT_SECONDS: Final = 1.0
+# While there are too many, how long a namespace that has just been created gets to appear in the copy.
+_APPEARS_SECONDS: Final = 0.1
 
 # Before a task that fell over a bug of ours is started again.
 _RESTART_SECONDS: Final = 10.0
@@ -102,6 +110,7 @@ class LiveCluster(Cluster):
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
         self._flights: dict[ObjectKey[Any], _Flight] = {}
         self._order = itertools.count()  # of arrivals and starts of GETs
+        self._absent = Misses(ABSENT_NAMESPACES, ABSENT_SECONDS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._guard_tasks: dict[str, asyncio.Task[None]] = {}
         self._started = False
@@ -245,7 +254,7 @@ class LiveCluster(Cluster):
             found = await self._get(ObjectKey(VMIS, key.namespace, key.name), deadline, key.uid)
             return self._remember(found) if isinstance(found, VirtualMachineInstance) else found
         if isinstance(key, NamespaceKey):
-            return await self._get(ObjectKey(NAMESPACES, "", key.name), deadline)
+            return await self._namespace(key, deadline)
         if isinstance(key, ObjectKey):
             return await self._get(key, deadline)
         left = max(0.0, deadline - asyncio.get_running_loop().time())
@@ -256,6 +265,20 @@ class LiveCluster(Cluster):
         if isinstance(key, TokenKey):
             return await authenticated(self._transport, key, left)
         return Unavailable(f"{type(key).__name__} can't be read from a cluster")
+
+    async def _namespace(self, key: NamespaceKey, deadline: float) -> object:
+        """A namespace from the API server, unless too many were asked for that it doesn't have.
+
+        What the copy has is asked for all the same: it exists, and may have opted in a moment ago.
+        """
+        if not key.fresh and self._absent.too_many(self._clock.now()):
+            await self._clock.sleep(_APPEARS_SECONDS)
+            known = self.peek(key)
+            return Unavailable("too many namespaces that do not exist were asked for") if known is NOT_READ else known
+        found = await self._get(ObjectKey(NAMESPACES, "", key.name), deadline)
+        if found is None:
+            self._absent.add(self._clock.now())
+        return found
 
     async def _get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Found:
         """Join the GET of ``key`` that is on its way, or start it.

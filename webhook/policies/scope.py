@@ -59,8 +59,9 @@ def resolve(
         return _off(Code.EXCLUDED_NAMESPACE, f"the namespace {namespace} is never judged")
     found = facts.get(NamespaceKey(namespace))
     scope = _of(found, job, stage, cluster_wide)
-    if scope is None or scope.mode == names.OFF:
-        # Somebody's copy is old: the API server thought that the namespace had opted in. Ask the one that knows.
+    if scope is not None and scope.mode == names.OFF:
+        # Somebody's copy is old: the API server thought that the namespace had opted in. Ask the one that knows. What
+        # no copy has, the API server was asked for already: a name that is made up costs one GET.
         found = facts.get(NamespaceKey(namespace, fresh=True))
         scope = _of(found, job, stage, cluster_wide)
     if scope is not None:

@@ -18,6 +18,7 @@ from webhook.policies.table import Endpoint
 from webhook.reviewer import Reviewer
 from webhook.server.budget import EVERYDAY, Budget, NoRoom, Share
 from webhook.server.connection import Connection, Connections
+from webhook.server.turns import Turns, namespace_of
 
 # A review holds an object and its old state; etcd takes objects up to 1.5 MiB, JSON may double that, managedFields and
 # the envelope come on top. controller-runtime came to the same figure (pkg/webhook/admission/http.go).
@@ -57,7 +58,8 @@ class App:
         reviewer: judges the reviews.
         endpoints: by path.
         traffic: is told of every request at an endpoint.
-        max_in_flight: reviews that are judged at the same time; more wait for their turn.
+        max_in_flight: reviews that are judged at the same time; more wait for their turn, and so do those of a
+            namespace that has its share.
         clients: names that a client's certificate may have; empty: no certificate is asked for.
     """
 
@@ -72,7 +74,7 @@ class App:
         self._reviewer: Final = reviewer
         self._endpoints: Final = endpoints
         self._traffic: Final = traffic
-        self._turns: Final = asyncio.Semaphore(max_in_flight)
+        self._turns: Final = Turns(max_in_flight)
         self._clients: Final = clients
         self.bodies: Final = Budget()
         self.in_flight = 0
@@ -112,7 +114,8 @@ class App:
             if connection.refusal:
                 response: web.StreamResponse = _text(403, connection.refusal, request)
             else:
-                response = await self._answer(endpoint, request, start + timeout_of(query) * MARGIN)
+                deadline = start + timeout_of(query) * MARGIN
+                response = await self._answer(endpoint, request, deadline, verified=connection.verified)
         except InputError as error:
             response = _text(400, str(error), request)
         except web.HTTPRequestEntityTooLarge:
@@ -132,7 +135,9 @@ class App:
         self._traffic.served(path, response.status, end - start)
         return response
 
-    async def _answer(self, endpoint: Endpoint, request: web.BaseRequest, deadline: float) -> web.StreamResponse:
+    async def _answer(
+        self, endpoint: Endpoint, request: web.BaseRequest, deadline: float, *, verified: bool
+    ) -> web.StreamResponse:
         if request.method != "POST":
             return _text(405, f"{request.method} is not answered here; POST an AdmissionReview", request, Allow="POST")
         if request.headers.get("Content-Type") != "application/json" and request.content_type != "application/json":
@@ -150,24 +155,17 @@ class App:
                 return _text(408, "the request's body did not arrive within its timeout; send it whole", request)
             except NoRoom:
                 return _busy("more bytes of reviews than it has memory for", request)
-            if not await self._turn(until):
+            namespace = namespace_of(body)
+            # Namespaces that do not exist share a share: anybody can make up as many names as there are turns.
+            key = namespace if self._reviewer.is_watched(namespace) else ""
+            if not await self._turns.take(key, until):
                 return _busy("more reviews than it can judge", request)
             try:
-                return Answer(await self._reviewer.review(endpoint, body, deadline))
+                return Answer(await self._reviewer.review(endpoint, body, deadline, verified=verified))
             finally:
-                self._turns.release()
+                self._turns.give(key)
         finally:
             share.give()
-
-    async def _turn(self, until: float) -> bool:
-        """Wait for a turn; False if there was none in time."""
-        if not self._turns.locked():
-            return await self._turns.acquire()
-        try:
-            async with asyncio.timeout_at(until):
-                return await self._turns.acquire()
-        except TimeoutError:
-            return False
 
 
 class Answer(web.StreamResponse):

@@ -26,21 +26,25 @@ class Connection(web.RequestHandler):
     Attributes:
         closes_at: on the loop's clock; an answer given later is the last one.
         refusal: what every request is told; empty: the client may ask.
+        verified: the client has proved by a certificate that it is one of those that may ask. Without that, what a
+            review says of its sender is anybody's word.
     """
 
-    __slots__ = ("_clients", "closes_at", "refusal")
+    __slots__ = ("_clients", "closes_at", "refusal", "verified")
 
     def __init__(self, closes_at: float, clients: Collection[str], *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self.closes_at = closes_at
         self.refusal = ""
+        self.verified = False
         self._clients = clients
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Look at the client's certificate, which is the same for all requests of a connection."""
         if self._clients:
             name = client_name(transport)
-            if name not in self._clients:
+            self.verified = name in self._clients
+            if not self.verified:
                 got = f"{name[:100]} is none of those" if name else "the client has none"
                 self.refusal = (
                     f"this webhook answers only clients with a certificate of {' or '.join(sorted(self._clients))}, and"

@@ -183,6 +183,13 @@ class TestNoNode:
         assert denial
         assert "node-a2, node-b1: without zone=c (added by this migration)" in denial.message
 
+    def test_no_names_for_a_caller_that_could_claim_any_user(self) -> None:
+        decision = decide(migration({"zone": "c"}), facts(may=LISTER), verified=False)
+
+        assert decision.denial
+        assert decision.denial == decide(migration({"zone": "c"}), facts()).denial
+        assert "node-a1" in str(decision.details)
+
     def test_all_nodes_are_in_the_audit_record(self) -> None:
         details = decide(migration({"zone": "c"}), facts()).details
 

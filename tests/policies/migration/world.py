@@ -99,10 +99,22 @@ def decide(
     world: Mapping[Key[Any], object],
     place: str = "validate/migration/virtualmachineinstancemigrations",
     user: str = USER,
+    *,
+    verified: bool = True,
     **settings: Any,
 ) -> Decision:
     endpoint = BY_PATH[f"/{place}/enforce"]
-    body = {
+    received = endpoint.codec.decode(msgspec.json.encode(asking(obj, user)))
+    assert not received.malformed
+    request = received.request
+    assert request.user_info == UserInfo(user, "", ["devs"])
+    facts = Facts.of(world, verified=verified)
+    return endpoint.policy(request.object, request, facts, MigrationSettings(**settings))
+
+
+def asking(obj: Json, user: str = USER) -> Json:
+    """The review of a new object."""
+    return {
         "apiVersion": "admission.k8s.io/v1",
         "kind": "AdmissionReview",
         "request": {
@@ -114,8 +126,3 @@ def decide(
             "object": obj,
         },
     }
-    received = endpoint.codec.decode(msgspec.json.encode(body))
-    assert not received.malformed
-    request = received.request
-    assert request.user_info == UserInfo(user, "", ["devs"])
-    return endpoint.policy(request.object, request, Facts.of(world), MigrationSettings(**settings))

@@ -211,11 +211,18 @@ def _said(found: Sequence[Contradiction]) -> str:
 
 def _refused(code: str, text: str, verdict: Verdict, user: UserInfo, facts: Facts) -> Decision:
     message = text
-    if 0 < verdict.total <= _NAMED_NODES and facts.get(accounts.access(user, "list", "", "nodes")) is True:
-        # Whoever may not list nodes shall not learn their names and labels by trial.
+    if 0 < verdict.total <= _NAMED_NODES and _may_list_nodes(user, facts):
         message += f" [{_named(verdict)}]"
     cause = FieldCause("FieldValueInvalid", text, _FIELD)
     return Decision((Reason(code, text),), denial=Denial(403, message, (cause,)), details=details(verdict))
+
+
+def _may_list_nodes(user: UserInfo, facts: Facts) -> bool:
+    """Whether an answer may name nodes: who may not list them shall not learn their names and labels by trial.
+
+    A caller that has not proved to be the API server could claim any user, so it learns no names either.
+    """
+    return facts.verified and facts.get(accounts.access(user, "list", "", "nodes")) is True
 
 
 def _named(verdict: Verdict) -> str:

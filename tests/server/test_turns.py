@@ -1,0 +1,214 @@
+"""Whose review is next where there are more of them than turns."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.builders import launcher_pod, review
+from webhook.server.turns import Turns, namespace_of
+
+TOTAL = 64
+
+
+def soon() -> float:
+    return asyncio.get_running_loop().time() + 3600
+
+
+async def settled() -> None:
+    """Lets every task go as far as it can."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+class Asker:
+    """Takes turns of one `Turns` in tasks, and knows which of them were given in which order."""
+
+    def __init__(self, total: int = TOTAL) -> None:
+        self.turns = Turns(total)
+        self.given: list[str] = []
+
+    async def _take(self, key: str, until: float) -> bool:
+        taken = await self.turns.take(key, until)
+        if taken:
+            self.given.append(key)
+        return taken
+
+    def ask(self, key: str, count: int = 1, until: float | None = None) -> list[asyncio.Task[bool]]:
+        return [asyncio.create_task(self._take(key, until or soon())) for _ in range(count)]
+
+
+async def test_one_namespace_gets_half_and_the_next_is_served_at_once() -> None:
+    asker = Asker()
+    slow = asker.ask("slow", 1000)
+    await settled()
+    assert Counter(asker.given) == {"slow": 32}
+
+    for number in range(5):
+        asker.ask(f"other-{number}")
+        await settled()
+        assert asker.given[-1] == f"other-{number}"
+    for task in slow:
+        task.cancel()
+
+
+@pytest.mark.parametrize("hostile", [1, 3, 5])
+async def test_there_is_room_beside_several_hostile_namespaces(hostile: int) -> None:
+    """Each holds as many turns as it can for as long as it likes."""
+    asker = Asker()
+    tasks = [task for number in range(hostile) for task in asker.ask(f"hostile-{number}", 100)]
+    await settled()
+
+    for name in ("shop", "bank"):
+        asker.ask(name)
+        await settled()
+        assert asker.given[-1] == name
+    for task in tasks:
+        task.cancel()
+
+
+async def test_where_all_turns_are_taken_the_next_goes_to_who_has_none() -> None:
+    asker = Asker()
+    tasks = [task for number in range(40) for task in asker.ask(f"hostile-{number % 20}", 100)]
+    await settled()
+    held = Counter(asker.given)
+    assert held.total() == TOTAL
+    (newcomer,) = asker.ask("shop")
+    await settled()
+    # Those that came too late for the last turn hold none either: they are before the newcomer.
+    without = 20 - len(held)
+    for _ in range(without + 1):
+        assert not newcomer.done()
+        asker.turns.give("hostile-0")
+        await settled()
+
+    assert newcomer.done()
+    for task in tasks:
+        task.cancel()
+
+
+async def test_returned_turns_go_round() -> None:
+    asker = Asker(2)
+    first = asker.ask("a", 3) + asker.ask("b", 2) + asker.ask("c", 2)
+    await settled()
+    # One turn each, as long as there are others.
+    assert asker.given == ["a", "b"]
+
+    for key in ("a", "b", "a", "b", "c"):
+        asker.turns.give(key)
+        await settled()
+    assert asker.given == ["a", "b", "a", "b", "c", "a", "c"]
+    assert all(task.done() for task in first)
+
+
+async def test_who_gives_up_leaves_nothing_behind() -> None:
+    asker = Asker(1)
+    asker.ask("a")
+    await settled()
+    late = asker.ask("b", 3, asyncio.get_running_loop().time() - 1)
+    (gone,) = asker.ask("c")
+    await settled()
+    gone.cancel()
+    assert await asyncio.gather(*late) == [False] * 3
+    await settled()
+    (next_one,) = asker.ask("d")
+
+    asker.turns.give("a")
+    assert await next_one
+    assert asker.given == ["a", "d"]
+
+
+async def test_a_turn_given_in_the_moment_of_giving_up_goes_on() -> None:
+    asker = Asker(1)
+    asker.ask("a")
+    await settled()
+    (gone,), (patient,) = asker.ask("b"), asker.ask("c")
+    await settled()
+    asker.turns.give("a")
+    gone.cancel()
+
+    assert await patient
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+
+
+async def test_a_wait_given_up_in_the_moment_of_a_return_is_passed_over() -> None:
+    asker = Asker(1)
+    asker.ask("a")
+    await settled()
+    (gone,), (patient,) = asker.ask("b"), asker.ask("c")
+    await settled()
+    gone.cancel()
+    asker.turns.give("a")
+
+    assert await patient
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(1, 6),
+    st.lists(st.tuples(st.sampled_from("tgc"), st.sampled_from("abcd"), st.integers(0, 9)), max_size=60),
+)
+def test_no_turn_is_lost_and_nobody_waits_who_may_go(total: int, steps: list[tuple[str, str, int]]) -> None:
+    async def run() -> None:
+        turns, held = Turns(total), Counter[str]()
+        waiting: list[tuple[str, asyncio.Task[bool]]] = []
+
+        async def take(key: str) -> bool:
+            taken = await turns.take(key, soon())
+            held[key] += taken
+            return taken
+
+        for what, key, which in steps:
+            if what == "t":
+                waiting.append((key, asyncio.create_task(take(key))))
+            elif what == "g" and held[key]:
+                held[key] -= 1
+                turns.give(key)
+            elif what == "c" and waiting:
+                waiting.pop(which % len(waiting))[1].cancel()
+            if which % 2:
+                await settled()
+        await settled()
+
+        waiting = [(key, task) for key, task in waiting if not task.done()]
+        free = total - sum(held.values())
+        assert free >= 0
+        assert all(held[key] >= free for key, _ in waiting)
+        # Whoever holds a turn gives it back; then nobody waits.
+        for _ in range(len(steps) + total):
+            for key in [key for key in held if held[key]]:
+                held[key] -= 1
+                turns.give(key)
+                await settled()
+        assert all(task.done() for _, task in waiting)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("request_", "found"),
+    [
+        ({"namespace": "shop"}, "shop"),
+        ({"namespace": "a" * 63}, "a" * 63),
+        ({"namespace": "a" * 64}, ""),
+        ({"name": '"namespace":"forged"', "namespace": "shop"}, "shop"),
+        ({"namespace": "ü"}, "\ufffd\ufffd"),
+    ],
+)
+def test_the_namespace_is_found_without_decoding(request_: dict[str, str], found: str) -> None:
+    body = review(launcher_pod())
+    given_first = {"uid": "u", "kind": {}, **request_}
+    rest = {key: value for key, value in body["request"].items() if key not in given_first}
+
+    assert namespace_of(msgspec.json.encode({**body, "request": given_first | rest})) == found
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"namespace":"', b'{"namespace":"a', b" " * 5000 + b'{"namespace":"a"}'])
+def test_where_it_is_not_seen_at_once_it_is_none(body: bytes) -> None:
+    assert namespace_of(body) == ""
