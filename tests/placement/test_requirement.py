@@ -50,11 +50,6 @@ def told(asked: Requirement, **labels: str) -> list[str]:
             "the CPU that the VM runs on now requires zone=b",
             "required by the CPU that the VM runs on now",
         ),
-        (
-            requirement.SOURCE_NODE,
-            "the VM comes from another node, so the migration requires zone=b",
-            "where the VM comes from",
-        ),
     ],
 )
 def test_labels(origin: str, clause: str, lacking: str) -> None:
@@ -64,6 +59,15 @@ def test_labels(origin: str, clause: str, lacking: str) -> None:
     assert told(asked, zone="b") == []
     assert told(asked, zone="a") == [f"{clause}; the node has zone=a"]
     assert told(asked) == [f"{clause}; the node has no label zone"]
+
+
+def test_where_the_vm_comes_from_is_not_named() -> None:
+    asked = Label(requirement.SOURCE_NODE, Expression("kubernetes.io/hostname", "NotIn", ("far-away",)))
+
+    assert (asked.clause, asked.lacking) == (
+        "the migration must leave the node that the VM comes from",
+        "where the VM comes from",
+    )
 
 
 def test_affinity() -> None:

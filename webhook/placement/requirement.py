@@ -35,7 +35,8 @@ _CLAUSES: Final[Mapping[str, str]] = {
     SCHEDULABLE: "KubeVirt requires {}, which says that virt-handler works there",
     HOST_MODEL: "the CPU that the VM took over from its first host requires {}",
     VENDOR: "the CPU that the VM runs on now requires {}",
-    SOURCE_NODE: "the VM comes from another node, so the migration requires {}",
+    # Of another cluster; nodes are named to those who may list them, and this one nobody here can list.
+    SOURCE_NODE: "the migration must leave the node that the VM comes from",
 }
 
 
@@ -101,7 +102,8 @@ class Label(Requirement, frozen=True, gc=False):
 
     @property
     def lacking(self) -> str:
-        return f"{self.expression.lacking} ({_BY[self.origin]})"
+        by = _BY[self.origin]
+        return by if self.origin == SOURCE_NODE else f"{self.expression.lacking} ({by})"
 
     def reason(self, value: str | None) -> Reason:
         """What a failing node with this value of the label is told; None: it has no such label."""
