@@ -38,6 +38,31 @@ def image(api: Memory) -> str:
     return str(found["spec"]["template"]["spec"]["containers"][0]["image"])
 
 
+def callers(api: Memory) -> Any:
+    """Who may connect to the port webhooks."""
+    (policy,) = (one for one in api.objects.values() if one["kind"] == "NetworkPolicy")
+    (rule,) = (rule for rule in policy["spec"]["ingress"] if rule["ports"][0]["port"] == "webhooks")
+    return rule.get("from")
+
+
+def test_callers_stay_until_others_are_given(api: Memory) -> None:
+    run("install")
+    assert callers(api) is None
+
+    assert "cidr: 10.0.0.0/28" in run("install", "--callers", "10.0.0.0/28", "--dry-run").output
+    run("install", "--callers", "10.0.0.0/28")
+    assert callers(api)[0] == {"ipBlock": {"cidr": "10.0.0.0/28"}}
+    assert run("install").output == "nothing to change\n"
+
+    api.answers["GET", "/endpointslices"] = 200, {"items": [{"endpoints": [{"addresses": ["10.0.0.9"]}]}]}
+    api.answers["GET", "/nodes"] = 200, {"items": []}
+    run("install", "--callers", "auto")
+    assert callers(api)[0] == {"ipBlock": {"cidr": "10.0.0.9/32"}}
+    run("install", "--callers", "any")
+    assert callers(api) is None
+    assert run("install", "--callers", "nobody").exit_code == 2
+
+
 def test_install_upgrade_uninstall(api: Memory, tmp_path: Path) -> None:
     dry = run("install", "--dry-run")
     assert "+ Namespace kubevirt-webhook\n" in dry.output

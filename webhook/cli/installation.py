@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import difflib
 import sys
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from webhook.cluster.transport import KubernetesTransport
     from webhook.install.apply import Change, Installer
     from webhook.install.plan import Overlay, Plan
+    from webhook.install.registration import Manifest
 
 T = TypeVar("T")
 
@@ -47,6 +48,11 @@ _TIMEOUT: Final = click.option(
     help="The settings; default: those that the cluster has, else the overlay's.",
 )
 @click.option("--image", metavar="IMAGE", help="What the replicas run; default: what they run already.")
+@click.option(
+    "--callers",
+    metavar="auto|any|CIDR,...",
+    help="From where the API server calls, for the NetworkPolicy; default: as it is, at first the overlay's.",
+)
 @_DRY_RUN
 @_YES
 @click.option("--wait/--no-wait", default=True, help="Have the replicas ready before they are called for anything new.")
@@ -95,6 +101,7 @@ async def _install(
     overlay: Overlay | None,
     given: tuple[str, str] | None,
     image: str | None,
+    callers: str | None,
     dry_run: bool,
     yes: bool,
     wait: bool,
@@ -106,7 +113,8 @@ async def _install(
     async with _connected(kubeconfig) as api:
         installer = Installer(api, click.echo, force=force_conflicts, seconds=timeout)
         chosen: Overlay = overlay or ("openshift" if await installer.serves("config.openshift.io") else "kubernetes")
-        plan = await _plan(installer, chosen, given, image)
+        narrow = await _narrowing(api, installer, chosen, callers)
+        plan = await _plan(installer, chosen, given, image, narrow)
         changes = await installer.changes(plan)
         for change in changes:
             _show(change)
@@ -117,7 +125,32 @@ async def _install(
             click.echo("installed")
 
 
-async def _plan(installer: Installer, overlay: Overlay, given: tuple[str, str] | None, image: str | None) -> Plan:
+async def _narrowing(
+    api: KubernetesTransport, installer: Installer, overlay: Overlay, callers: str | None
+) -> Callable[[Manifest], Manifest]:
+    """What is made of the overlay's NetworkPolicy: as told, else as the cluster's was made before."""
+    from webhook.cli.data import directory
+    from webhook.install import plan
+    from webhook.install.callers import ANY, AUTO, blocks_of, discovered, narrowed, parse
+
+    if callers == ANY:
+        blocks = []
+    elif callers == AUTO:
+        blocks = await discovered(api)
+    elif callers is not None:
+        blocks = parse(callers)
+    else:
+        blocks = blocks_of(await installer.get(plan.network_policy(directory("manifests"), overlay)))
+    return lambda policy: narrowed(policy, blocks) if blocks else policy
+
+
+async def _plan(
+    installer: Installer,
+    overlay: Overlay,
+    given: tuple[str, str] | None,
+    image: str | None,
+    narrow: Callable[[Manifest], Manifest],
+) -> Plan:
     """With settings and image of the cluster, where none are given.
 
     Args:
@@ -134,13 +167,13 @@ async def _plan(installer: Installer, overlay: Overlay, given: tuple[str, str] |
         live = await installer.get(own)
         text = ((live or own).get("data") or {}).get(plan.SETTINGS_KEY) or ""
         where = plan.title(own)
-    result = plan.of(manifests, overlay, text, where, image or "")
+    result = plan.of(manifests, overlay, text, where, image or "", narrow)
     if image:
         return result
     running = await installer.get(result.deployment)
     if running:
         image = running["spec"]["template"]["spec"]["containers"][0]["image"]
-    return plan.of(manifests, overlay, text, where, image or f"kubevirt-webhook:{__version__}")
+    return plan.of(manifests, overlay, text, where, image or f"kubevirt-webhook:{__version__}", narrow)
 
 
 async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeout: int) -> None:  # noqa: ASYNC109

@@ -83,7 +83,20 @@ def config_map(directory: Path, overlay: Overlay) -> Manifest:
     return found
 
 
-def of(directory: Path, overlay: Overlay, text: str, where: str, image: str) -> Plan:
+def network_policy(directory: Path, overlay: Overlay) -> Manifest:
+    """The NetworkPolicy as an overlay has it."""
+    (found,) = (one for one in _rendered(directory, overlay) if one["kind"] == "NetworkPolicy")
+    return found
+
+
+def of(
+    directory: Path,
+    overlay: Overlay,
+    text: str,
+    where: str,
+    image: str,
+    narrow: Callable[[Manifest], Manifest] = lambda policy: policy,
+) -> Plan:
     """The plan for a settings file.
 
     Args:
@@ -91,12 +104,17 @@ def of(directory: Path, overlay: Overlay, text: str, where: str, image: str) -> 
         text: the settings file.
         where: its name, for messages.
         image: what the replicas run.
+        narrow: what becomes of the NetworkPolicy.
 
     Raises:
         InputError: the settings have mistakes, or don't fit the manifests.
     """
     settings = parse(text.encode(), where)
-    found = [one for one in _rendered(directory, overlay) if one["kind"] not in CONFIGURATIONS]
+    found = [
+        narrow(one) if one["kind"] == "NetworkPolicy" else one
+        for one in _rendered(directory, overlay)
+        if one["kind"] not in CONFIGURATIONS
+    ]
     (deployment,) = (one for one in found if one["kind"] == "Deployment")
     own = config_map(directory, overlay)["data"][SETTINGS_KEY]
     _check(settings, parse(own.encode(), overlay), where)

@@ -33,7 +33,10 @@ class _Reading(NamedTuple):
     todo: str
 
 
-_REACH: Final = "see that a replica is ready, and that no NetworkPolicy keeps the API server from its port ops"
+_REACH: Final = (
+    "see that a replica is ready; if it is, the NetworkPolicy keeps the API server from its port ops: "
+    "kubevirt-webhook install --callers auto"
+)
 _LOG: Final = "look at the log of the replicas"
 _READINGS: Final = (
     _Reading("ca_bundle_match", lambda value: value == 0, "failure", "a caBundle refuses what it serves", _LOG),

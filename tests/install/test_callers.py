@@ -1,0 +1,86 @@
+"""The addresses from which API servers call, and the NetworkPolicy that is made of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.install.memory import Memory
+from tests.install.test_plan import MANIFESTS
+from webhook.errors import InputError
+from webhook.install import plan
+from webhook.install.callers import blocks_of, discovered, narrowed, parse
+from webhook.install.plan import Overlay
+
+OVERLAYS: tuple[Overlay, ...] = ("kubernetes", "openshift")
+
+
+def answers(slices: Any, nodes: Any) -> Memory:
+    api = Memory()
+    api.answers = {("GET", "/endpointslices"): slices, ("GET", "/nodes"): nodes}
+    return api
+
+
+def node(**addresses: str) -> dict[str, Any]:
+    return {"status": {"addresses": [{"type": name, "address": address} for name, address in addresses.items()]}}
+
+
+async def test_api_servers_and_control_plane_nodes_are_found() -> None:
+    slices = {"items": [{"endpoints": [{"addresses": ["10.0.0.1", "10.0.0.2"]}]}, {"endpoints": None}]}
+    first = node(InternalIP="10.0.0.1", ExternalIP="203.0.113.9", Hostname="cp1")
+    nodes = {"items": [first, node(InternalIP="fd00::1"), {}, {"status": {}}]}
+
+    assert await discovered(answers((200, slices), (200, nodes))) == ["10.0.0.1/32", "10.0.0.2/32", "fd00::1/128"]
+
+
+@pytest.mark.parametrize(
+    ("slices", "nodes", "said"),
+    [
+        ((200, {"items": []}), (200, {"items": []}), "no address of an API server"),
+        ((403, {}), (200, {}), "answered 403"),
+        (None, (200, {}), "did not answer"),
+        ((200, b"["), (200, {}), "can't be decoded"),
+    ],
+)
+async def test_what_can_not_be_found_out_gets_a_sentence(slices: Any, nodes: Any, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        await discovered(answers(slices, nodes))
+
+
+def test_blocks_are_parsed() -> None:
+    assert parse("10.0.1.7, 10.0.0.5/28,fd00::/64") == ["10.0.0.0/28", "10.0.1.7/32", "fd00::/64"]
+    for given in ("", "10.0.0.0/33", "everybody", "10.0.0.1,"):
+        with pytest.raises(InputError, match="is not a block of addresses"):
+            parse(given)
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_a_narrowed_policy_lets_the_api_server_alone_call(overlay: Overlay) -> None:
+    policy = plan.network_policy(MANIFESTS, overlay)
+    made = narrowed(policy, ["10.0.0.1/32"])
+    rules = {rule["ports"][0]["port"]: rule for rule in made["spec"]["ingress"]}
+
+    assert [peer.get("ipBlock") for peer in rules["webhooks"]["from"]] == [{"cidr": "10.0.0.1/32"}, None]
+    assert {"ipBlock": {"cidr": "10.0.0.1/32"}} in rules["ops"]["from"], "for doctor"
+    assert made["spec"]["egress"] == policy["spec"]["egress"]
+    assert (blocks_of(made), blocks_of(policy), blocks_of(None)) == (["10.0.0.1/32"], [], [])
+
+
+def test_explanations_stay_open_to_bearers_of_tokens() -> None:
+    rule = {"ports": [{"port": 8090, "protocol": "TCP"}]}
+
+    assert narrowed({"spec": {"ingress": [rule]}}, ["10.0.0.1/32"])["spec"]["ingress"] == [rule]
+
+
+def test_no_rule_of_openshift_lets_everybody_in() -> None:
+    assert all(rule["from"] for rule in plan.network_policy(MANIFESTS, "openshift")["spec"]["ingress"])
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_metrics_are_not_for_everybody(overlay: Overlay) -> None:
+    rules = plan.network_policy(MANIFESTS, overlay)["spec"]["ingress"]
+    (rule,) = (rule for rule in rules if rule["ports"][0]["port"] == "ops")
+
+    assert rule["from"]
+    assert all("namespaceSelector" in peer for peer in rule["from"])

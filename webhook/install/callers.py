@@ -1,0 +1,129 @@
+"""From where the API server calls the webhooks, as the NetworkPolicy can say it.
+
+No selector of a NetworkPolicy matches the host's network, in which API servers run, so that only addresses remain, and
+which those are is the cluster's matter: manifests can't know it, but `install` can ask.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from ipaddress import ip_address, ip_network
+from typing import Any, Final
+
+import msgspec
+
+from webhook.cluster.api import Requests, Unreachable
+from webhook.errors import InputError, quoted
+from webhook.install.registration import Manifest
+
+AUTO: Final = "auto"
+ANY: Final = "any"
+_SECONDS: Final = 10.0
+_SLICES: Final = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices"
+_NODES: Final = "/api/v1/nodes"
+# The API servers of most managed clusters reach pods through agents that run in the cluster.
+_AGENTS: Final = {
+    "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "kube-system"}},
+    "podSelector": {
+        "matchExpressions": [{"key": "k8s-app", "operator": "In", "values": ["konnectivity-agent", "tunnelfront"]}]
+    },
+}
+
+
+class _Address(msgspec.Struct):
+    type: str = ""
+    address: str = ""
+
+
+class _Status(msgspec.Struct):
+    addresses: list[_Address] | None = None
+
+
+class _Node(msgspec.Struct):
+    status: _Status | None = None
+
+
+class _Nodes(msgspec.Struct):
+    items: list[_Node] = []
+
+
+class _Endpoint(msgspec.Struct):
+    addresses: list[str] = []
+
+
+class _Slice(msgspec.Struct):
+    endpoints: list[_Endpoint] | None = None
+
+
+class _Slices(msgspec.Struct):
+    items: list[_Slice] = []
+
+
+def parse(given: str) -> list[str]:
+    """The blocks of a list ``CIDR,CIDR``.
+
+    Raises:
+        InputError: one is neither a block nor an address.
+    """
+    blocks = []
+    for part in given.split(","):
+        try:
+            blocks.append(str(ip_network(part.strip(), strict=False)))
+        except ValueError:
+            fix = "use auto, any, or blocks such as 10.0.0.0/28,10.0.1.7/32"
+            raise InputError(f"{quoted(part)} is not a block of addresses", "--callers", fix) from None
+    return sorted(set(blocks))
+
+
+async def discovered(api: Requests) -> list[str]:
+    """The addresses of API servers: those behind the Service ``kubernetes``, and those of control plane nodes.
+
+    Raises:
+        InputError: the API server gives no answer, or none with an address.
+    """
+    slices = await _list(api, _SLICES, "kubernetes.io/service-name=kubernetes", _Slices)
+    nodes = await _list(api, _NODES, "node-role.kubernetes.io/control-plane", _Nodes)
+    found = [address for one in slices.items for endpoint in one.endpoints or () for address in endpoint.addresses]
+    known = [one for node in nodes.items if node.status for one in node.status.addresses or ()]
+    found += [one.address for one in known if one.type == "InternalIP"]
+    if not found:
+        raise InputError("the cluster shows no address of an API server", "--callers auto", "give the blocks")
+    return sorted({str(ip_network(ip_address(address))) for address in found})
+
+
+def narrowed(policy: Manifest, blocks: Sequence[str]) -> Manifest:
+    """A NetworkPolicy by which only these may call the webhooks, and read metrics beside those who may already."""
+    peers: list[dict[str, Any]] = [{"ipBlock": {"cidr": block}} for block in blocks]
+    rules = []
+    for rule in policy["spec"]["ingress"]:
+        if _is_for_webhooks(rule):
+            rules.append({**rule, "from": [*peers, _AGENTS]})
+        elif "from" in rule:
+            rules.append({**rule, "from": [*rule["from"], *peers]})
+        else:
+            rules.append(rule)
+    return {**policy, "spec": {**policy["spec"], "ingress": rules}}
+
+
+def blocks_of(policy: Manifest | None) -> list[str]:
+    """The blocks to which a NetworkPolicy of the cluster was narrowed; empty: none."""
+    rules = ((policy or {}).get("spec") or {}).get("ingress") or ()
+    peers = [peer for rule in rules if _is_for_webhooks(rule) for peer in rule.get("from") or ()]
+    return [peer["ipBlock"]["cidr"] for peer in peers if "ipBlock" in peer]
+
+
+def _is_for_webhooks(rule: Manifest) -> bool:
+    return any(one.get("port") == "webhooks" for one in rule.get("ports") or ())
+
+
+async def _list(api: Requests, path: str, label: str, view: type[Any]) -> Any:
+    try:
+        status, body = await api.request("GET", path, {"labelSelector": label}, seconds=_SECONDS)
+    except Unreachable as error:
+        raise InputError(error.why, path, "begin again once it answers") from None
+    if status != 200:
+        raise InputError(f"the API server answered {status}", path, "give the blocks with --callers CIDR,CIDR")
+    try:
+        return msgspec.json.decode(body, type=view)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise InputError("the API server's answer can't be decoded", path) from None
