@@ -25,6 +25,10 @@ TAINTS: Final = "taints"
 CORDONED: Final = "cordon"
 SOURCE_NODE: Final = "source node"
 KVM: Final = "kvm"
+RESOURCES: Final = "resources"
+RUNTIME_CLASS: Final = "runtime class"
+NAMESPACE: Final = "namespace"
+VOLUMES: Final = "volumes"
 
 _CLAUSES: Final[Mapping[str, str]] = {
     ADDED: "{} was added by this migration",
@@ -36,6 +40,8 @@ _CLAUSES: Final[Mapping[str, str]] = {
     HOST_MODEL: "the CPU that the VM took over from its first host requires {}",
     VENDOR: "the CPU that the VM runs on now requires {}",
     SOURCE_NODE: "the VM comes from another node, so the migration requires {}",
+    RUNTIME_CLASS: "the RuntimeClass of the VM's pod requires {}",
+    NAMESPACE: "the namespace's node selector requires {}",
 }
 
 
@@ -48,6 +54,8 @@ _BY: Final[Mapping[str, str]] = {
     HOST_MODEL: "required by the CPU that the VM took over from its first host",
     VENDOR: "required by the CPU that the VM runs on now",
     SOURCE_NODE: "where the VM comes from",
+    RUNTIME_CLASS: "required by the RuntimeClass of the VM's pod",
+    NAMESPACE: "required by the namespace's node selector",
 }
 
 

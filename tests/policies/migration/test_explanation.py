@@ -285,12 +285,21 @@ def stored(zone: str) -> dict[Key[Any], object]:
 def test_volumes_that_only_some_nodes_reach() -> None:
     found = vmi(volumes=CLAIMED)
 
-    assert told(found=found, more=stored("a")).notes == (
-        'the volume "data" can be reached from 1 of the 2 eligible nodes',
-    )
+    answer = told(found=found, more=stored("a"))
+    assert (answer.eligible.names, answer.notes) == (["node-a2"], ())
+    (reason,) = (reason for reason in answer.reasons if reason.origin == "volumes")
+    assert (reason.nodes.names, reason.alone) == (["node-b1", "node-b2"], 1)
     assert told(found=found, more=stored("a") | {ObjectKey(VOLUMES, "", "pv-1"): None}).notes == ()
     unread = told(found=found, more=stored("a") | {ObjectKey(VOLUMES, "", "pv-1"): Unavailable("403")})
     assert unread.gaps == ("which nodes reach the VM's volumes isn't known: PersistentVolume pv-1 can't be read: 403",)
+
+
+def test_volumes_beside_the_launcher_pod_do_not_bind_it() -> None:
+    hotplugged = {"name": "data", "persistentVolumeClaim": {"claimName": "web01-data", "hotpluggable": True}}
+    answer = told(found=vmi(volumes=[hotplugged]), more=stored("a"))
+
+    assert answer.eligible.count == 2
+    assert answer.notes == ('the volume "data" can be reached from 1 of the 2 eligible nodes',)
 
 
 def test_volumes_are_left_alone_where_nobody_has_checked_the_right() -> None:
