@@ -146,7 +146,7 @@ def _cpu(vmi: Vmi, present: int | None, ratio: int) -> Nanos:
     vcpus = cpu.vcpus if cpu else 1
     threads = vmi.domain.io_threads
     least = vcpus * _NANOS // ratio
-    most = -(-(vcpus + ((threads.supplemental_pool_thread_count if threads else None) or 0)) * _NANOS // ratio) + 1
+    most = -(-(vcpus + ((threads.supplemental_pool_thread_count if threads else None) or 0)) * _NANOS // ratio)
     amount = least if present is None else min(max(present, least), most)
     return {CPU: amount} if amount else {}
 
