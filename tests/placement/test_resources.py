@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.samples import untimed
-from webhook.placement.resources import allocatable, counted, is_counted, is_extended, nanos, written
+from webhook.placement.resources import allocatable, counted, is_counted, is_extended, nanos, offered, requested
 from webhook.quantity import parse
 
 SUFFIXES = {"": Fraction(1), "m": Fraction(1, 1000), "k": Fraction(1000), "Ki": Fraction(1024), "Gi": Fraction(2**30)}
@@ -50,17 +50,29 @@ def test_fractions_of_a_unit_are_rounded_up(number: Any, suffix: str, resource: 
 
 
 @untimed
-@given(amount=st.integers(0, 2**62), resource=st.sampled_from(["cpu", "memory", "hugepages-1Gi", "example.com/foo"]))
-def test_an_amount_is_written_as_it_is_read(amount: int, resource: str) -> None:
-    assert counted(resource, parse(written(resource, amount)).nanos) == amount
+@given(
+    asked=st.integers(0, 2**62),
+    short=st.integers(1, 2**32),
+    resource=st.sampled_from(["cpu", "memory", "hugepages-1Gi", "example.com/foo"]),
+)
+def test_less_than_is_requested_shows_as_less(asked: int, short: int, resource: str) -> None:
+    has = max(0, asked - short)
+    shown_asked, shown_has = parse(requested(resource, asked)), parse(offered(resource, has))
+
+    assert counted(resource, shown_has.nanos) <= has
+    assert counted(resource, shown_asked.nanos) >= asked
+    assert shown_has < shown_asked or not asked
 
 
 def test_amounts_are_written_as_kubernetes_writes_them() -> None:
-    assert written("cpu", 1500) == "1500m"
-    assert written("cpu", 16000) == "16"
-    assert written("memory", 2299 * 2**20) == "2299Mi"
-    assert written("hugepages-2Mi", 2**30) == "1Gi"
-    assert written("example.com/foo", 4) == "4"
+    assert requested("cpu", 1500) == "1500m"
+    assert offered("cpu", 16000) == "16"
+    assert requested("memory", 2299 * 2**20) == offered("memory", 2299 * 2**20) == "2299Mi"
+    assert requested("memory", 2299 * 2**20 + 1) == "2300Mi"
+    assert offered("ephemeral-storage", 2299 * 2**20 + 1) == "2299Mi"
+    assert requested("memory", 1000) == "1k"
+    assert requested("hugepages-2Mi", 2**30) == "1Gi"
+    assert requested("example.com/foo", 4) == "4"
 
 
 @pytest.mark.parametrize(

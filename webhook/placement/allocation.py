@@ -30,14 +30,14 @@ class Allocatable(Requirement, frozen=True, gc=False):
 
     @property
     def wanted(self) -> str:
-        """The amount, as Kubernetes writes it."""
-        return resources.written(self.resource, self.amount)
+        """The amount, for people."""
+        return resources.requested(self.resource, self.amount)
 
     def reasons(self, node: Node) -> tuple[Reason, ...]:
         if not node.lacks(self.resource, self.amount):
             return ()
         has = (node.allocatable or {}).get(self.resource)
-        told = "does not offer it" if has is None else f"has {resources.written(self.resource, has)} allocatable"
+        told = "does not offer it" if has is None else f"has {resources.offered(self.resource, has)} allocatable"
         return (Reason(self, told),)
 
 

@@ -21,7 +21,8 @@ KVM_DEVICE: Final = "devices.kubevirt.io/kvm"
 _ATTACHABLE_VOLUMES: Final = "attachable-volumes-"
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
 _QUOTA_PREFIX: Final = "requests."
-_BYTES: Final = (MEMORY, EPHEMERAL_STORAGE)
+_KIB: Final = 2**10
+_MIB: Final = 2**20
 _NANOS: Final = 10**9
 _NANOS_PER_MILLI: Final = 10**6
 # What a node reports in a form that Kubernetes does not write is never a reason against the node.
@@ -66,9 +67,25 @@ def allocatable(listed: Listed) -> dict[str, int]:
     return amounts
 
 
-def written(resource: str, amount: int) -> str:
-    """An amount in kube-scheduler's unit as Kubernetes writes the quantity: ``1500m``, ``2299Mi``."""
+def requested(resource: str, amount: int) -> str:
+    """An amount in kube-scheduler's unit as Kubernetes writes the quantity; of odd bytes the MiB, rounded up."""
+    return _written(resource, -(-amount // _MIB) * _MIB if _is_odd(resource, amount) else amount)
+
+
+def offered(resource: str, amount: int) -> str:
+    """The same rounded down, so that less than what is requested always shows as less."""
+    return _written(resource, amount // _MIB * _MIB if _is_odd(resource, amount) else amount)
+
+
+def _written(resource: str, amount: int) -> str:
     if resource == CPU:
         return str(Quantity(amount * _NANOS_PER_MILLI, Format.DECIMAL_SI))
-    in_bytes = resource in _BYTES or resource.startswith(HUGEPAGES)
-    return str(Quantity.of(amount, Format.BINARY_SI if in_bytes else Format.DECIMAL_SI))
+    return str(Quantity.of(amount, Format.BINARY_SI if _in_bytes(resource) else Format.DECIMAL_SI))
+
+
+def _in_bytes(resource: str) -> bool:
+    return resource in {MEMORY, EPHEMERAL_STORAGE} or resource.startswith(HUGEPAGES)
+
+
+def _is_odd(resource: str, amount: int) -> bool:
+    return _in_bytes(resource) and amount >= _MIB and amount % _KIB != 0
