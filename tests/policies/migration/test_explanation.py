@@ -9,7 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.samples import affinity, expression, expressions, untimed
-from tests.policies.migration.world import AMD, INTEL, NODES, UID, facts, node, vmi
+from tests.policies.migration.world import (
+    AMD,
+    FOO,
+    INTEL,
+    NODES,
+    ONE_DEVICE,
+    UID,
+    facts,
+    node,
+    offering,
+    requesting,
+    vmi,
+)
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, ListKey, NodesKey, NotRead, ObjectKey
 from webhook.placement.index import NodeIndex
@@ -152,6 +164,25 @@ def test_changes_that_would_help() -> None:
         ("get KubeVirt's device plugin working", ["no-kvm"]),
         ("don't add zone=b", ["far-0", "far-1", "far-2"]),
     ]
+
+
+def test_a_device_that_other_nodes_lack() -> None:
+    answer = told(nodes=ONE_DEVICE, more=requesting())
+
+    assert (answer.eligible.count, answer.favourable) == (0, False)
+    (reason,) = (reason for reason in answer.reasons if reason.origin == "resources")
+    assert (reason.nodes.names, reason.alone) == (["node-a2", "node-b1"], 2)
+    assert openings(answer) == [(f"offer 1 {FOO} on more nodes", ["node-a2", "node-b1"])]
+    one = told(nodes=ONE_DEVICE, more=requesting(), node="node-b1").node
+    assert one
+    assert [why.text for why in one.reasons] == [f"the VM's pod requests 1 {FOO}; the node has 0 allocatable"]
+
+
+def test_a_device_that_the_present_node_lacks_as_well_is_not_taken_into_account() -> None:
+    answer = told(nodes=[offering("node-a1"), offering("node-a2")], more=requesting())
+
+    assert answer.eligible.names == ["node-a2"]
+    assert answer.gaps == (f"the VM's pod requests {FOO}, which its present node does not offer enough of either",)
 
 
 def test_changes_of_the_vm_itself() -> None:
