@@ -15,7 +15,7 @@ from tests.e2e.objects import CRDS
 from tests.e2e.webhook_server import ROOT, WebhookServer
 from tests.e2e.workloads import MIGRATIONS
 
-from .control_plane import ZONES, KubeVirt
+from .control_plane import NAMESPACE, ZONES, KubeVirt
 from .place import Place
 
 pytestmark = pytest.mark.kubevirt
@@ -55,6 +55,8 @@ def _offered(real: KubeVirt) -> Iterator[None]:
     gates = {"disabledFeatureGates": ["ExternalNetResourceInjection"]}
     real.configure(permittedHostDevices={"pciHostDevices": [device]}, developerConfiguration=gates)
     admin.create(CRDS, _networks())
+    for granted in _grants():
+        admin.create(admin.resource_of(granted), granted)
     before = admin.get("v1/nodes", HERE)["status"]["allocatable"]
     _offer(real, HERE, OFFERED)
     yield
@@ -82,6 +84,17 @@ def _networks() -> Json:
         "metadata": {"name": f"{names['plural']}.k8s.cni.cncf.io"},
         "spec": {"group": "k8s.cni.cncf.io", "scope": "Namespaced", "names": names, "versions": [version]},
     }
+
+
+def _grants() -> tuple[Json, Json]:
+    """What virt-operator grants to virt-controller while that feature gate is closed."""
+    group = {"apiGroup": "rbac.authorization.k8s.io"}
+    metadata = {"name": "kubevirt-controller-networks"}
+    rule = {"apiGroups": ["k8s.cni.cncf.io"], "resources": ["network-attachment-definitions"], "verbs": ["get"]}
+    account = {"kind": "ServiceAccount", "namespace": NAMESPACE, "name": "kubevirt-controller"}
+    made: Json = {"apiVersion": f"{group['apiGroup']}/v1", "metadata": metadata}
+    binding = {"kind": "ClusterRoleBinding", "roleRef": {**group, "kind": "ClusterRole", **metadata}}
+    return {**made, "kind": "ClusterRole", "rules": [rule]}, {**made, **binding, "subjects": [account]}
 
 
 def _network(place: Place) -> None:
