@@ -286,12 +286,8 @@ class NodeSpec(View, frozen=True):
     unschedulable: bool | None = None
 
 
-class Allocatable(View, frozen=True):
-    kvm: str | int | None = msgspec.field(default=None, name="devices.kubevirt.io/kvm")
-
-
 class NodeStatus(View, frozen=True):
-    allocatable: Allocatable | None = None
+    allocatable: dict[str, str | int | float | None] | None = None
 
 
 class Node(Object, frozen=True):

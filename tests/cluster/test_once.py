@@ -13,7 +13,7 @@ from webhook.cluster import once
 from webhook.cluster.once import OnceCluster
 from webhook.cluster.transport import connect
 from webhook.errors import Unavailable
-from webhook.facts import NOT_READ, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, PlacementKey
+from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, PlacementKey
 from webhook.objects import KUBEVIRTS, NODES
 from webhook.placement.workload import LAUNCHER_PODS, VMIS
 
@@ -98,4 +98,4 @@ async def test_it_remembers_and_watches_nothing(case: Case) -> None:
     assert case.cluster.peek(NodesKey()) is NOT_READ
     assert case.cluster.staleness() == {}
     assert case.cluster.waiting_for() == ()
-    assert "can't be read" in (await case.read(NamespaceKey("demo"))).why
+    assert "can't be read" in (await case.read(KubeVirtKey())).why

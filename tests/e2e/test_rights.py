@@ -89,6 +89,8 @@ def judge(tenant: Tenant) -> None:
     owner = tenant.create(vm("web"))
     vmi = tenant.start(owner)
     pod = tenant.launch(vmi)
+    runtime_class = {"spec": {"configuration": {"defaultRuntimeClass": "kata"}}}
+    tenant.server.access.admin.patch("kubevirt.io/v1/kubevirts", "kubevirt", runtime_class, "kubevirt")
     # A running VM, so that its pod and node are looked at.
     running = {"phase": "Running", "nodeName": "node-a"}
     tenant.controller.patch(VMIS, "web", {"status": running}, tenant.namespace)

@@ -29,6 +29,7 @@ STAGES = {
     "vectors": ["tests/vectors/test_instancetypes.py"],
     "unit tests": [
         "tests/kubevirt",
+        "tests/test_quantity.py",
         "--ignore=tests/kubevirt/test_malformed.py",
         "--ignore=tests/kubevirt/test_origins.py",
     ],
@@ -46,7 +47,7 @@ class Copy:
         self._root = root
         for part in _COPIED:
             shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
-        for file in ("tests/__init__.py", "tests/builders.py"):
+        for file in ("tests/__init__.py", "tests/builders.py", "tests/test_quantity.py"):
             shutil.copy(ROOT / file, root / file)
         # The plugins that the project's own settings ask for cost more time than these tests.
         (root / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\npythonpath = .\n")

@@ -240,6 +240,7 @@ QUANTITY = of(
         ("small numbers are written as decimals", "not -1024 < whole < 1024", "whole"),
         ("binary suffixes go up to Ei only", "and exponent < max(_BINARY_SUFFIX)", "and exponent < 50"),
     ],
+    package="webhook",
 )
 CONFIGURATION = of(
     "configuration",

@@ -37,6 +37,6 @@ class Mutant:
         return source.replace(self.old, self.new)
 
 
-def of(module: str, changes: Iterable[tuple[str, str, str]]) -> list[Mutant]:
+def of(module: str, changes: Iterable[tuple[str, str, str]], package: str = "webhook/kubevirt") -> list[Mutant]:
     """Mutants of a module of the port: rule, old text, new text."""
-    return [Mutant(rule, f"webhook/kubevirt/{module}.py", old, new) for rule, old, new in changes]
+    return [Mutant(rule, f"{package}/{module}.py", old, new) for rule, old, new in changes]

@@ -79,20 +79,37 @@ taints = st.fixed_dictionaries(
 )
 
 
+allocatable = st.fixed_dictionaries(
+    {},
+    optional={
+        "cpu": st.sampled_from(["1", "1500m", "4", 16]),
+        "memory": st.sampled_from(["512Mi", "1Gi", "4Gi"]),
+        "hugepages-2Mi": st.sampled_from(["0", "1Gi"]),
+        "example.com/foo": st.sampled_from(["0", "1", "2", None]),
+        "devices.kubevirt.io/kvm": st.sampled_from([None, "0", 0, "1k"]),
+    },
+)
+requests = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "hugepages-2Mi", "example.com/foo", "devices.kubevirt.io/kvm"]),
+    st.sampled_from([1, 2, 1000, 1500, 1501, 4000, 2**29, 2**30, 2**32]),
+    max_size=3,
+)
+
+
 def nodes(names: st.SearchStrategy[str]) -> st.SearchStrategy[Node]:
     return st.builds(
-        lambda name, labels, taints, cordoned, kvm: Node.read(
+        lambda name, labels, taints, cordoned, allocatable: Node.read(
             {
                 "metadata": {"name": name, "labels": labels},
                 "spec": {"taints": taints, "unschedulable": cordoned},
-                "status": {"allocatable": {"devices.kubevirt.io/kvm": kvm}},
+                "status": {"allocatable": allocatable},
             }
         ),
         names,
         labels,
         st.lists(taints, max_size=3),
         st.booleans(),
-        st.sampled_from([None, "0", 0, "1k"]),
+        st.none() | allocatable,
     )
 
 

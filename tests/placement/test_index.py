@@ -7,10 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.placement.samples import HOST, NAMES, clusters, node, nodes, selectors, thorough, vmi, vmis
+from tests.placement.samples import HOST, NAMES, clusters, node, nodes, requests, selectors, thorough, vmi, vmis
+from webhook.placement.allocation import Allocatable
 from webhook.placement.constraints import of, own
 from webhook.placement.eligibility import eligibility
 from webhook.placement.index import NodeIndex
+from webhook.placement.levels import Levels
 from webhook.placement.node import Node
 from webhook.placement.requirement import Requirement, Requirements
 from webhook.placement.workload import Migration, Vmi
@@ -37,11 +39,13 @@ def agree(index: NodeIndex, requirements: Requirements, cluster: list[Node]) -> 
 
 
 @thorough
-@given(vm=vmis, added=selectors, cluster=clusters, source=st.none() | nodes(st.sampled_from(NAMES)))
-def test_the_index_agrees_with_the_plain_way(vm: Vmi, added: Any, cluster: list[Node], source: Node | None) -> None:
+@given(vm=vmis, added=selectors, asked=requests, cluster=clusters, source=st.none() | nodes(st.sampled_from(NAMES)))
+def test_the_index_agrees_with_the_plain_way(
+    vm: Vmi, added: Any, asked: dict[str, int], cluster: list[Node], source: Node | None
+) -> None:
     index = NodeIndex(cluster)
 
-    agree(index, of(vm, Migration.adding(added), source_node=source), cluster)
+    agree(index, of(vm, Migration.adding(added), source_node=source, requests=asked), cluster)
     assert vm.spec
     agree(index, tuple(own(vm.spec)), cluster)
 
@@ -64,10 +68,10 @@ class Updates(RuleBasedStateMachine):
         self.index.remove(name)
         self.nodes.pop(name, None)
 
-    @rule(vm=vmis, added=selectors)
-    def review(self, vm: Vmi, added: Any) -> None:
+    @rule(vm=vmis, added=selectors, asked=requests)
+    def review(self, vm: Vmi, added: Any, asked: dict[str, int]) -> None:
         cluster = [self.nodes[each.name] for each in self.index]
-        agree(self.index, of(vm, Migration.adding(added)), cluster)
+        agree(self.index, of(vm, Migration.adding(added), requests=asked), cluster)
 
     @invariant()
     def is_like_a_new_one(self) -> None:
@@ -79,6 +83,7 @@ class Updates(RuleBasedStateMachine):
             (self.index._values, fresh._values),
             (self.index._labelled, fresh._labelled),
             (self.index._taints, fresh._taints),
+            (self.index._levels, fresh._levels),
         ):
             assert kept.keys() == new.keys()
         assert {key: values.keys() for key, values in self.index._values.items()} == {
@@ -115,6 +120,45 @@ def test_a_heartbeat_changes_nothing() -> None:
     index.put(node("n1", {"zone": "b"}))
 
     assert index.review(ZONE_B)._nodes is before._nodes
+
+
+def test_a_node_that_reports_other_amounts() -> None:
+    def offering(**allocatable: str) -> Node:
+        return Node.read({"metadata": {"name": "n1"}, "status": {"allocatable": allocatable}})
+
+    wanted = (Allocatable("resources", "memory", 2**30),)
+    index = NodeIndex([offering(memory="1Gi", cpu="4")])
+    assert index.review(wanted).count == 1
+    index.put(offering(memory="1000Mi", cpu="4"))
+    assert index.review(wanted).count == 0
+    index.put(offering(cpu="4"))
+    assert index.review(wanted).count == 0
+    assert index._levels.keys() == {"cpu"}
+    index.put(node("n1"))
+    assert index.review(wanted).count == 1
+    index.remove("n1")
+    assert (index._levels, index._unreported) == ({}, 0)
+
+
+def test_a_heartbeat_touches_only_the_amounts_that_changed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def reporting(name: str, storage: int) -> Node:
+        allocatable = {f"example.com/r{number}": "1" for number in range(12)} | {"ephemeral-storage": str(storage)}
+        return Node.read({"metadata": {"name": name}, "status": {"allocatable": allocatable}})
+
+    index = NodeIndex(reporting(f"n{number}", number) for number in range(100))
+    flips: list[int] = []
+    flip = Levels.flip
+
+    def counted(levels: Levels, amount: int, bit: int) -> None:
+        flips.append(amount)
+        flip(levels, amount, bit)
+
+    monkeypatch.setattr(Levels, "flip", counted)
+
+    index.put(reporting("n7", 7))
+    assert flips == []
+    index.put(reporting("n7", 1000))
+    assert sorted(flips) == [7, 1000]
 
 
 def test_a_verdict_stays_as_it_was() -> None:

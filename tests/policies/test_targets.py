@@ -11,9 +11,13 @@ import pytest
 from tests.builders import Json
 from tests.policies.migration.world import JOB, OWNED, OWNER, UID, facts, migration, vmi
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key, ListKey, NodesKey, ObjectKey
-from webhook.placement.requirement import KUBEVIRT, Label
-from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, VMIS, LauncherPod, Migration
+from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, PlacementKey
+from webhook.objects import Namespace
+from webhook.placement.allocation import Allocatable
+from webhook.placement.node import Taint
+from webhook.placement.podadmission import NODE_SELECTOR, RUNTIME_CLASSES, RuntimeClass
+from webhook.placement.requirement import KUBEVIRT, Kvm, Label, Requirement, Untainted
+from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, VMIS, KubeVirt, LauncherPod, Migration, Vmi
 from webhook.policies import targets
 from webhook.policies.unreadable import Unreadable
 
@@ -121,6 +125,101 @@ def test_what_can_not_be_read_is_said(key: Key[Any]) -> None:
 
     with pytest.raises(Unreadable, match="can't be read: no answer"):
         targets.find("demo", "web01", Facts.of(known))
+
+
+FOO, KVM = "example.com/foo", "devices.kubevirt.io/kvm"
+
+
+def resourceful(compute: Json, **spec: Any) -> Json:
+    """The present pod, with a container that requests something."""
+    made = pod()
+    made["spec"] |= {"nodeSelector": {}, "containers": [{"name": "compute", "resources": {"requests": compute}}]}
+    made["spec"] |= spec
+    return made
+
+
+def asked(known: Mapping[Key[Any], object], kind: type[Requirement]) -> list[Any]:
+    target = targets.find("demo", "web01", Facts.of(known))
+    assert target
+    return [each for each in target.requirements if isinstance(each, kind)]
+
+
+def settings(**configuration: Any) -> KubeVirt:
+    return msgspec.convert({"spec": {"configuration": configuration}}, KubeVirt)
+
+
+class TestResources:
+    def test_what_the_present_pod_requests_the_target_pod_does(self) -> None:
+        wanted = vmi(domain={"resources": {"requests": {FOO: "1"}}})
+        known = world(resourceful({"memory": "1Gi", FOO: "1", KVM: "1"})) | {
+            ObjectKey(VMIS, "demo", "web01"): msgspec.convert(wanted, Vmi)
+        }
+
+        assert {(each.origin, each.resource, each.amount) for each in asked(known, Allocatable)} == {
+            ("resources", "cpu", 100),
+            ("resources", "memory", 2**30),
+            ("resources", FOO, 1),
+            ("kvm", KVM, 1),
+        }
+        assert asked(known, Kvm) == []
+
+    def test_the_device_of_kvm_is_a_matter_of_kubevirts_settings(self) -> None:
+        emulating = {PlacementKey(): settings(developerConfiguration={"useEmulation": True})}
+        unsaid = world(resourceful({"memory": "1Gi"}))
+
+        assert "kvm" not in {each.origin for each in asked(world(resourceful({KVM: "1"})) | emulating, Allocatable)}
+        assert KVM not in {each.resource for each in asked(world(resourceful({KVM: "1"})) | emulating, Allocatable)}
+        assert len(asked(unsaid, Kvm)) == 1
+
+
+class TestPlugins:
+    CLASS = ObjectKey(RUNTIME_CLASSES, "", "kata")
+
+    def world(self, found: Any, shown: Json | None = None) -> dict[Key[Any], object]:
+        known = world(resourceful({}, nodeSelector=shown or {}))
+        return known | {PlacementKey(): settings(defaultRuntimeClass="kata"), self.CLASS: found}
+
+    def test_a_runtime_class_chooses_nodes(self) -> None:
+        scheduling = {"nodeSelector": {"runtime": "kata"}, "tolerations": [{"key": "kata", "operator": "Exists"}]}
+        known = self.world(msgspec.convert({"scheduling": scheduling}, RuntimeClass), {"runtime": "kata"})
+
+        assert "runtime=kata" in [str(label.expression) for label in asked(known, Label)]
+        assert asked(known, Untainted)[0].tolerates(Taint("kata", "x", "NoSchedule"))
+        assert self.gaps(known) == ()
+
+    def test_one_that_cannot_be_read_is_named(self) -> None:
+        (gap,) = self.gaps(self.world(Unavailable("may not get runtimeclasses")))
+        assert gap == 'what RuntimeClass "kata" requires of nodes isn\'t known: may not get runtimeclasses'
+        assert self.gaps(self.world(None)) == ()
+
+    def test_what_admission_plugins_tolerate_the_present_pod_shows(self) -> None:
+        known = world(resourceful({}, tolerations=[{"key": "kata", "operator": "Exists"}, None]))
+
+        assert asked(known, Untainted)[0].tolerates(Taint("kata", "x", "NoSchedule"))
+        assert not asked(world(resourceful({})), Untainted)[0].tolerates(Taint("kata", "x", "NoSchedule"))
+
+    def test_a_namespace_chooses_nodes_where_the_present_pod_shows_it(self) -> None:
+        place = msgspec.convert({"metadata": {"annotations": {NODE_SELECTOR: "pool=vms,other=x"}}}, Namespace)
+        known = world(resourceful({}, nodeSelector={"pool": "vms", "left": "1"})) | {NamespaceKey("demo"): place}
+        first = known | {PODS: (self.first({"pool": "vms", "left": "1"}),)}
+
+        labels = [str(label.expression) for label in asked(first, Label) if label.origin == "namespace"]
+        assert labels == ["pool=vms"]
+        (gap,) = self.gaps(first)
+        assert gap.startswith("the present pod's node selector has left=1, for which")
+        unread = first | {NamespaceKey("demo"): Unavailable("no answer")}
+        assert "left=1, pool=vms" in self.gaps(unread)[0]
+
+    def first(self, selector: Json) -> LauncherPod:
+        """A pod that no migration made, so that all of its node selector must come from elsewhere."""
+        made = resourceful({}, nodeSelector=selector)
+        del made["metadata"]["annotations"]
+        return msgspec.convert(made, LauncherPod)
+
+    def gaps(self, known: Mapping[Key[Any], object]) -> tuple[str, ...]:
+        target = targets.find("demo", "web01", Facts.of(known))
+        assert target
+        return target.gaps
 
 
 def test_which_nodes_have_it() -> None:

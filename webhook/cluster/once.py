@@ -16,8 +16,8 @@ from webhook.cluster.configured import Configured
 from webhook.cluster.pages import pages
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
-from webhook.facts import NOT_READ, Key, ListKey, NodesKey, ObjectKey, PlacementKey
-from webhook.objects import KUBEVIRTS, NODES, Object, Resource
+from webhook.facts import NOT_READ, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, PlacementKey
+from webhook.objects import KUBEVIRTS, NAMESPACES, NODES, Object, Resource
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node
 
@@ -50,6 +50,8 @@ class OnceCluster(Cluster):
         match key:
             case ObjectKey():
                 return await fetch(self._transport, key.resource, key.namespace, key.name, left)
+            case NamespaceKey():
+                return await fetch(self._transport, NAMESPACES, "", key.name, left)
             case ListKey():
                 return await fetch_list(self._transport, key.resource, key.namespace, key.label, left)
             case NodesKey():

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from webhook.kubevirt import defaults, instancetype, preference, quantity, requirements, topology
+from webhook import quantity
+from webhook.kubevirt import defaults, instancetype, preference, requirements, topology
 from webhook.kubevirt.configuration import Configuration
 from webhook.kubevirt.instancetype import TEMPLATE_BASE, VMI_BASE
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from webhook.kubevirt import quantity
+from webhook import quantity
 from webhook.kubevirt.origins import Origin
-from webhook.kubevirt.quantity import Quantity
 from webhook.kubevirt.shape import (
     BOOL_POINTER,
     INT64,
@@ -24,6 +23,7 @@ from webhook.kubevirt.shape import (
     encode,
 )
 from webhook.kubevirt.types.core import STRINGS
+from webhook.quantity import Quantity
 
 _MACHINE: Final = Struct(machineType=STRING)
 _CONFIGURATION: Final = Struct(

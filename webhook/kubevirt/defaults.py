@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from webhook import quantity
 from webhook.errors import InputError
-from webhook.kubevirt import quantity
 from webhook.kubevirt.configuration import Configuration
 from webhook.kubevirt.origins import Note, Origin, ignore
-from webhook.kubevirt.quantity import Quantity
 from webhook.kubevirt.refusal import Refusal
 from webhook.kubevirt.shape import Json
+from webhook.quantity import Quantity
 
 _NETWORK: Final = "default"
 _INPUT: Final = "default-0"

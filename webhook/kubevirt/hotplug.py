@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.kubevirt import quantity
+from webhook import quantity
 from webhook.kubevirt.configuration import AMD64, Configuration
 from webhook.kubevirt.origins import Note, Origin
-from webhook.kubevirt.quantity import Format, Quantity, int64
 from webhook.kubevirt.shape import Json
+from webhook.quantity import Format, Quantity, int64
 
 _MAX_VCPUS: Final = 512
 _MIB: Final = 2**20

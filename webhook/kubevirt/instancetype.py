@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from webhook import quantity
 from webhook.kubevirt import preference as preferences
-from webhook.kubevirt import quantity, topology
+from webhook.kubevirt import topology
 from webhook.kubevirt.origins import Note, Origin, ignore
 from webhook.kubevirt.refusal import Conflict
 from webhook.kubevirt.shape import Json, copied

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Final
 
-from webhook.kubevirt import quantity, topology
+from webhook import quantity
+from webhook.kubevirt import topology
 from webhook.kubevirt.instancetype import TEMPLATE_BASE
 from webhook.kubevirt.refusal import Cause
 from webhook.kubevirt.shape import Json

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from webhook.kubevirt import quantity
+from webhook import quantity
 from webhook.kubevirt.refusal import Refusal
 from webhook.kubevirt.shape import FREE, STRING, Json, Struct, Value, copied, decode, encode
 from webhook.kubevirt.types.core import METADATA

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from webhook import quantity
 from webhook.errors import InputError
-from webhook.kubevirt import quantity
 
 Json = dict[str, Any]
 

@@ -1,7 +1,7 @@
 """What may keep a VM from a node that is eligible: said, but never a reason to refuse.
 
 It changes by the second (free resources), depends on other pods (affinity between pods, spread), or KubeVirt itself
-ignores it (volumes that only some nodes reach).
+ignores it (hotplugged volumes that only some nodes reach).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def notes(
     """Notes about the eligible nodes, clauses.
 
     Args:
-        volumes: what the VM's volumes are bound to, by the volumes' names.
+        volumes: what the VM's hotplugged volumes are bound to, by the volumes' names.
         requests: what its pod requests, by resource, each in a unit of its own.
         free: what nodes have left of it, by node and resource in the same units; nodes that aren't here aren't judged.
     """

@@ -8,9 +8,10 @@ selector and the labels that it generates, is one layer here too (pkg/virt-contr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
-from webhook.placement import generated, requirement
+from webhook.placement import generated, requirement, resources
+from webhook.placement.allocation import Allocatable
 from webhook.placement.expression import DOES_NOT_EXIST, NOT_IN, Expression, Term
 from webhook.placement.node import HOSTNAME, NO_EXECUTE, Node
 from webhook.placement.requirement import Elsewhere, Kvm, Label, OneOf, Requirement, Requirements, Uncordoned, Untainted
@@ -54,6 +55,9 @@ def of(
     source_pod_added: Mapping[str, str] | None = None,
     source_node: Node | None = None,
     kubevirt: KubeVirt = BUILT_IN,
+    requests: Mapping[str, int] | None = None,
+    admitted: Iterable[Requirement] = (),
+    tolerations: tuple[Toleration, ...] = (),
 ) -> Requirements:
     """All that the target pod of a migration asks of a node, what the migration adds first.
 
@@ -63,6 +67,9 @@ def of(
         source_pod_added: what the migration had added by which that pod was made, if it was and is still known.
         source_node: where the VM runs.
         kubevirt: the KubeVirt object.
+        requests: what the target pod requests (`demand`), by resource.
+        admitted: what admission plugins add to the node selector of every pod.
+        tolerations: what they add to its tolerations, beside those that the present pod shows.
     """
     pod = {} if migration.receives else (source_pod or _NO_POD).node_selector
     made = {key: value for key, value in pod.items() if key not in (source_pod_added or {})}
@@ -86,8 +93,9 @@ def of(
         *_mirrored(known, made),
         *_affinity(spec, absent),
         *_elsewhere(vmi, migration, source_node),
-        *_tolerating(spec, tolerated=_TOLERATED_BY_DEFAULT),
-        *((Kvm(requirement.KVM),) if kubevirt.needs_kvm else ()),
+        *_tolerating(spec, tolerated=_TOLERATED_BY_DEFAULT, admitted=(*_tolerations(source_pod), *tolerations)),
+        *admitted,
+        *_resources(requests or {}, kubevirt),
     )
 
 
@@ -144,13 +152,32 @@ def _affinity(placed: Placed, absent: tuple[Expression, ...] = ()) -> Iterator[R
     yield OneOf(requirement.AFFINITY, tuple(terms))
 
 
-def _tolerating(placed: Placed, *, tolerated: tuple[str, ...] = ()) -> Iterator[Requirement]:
+def _resources(requests: Mapping[str, int], kubevirt: KubeVirt) -> Iterator[Requirement]:
+    """What the target pod requests. Whether it requests the device of KVM, KubeVirt's settings of now decide."""
+    for resource, amount in requests.items():
+        if resource != resources.KVM_DEVICE:
+            yield Allocatable(requirement.RESOURCES, resource, amount)
+    if kubevirt.needs_kvm:
+        kvm = requests.get(resources.KVM_DEVICE)
+        yield Allocatable(requirement.KVM, resources.KVM_DEVICE, kvm) if kvm else Kvm(requirement.KVM)
+
+
+def _tolerations(pod: LauncherPod | None) -> tuple[Toleration, ...]:
+    """The present pod's, which has the VM's and those that admission plugins add: a RuntimeClass's, a namespace's."""
+    spec = pod.spec if pod else None
+    return tuple(toleration or Toleration() for toleration in (spec.tolerations if spec else None) or ())
+
+
+def _tolerating(
+    placed: Placed, *, tolerated: tuple[str, ...] = (), admitted: tuple[Toleration, ...] = ()
+) -> Iterator[Requirement]:
     """What is asked of taints.
 
     Args:
         tolerated: the keys whose NoExecute taints are tolerated by default.
+        admitted: what else is tolerated.
     """
-    own = tuple(toleration or Toleration() for toleration in placed.tolerations or ())
+    own = tuple(dict.fromkeys((*(toleration or Toleration() for toleration in placed.tolerations or ()), *admitted)))
     said = {each.key or "" for each in own if each.effect in {None, "", NO_EXECUTE}}
     more = tuple(Toleration(key, "Exists", None, NO_EXECUTE) for key in tolerated if not said & {key, ""})
     yield Untainted(requirement.TAINTS, own + more)

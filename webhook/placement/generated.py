@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from webhook.placement.workload import HOST_MODEL, FeatureState, KubeVirt, LaunchSecurity, Vmi
+from webhook.placement.guest import FeatureState, LaunchSecurity
+from webhook.placement.workload import HOST_MODEL, KubeVirt, Vmi
 
 TRUE: Final = "true"
 ARCHITECTURE: Final = "kubernetes.io/arch"

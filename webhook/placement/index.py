@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, TypeVar
 
+from webhook.placement.allocation import Allocatable
 from webhook.placement.expression import (
     DOES_NOT_EXIST,
     EXISTS,
@@ -22,6 +23,7 @@ from webhook.placement.expression import (
     Term,
     field_value,
 )
+from webhook.placement.levels import Levels
 from webhook.placement.node import HOSTNAME, Node, Taint
 from webhook.placement.requirement import (
     Elsewhere,
@@ -39,6 +41,7 @@ T = TypeVar("T")
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 _NO_VALUES: Final[Mapping[str, int]] = {}
+_NO_LEVELS: Final = Levels()
 
 
 class NodeIndex:
@@ -54,6 +57,8 @@ class NodeIndex:
         self._taints: dict[Taint, int] = {}
         self._unschedulable = 0
         self._no_kvm = 0
+        self._levels: dict[str, Levels] = {}  # resource -> nodes by what is allocatable
+        self._unreported = 0  # nodes that have not said what is allocatable
         self._snapshot: tuple[Node | None, ...] | None = None
         for node in nodes:
             self.put(node)
@@ -128,6 +133,20 @@ class NodeIndex:
             self._unschedulable ^= bit
         if bool(old and old.no_kvm) != bool(new and new.no_kvm):
             self._no_kvm ^= bit
+        self._change_allocatable(bit, old, new)
+
+    def _change_allocatable(self, bit: int, old: Node | None, new: Node | None) -> None:
+        before, after = (node.allocatable if node else None for node in (old, new))
+        if bool(old and before is None) != bool(new and after is None):
+            self._unreported ^= bit
+        if before == after:
+            return
+        for resource, amount in (before or _NO_VALUES).items() ^ (after or _NO_VALUES).items():
+            levels = self._levels.setdefault(resource, Levels())
+            levels.flip(amount, bit)
+        for resource in (before or _NO_VALUES).keys() - (after or _NO_VALUES).keys():
+            if not self._levels[resource]:
+                del self._levels[resource]
 
     def _change_labels(self, bit: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         for key, value in before.items() ^ after.items():
@@ -159,8 +178,14 @@ class NodeIndex:
                 yield None, same | self._named(requirement.node)
             case Kvm():
                 yield None, self._no_kvm
+            case Allocatable():
+                yield None, self._lacking(requirement.resource, requirement.amount)
             case _:
                 raise TypeError(f"the index knows no {type(requirement).__name__}")
+
+    def _lacking(self, resource: str, amount: int) -> int:
+        levels = self._levels.get(resource, _NO_LEVELS)
+        return (self._all ^ self._unreported ^ levels.nodes) | levels.below(amount)
 
     def _matching(self, term: Term) -> int:
         if term.hopeless:

@@ -9,6 +9,7 @@ import msgspec
 
 from webhook import objects
 from webhook.errors import InputError
+from webhook.placement import resources
 from webhook.placement.reading import read
 
 HOSTNAME: Final = "kubernetes.io/hostname"
@@ -40,6 +41,8 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         taints: those with the effects NoSchedule and NoExecute, sorted, each once; without a cordoned node's own.
         unschedulable: cordoned.
         no_kvm: KubeVirt's device plugin says that it has none to give; where it says nothing, it isn't known.
+        allocatable: what pods could request of the whole node, as `resources` counts it; None: the kubelet has not
+            reported it yet.
     """
 
     name: str
@@ -47,6 +50,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     taints: tuple[Taint, ...] = ()
     unschedulable: bool = False
     no_kvm: bool = False
+    allocatable: dict[str, int] | None = None
 
     @classmethod
     def of(cls, view: objects.Node) -> Node:
@@ -73,8 +77,13 @@ class Node(msgspec.Struct, frozen=True, gc=False):
             {sys.intern(key): sys.intern(value) for key, value in (view.meta.labels or {}).items()},
             tuple(sorted(taints)),
             unschedulable,
-            allocatable is not None and str(allocatable.kvm) == "0",
+            allocatable is not None and str(allocatable.get(resources.KVM_DEVICE)) == "0",
+            None if allocatable is None else resources.allocatable(allocatable),
         )
+
+    def lacks(self, resource: str, amount: int) -> bool:
+        """Whether a request can never fit, whatever runs here: the whole node has less, as far as it has reported."""
+        return self.allocatable is not None and self.allocatable.get(resource, 0) < amount
 
     @classmethod
     def read(cls, json: Any) -> Node:

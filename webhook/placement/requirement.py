@@ -25,6 +25,10 @@ TAINTS: Final = "taints"
 CORDONED: Final = "cordon"
 SOURCE_NODE: Final = "source node"
 KVM: Final = "kvm"
+RESOURCES: Final = "resources"
+RUNTIME_CLASS: Final = "runtime class"
+NAMESPACE: Final = "namespace"
+VOLUMES: Final = "volumes"
 
 _CLAUSES: Final[Mapping[str, str]] = {
     ADDED: "{} was added by this migration",
@@ -37,6 +41,8 @@ _CLAUSES: Final[Mapping[str, str]] = {
     VENDOR: "the CPU that the VM runs on now requires {}",
     # Of another cluster; nodes are named to those who may list them, and this one nobody here can list.
     SOURCE_NODE: "the migration must leave the node that the VM comes from",
+    RUNTIME_CLASS: "the RuntimeClass of the VM's pod requires {}",
+    NAMESPACE: "the namespace's node selector requires {}",
 }
 
 
@@ -49,6 +55,8 @@ _BY: Final[Mapping[str, str]] = {
     HOST_MODEL: "required by the CPU that the VM took over from its first host",
     VENDOR: "required by the CPU that the VM runs on now",
     SOURCE_NODE: "where the VM comes from",
+    RUNTIME_CLASS: "required by the RuntimeClass of the VM's pod",
+    NAMESPACE: "required by the namespace's node selector",
 }
 
 

@@ -10,6 +10,9 @@ from typing import Any, Final
 from webhook import names
 from webhook.objects import Object, Resource, View
 from webhook.placement.expression import Expression, Term
+from webhook.placement.guest import Cpu, Domain, Machine
+from webhook.placement.podrequests import Container, ResourceRequirements
+from webhook.placement.resources import Listed
 from webhook.times import unix_time
 
 HOST_MODEL: Final = "host-model"
@@ -92,6 +95,12 @@ class Placed(View, frozen=True):
 
 class PodSpec(Placed, frozen=True):
     node_name: str | None = None
+    containers: list[Container | None] | None = None
+    init_containers: list[Container | None] | None = None
+    resources: ResourceRequirements | None = None
+    overhead: Listed | None = None
+    runtime_class_name: str | None = None
+    resource_claims: list[Any] | None = None
 
 
 class PodStatus(View, frozen=True):
@@ -115,61 +124,14 @@ class LauncherPod(Object, frozen=True):
         return (self.spec.node_selector if self.spec else None) or {}
 
 
-class CpuFeature(View, frozen=True):
-    name: str | None = None
-    policy: str | None = None
-
-
-class Cpu(View, frozen=True):
-    model: str | None = None
-    dedicated_cpu_placement: bool | None = None
-    features: list[CpuFeature] | None = None
-    realtime: dict[str, Any] | None = None
-
-    def features_with(self, *policies: str) -> list[str]:
-        """The names of the features that have one of these policies; ``""`` for none."""
-        return [feature.name or "" for feature in self.features or () if (feature.policy or "") in policies]
-
-
-class Machine(View, frozen=True):
-    type: str | None = None
-
-
-class FeatureState(View, frozen=True):
-    enabled: bool | None = None
-
-
-class DomainFeatures(View, frozen=True):
-    hyperv: dict[str, FeatureState | None] | None = None
-
-
-class SevPolicy(View, frozen=True):
-    encrypted_state: bool | None = None
-
-
-class Sev(View, frozen=True):
-    policy: SevPolicy | None = None
-
-
-class LaunchSecurity(View, frozen=True):
-    sev: Sev | None = None
-    snp: dict[str, Any] | None = None
-    tdx: dict[str, Any] | None = None
-
-
-class Domain(View, frozen=True):
-    cpu: Cpu | None = None
-    machine: Machine | None = None
-    features: DomainFeatures | None = None
-    launch_security: LaunchSecurity | None = None
-
-
 class ClaimSource(View, frozen=True):
     claim_name: str | None = None
+    hotpluggable: bool | None = None
 
 
 class DataVolumeSource(View, frozen=True):
     name: str | None = None
+    hotpluggable: bool | None = None
 
 
 class Volume(View, frozen=True):
@@ -184,8 +146,19 @@ class Volume(View, frozen=True):
             return self.persistent_volume_claim.claim_name or ""
         return (self.data_volume.name if self.data_volume else None) or ""
 
+    @property
+    def is_hotplugged(self) -> bool:
+        """Whether a pod beside the launcher pod holds it, so that the launcher pod is placed without regard to it."""
+        source = self.persistent_volume_claim or self.data_volume
+        return bool(source and source.hotpluggable)
+
+
+class Network(View, frozen=True):
+    multus: dict[str, Any] | None = None
+
 
 class VmiSpec(Placed, frozen=True):
+    networks: list[Network | None] | None = None
     architecture: str | None = None
     domain: Domain | None = None
     topology_spread_constraints: list[Any] | None = None
@@ -349,6 +322,8 @@ class Developer(View, frozen=True):
     node_selectors: dict[str, str] | None = None
     feature_gates: list[str] | None = None
     use_emulation: bool | None = None
+    cpu_allocation_ratio: int | None = None
+    memory_overcommit: int | None = None
 
 
 class Hypervisor(View, frozen=True):
@@ -356,6 +331,7 @@ class Hypervisor(View, frozen=True):
 
 
 class Configuration(View, frozen=True):
+    default_runtime_class: str | None = None
     developer_configuration: Developer | None = None
     hypervisors: list[Hypervisor | None] | None = None
 

@@ -6,9 +6,12 @@ from typing import Final
 
 import msgspec
 
-from webhook.facts import Facts, ListKey, NodesKey, ObjectKey, PlacementKey
-from webhook.placement import constraints, syntax
-from webhook.placement.requirement import Requirements
+from webhook.errors import Unavailable, quoted
+from webhook.facts import Facts, ListKey, NamespaceKey, NodesKey, ObjectKey, PlacementKey
+from webhook.objects import Namespace
+from webhook.placement import constraints, demand, podadmission, syntax
+from webhook.placement.podadmission import RUNTIME_CLASSES, RuntimeClass
+from webhook.placement.requirement import Label, Requirements
 from webhook.placement.verdict import Verdict
 from webhook.placement.workload import (
     BUILT_IN,
@@ -16,8 +19,10 @@ from webhook.placement.workload import (
     MIGRATIONS,
     NO_MIGRATION,
     VMIS,
+    KubeVirt,
     LauncherPod,
     Migration,
+    Toleration,
     Vmi,
 )
 from webhook.policies.unreadable import read
@@ -73,23 +78,68 @@ def find(namespace: str, name: str, facts: Facts, migration: Migration = NO_MIGR
 def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target:
     """The same for a VMI that is at hand. Raises as `find`."""
     nodes = read(facts, NodesKey(), "the nodes")
-    kubevirt = read(facts, PlacementKey(), "KubeVirt's configuration")
+    kubevirt = read(facts, PlacementKey(), "KubeVirt's configuration") or BUILT_IN
     assert nodes is not None
     here = vmi.node_name
     node = nodes.get(here) if here else None
     pod = _present_pod(vmi, here, namespace, facts)
+    added_before = _added_before(pod, namespace, facts)
+    plugins = _plugins(vmi, pod, added_before, namespace, kubevirt, facts)
+    requested = demand.of(vmi, pod, node, kubevirt)
     return Target(
         vmi,
         constraints.of(
             vmi,
             migration,
             source_pod=pod,
-            source_pod_added=_added_before(pod, namespace, facts),
+            source_pod_added=added_before,
             source_node=node,
-            kubevirt=kubevirt or BUILT_IN,
+            kubevirt=kubevirt,
+            requests=requested.requests,
+            admitted=plugins.labels,
+            tolerations=plugins.tolerations,
         ),
-        constraints.gaps(vmi, migration, pod, node),
+        (*constraints.gaps(vmi, migration, pod, node), *requested.gaps, *plugins.gaps),
     )
+
+
+class _Plugins(msgspec.Struct, frozen=True):
+    """What admission plugins of the API server add to a target pod, and what is not known of it."""
+
+    labels: tuple[Label, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    gaps: tuple[str, ...] = ()
+
+
+def _plugins(
+    vmi: Vmi,
+    pod: LauncherPod | None,
+    added_before: dict[str, str],
+    namespace: str,
+    kubevirt: KubeVirt,
+    facts: Facts,
+) -> _Plugins:
+    """What cannot be read is a gap: an account without these rights still evaluates all else."""
+    gaps = []
+    runtime_class = RuntimeClass()
+    if name := kubevirt.configuration.default_runtime_class:
+        found = facts.get(ObjectKey(RUNTIME_CLASSES, "", name))
+        if isinstance(found, Unavailable):
+            gaps.append(f"what RuntimeClass {quoted(name)} requires of nodes isn't known: {found.why}")
+        runtime_class = found if isinstance(found, RuntimeClass) else runtime_class
+    labels = runtime_class.labels
+    left = podadmission.unexplained(pod, vmi, kubevirt, added_before, labels) if pod else {}
+    if left:
+        place = facts.get(NamespaceKey(namespace))
+        annotation = None
+        if isinstance(place, Namespace):
+            annotation = place.meta.annotation(podadmission.NODE_SELECTOR)
+        of_namespace = podadmission.of_namespace(annotation, left)
+        labels += of_namespace
+        explained = {label.expression.key for label in of_namespace}
+        if rest := {key: value for key, value in left.items() if key not in explained}:
+            gaps.append(podadmission.gap(rest))
+    return _Plugins(labels, runtime_class.tolerations, tuple(gaps))
 
 
 def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherPod | None:

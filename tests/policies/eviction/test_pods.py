@@ -10,7 +10,7 @@ import pytest
 
 from tests.builders import CONTROLLER, Json
 from tests.policies.eviction.world import CAPTURE, MINE, POD, decide, facts, migration, pod, review, vmi
-from tests.policies.migration.world import NODES, node
+from tests.policies.migration.world import FOO, NODES, ONE_DEVICE, node, requesting
 from webhook.errors import Unavailable
 from webhook.facts import ConfigurationKey, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.names import Code
@@ -144,6 +144,17 @@ class TestGoesDown:
 
 
 class TestVeto:
+    def test_a_device_that_only_the_present_node_has(self) -> None:
+        known = facts(nodes=ONE_DEVICE)
+        devices = {"devices": {"gpus": [{"name": "gpu", "deviceName": FOO}]}}
+        found = vmi()
+        found["spec"]["domain"] |= devices
+        decision = decide(known | requesting() | {THE_VMI: msgspec.convert(found, Vmi)})
+
+        assert decision.code == Code.NO_ELIGIBLE_NODE
+        assert decision.denial
+        assert f"2 with insufficient allocatable {FOO} (the VM's pod requests 1)" in decision.denial.message
+
     def test_no_eligible_node(self) -> None:
         decision = decide(facts(nodes=CORDONED))
 

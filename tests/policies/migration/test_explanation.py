@@ -9,7 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.samples import affinity, expression, expressions, untimed
-from tests.policies.migration.world import AMD, INTEL, NODES, UID, facts, node, vmi
+from tests.policies.migration.world import (
+    AMD,
+    FOO,
+    INTEL,
+    NODES,
+    ONE_DEVICE,
+    UID,
+    facts,
+    node,
+    offering,
+    requesting,
+    vmi,
+)
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, ListKey, NodesKey, NotRead, ObjectKey
 from webhook.placement.index import NodeIndex
@@ -154,6 +166,25 @@ def test_changes_that_would_help() -> None:
     ]
 
 
+def test_a_device_that_other_nodes_lack() -> None:
+    answer = told(nodes=ONE_DEVICE, more=requesting())
+
+    assert (answer.eligible.count, answer.favourable) == (0, False)
+    (reason,) = (reason for reason in answer.reasons if reason.origin == "resources")
+    assert (reason.nodes.names, reason.alone) == (["node-a2", "node-b1"], 2)
+    assert openings(answer) == [(f"offer 1 {FOO} on more nodes", ["node-a2", "node-b1"])]
+    one = told(nodes=ONE_DEVICE, more=requesting(), node="node-b1").node
+    assert one
+    assert [why.text for why in one.reasons] == [f"the VM's pod requests 1 {FOO}; the node has 0 allocatable"]
+
+
+def test_a_device_that_the_present_node_lacks_as_well_is_not_taken_into_account() -> None:
+    answer = told(nodes=[offering("node-a1"), offering("node-a2")], more=requesting())
+
+    assert answer.eligible.names == ["node-a2"]
+    assert answer.gaps == (f"the VM's pod requests {FOO}, which its present node does not offer enough of either",)
+
+
 def test_changes_of_the_vm_itself() -> None:
     spec = {"affinity": affinity(expressions(expression("disk", "In", "ssd")))}
     nodes = [node("node-a1", "a"), node("n2", "b", disk="ssd"), node("n3", "a", disk="hdd")]
@@ -285,12 +316,21 @@ def stored(zone: str) -> dict[Key[Any], object]:
 def test_volumes_that_only_some_nodes_reach() -> None:
     found = vmi(volumes=CLAIMED)
 
-    assert told(found=found, more=stored("a")).notes == (
-        'the volume "data" can be reached from 1 of the 2 eligible nodes',
-    )
+    answer = told(found=found, more=stored("a"))
+    assert (answer.eligible.names, answer.notes) == (["node-a2"], ())
+    (reason,) = (reason for reason in answer.reasons if reason.origin == "volumes")
+    assert (reason.nodes.names, reason.alone) == (["node-b1", "node-b2"], 1)
     assert told(found=found, more=stored("a") | {ObjectKey(VOLUMES, "", "pv-1"): None}).notes == ()
     unread = told(found=found, more=stored("a") | {ObjectKey(VOLUMES, "", "pv-1"): Unavailable("403")})
     assert unread.gaps == ("which nodes reach the VM's volumes isn't known: PersistentVolume pv-1 can't be read: 403",)
+
+
+def test_volumes_beside_the_launcher_pod_do_not_bind_it() -> None:
+    hotplugged = {"name": "data", "persistentVolumeClaim": {"claimName": "web01-data", "hotpluggable": True}}
+    answer = told(found=vmi(volumes=[hotplugged]), more=stored("a"))
+
+    assert answer.eligible.count == 2
+    assert answer.notes == ('the volume "data" can be reached from 1 of the 2 eligible nodes',)
 
 
 def test_volumes_are_left_alone_where_nobody_has_checked_the_right() -> None:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from tests.policies.migration.world import (
     AMD,
     API_ACCOUNT,
+    FOO,
     NODES,
+    ONE_DEVICE,
     decide,
     facts,
     migration,
     node,
+    offering,
+    requesting,
     vmi,
 )
 from webhook.errors import Unavailable
@@ -96,6 +100,34 @@ class TestSelector:
 
         assert decision.denial
         assert (decision.code, decision.denial.causes[0].field) == (Code.RESERVED_NAME, "metadata.name")
+
+
+class TestResources:
+    """What nodes lack for good, and not what is used of them now."""
+
+    WORLD = facts(nodes=ONE_DEVICE) | requesting()
+    ANYWHERE: ClassVar = {"kubernetes.io/arch": "amd64"}
+
+    def test_a_device_that_only_the_present_node_has(self) -> None:
+        decision = decide(migration(self.ANYWHERE), self.WORLD)
+
+        assert decision.denial
+        assert (decision.code, decision.denial.code) == (Code.NO_ELIGIBLE_NODE, 403)
+        assert f"2 with insufficient allocatable {FOO} (the VM's pod requests 1)" in decision.denial.message
+
+    def test_a_migration_as_it_comes_is_only_warned_about(self) -> None:
+        decision = decide(migration(), self.WORLD, "mutate/migration/virtualmachineinstancemigrations")
+
+        assert (decision.code, decision.denial, len(decision.warnings)) == (Code.NO_ELIGIBLE_NODE, None, 1)
+
+    def test_memory_that_no_other_node_has(self) -> None:
+        nodes = [*ONE_DEVICE, offering("node-b2", "b", **{FOO: "1"})]
+        fits = decide(migration(self.ANYWHERE), facts(nodes=nodes) | requesting(memory="64Gi"))
+        too_large = decide(migration(self.ANYWHERE), facts(nodes=nodes) | requesting(memory="65Gi"))
+
+        assert fits.notes == {"eligible-nodes": "1"}
+        assert too_large.denial
+        assert "with insufficient allocatable memory (the VM's pod requests 65Gi)" in too_large.denial.message
 
 
 class TestCollision:

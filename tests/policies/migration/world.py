@@ -35,6 +35,36 @@ def node(name: str, zone: str, vendor: str = INTEL, *, cordoned: bool = False, *
     }
 
 
+FOO = "example.com/foo"
+
+
+def offering(name: str, zone: str = "a", **allocatable: str) -> Json:
+    """A node that says what pods could request of it."""
+    amounts = {"cpu": "16", "memory": "64Gi", "devices.kubevirt.io/kvm": "1k"}
+    return node(name, zone) | {"status": {"allocatable": amounts | allocatable}}
+
+
+# Only the VM's own node has the device.
+ONE_DEVICE = [offering("node-a1", **{FOO: "1"}), offering("node-a2"), offering("node-b1", "b", **{FOO: "0"})]
+
+
+def requesting(**requests: str) -> dict[Key[Any], object]:
+    """The VM with a device, and its pod, which requests it, and more."""
+    domain = {"cpu": {"model": "host-passthrough"}, "devices": {"gpus": [{"name": "gpu", "deviceName": FOO}]}}
+    amounts = {FOO: "1", "devices.kubevirt.io/kvm": "1"} | requests
+    container = {"name": "compute", "resources": {"requests": amounts}}
+    pod = {
+        "metadata": {"name": "p", "ownerReferences": OWNED},
+        "spec": {"nodeName": "node-a1", "containers": [container]},
+        "status": {"phase": "Running"},
+    }
+    key = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")
+    return {
+        ObjectKey(VMIS, "demo", "web01"): msgspec.convert(vmi(domain=domain), Vmi),
+        key: (msgspec.convert(pod, LauncherPod),),
+    }
+
+
 NODES = [node("node-a1", "a"), node("node-a2", "a"), node("node-b1", "b"), node("node-b2", "b", AMD)]
 
 

@@ -28,7 +28,8 @@ class Why(_Part, frozen=True):
 
     Attributes:
         origin: where it comes from: ``added``, ``vm``, ``affinity``, ``cluster``, ``kubevirt``, ``schedulable``,
-            ``host-model``, ``vendor``, ``taints``, ``cordon``, ``source node`` or ``kvm``.
+            ``host-model``, ``vendor``, ``taints``, ``cordon``, ``source node``, ``kvm``, ``resources``,
+            ``runtime class``, ``namespace`` or ``volumes``.
         text: who asks for what, a clause.
     """
 

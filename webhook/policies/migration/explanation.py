@@ -8,17 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
+import msgspec
+
 from webhook import names
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, NodesKey, ObjectKey, PlacementKey
 from webhook.objects import Object, Resource, View
 from webhook.placement import advice, requirement, syntax
+from webhook.placement.allocation import Allocatable, Reachable
 from webhook.placement.contradictions import contradictions, kept_by_kubevirt
 from webhook.placement.eligibility import reasons
 from webhook.placement.index import NodeIndex
 from webhook.placement.requirement import Label, Requirement
 from webhook.placement.verdict import Failure, Verdict
-from webhook.placement.workload import CLAIMS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi
+from webhook.placement.workload import CLAIMS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi, Volume
 from webhook.policies import targets
 from webhook.policies.migration.answer import (
     SCHEMA,
@@ -76,12 +79,13 @@ def explain(
     target = targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
     nodes = read(facts, NodesKey(), "the nodes")
     assert nodes is not None
+    target, hotplugged = _with_volumes(target, namespace, nodes, facts, deputy=deputy)
     verdict = nodes.review(target.requirements)
     found = tuple(
         Contradiction(str(each), tuple(_why(one) for one in each.requirements), each.dropped)
         for each in contradictions(target.requirements)
     )
-    notes, unread = _advice(target, namespace, verdict, nodes, facts, deputy=deputy)
+    eligible = tuple(fit for each in verdict.names() if (fit := nodes.get(each)))
     return Answer(
         schema=SCHEMA,
         namespace=namespace,
@@ -101,8 +105,8 @@ def explain(
             for group in verdict.groups()
             if group.failures
         ),
-        gaps=(*target.gaps, *unread),
-        notes=(*_reserved(added), *notes),
+        gaps=target.gaps,
+        notes=(*_reserved(added), *(advice.notes(vmi, eligible, volumes=hotplugged) if eligible else ())),
         node=_one(node, target, nodes) if node else None,
     )
 
@@ -232,8 +236,15 @@ def _change(failure: Failure) -> str | None:
         requirement.CLUSTER: f"take {said} out of KubeVirt's configuration",
         requirement.SCHEDULABLE: "get virt-handler working",
         requirement.CORDONED: "uncordon",
+        requirement.RESOURCES: _provide(required),
+        requirement.RUNTIME_CLASS: f"take {said} out of the RuntimeClass",
+        requirement.NAMESPACE: f"take {said} out of the namespace's node selector",
         requirement.KVM: "get KubeVirt's device plugin working",
     }.get(required.origin)
+
+
+def _provide(required: Requirement) -> str | None:
+    return f"offer {required.wanted} {required.resource} on more nodes" if isinstance(required, Allocatable) else None
 
 
 def _one(name: str, target: Target, nodes: NodeIndex) -> OneNode:
@@ -245,29 +256,43 @@ def _one(name: str, target: Target, nodes: NodeIndex) -> OneNode:
     return OneNode(name, not against, told)
 
 
-def _advice(
-    target: Target, namespace: str, verdict: Verdict, nodes: NodeIndex, facts: Facts, *, deputy: bool
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Notes, and what they could not take into account."""
-    eligible = [node for name in verdict.names() if (node := nodes.get(name))]
-    if not eligible:
-        return (), ()
+def _with_volumes(
+    target: Target, namespace: str, nodes: NodeIndex, facts: Facts, *, deputy: bool
+) -> tuple[Target, dict[str, PersistentVolume]]:
+    """The target with what its volumes require of nodes, and the PersistentVolumes of hotplugged ones.
+
+    They are read only where they could still make a difference.
+    """
     claims = _claims(target.vmi)
-    if not claims:
-        return advice.notes(target.vmi, eligible), ()
+    if not claims or not nodes.review(target.requirements).count:
+        return target, {}
     if deputy:
-        return advice.notes(target.vmi, eligible), ("which nodes reach the VM's volumes was not looked up",)
+        return _lacking(target, "which nodes reach the VM's volumes was not looked up"), {}
     try:
         bound = _bound(claims, namespace, facts)
     except Unreadable as error:
-        return advice.notes(target.vmi, eligible), (f"which nodes reach the VM's volumes isn't known: {error.why}",)
-    return advice.notes(target.vmi, eligible, volumes=bound), ()
+        return _lacking(target, f"which nodes reach the VM's volumes isn't known: {error.why}"), {}
+    hotplugged = {each.name or "" for each in _volumes(target.vmi) if each.is_hotplugged}
+    required = tuple(
+        Reachable(requirement.VOLUMES, volume.terms, name)
+        for name, volume in bound.items()
+        if volume.terms and name not in hotplugged
+    )
+    more = msgspec.structs.replace(target, requirements=(*target.requirements, *required))
+    return more, {name: volume for name, volume in bound.items() if name in hotplugged}
+
+
+def _lacking(target: Target, gap: str) -> Target:
+    return msgspec.structs.replace(target, gaps=(*target.gaps, gap))
 
 
 def _claims(vmi: Vmi) -> dict[str, str]:
     """The PersistentVolumeClaims of a VM by its volumes' names."""
-    volumes = (vmi.spec.volumes if vmi.spec else None) or ()
-    return {each.name or "": each.claim for each in volumes if each and each.claim}
+    return {each.name or "": each.claim for each in _volumes(vmi) if each.claim}
+
+
+def _volumes(vmi: Vmi) -> Iterator[Volume]:
+    return (each for each in (vmi.spec.volumes if vmi.spec else None) or () if each)
 
 
 def _bound(claims: Mapping[str, str], namespace: str, facts: Facts) -> dict[str, PersistentVolume]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.errors import InputError
-from webhook.kubevirt.quantity import Format, Quantity, canonical, int64, overcommitted, parse
+from webhook.quantity import Format, Quantity, canonical, int64, overcommitted, parse
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 """Quantities such as ``4Gi`` or ``1500m``: read, compared and written as Kubernetes does (apimachinery, api/resource).
 
-The JSON objects of this package carry quantities as strings in canonical form; this module is where they become
+The JSON objects of `webhook.kubevirt` carry quantities as strings in canonical form; this module is where they become
 numbers and back. Every value is held exactly, in billionths, the finest step that Kubernetes knows.
 """
 

@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.placement.samples import Json, kubevirt, untimed
+from webhook.placement import demand
+from webhook.placement.node import Node
+from webhook.placement.reading import read
+from webhook.placement.workload import LauncherPod, Vmi
+
+GI, MI = 2**30, 2**20
+FOO = "example.com/foo"
+KVM = "devices.kubevirt.io/kvm"
+
+
+def vmi(domain: Json | None = None, **spec: Any) -> Vmi:
+    return read(Vmi, {"spec": {"domain": domain or {}, **spec}}, "vmi")
+
+
+def pod(compute: Json, annotations: dict[str, str] | None = None, **spec: Any) -> LauncherPod:
+    containers = [{"name": "compute", "resources": {"requests": compute}}, *spec.pop("beside", ())]
+    return read(
+        LauncherPod, {"metadata": {"annotations": annotations}, "spec": {"containers": containers, **spec}}, "pod"
+    )
+
+
+def node(**allocatable: str) -> Node:
+    return Node.read({"metadata": {"name": "n1"}, "status": {"allocatable": allocatable}})
+
+
+def requests(vm: Vmi, launcher: LauncherPod | None, **options: Any) -> dict[str, int]:
+    return demand.of(vm, launcher, **options).requests
+
+
+def test_the_present_pod_shows_all_that_its_containers_request() -> None:
+    guest = {"memory": {"guest": "1Gi"}, "cpu": {"cores": 2}}
+    launcher = pod(
+        {"cpu": "200m", "memory": "1300Mi", "ephemeral-storage": "50M", KVM: "1"},
+        beside=[{"name": "hook-sidecar-0", "resources": {"requests": {"cpu": "10m", "memory": "1M"}}}],
+        initContainers=[
+            {"name": "guest-console-log", "restartPolicy": "Always", "resources": {"requests": {"memory": "60M"}}}
+        ],
+        overhead={"memory": "100Mi"},
+    )
+
+    assert requests(vmi(guest), launcher) == {
+        "cpu": 210,
+        KVM: 1,
+        "ephemeral-storage": 50_000_000,
+        "memory": 1300 * MI + 1_000_000 + 60_000_000 + 100 * MI,
+    }
+
+
+class TestCpus:
+    def test_hotplugged_ones_are_requested_by_the_target_pod(self) -> None:
+        assert requests(vmi({"cpu": {"sockets": 8}}), pod({"cpu": "200m"}))["cpu"] == 800
+
+    def test_the_allocation_ratio_is_that_of_now(self) -> None:
+        vm, launcher = vmi({"cpu": {"sockets": 8}}), pod({"cpu": "8"})
+
+        assert requests(vm, launcher, kubevirt=kubevirt(cpuAllocationRatio=2))["cpu"] == 4000
+        assert requests(vm, launcher, kubevirt=kubevirt(cpuAllocationRatio=3))["cpu"] == 2667
+        assert requests(vm, launcher)["cpu"] == 800
+
+    @pytest.mark.parametrize(("shown", "expected"), [("800m", 800), ("1", 1000), ("1200m", 1000)])
+    def test_threads_of_an_io_pool_may_count(self, shown: str, expected: int) -> None:
+        vm = vmi({"cpu": {"sockets": 8}, "ioThreads": {"supplementalPoolThreadCount": 2}})
+
+        assert requests(vm, pod({"cpu": shown}))["cpu"] == expected
+
+    @pytest.mark.parametrize(
+        "domain",
+        [
+            {"cpu": {"sockets": 8, "dedicatedCpuPlacement": True}},
+            {"cpu": {"sockets": 8}, "resources": {"requests": {"cpu": "3"}}},
+            {"cpu": {"sockets": 8}, "resources": {"limits": {"cpu": "3"}}},
+        ],
+        ids=["dedicated", "requested", "limited"],
+    )
+    def test_where_no_ratio_is_applied_the_pod_says_it(self, domain: Json) -> None:
+        assert requests(vmi(domain), pod({"cpu": "3"}))["cpu"] == 3000
+
+    def test_a_vm_without_a_topology(self) -> None:
+        assert requests(vmi(), None) == {"cpu": 100}
+        # Then KubeVirt requests nothing.
+        assert requests(vmi({"cpu": {"model": "host-model"}}), None) == {}
+
+
+class TestMemory:
+    GUEST: Json = {"memory": {"guest": "4Gi"}}
+
+    def test_the_overhead_is_what_the_present_pod_shows(self) -> None:
+        assert requests(vmi(self.GUEST), pod({"memory": "4396Mi"}))["memory"] == 4396 * MI
+
+    def test_hotplugged_memory_is_requested_by_the_target_pod(self) -> None:
+        assert requests(vmi(self.GUEST), pod({"memory": "1324Mi"}))["memory"] == 4 * GI
+        told = pod({"memory": "1324Mi"}, {"kubevirt.io/memory-overhead-bytes": str(300 * MI)})
+        assert requests(vmi(self.GUEST), told)["memory"] == 4 * GI + 300 * MI
+
+    def test_the_overcommitment_is_that_of_now(self) -> None:
+        strict = pod({"memory": "4396Mi"})
+        now = kubevirt(memoryOvercommit=200)
+
+        # 2Gi for the guest, and the 300Mi that the pod shows beyond its 4Gi.
+        assert requests(vmi(self.GUEST), strict, kubevirt=now)["memory"] == 2 * GI + 300 * MI
+        # Made under the same settings: the overhead isn't known, and the least counts.
+        assert requests(vmi(self.GUEST), pod({"memory": "2348Mi"}), kubevirt=now)["memory"] == 2 * GI
+        told = pod({"memory": "4396Mi"}, {"kubevirt.io/memory-overhead-bytes": str(300 * MI)})
+        assert requests(vmi(self.GUEST), told, kubevirt=now)["memory"] == 2 * GI + 300 * MI
+
+    def test_overcommitted_overhead(self) -> None:
+        domain = {**self.GUEST, "resources": {"requests": {"memory": "3Gi"}, "overcommitGuestOverhead": True}}
+
+        assert requests(vmi(domain), pod({"memory": "3Gi"}))["memory"] == 3 * GI
+
+    def test_what_the_vm_requests_itself(self) -> None:
+        for own in ({"requests": {"memory": "3Gi"}}, {"limits": {"memory": "3Gi"}}):
+            domain = {**self.GUEST, "resources": own}
+            assert requests(vmi(domain), None, kubevirt=kubevirt(memoryOvercommit=200))["memory"] == 3 * GI
+
+    def test_a_vm_that_says_nothing_of_memory(self) -> None:
+        assert requests(vmi(), pod({"memory": "300Mi"}))["memory"] == 300 * MI
+
+
+class TestHugepages:
+    @pytest.mark.parametrize(
+        ("domain", "expected"),
+        [
+            ({"memory": {"guest": "4Gi", "hugepages": {"pageSize": "2Mi"}}}, {"hugepages-2Mi": 4 * GI}),
+            ({"memory": {"hugepages": {"pageSize": "1Gi"}}}, {"hugepages-1Gi": GI}),
+            (
+                {
+                    "memory": {"guest": "4Gi", "hugepages": {"pageSize": "2Mi"}},
+                    "resources": {"requests": {"memory": "5Gi"}},
+                },
+                {"hugepages-2Mi": 4 * GI},
+            ),
+            (
+                {
+                    "memory": {"guest": "4Gi", "hugepages": {"pageSize": "2Mi"}},
+                    "resources": {"requests": {"memory": "3Gi"}},
+                },
+                {"hugepages-2Mi": 3 * GI},
+            ),
+        ],
+    )
+    def test_they_hold_the_guest_and_memory_the_rest(self, domain: Json, expected: dict[str, int]) -> None:
+        assert requests(vmi(domain), None) == {"cpu": 100, **expected}
+        page = next(iter(expected))
+        shown = requests(vmi(domain), pod({"memory": "300Mi", page: "1Gi"}))
+        assert shown == {"cpu": 100, "memory": 300 * MI, **expected}
+
+
+class TestDevices:
+    def test_devices_of_the_guest(self) -> None:
+        devices = {
+            "gpus": [{"name": "one", "deviceName": "nvidia.com/A100"}, {"name": "claimed", "claimName": "c"}],
+            "hostDevices": [
+                {"name": "two", "deviceName": FOO},
+                {"name": "three", "deviceName": FOO},
+                {"name": "none"},
+                {"name": "claimed", "deviceName": FOO, "claimName": "c"},
+                None,
+            ],
+        }
+        known = {"cpu": 100, FOO: 2, "nvidia.com/A100": 1}
+
+        assert requests(vmi({"devices": devices}), None) == known
+        assert requests(vmi({"devices": devices}), pod({"cpu": "100m", FOO: "2", "nvidia.com/A100": "1"})) == known
+
+    def test_resources_of_networks_are_requested_as_long_as_there_are_networks(self) -> None:
+        launcher = pod({FOO: "2"})
+        attached = [{"name": "one", "multus": {"networkName": "sriov"}}, {"name": "default", "pod": {}}, None]
+
+        assert requests(vmi(networks=attached * 2), launcher)[FOO] == 2
+        unplugged = demand.of(vmi(networks=attached), launcher)
+        assert unplugged.requests[FOO] == 1
+        assert unplugged.gaps == (f"the VM's pod requests more {FOO} than the VM's devices and networks explain",)
+        assert FOO not in requests(vmi(), launcher)
+
+    def test_what_the_vm_requests_by_name(self) -> None:
+        vm = vmi({"resources": {"requests": {FOO: "3"}}})
+
+        assert requests(vm, pod({FOO: "3"}))[FOO] == 3
+        assert requests(vm, None)[FOO] == 3
+
+    def test_kubevirts_own_devices_need_no_explanation(self) -> None:
+        found = demand.of(vmi(), pod({KVM: "1", "devices.kubevirt.io/sev": "1"}))
+
+        assert found.requests == {"cpu": 100, KVM: 1, "devices.kubevirt.io/sev": 1}
+        assert found.gaps == ()
+
+    def test_what_the_present_node_does_not_offer_either_is_provided_in_another_way(self) -> None:
+        """By DRA, or by a scheduler that ignores it: then allocatable says nothing."""
+        vm, launcher = vmi({"resources": {"requests": {FOO: "1"}}}), pod({"memory": "1Gi", FOO: "1"})
+        here = node(memory="512Mi")
+
+        found = demand.of(vm, launcher, here)
+        assert found.requests == {"cpu": 100, "memory": GI}
+        assert found.gaps == (f"the VM's pod requests {FOO}, which its present node does not offer enough of either",)
+        assert demand.of(vm, launcher, node(**{FOO: "1"})).requests[FOO] == 1
+        assert demand.of(vm, launcher, Node.read({"metadata": {"name": "n1"}})).requests[FOO] == 1
+
+    def test_claims_are_named_as_not_evaluated(self) -> None:
+        (gap,) = demand.of(vmi(), pod({}, resourceClaims=[{"name": "gpu"}])).gaps
+        assert "ResourceClaims" in gap
+
+
+def test_a_pod_with_thousands_of_resources() -> None:
+    many = {f"example.com/r{number}": "1" for number in range(5000)}
+    found = demand.of(vmi({"resources": {"requests": many}}), pod(many))
+
+    assert len(found.requests) == 64
+    assert found.gaps == ("the VM's pod requests 4937 more resources than are evaluated here",)
+    assert len(demand.of(vmi(), pod(many)).gaps) == 64
+
+
+def test_a_pod_that_says_nothing_is_no_pod() -> None:
+    vm = vmi({"memory": {"guest": "1Gi"}})
+
+    assert requests(vm, read(LauncherPod, {}, "pod")) == requests(vm, None) == {"cpu": 100, "memory": GI}
+
+
+quantities = st.one_of(st.none(), st.integers(0, 2**40), st.sampled_from(["1Gi", "500m", "0", "-1", "many", "1e3", ""]))
+lists = st.dictionaries(st.sampled_from(["cpu", "memory", "hugepages-2Mi", FOO, "foo", KVM]), quantities, max_size=4)
+
+
+@untimed
+@given(
+    own=lists,
+    limits=lists,
+    shown=lists,
+    guest=quantities,
+    page=st.sampled_from([None, "2Mi", "big"]),
+    cores=st.integers(0, 64),
+    ratio=st.integers(0, 20),
+    overcommit=st.integers(0, 300),
+    annotation=st.sampled_from([None, "100", "much"]),
+)
+def test_whatever_is_written(
+    own: Any, limits: Any, shown: Any, guest: Any, page: Any, cores: int, ratio: int, overcommit: int, annotation: Any
+) -> None:
+    memory = {"guest": guest, "hugepages": {"pageSize": page} if page else None}
+    vm = vmi({"cpu": {"cores": cores}, "memory": memory, "resources": {"requests": own, "limits": limits}})
+    launcher = pod(shown, {"kubevirt.io/memory-overhead-bytes": annotation} if annotation else None)
+    settings = kubevirt(cpuAllocationRatio=ratio, memoryOvercommit=overcommit)
+
+    for present in (None, launcher):
+        found = demand.of(vm, present, kubevirt=settings)
+        assert all(amount > 0 for amount in found.requests.values())
+        assert "foo" not in found.requests

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from fractions import Fraction
+from math import ceil
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.placement.samples import untimed
+from webhook.placement.resources import allocatable, counted, is_counted, is_extended, nanos, offered, requested
+from webhook.quantity import parse
+
+SUFFIXES = {"": Fraction(1), "m": Fraction(1, 1000), "k": Fraction(1000), "Ki": Fraction(1024), "Gi": Fraction(2**30)}
+
+
+@pytest.mark.parametrize(
+    ("resource", "value", "amount"),
+    [
+        ("cpu", "1500m", 1500),
+        ("cpu", 2, 2000),
+        ("cpu", "100u", 1),
+        ("memory", "2299Mi", 2299 * 2**20),
+        ("memory", "100m", 1),
+        ("memory", 1.5, 2),
+        ("hugepages-2Mi", "1Gi", 2**30),
+        ("example.com/foo", "1k", 1000),
+        ("example.com/foo", "0", 0),
+        ("ephemeral-storage", "50M", 50_000_000),
+    ],
+)
+def test_amounts_are_counted_as_the_scheduler_counts_them(resource: str, value: Any, amount: int) -> None:
+    known = nanos(value)
+    assert known is not None
+    assert counted(resource, known) == amount
+    assert allocatable({resource: value}) == {resource: amount}
+
+
+@untimed
+@given(
+    number=st.decimals(min_value=0, max_value=10**6, places=3),
+    suffix=st.sampled_from(sorted(SUFFIXES)),
+    resource=st.sampled_from(["cpu", "memory", "hugepages-1Gi", "example.com/foo"]),
+)
+def test_fractions_of_a_unit_are_rounded_up(number: Any, suffix: str, resource: str) -> None:
+    exact = Fraction(number) * SUFFIXES[suffix] * (1000 if resource == "cpu" else 1)
+
+    assert allocatable({resource: f"{number}{suffix}"}) == {resource: ceil(exact)}
+
+
+@untimed
+@given(
+    asked=st.integers(0, 2**62),
+    short=st.integers(1, 2**32),
+    resource=st.sampled_from(["cpu", "memory", "hugepages-1Gi", "example.com/foo"]),
+)
+def test_less_than_is_requested_shows_as_less(asked: int, short: int, resource: str) -> None:
+    has = max(0, asked - short)
+    shown_asked, shown_has = parse(requested(resource, asked)), parse(offered(resource, has))
+
+    assert counted(resource, shown_has.nanos) <= has
+    assert counted(resource, shown_asked.nanos) >= asked
+    assert shown_has < shown_asked or not asked
+
+
+def test_amounts_are_written_as_kubernetes_writes_them() -> None:
+    assert requested("cpu", 1500) == "1500m"
+    assert offered("cpu", 16000) == "16"
+    assert requested("memory", 2299 * 2**20) == offered("memory", 2299 * 2**20) == "2299Mi"
+    assert requested("memory", 2299 * 2**20 + 1) == "2300Mi"
+    assert offered("ephemeral-storage", 2299 * 2**20 + 1) == "2299Mi"
+    assert requested("memory", 1000) == "1k"
+    assert requested("hugepages-2Mi", 2**30) == "1Gi"
+    assert requested("example.com/foo", 4) == "4"
+
+
+@pytest.mark.parametrize(
+    ("resource", "known"),
+    [
+        ("cpu", True),
+        ("memory", True),
+        ("ephemeral-storage", True),
+        ("hugepages-2Mi", True),
+        ("attachable-volumes-csi", True),
+        ("example.com/foo", True),
+        ("kubernetes.io/foo", True),
+        ("foo", False),
+        ("requests.example.com/foo", False),
+    ],
+)
+def test_what_the_scheduler_compares(resource: str, known: bool) -> None:
+    assert is_counted(resource) is known
+    assert (resource in allocatable({resource: "1"})) is known
+
+
+def test_what_a_device_plugin_provides() -> None:
+    assert is_extended("example.com/foo")
+    assert not any(map(is_extended, ("cpu", "hugepages-2Mi", "kubernetes.io/foo")))
+
+
+def test_what_is_not_a_quantity_is_never_a_reason_against_a_node() -> None:
+    assert nanos("much") is None
+    assert allocatable({"example.com/foo": "much", "memory": None}) == {"example.com/foo": 2**63 - 1}

@@ -1,0 +1,59 @@
+"""What a node lacks for good: the resources that the target pod requests, and access to its volumes."""
+
+from __future__ import annotations
+
+from webhook.errors import quoted
+from webhook.placement import resources
+from webhook.placement.node import Node
+from webhook.placement.requirement import KVM, OneOf, Reason, Requirement
+
+
+class Allocatable(Requirement, frozen=True, gc=False):
+    """So much of a resource on the whole node. What other pods use of it now is not taken into account.
+
+    Attributes:
+        amount: in kube-scheduler's unit.
+    """
+
+    resource: str
+    amount: int
+
+    @property
+    def clause(self) -> str:
+        if self.origin == KVM:
+            return f"KubeVirt requests {self.resource} for every VM"
+        return f"the VM's pod requests {self.wanted} {self.resource}"
+
+    @property
+    def lacking(self) -> str:
+        return f"with insufficient allocatable {self.resource} (the VM's pod requests {self.wanted})"
+
+    @property
+    def wanted(self) -> str:
+        """The amount, for people."""
+        return resources.requested(self.resource, self.amount)
+
+    def reasons(self, node: Node) -> tuple[Reason, ...]:
+        if not node.lacks(self.resource, self.amount):
+            return ()
+        has = (node.allocatable or {}).get(self.resource)
+        told = "does not offer it" if has is None else f"has {resources.offered(self.resource, has)} allocatable"
+        return (Reason(self, told),)
+
+
+class Reachable(OneOf, frozen=True, gc=False):
+    """A node on which a volume can be used: one of the terms of its PersistentVolume's node affinity.
+
+    Attributes:
+        volume: its name in the VM.
+    """
+
+    volume: str
+
+    @property
+    def clause(self) -> str:
+        return f"the volume {quoted(self.volume)} can only be used where its PersistentVolume's node affinity allows it"
+
+    @property
+    def lacking(self) -> str:
+        return f"outside the node affinity of the PersistentVolume of the volume {quoted(self.volume)}"

@@ -1,0 +1,185 @@
+"""What the target pod of a migration requests, as far as it is certain.
+
+The VM's present pod shows it: the requests of all its containers, the overhead of its RuntimeClass, devices and the
+resources of its networks. KubeVirt renders the target pod anew, though, from the VMI and the settings of that moment
+(pkg/virt-controller/services, ``renderresources.go``), and both can have changed since: CPUs and memory are hotplugged
+by a migration, admins change the overcommitment, and a network interface can have been removed. What KubeVirt computes
+from these is therefore computed here too, and replaces what the present pod shows. Where only a bound is certain, it is
+the lower one: a node must never be ruled out by a request that the target pod does not make.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+from webhook.placement import podrequests, resources
+from webhook.placement.guest import Devices, GuestResources, Memory
+from webhook.placement.node import Node
+from webhook.placement.podrequests import Nanos
+from webhook.placement.resources import CPU, HUGEPAGES, MEMORY
+from webhook.placement.workload import KubeVirt, LauncherPod, PodSpec, Vmi, VmiSpec
+
+_COMPUTE: Final = "compute"
+_KUBEVIRT_DEVICES: Final = "devices.kubevirt.io/"
+# On pods of KubeVirt 1.9, and before where the feature gate VmiMemoryOverheadReport is open.
+_OVERHEAD: Final = "kubevirt.io/memory-overhead-bytes"
+_CPU_ALLOCATION_RATIO: Final = 10
+_MEMORY_OVERCOMMIT: Final = 100
+_NANOS: Final = 10**9
+# A launcher pod requests about a dozen. A tenant can write thousands into a pod, and each is looked up.
+_MOST_RESOURCES: Final = 64
+
+
+class Demand(msgspec.Struct, frozen=True):
+    """What a target pod requests of its node.
+
+    Attributes:
+        requests: by resource, in kube-scheduler's unit; sorted by name, without what is zero.
+        gaps: what could not be taken into account, clauses.
+    """
+
+    requests: dict[str, int]
+    gaps: tuple[str, ...] = ()
+
+
+def of(vmi: Vmi, pod: LauncherPod | None = None, node: Node | None = None, kubevirt: KubeVirt | None = None) -> Demand:
+    """What the target pod of a VMI requests at least.
+
+    Args:
+        pod: the one that the VM runs in; None: what follows from the VMI alone.
+        node: where it runs.
+    """
+    settings = kubevirt or KubeVirt()
+    if pod is None or pod.spec is None or not pod.spec.containers:
+        return _within_bounds(_counted(_rendered(vmi, {}, None, settings)), [])
+    present = _total(pod.spec, None)
+    compute = next((each.requests for each in pod.spec.containers if each and each.name == _COMPUTE), {})
+    wanted = _total(pod.spec, {**compute, **_rendered(vmi, compute, pod, settings)})
+    amounts, gaps = _counted(wanted), []
+    for resource, shown in _counted(present).items():
+        if not resources.is_extended(resource) and not resource.startswith(HUGEPAGES):
+            continue
+        if node is not None and node.lacks(resource, shown):
+            amounts.pop(resource, None)
+            gaps.append(f"the VM's pod requests {resource}, which its present node does not offer enough of either")
+        elif shown > (explained := _explained(resource, shown, vmi)):
+            amounts[resource] = explained
+            gaps.append(f"the VM's pod requests more {resource} than the VM's devices and networks explain")
+    if pod.spec.resource_claims:
+        gaps.append("the VM's pod claims devices through ResourceClaims, which are not evaluated here")
+    return _within_bounds(amounts, gaps)
+
+
+def _within_bounds(amounts: Mapping[str, int], gaps: list[str]) -> Demand:
+    requested = sorted((name, amount) for name, amount in amounts.items() if amount > 0)
+    if more := requested[_MOST_RESOURCES:]:
+        gaps.append(f"the VM's pod requests {len(more)} more resources than are evaluated here")
+    return Demand(dict(requested[:_MOST_RESOURCES]), tuple(gaps[:_MOST_RESOURCES]))
+
+
+def _counted(wanted: Nanos) -> dict[str, int]:
+    return {name: resources.counted(name, value) for name, value in wanted.items() if resources.is_counted(name)}
+
+
+def _total(spec: PodSpec, compute: Nanos | None) -> Nanos:
+    """What a pod requests.
+
+    Args:
+        compute: what the container of the guest requests instead of what it says.
+    """
+    return podrequests.total(
+        [
+            compute if compute is not None and each.name == _COMPUTE else each.requests
+            for each in spec.containers or ()
+            if each
+        ],
+        [(each.requests, podrequests.is_sidecar(each)) for each in spec.init_containers or () if each],
+        pod_level=spec.resources.requests if spec.resources else None,
+        overhead=spec.overhead,
+    )
+
+
+def _rendered(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, kubevirt: KubeVirt) -> Nanos:
+    """What KubeVirt renders into the container of the guest now, as far as it follows from the VMI.
+
+    Args:
+        compute: what that container of the present pod requests.
+    """
+    domain = vmi.domain
+    own = domain.resources or GuestResources()
+    explicit = podrequests.read(own.requests or {})
+    rendered = {} if pod else {**(domain.devices or Devices()).requests(), **explicit}
+    developer = kubevirt.developer
+    if not vmi.cpu.dedicated_cpu_placement and CPU not in explicit and CPU not in (own.limits or {}):
+        rendered |= _cpu(vmi, compute.get(CPU), developer.cpu_allocation_ratio or _CPU_ALLOCATION_RATIO)
+    memory = domain.memory or Memory()
+    overcommit = developer.memory_overcommit or _MEMORY_OVERCOMMIT
+    guest = _guest(memory)
+    asked = explicit.get(MEMORY) or podrequests.read(own.limits or {}).get(MEMORY)
+    is_overcommitted = not asked and overcommit > _MEMORY_OVERCOMMIT
+    if not asked and guest:
+        asked = resources.counted(MEMORY, guest) * 100 // overcommit * _NANOS
+    if not asked:
+        return rendered
+    if memory.hugepages:
+        rendered.pop(MEMORY, None)
+        return {**rendered, HUGEPAGES + (memory.hugepages.page_size or ""): min(asked, guest or asked)}
+    if own.overcommit_guest_overhead:
+        return {**rendered, MEMORY: asked}
+    return {**rendered, MEMORY: _memory(asked, compute.get(MEMORY, 0), guest if is_overcommitted else None, pod)}
+
+
+def _guest(memory: Memory) -> int | None:
+    """The guest's memory, which is one huge page where nothing else is said."""
+    size = memory.guest
+    if size is None and memory.hugepages:
+        size = memory.hugepages.page_size
+    return None if size is None else resources.nanos(size)
+
+
+def _cpu(vmi: Vmi, present: int | None, ratio: int) -> Nanos:
+    """The vCPUs by the allocation ratio. Only newer KubeVirts count the threads of an I/O pool: either is possible."""
+    cpu = vmi.domain.cpu
+    vcpus = cpu.vcpus if cpu else 1
+    threads = vmi.domain.io_threads
+    least = vcpus * _NANOS // ratio
+    most = -(-(vcpus + ((threads.supplemental_pool_thread_count if threads else None) or 0)) * _NANOS // ratio)
+    amount = least if present is None else min(max(present, least), most)
+    return {CPU: amount} if amount else {}
+
+
+def _memory(asked: int, present: int, overcommitted: int | None, pod: LauncherPod | None) -> int:
+    """What is asked for the guest, and KubeVirt's overhead, which the present pod shows.
+
+    Args:
+        overcommitted: the guest's memory where the settings request less of it; they may have been stricter when the
+            present pod was made, so that the overhead is known only where an annotation tells it.
+    """
+    told = resources.nanos(pod.meta.annotation(_OVERHEAD) or "0") if pod else None
+    if told:
+        return asked + told
+    if overcommitted is None:
+        return max(asked, present)
+    return max(asked, min(present, asked + max(0, present - overcommitted)))
+
+
+def _explained(resource: str, shown: int, vmi: Vmi) -> int:
+    """How much of an extended resource KubeVirt requests again.
+
+    A device plugin's resource comes from the guest's devices, from its own requests, or from a network's
+    NetworkAttachmentDefinition, each network one. A network that was removed since is not requested again.
+    """
+    if resource.startswith((_KUBEVIRT_DEVICES, HUGEPAGES)):
+        return shown
+    own = vmi.domain.resources
+    explicit = podrequests.read((own.requests if own else None) or {}).get(resource)
+    devices = (vmi.domain.devices or Devices()).by_resource()[resource]
+    certain = devices if explicit is None else resources.counted(resource, explicit)
+    return min(shown, certain + sum(1 for _ in _networks(vmi.spec or VmiSpec())))
+
+
+def _networks(spec: VmiSpec) -> Iterator[object]:
+    return (each.multus for each in spec.networks or () if each and each.multus is not None)

@@ -1,0 +1,110 @@
+"""The fields of a VMI's ``spec.domain``: the hardware of its guest, by which nodes are chosen."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+from webhook.objects import View
+from webhook.placement.podrequests import Nanos, ResourceRequirements
+
+
+class Hugepages(View, frozen=True):
+    page_size: str | None = None
+
+
+class Memory(View, frozen=True):
+    guest: str | int | float | None = None
+    hugepages: Hugepages | None = None
+
+
+class GuestResources(ResourceRequirements, frozen=True):
+    overcommit_guest_overhead: bool | None = None
+
+
+class IoThreads(View, frozen=True):
+    supplemental_pool_thread_count: int | None = None
+
+
+class HostDevice(View, frozen=True):
+    """One of ``gpus`` or ``hostDevices``; one with a claim's name comes from a DRA driver, not from a device plugin."""
+
+    device_name: str | None = None
+    claim_name: str | None = None
+
+
+class Devices(View, frozen=True):
+    gpus: list[HostDevice | None] | None = None
+    host_devices: list[HostDevice | None] | None = None
+
+    def by_resource(self) -> Counter[str]:
+        """How many devices of each resource the guest has; KubeVirt's ``permittedHostDevices`` name the resources."""
+        devices = (*(self.gpus or ()), *(self.host_devices or ()))
+        return Counter(each.device_name for each in devices if each and each.device_name and not each.claim_name)
+
+    def requests(self) -> Nanos:
+        """What KubeVirt requests for them."""
+        return {resource: count * 10**9 for resource, count in self.by_resource().items()}
+
+
+class CpuFeature(View, frozen=True):
+    name: str | None = None
+    policy: str | None = None
+
+
+class Cpu(View, frozen=True):
+    cores: int | None = None
+    sockets: int | None = None
+    threads: int | None = None
+    model: str | None = None
+    dedicated_cpu_placement: bool | None = None
+    features: list[CpuFeature] | None = None
+    realtime: dict[str, Any] | None = None
+
+    @property
+    def vcpus(self) -> int:
+        """The product of what is given; 0: nothing is (KubeVirt, pkg/util/hardware, GetNumberOfVCPUs)."""
+        given = [count for count in (self.cores, self.sockets, self.threads) if count]
+        return math.prod(given) if given else 0
+
+    def features_with(self, *policies: str) -> list[str]:
+        """The names of the features that have one of these policies; ``""`` for none."""
+        return [feature.name or "" for feature in self.features or () if (feature.policy or "") in policies]
+
+
+class Machine(View, frozen=True):
+    type: str | None = None
+
+
+class FeatureState(View, frozen=True):
+    enabled: bool | None = None
+
+
+class DomainFeatures(View, frozen=True):
+    hyperv: dict[str, FeatureState | None] | None = None
+
+
+class SevPolicy(View, frozen=True):
+    encrypted_state: bool | None = None
+
+
+class Sev(View, frozen=True):
+    policy: SevPolicy | None = None
+
+
+class LaunchSecurity(View, frozen=True):
+    sev: Sev | None = None
+    snp: dict[str, Any] | None = None
+    tdx: dict[str, Any] | None = None
+
+
+class Domain(View, frozen=True):
+    cpu: Cpu | None = None
+    memory: Memory | None = None
+    resources: GuestResources | None = None
+    io_threads: IoThreads | None = None
+    devices: Devices | None = None
+    machine: Machine | None = None
+    features: DomainFeatures | None = None
+    launch_security: LaunchSecurity | None = None

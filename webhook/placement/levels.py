@@ -1,0 +1,57 @@
+"""The nodes of a cluster by how much of one resource they have, as sets of `bits`."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from typing import Final
+
+# A union is kept for every so many amounts: memory differs from node to node, and each union of 5000 nodes takes 625
+# bytes.
+_STEP: Final = 64
+
+
+class Levels:
+    """Answers which nodes have less than an amount, by a bisection and at most 64 unions of sets."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[int, int] = {}  # amount -> nodes
+        self._amounts: list[int] = []  # sorted
+        self._unions: list[int] = [0]  # at place k: the nodes of the first k * _STEP amounts; grows when it is needed
+        self._all = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._nodes)
+
+    @property
+    def nodes(self) -> int:
+        """The nodes that have any amount, be it zero."""
+        return self._all
+
+    def flip(self, amount: int, bit: int) -> None:
+        """Add a node with an amount, or remove it where it has this amount."""
+        before = self._nodes.get(amount, 0)
+        after = before ^ bit
+        place = bisect_left(self._amounts, amount)
+        if not before:
+            insort(self._amounts, amount)
+        if after:
+            self._nodes[amount] = after
+        else:
+            del self._nodes[amount], self._amounts[place]
+        self._all ^= bit
+        del self._unions[place // _STEP + 1 :]
+
+    def below(self, amount: int) -> int:
+        """The nodes that have less than an amount, without those that have none at all."""
+        place = bisect_left(self._amounts, amount)
+        while len(self._unions) <= place // _STEP:
+            start = (len(self._unions) - 1) * _STEP
+            self._unions.append(self._unions[-1] | self._union(start, start + _STEP))
+        whole = place // _STEP
+        return self._unions[whole] | self._union(whole * _STEP, place)
+
+    def _union(self, start: int, end: int) -> int:
+        nodes = 0
+        for amount in self._amounts[start:end]:
+            nodes |= self._nodes[amount]
+        return nodes
