@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 
 from webhook.facts import Facts, ListKey, NodesKey, ObjectKey, PlacementKey
-from webhook.placement import constraints, syntax
+from webhook.placement import constraints, syntax, workload
 from webhook.placement.requirement import Requirements
 from webhook.placement.verdict import Verdict
 from webhook.placement.workload import (
@@ -22,12 +22,10 @@ from webhook.placement.workload import (
 )
 from webhook.policies.unreadable import read
 
-# Of a target pod, which keeps them when the migration is over: the migration's UID, a label, and name, an annotation.
-JOB_UID: Final = "kubevirt.io/migrationJobUID"
-JOB_NAME: Final = "kubevirt.io/migrationJobName"
+JOB_UID: Final = workload.JOB_UID
+JOB_NAME: Final = workload.JOB_NAME
 
 _CREATED_BY: Final = "kubevirt.io/created-by"
-_OVER: Final = ("Succeeded", "Failed")
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -105,7 +103,7 @@ def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherP
         pod
         for pod in pods
         if pod.node_name == node
-        and pod.phase not in _OVER
+        and not pod.is_over
         and (owner := pod.meta.controller_owner())
         and owner.uid == vmi.meta.uid
     )
