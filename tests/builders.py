@@ -167,6 +167,6 @@ def known(
         NamespaceKey("demo"): there,
         NamespaceKey("demo", fresh=True): there,
         VmiKey("demo", name, uid): vmi,
-        SchedulerKey("kubevirt"): health,
-        SchedulerKey("batch"): health,
+        SchedulerKey("kubevirt", "demo"): health,
+        SchedulerKey("batch", "demo"): health,
     }

@@ -190,7 +190,7 @@ def test_replay_reads_each_fact_once() -> None:
     verdict, _ = judge(review(launcher_pod()), cluster=cluster)
 
     assert verdict.label == "patched"
-    asked = [KubeVirtKey(), NamespaceKey("demo"), SchedulerKey("kubevirt"), VmiKey("demo", "web01", VMI_UID)]
+    asked = [KubeVirtKey(), NamespaceKey("demo"), SchedulerKey("kubevirt", "demo"), VmiKey("demo", "web01", VMI_UID)]
     assert cluster.reads == asked * 2, "once for judge, once for review"
 
 

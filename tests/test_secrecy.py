@@ -170,7 +170,7 @@ def world(mode: str, dead: bool) -> World:
     facts = sizes.facts([sizes.instancetype(), preference], missing=[("VirtualMachineInstancetype", "gone")])
     facts |= known(vmi()) | {VmiKey("demo", "web01", VMI_UID): vmi()}
     facts |= {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
-    return World(facts | ({SchedulerKey("kubevirt"): DEAD} if dead else {}))
+    return World(facts | ({SchedulerKey("kubevirt", "demo"): DEAD} if dead else {}))
 
 
 def settings(expand: bool) -> Settings:

@@ -136,9 +136,14 @@ class SchedulerHealth(msgspec.Struct, frozen=True):
 
 
 class SchedulerKey(Key[SchedulerHealth], frozen=True):
-    """The health of a scheduler by profile name; None if the settings don't declare it."""
+    """The health of a scheduler by profile name; None if the settings don't declare it.
+
+    Attributes:
+        namespace: for whose pods, since a namespace's own pods count more there; empty: for the cluster as a whole.
+    """
 
     name: str
+    namespace: str = ""
 
 
 class NotRead(BaseException):

@@ -7,6 +7,7 @@ may be absent or null, as Kubernetes allows; a value of another type is a `msgsp
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -131,19 +132,54 @@ class PodCondition(View, frozen=True):
 class PodStatus(View, frozen=True):
     phase: str | None = None
     conditions: list[PodCondition] | None = None
+    nominated_node_name: str | None = None
+
+
+class PodVolume(View, frozen=True):
+    persistent_volume_claim: Any = None
+    ephemeral: Any = None
+
+
+class PendingPodSpec(PodSpec, frozen=True):
+    """With all that keeps a live scheduler from writing a condition into a pod (kube-scheduler 1.34 to 1.36).
+
+    ``PreEnqueue`` holds pods back for gates, claims and groups: plugins SchedulingGates, DynamicResources,
+    GangScheduling, DefaultPreemption. ``PreBind`` waits for the volumes of claims (plugin VolumeBinding).
+    """
+
+    scheduling_gates: list[Any] | None = None
+    resource_claims: list[Any] | None = None
+    scheduling_group: Any = None
+    workload_ref: Any = None
+    volumes: list[PodVolume] | None = None
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether a scheduler may leave the pod aside for as long as anything else lasts."""
+        held = (self.scheduling_gates, self.resource_claims, self.scheduling_group, self.workload_ref)
+        return any(each not in (None, []) for each in held)
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether a scheduler may wait for volumes before it binds the pod."""
+        return any((volume.persistent_volume_claim, volume.ephemeral) != (None, None) for volume in self.volumes or ())
 
 
 class PendingPod(Object, frozen=True):
     """A pod as the scheduler's guard watches it."""
 
-    spec: PodSpec | None = None
+    spec: PendingPodSpec | None = None
     status: PodStatus | None = None
 
     @property
     def looked_at(self) -> bool:
         """Whether a scheduler, or the API server for a gated pod, has written a ``PodScheduled`` condition."""
-        conditions = self.status.conditions if self.status else None
-        return any(condition.type == "PodScheduled" for condition in conditions or ())
+        status = self.status
+        if status is None:
+            return False
+        return bool(status.nominated_node_name) or any(
+            condition.type == "PodScheduled" for condition in status.conditions or ()
+        )
 
     @property
     def unnoticed(self) -> bool:
@@ -152,6 +188,20 @@ class PendingPod(Object, frozen=True):
         A scheduler passes over a pod that is being deleted; one with a node needs none.
         """
         return not (self.looked_at or self.meta.deletion_timestamp or (self.spec and self.spec.node_name))
+
+
+class ActiveStatus(View, frozen=True):
+    active_pods: dict[str, str] | None = None
+
+
+class ActiveVmi(Object, frozen=True):
+    """A VMI as its pods are checked against it: virt-controller lists them by UID in the status."""
+
+    status: ActiveStatus | None = None
+
+    @property
+    def active_pods(self) -> dict[str, str]:
+        return (self.status.active_pods if self.status else None) or {}
 
 
 class Matcher(View, frozen=True):
@@ -337,7 +387,11 @@ V = TypeVar("V", bound=Object)
 
 
 class Resource(msgspec.Struct, Generic[V], frozen=True):
-    """Where a kind lives in the API, and the view to decode it with."""
+    """Where a kind lives in the API, and the view to decode it with.
+
+    Attributes:
+        keep: what lists keep of an object, None for nothing; without it the whole view.
+    """
 
     group: str
     version: str
@@ -345,6 +399,7 @@ class Resource(msgspec.Struct, Generic[V], frozen=True):
     kind: str
     namespaced: bool
     view: type[V]
+    keep: Callable[[V], V | None] | None = None
 
     @property
     def api_version(self) -> str:
@@ -365,6 +420,9 @@ REVISIONS: Final = Resource("apps", "v1", "controllerrevisions", "ControllerRevi
 KUBEVIRTS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "kubevirts", "KubeVirt", True, KubeVirt)
 VMIS: Final = Resource(
     names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, VirtualMachineInstance
+)
+ACTIVE_VMIS: Final = Resource(
+    names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, ActiveVmi
 )
 INSTANCETYPES: Final = Resource(
     names.INSTANCETYPE_GROUP, "v1beta1", "virtualmachineinstancetypes", "VirtualMachineInstancetype", True, Instancetype

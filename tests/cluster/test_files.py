@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests import builders
 from webhook import names
 from webhook.cluster import files
-from webhook.cluster.files import FilesCluster, unserved
+from webhook.cluster.files import FilesCluster
 from webhook.cluster.kinds import KINDS
 from webhook.errors import InputError, InputErrors, Unavailable
 from webhook.facts import (
@@ -59,6 +59,22 @@ def pod(name: str, *, scheduler: str = "kubevirt", created: str | None = "2026-0
     return made("v1", "Pod", name, "vms", metadata=metadata, spec=spec, **{"status": {"phase": "Pending"}, **parts})
 
 
+def stuck(namespace: str, owner: str = "web", **changes: Any) -> list[Any]:
+    """A namespace that has opted in, a VMI, and its launcher pod, which waits; keywords are those of `pod`."""
+    uid = f"uid-of-{namespace}-{owner}"
+    reference = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": owner, "uid": uid}
+    marks = {"labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [reference | {"controller": True}]}
+    launcher = pod(
+        f"virt-launcher-{owner}",
+        **changes | {"metadata": {"uid": f"pod-{uid}", **marks, **changes.get("metadata", {})}},
+    )
+    launcher["metadata"]["namespace"] = namespace
+    status = {"activePods": {f"pod-{uid}": ""}}
+    vmi = made("kubevirt.io/v1", "VirtualMachineInstance", owner, namespace, metadata={"uid": uid}, status=status)
+    label = {names.job_label("scheduling"): "enforce"}
+    return [made("v1", "Namespace", namespace, metadata={"labels": label}), vmi, launcher][owner == "b" :]
+
+
 LEASE = made(
     "coordination.k8s.io/v1",
     "Lease",
@@ -79,8 +95,8 @@ def refusal(path: Path) -> list[str]:
     return str(refused.value).replace(f"{path}/", "").split("\n")
 
 
-def health(cluster: FilesCluster, name: str = "kubevirt") -> SchedulerHealth:
-    found = cluster.peek(SchedulerKey(name))
+def health(cluster: FilesCluster, name: str = "kubevirt", namespace: str = "") -> SchedulerHealth:
+    found = cluster.peek(SchedulerKey(name, namespace))
     assert isinstance(found, SchedulerHealth)
     return found
 
@@ -442,18 +458,32 @@ class TestSchedulers:
             "dead", "Lease kubevirt-scheduler/kubevirt-scheduler has been released by its holder"
         )
 
-    def test_a_pod_that_nobody_looks_at_is_stronger_than_a_lease(self, tmp_path: Path) -> None:
-        assert health(cluster(tmp_path, LEASE, pod("p"))) == SchedulerHealth(
-            "dead", "nobody serves kubevirt: pod vms/p has been waiting for 60 s"
+    def test_pods_that_nobody_tries_are_stronger_than_a_lease(self, tmp_path: Path) -> None:
+        found = cluster(tmp_path, LEASE, *stuck("east"), *stuck("west"))
+
+        assert health(found) == SchedulerHealth(
+            "dead", "2 virt-launcher pods in 2 namespaces have not been tried by it, one of them for 60s"
         )
 
-    def test_pods_of_other_schedulers_say_nothing(self, tmp_path: Path) -> None:
-        found = cluster(tmp_path, LEASE, pod("p", scheduler="batch"), made("v1", "Pod", "q", "vms"))
+    def test_one_namespace_speaks_for_itself(self, tmp_path: Path) -> None:
+        found = cluster(tmp_path, LEASE, *stuck("east", "a"), *stuck("east", "b"))
 
         assert health(found).state == "alive"
-        assert health(found, "batch") == SchedulerHealth(
-            "dead", "nobody serves batch: pod vms/p has been waiting for 60 s"
-        )
+        assert health(found, namespace="west").state == "alive"
+        assert health(found, namespace="east").state == "dead"
+
+    @pytest.mark.parametrize("missing", [0, 1])
+    def test_without_vmi_or_label_pods_are_no_evidence(self, tmp_path: Path, missing: int) -> None:
+        west = stuck("west")
+        del west[missing]
+
+        assert health(cluster(tmp_path, LEASE, *stuck("east"), *west)).state == "alive"
+
+    def test_pods_of_other_schedulers_say_nothing(self, tmp_path: Path) -> None:
+        found = cluster(tmp_path, LEASE, *stuck("east", scheduler="batch"), *stuck("west", scheduler="batch"))
+
+        assert health(found).state == "alive"
+        assert health(found, "batch").state == "dead"
 
     def test_pods_alone_may_be_the_guard(self, tmp_path: Path) -> None:
         assert health(cluster(tmp_path), "batch") == SchedulerHealth("alive", "no pod waits unnoticed")
@@ -487,10 +517,10 @@ class TestSchedulers:
             {"spec": {"nodeName": "n1"}},
         ],
     )
-    def test_pods_that_prove_nothing(self, changes: dict[str, Any]) -> None:
-        view = msgspec.convert(pod("p", **changes), PendingPod)
+    def test_pods_that_prove_nothing(self, tmp_path: Path, changes: dict[str, Any]) -> None:
+        found = cluster(tmp_path, LEASE, *stuck("east", **changes), *stuck("west", **changes))
 
-        assert unserved([view], NOW) is None
+        assert health(found).state == "alive"
 
     @pytest.mark.parametrize(
         "changes",
@@ -503,19 +533,10 @@ class TestSchedulers:
             {"status": {"phase": ""}},
         ],
     )
-    def test_pods_that_prove_that_nobody_is_there(self, changes: dict[str, Any]) -> None:
-        view = msgspec.convert(pod("p", **changes), PendingPod)
-        waited = 31 if "created" in changes else 60
+    def test_pods_that_prove_that_nobody_is_there(self, tmp_path: Path, changes: dict[str, Any]) -> None:
+        found = cluster(tmp_path, LEASE, *stuck("east", **changes), *stuck("west", **changes))
 
-        assert unserved([view], NOW) == f"pod vms/p has been waiting for {waited} s"
-
-    def test_the_oldest_is_named(self) -> None:
-        views = [
-            msgspec.convert(pod(name, created=f"2026-01-31T11:{minute}:00Z"), PendingPod)
-            for name, minute in (("a", 58), ("b", 50), ("c", 55))
-        ]
-
-        assert unserved(views, NOW) == "pod vms/b has been waiting for 600 s"
+        assert health(found).state == "dead"
 
 
 class TestSummary:
@@ -533,11 +554,12 @@ class TestSummary:
             *(made("kubevirt.io/v1", "VirtualMachineInstance", name, "ns") for name in ("a", "b")),
             made("kubevirt.io/v1", "KubeVirt", "kv", "kubevirt"),
             LEASE,
-            pod("p", scheduler="batch"),
+            *stuck("east", scheduler="batch"),
+            *stuck("west", scheduler="batch"),
         )
 
         assert found.summary() == (
-            "2 nodes, 5 namespaces (2 opted in), 1 VM, 2 VMIs, KubeVirt in kubevirt, "
+            "2 nodes, 7 namespaces (4 opted in), 1 VM, 4 VMIs, KubeVirt in kubevirt, "
             "scheduler kubevirt alive, scheduler batch dead"
         )
 

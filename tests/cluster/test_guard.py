@@ -7,26 +7,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running
+from tests.cluster.test_waiting import pod
 from tests.waiting import until
 from webhook.cluster.api import Forbidden
 from webhook.cluster.guard import Guard, GuardState
 from webhook.cluster.transport import connect
+from webhook.cluster.waiting import Waiting
 from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
-from webhook.objects import (
-    LEASES,
-    PODS,
-    Lease,
-    LeaseSpec,
-    ObjectMeta,
-    PendingPod,
-    PodCondition,
-    PodSpec,
-    PodStatus,
-)
+from webhook.objects import ACTIVE_VMIS, LEASES, PODS, Lease, LeaseSpec, PendingPod
 from webhook.settings.snapshot import Guard as GuardSettings
 
 LEASE = GuardSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
@@ -44,19 +37,19 @@ def lease(renewed: float | str | None, holder: str | None = "host_1", seconds: i
     return Lease(spec=LeaseSpec(holder_identity=holder, lease_duration_seconds=seconds, renew_time=renew_time))
 
 
-def pod(name: str = "virt-launcher-a", uid: str = "u1", *conditions: str, **meta: Any) -> PendingPod:
-    return PendingPod(
-        metadata=ObjectMeta(name=name, namespace="demo", uid=uid, **meta),
-        spec=PodSpec(scheduler_name="kubevirt"),
-        status=PodStatus(phase="Pending", conditions=[PodCondition(type=kind) for kind in conditions]),
-    )
-
-
 def guarded(settings: GuardSettings = LEASE, *, synced: bool = True) -> GuardState:
-    state = GuardState("kubevirt", settings)
+    state = GuardState(settings, lambda _: True)
     if synced:
         state.observe_watch(synced=True, problem=None, forbidden=False, staleness=0.0)
     return state
+
+
+def abandon(state: GuardState, now: float = 31.0) -> None:
+    """Two pods of two namespaces wait from 0 on, as their VMIs confirm."""
+    for namespace in ("east", "west"):
+        state.pods.seen(Waiting.of(msgspec.convert(pod(namespace), PendingPod), 0.0))
+    for waiting in state.pods.unchecked(now, 9):
+        state.pods.checked(waiting.uid, listed=True)
 
 
 class TestLease:
@@ -220,57 +213,28 @@ class TestUnreadableLease:
 
 
 class TestPods:
-    def test_a_pod_that_nobody_looks_at_outweighs_a_fresh_lease(self) -> None:
+    def test_pods_that_nobody_tries_outweigh_a_fresh_lease(self) -> None:
         state = guarded()
-        state.pod_seen(pod(), 0.0)
         state.observe_lease(lease(WALL + 30), 30.0, WALL + 30)
-        assert state.health(30.0).state == "alive"
-        assert state.health(31.0) == SchedulerHealth(
-            "dead", "nobody serves kubevirt: pod demo/virt-launcher-a has been waiting for 31 s"
-        )
-
-    @pytest.mark.parametrize(
-        "relief",
-        [
-            pod("virt-launcher-a", "u1", "PodScheduled"),
-            pod("virt-launcher-a", "u1", "Initialized", "PodScheduled"),
-            pod("virt-launcher-a", "u1", deletion_timestamp="2026-09-21T12:00:00Z"),
-            PendingPod(metadata=ObjectMeta(name="virt-launcher-a", uid="u1"), spec=PodSpec(node_name="node01")),
-        ],
-    )
-    def test_it_is_alive_again_once_the_pod_is_looked_at(self, relief: PendingPod) -> None:
-        state = guarded(PODS_ONLY)
-        state.pod_seen(pod(), 0.0)
+        assert state.health(31.0).state == "alive"
+        abandon(state)
         assert state.health(31.0).state == "dead"
-        state.pod_seen(relief, 31.0)
+        assert "2 virt-launcher pods in 2 namespaces" in state.health(31.0).why
+
+    def test_it_is_alive_again_once_a_pod_is_tried(self) -> None:
+        state = guarded(PODS_ONLY)
+        abandon(state)
+        assert state.health(31.0).state == "dead"
+        state.pods.tried("east-a-0", 31.0)
         assert state.health(31.0) == SchedulerHealth("alive", "no pod waits unnoticed")
 
-    def test_it_is_alive_again_once_the_pod_is_gone(self) -> None:
+    def test_a_namespace_may_know_better(self) -> None:
         state = guarded(PODS_ONLY)
-        state.pod_seen(pod(), 0.0)
-        assert state.health(31.0).state == "dead"
-        state.pod_gone(pod())
-        assert state.health(31.0).state == "alive"
-
-    def test_other_conditions_and_later_sights_change_nothing(self) -> None:
-        state = guarded(PODS_ONLY)
-        state.pod_seen(pod(), 0.0)
-        state.pod_seen(pod("virt-launcher-a", "u1", "DisruptionTarget"), 20.0)
-        state.pod_gone(pod("virt-launcher-z", "u9"))
-        assert state.health(31.0).state == "dead"
-
-    def test_the_oldest_counts(self) -> None:
-        state = guarded(PODS_ONLY)
-        state.pod_seen(pod("b", "u2"), 20.0)
-        state.pod_seen(pod("a", "u1"), 0.0)
-        state.pod_seen(pod("c", "u3"), 10.0)
-        assert "demo/a" in state.health(45.0).why
-        state.pod_gone(pod("a", "u1"))
-        assert "demo/c" in state.health(45.0).why
-        state.pod_gone(pod("b", "u2"))
-        assert "demo/c" in state.health(45.0).why
-        state.pod_gone(pod("c", "u3"))
-        assert state.health(45.0).state == "alive"
+        for owner in "ab":
+            state.pods.seen(Waiting.of(msgspec.convert(pod("east", owner), PendingPod), 0.0))
+        for waiting in state.pods.unchecked(31.0, 9):
+            state.pods.checked(waiting.uid, listed=True)
+        assert [state.health(31.0, where).state for where in ("", "west", "east")] == ["alive", "alive", "dead"]
 
     def test_a_pods_guard_knows_nothing_before_its_list(self) -> None:
         state = guarded(PODS_ONLY, synced=False)
@@ -293,10 +257,11 @@ class TestPods:
     def test_what_was_seen_before_a_refusal_is_no_evidence(self) -> None:
         state = guarded()
         state.observe_lease(lease(WALL), 0.0, WALL)
-        state.pod_seen(pod(), -60.0)
-        assert state.health(1.0).state == "dead"
+        state.observe_lease(lease(WALL + 30), 30.0, WALL + 30)
+        abandon(state)
+        assert state.health(31.0).state == "dead"
         state.observe_watch(synced=True, problem="403: grant watch on pods", forbidden=True, staleness=0.0)
-        assert state.health(1.0).state == "alive"
+        assert state.health(31.0).state == "alive"
 
     @pytest.mark.parametrize(("staleness", "expected"), [(59.0, "alive"), (61.0, "unknown")])
     def test_a_copy_that_is_not_kept_in_step_grows_cold(self, staleness: float, expected: str) -> None:
@@ -333,15 +298,23 @@ class Watched:
         spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": stamp(self.clock.wall())}
         self.server.put(LEASES, LEASE.name, LEASE.namespace, spec=spec)
 
-    def launch(self, name: str, age: float = 0.0, *conditions: str, phase: str = "Pending") -> None:
-        self.server.put(
-            PODS,
-            name,
-            "demo",
-            metadata={"creationTimestamp": stamp(self.clock.wall() - age)},
-            spec={"schedulerName": "kubevirt"},
-            status={"phase": phase, "conditions": [{"type": kind} for kind in conditions]},
-        )
+    def launch(self, namespace: str, age: float = 0.0, *conditions: str, phase: str = "Pending", **meta: Any) -> None:
+        """A launcher pod, and the VMI that knows it."""
+        made = pod(namespace)
+        metadata = made["metadata"] | {"creationTimestamp": stamp(self.clock.wall() - age)} | meta
+        status = {"phase": phase, "conditions": [{"type": kind} for kind in conditions]}
+        self.server.put(PODS, metadata["name"], namespace, metadata=metadata, spec=made["spec"], status=status)
+        (owner,) = metadata["ownerReferences"]
+        active = {"activePods": {metadata["uid"]: ""}}
+        self.server.put(ACTIVE_VMIS, owner["name"], namespace, metadata={"uid": owner["uid"]}, status=active)
+
+    async def dies(self) -> None:
+        """Let polls happen until the pods that wait have been asked about."""
+        for _ in range(10):
+            await self.pass_time(2)
+            if self.state == "dead":
+                return
+        raise AssertionError(f"still {self.guard.health()}")
 
     async def pass_time(self, seconds: float) -> None:
         """Let every poll of that time happen."""
@@ -366,6 +339,7 @@ async def watched(
             transport,
             "kubevirt",
             settings,
+            opted_in=lambda name: not name.startswith("foreign"),
             on_change=lambda name, old, new: changes.append((name, old.state, new.state)),
             clock=clock,
         )
@@ -401,17 +375,20 @@ async def test_a_scheduler_lives_dies_and_comes_back(tmp_path: Path) -> None:
         ]
 
 
-async def test_unnoticed_pods_of_the_first_list_are_as_old_as_they_say(tmp_path: Path) -> None:
+async def test_pods_of_the_first_list_are_as_old_as_they_say(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def prepare(case: Watched) -> None:
         case.renew()
-        case.launch("old", 300.0)
+        case.launch("east", 300.0)
+        case.launch("west", 300.0)
         case.launch("seen", 300.0, "PodScheduled")
         case.launch("running", 300.0, phase="Running")
 
     async with watched(tmp_path, prepare=prepare) as case:
-        await case.becomes("dead")
-        assert case.guard.health().why == "nobody serves kubevirt: pod demo/old has been waiting for 300 s"
-        case.launch("old", 300.0, phase="Running")
+        await until(lambda: len(case.guard.pods) == 2)
+        await case.dies()
+        assert case.guard.health().why.startswith("2 virt-launcher pods in 2 namespaces have not been tried by it, ")
+        assert "east/virt-launcher-a-0, west/virt-launcher-a-0" in caplog.text
+        case.launch("east", 300.0, "PodScheduled")
         await case.becomes("alive")
         query = case.server.requests(PODS.path(), "watch")[0].query
         assert query["fieldSelector"] == "spec.schedulerName=kubevirt,status.phase=Pending"
@@ -421,12 +398,13 @@ async def test_later_pods_are_as_old_as_we_know_them(tmp_path: Path) -> None:
     async with watched(tmp_path, PODS_ONLY) as case:
         await case.becomes("alive")
         await until(lambda: case.server.watching == 1)
-        case.launch("new", 300.0)  # by a clock that is five minutes behind
-        await until(lambda: len(case.guard.pods) == 1)
+        for namespace in ("east", "west"):
+            case.launch(namespace, 300.0)  # by a clock that is five minutes behind
+        await until(lambda: len(case.guard.pods) == 2)
         assert case.state == "alive"
         await case.pass_time(32)
-        assert case.state == "dead"
-        case.server.remove(PODS, "new", "demo")
+        await case.dies()
+        case.server.remove(PODS, "virt-launcher-a-0", "east")
         await case.becomes("alive")
         assert case.changes[-1] == ("kubevirt", "dead", "alive")
 
@@ -434,19 +412,72 @@ async def test_later_pods_are_as_old_as_we_know_them(tmp_path: Path) -> None:
 async def test_a_pod_of_the_same_name_is_another_pod(tmp_path: Path) -> None:
     async with watched(tmp_path, PODS_ONLY) as case:
         await until(lambda: case.server.watching == 1)
-        case.launch("virt-launcher-a")
-        await until(lambda: len(case.guard.pods) == 1)
-        await case.pass_time(32)
-        assert case.state == "dead"
+        for namespace in ("east", "west"):
+            case.launch(namespace)
+        await until(lambda: len(case.guard.pods) == 2)
+        await case.pass_time(34)
+        await case.dies()
+        case.launch("east", uid="another")
+        await case.becomes("alive")
+
+
+@pytest.mark.parametrize("settings", [LEASE, PODS_ONLY])
+async def test_pods_that_tenants_make_change_nothing(tmp_path: Path, settings: GuardSettings) -> None:
+    def prepare(case: Watched) -> None:
+        case.renew()
+        for number in range(4):
+            case.launch(f"foreign-{number}", 300.0)
+        # Launcher pods by all that is written in them; but no VMI knows them.
+        for namespace in ("east", "west"):
+            case.launch(namespace, 300.0)
+            case.server.put(ACTIVE_VMIS, "a", namespace, metadata={"uid": f"vmi-{namespace}-a"})
+
+    async with watched(tmp_path, settings, prepare=prepare) as case:
+        await until(lambda: len(case.guard.pods) == 6)
+        for _ in range(30):
+            case.renew()
+            await case.pass_time(2)
+            assert case.state == "alive"
+        asked = {asked.path for asked in case.server.asked if "virtualmachineinstances" in asked.path}
+        assert asked == {ACTIVE_VMIS.path(namespace, "a") for namespace in ("east", "west")}
+        assert len(case.server.requests(ACTIVE_VMIS.path("east", "a"))) == 1
+
+
+async def test_vmis_that_can_not_be_read_are_asked_again(tmp_path: Path) -> None:
+    def prepare(case: Watched) -> None:
+        for namespace in ("east", "west"):
+            case.launch(namespace, 300.0)
+        case.server.fail(ACTIVE_VMIS.path("east", "a"), 500, "InternalError", times=2)
+
+    async with watched(tmp_path, PODS_ONLY, prepare=prepare) as case:
+        await until(lambda: len(case.guard.pods) == 2)
+        await case.dies()
+
+
+async def test_fat_and_gated_pods_are_not_kept(tmp_path: Path) -> None:
+    def fat(case: Watched, name: str) -> None:
         case.server.put(
             PODS,
-            "virt-launcher-a",
-            "demo",
-            metadata={"uid": "another"},
-            spec={"schedulerName": "kubevirt"},
+            name,
+            "foreign",
+            metadata={"annotations": {"a": "x" * 250_000}},
+            spec={"schedulerName": "kubevirt", "resourceClaims": [{"name": "gpu"}]},
             status={"phase": "Pending"},
         )
-        await case.becomes("alive")
+
+    def prepare(case: Watched) -> None:
+        for number in range(40):
+            fat(case, f"fat-{number}")
+
+    async with watched(tmp_path, PODS_ONLY, prepare=prepare) as case:
+        await until(lambda: case.server.watching == 1)
+        fat(case, "another")
+        case.launch("east")
+        await until(lambda: len(case.guard.pods) == 1)
+        pages = case.server.requests(PODS.path(), "get")
+        # 10 MB: no page of them all, and none of a single one either.
+        assert {int(page.query["limit"]) for page in pages[3:]} <= set(range(4, 17))
+        assert len(pages) < 20
 
 
 async def test_a_refused_watch_of_pods_leaves_the_lease(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from aiohttp import web
 from tests import builders
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running, status
 from tests.waiting import until
+from webhook import names
 from webhook.cluster.live import ABSENT_NAMESPACES, LiveCluster
 from webhook.cluster.transport import connect
 from webhook.errors import Unavailable
@@ -394,13 +395,16 @@ class TestVmis:
 class TestCopies:
     async def test_of_namespaces(self, tmp_path: Path) -> None:
         async with live(tmp_path) as case:
-            case.server.put(NAMESPACES, "demo", metadata={"labels": {"a": "b"}})
+            ours, others = f"{names.DOMAIN}/scheduling", {"a": "x" * 200_000}
+            metadata = {"labels": others | {ours: "enforce"}, "annotations": others | {ours: "y"}}
+            case.server.put(NAMESPACES, "demo", metadata=metadata)
             assert case.cluster.peek(NamespaceKey("demo")) is NOT_READ
             case.cluster.start()
             await case.ready()
             found = case.cluster.peek(NamespaceKey("demo"))
             assert isinstance(found, Namespace)
-            assert found.meta.label("a") == "b"
+            # What it says to others is not kept.
+            assert (found.meta.labels, found.meta.annotations) == ({ours: "enforce"}, {ours: "y"})
             assert await case.read(NamespaceKey("demo")) == found
             assert case.server.requests(NAMESPACES.path(name="demo")) == []
             assert case.cluster.peek(NamespaceKey("demo", fresh=True)) is NOT_READ
@@ -440,6 +444,16 @@ class TestCopies:
 
             assert isinstance(await reading, Namespace)
             assert case.server.requests(NAMESPACES.path(name="new")) == []
+
+    async def test_of_a_namespace_that_says_too_much(self, tmp_path: Path) -> None:
+        async with live(tmp_path, start=True) as case:
+            said = {f"{names.DOMAIN}/{number}": "x" * 1000 for number in range(20)}
+            case.server.put(NAMESPACES, "chatty", metadata={"annotations": said})
+            await case.ready()
+            assert case.cluster.peek(NamespaceKey("chatty")) is NOT_READ
+            found = await case.read(NamespaceKey("chatty"))
+            assert isinstance(found, Namespace)
+            assert found.meta.annotations == said
 
     async def test_of_kubevirts(self, tmp_path: Path) -> None:
         async with live(tmp_path) as case:

@@ -19,7 +19,8 @@ from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, ru
 from tests.waiting import until
 from webhook.cluster.api import NO_QUERY, Transport, Unreachable
 from webhook.cluster.clock import REAL_TIME
-from webhook.cluster.reflector import LineBuffer, Reflector, Timing
+from webhook.cluster.lines import LineBuffer
+from webhook.cluster.reflector import Reflector, Timing
 from webhook.cluster.transport import connect
 from webhook.objects import KUBEVIRTS, NAMESPACES, PODS, Namespace
 
@@ -499,7 +500,7 @@ class TestTrouble:
 
     async def test_no_api_server_at_all(self, tmp_path: Path) -> None:
         class Nowhere(Transport):
-            async def get(self, path: str, query: Mapping[str, str] = NO_QUERY) -> tuple[int, bytes]:
+            async def get(self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = 0) -> tuple[int, bytes]:
                 raise Unreachable("no connection to the API server")
 
             async def post(self, path: str, body: Any) -> tuple[int, bytes]:

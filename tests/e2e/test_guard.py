@@ -12,11 +12,11 @@ import pytest
 
 from .commands import KUBEVIRT_SCHEDULER, Lease
 from .conftest import NewTenant, NewWebhook, OwnPlane
-from .kube import eventually
+from .kube import Object, eventually
 from .objects import make_node
 from .plane import ControlPlane
 from .tenant import Tenant
-from .workloads import PODS, vm
+from .workloads import PODS, VMIS, vm
 
 SCHEDULER_NAME = "kubevirt-webhook.github.io/scheduler-name"
 LEASE = Lease("kubevirt-scheduler", "kubevirt-scheduler", seconds=6)
@@ -99,6 +99,15 @@ def test_a_scheduler_that_ends_gracefully_is_noticed_at_once(
     assert "has been released by its holder" in warning
 
 
+def launch_known(tenant: Tenant, name: str) -> Object:
+    """The launcher pod of a new VM; its VMI lists it, as virt-controller sees to."""
+    vmi = tenant.start(vm(name))
+    pod = tenant.launch(vmi)
+    status = {"activePods": {pod["metadata"]["uid"]: pod["spec"].get("nodeName", "")}}
+    tenant.controller.patch(VMIS, vmi["metadata"]["name"], {"status": status}, tenant.namespace)
+    return pod
+
+
 def test_a_name_that_nobody_serves_is_noticed_by_its_pods(
     new_webhook: NewWebhook, new_tenant: NewTenant, record_property: Callable[[str, object], None]
 ) -> None:
@@ -106,21 +115,42 @@ def test_a_name_that_nobody_serves_is_noticed_by_its_pods(
     guards = {"behind-a-lease": GUARD, "by-pods-alone": "pods", "unguarded": "off"}
     schedulers = {name: {"guard": guard} for name, guard in guards.items()}
     server = new_webhook({"schedulers": schedulers, "scheduling": {"schedulerName": "unguarded"}})
-    tenants = {name: new_tenant(annotations={SCHEDULER_NAME: name}, server=server) for name in guards}
-    waiting = {name: tenant.launch(tenant.start(vm())) for name, tenant in tenants.items()}
+    # Two namespaces each: what one says counts for itself alone.
+    tenants = {
+        name: [new_tenant(annotations={SCHEDULER_NAME: name}, server=server) for _ in range(2)] for name in guards
+    }
+    waiting = {name: [launch_known(tenant, "web") for tenant in both] for name, both in tenants.items()}
     began = time.monotonic()
-    assert {name: pod["spec"]["schedulerName"] for name, pod in waiting.items()} == {name: name for name in guards}
+    for name, pods in waiting.items():
+        assert [pod["spec"]["schedulerName"] for pod in pods] == [name, name]
+    bystanders = {name: new_tenant(annotations={SCHEDULER_NAME: name}, server=server) for name in guards}
 
     for name in ("behind-a-lease", "by-pods-alone"):
-        tenant = tenants[name]
+        tenant = bystanders[name]
         eventually(partial(gives_up, tenant), what=f"{name} to be given up", timeout=UNNOTICED_SECONDS + PATIENCE)
         noticed = time.monotonic() - began
         record_property(f"seconds until {name} is given up", round(noticed, 1))
         assert noticed > UNNOTICED_SECONDS - 1
+        (warning,) = tenant.create(vm(), dryRun="All").warnings
+        # Whose pods wait is not for others to know.
+        assert not [both for both in tenants[name] if both.namespace in warning]
         assert tenant.bound_by(tenant.launch(tenant.start(vm("next")))) == "default-scheduler"
-    assert injects(tenants["unguarded"])
+    assert injects(bystanders["unguarded"])
 
     for name in ("behind-a-lease", "by-pods-alone"):
-        tenant, pod = tenants[name], waiting[name]
+        tenant, pod = tenants[name][0], waiting[name][0]
         tenant.owner.delete(PODS, pod["metadata"]["name"], tenant.namespace, gracePeriodSeconds="0")
-        eventually(partial(injects, tenant), what=f"{name} to be tried again", timeout=PATIENCE)
+        eventually(partial(injects, bystanders[name]), what=f"{name} to be tried again", timeout=PATIENCE)
+
+
+def test_a_namespace_gives_up_by_itself_what_its_own_vms_wait_for(
+    new_webhook: NewWebhook, new_tenant: NewTenant
+) -> None:
+    server = new_webhook({"schedulers": {"nobody": {"guard": GUARD}}, "scheduling": {"schedulerName": "nobody"}})
+    waits, other = new_tenant(server=server), new_tenant(server=server)
+    for name in ("web", "db"):
+        assert launch_known(waits, name)["spec"]["schedulerName"] == "nobody"
+
+    eventually(partial(gives_up, waits), what="its namespace to give it up", timeout=UNNOTICED_SECONDS + PATIENCE)
+
+    assert injects(other)

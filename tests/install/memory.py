@@ -32,7 +32,7 @@ class Memory(Transport):
         self.closed = False
         self._version = 0
 
-    async def get(self, path: str, query: Mapping[str, str] = NO_QUERY) -> tuple[int, bytes]:
+    async def get(self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = 0) -> tuple[int, bytes]:
         return await self.request("GET", path, query)
 
     async def post(self, path: str, body: Any) -> tuple[int, bytes]:

@@ -598,7 +598,7 @@ def test_every_guard_state_has_an_answer_for_every_point() -> None:
     healths = [ALIVE, DEAD, UNKNOWN, Unavailable("x"), None]
     bodies = [review(launcher_pod()), review(vm()), TestFallback().pod() and review(TestFallback().pod())]
     for body, health in itertools.product(bodies, healths):
-        assert decide(body, known(vmi()) | {SchedulerKey("kubevirt"): health}).reasons
+        assert decide(body, known(vmi()) | {SchedulerKey("kubevirt", "demo"): health}).reasons
 
 
 def test_declared_schedulers_are_looked_up_by_name() -> None:

@@ -7,18 +7,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Final, Generic, Protocol, TypeVar, cast
+from typing import Any, Final, Protocol, TypeVar
 from urllib.parse import quote
 
 import msgspec
 
 from webhook.errors import Unavailable
-from webhook.objects import Object, Resource, View
+from webhook.objects import Object, Resource
 
 V = TypeVar("V", bound=Object)
 S = TypeVar("S")
 
 NO_QUERY: Final[Mapping[str, str]] = {}
+
+# etcd stores 1.5 MB of an object by default. As JSON it may have six times that, where its texts must be escaped.
+LARGEST_ANSWER_BYTES: Final = 16 * 1024 * 1024
 
 
 class Unreachable(Exception):  # noqa: N818 - a state of affairs
@@ -31,6 +34,17 @@ class Unreachable(Exception):  # noqa: N818 - a state of affairs
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why: Final = why
+
+
+class TooLarge(Unreachable):
+    """The answer has more bytes than the caller has room for.
+
+    Args:
+        most: as many as it has.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"the API server's answer is larger than {most // 1024 // 1024} MiB")
 
 
 class Refused(Exception):  # noqa: N818 - the same
@@ -54,11 +68,17 @@ class Forbidden(Unavailable, frozen=True):
 class Transport(Protocol):
     """An authenticated connection to one API server. Paths start with a slash and are already escaped."""
 
-    async def get(self, path: str, query: Mapping[str, str] = NO_QUERY) -> tuple[int, bytes]:
+    async def get(
+        self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = LARGEST_ANSWER_BYTES
+    ) -> tuple[int, bytes]:
         """The HTTP status and the whole body.
+
+        Args:
+            most: bytes that the body may have.
 
         Raises:
             Unreachable: there was no answer.
+            TooLarge: the body is larger.
         """
 
     async def post(self, path: str, body: Any) -> tuple[int, bytes]:
@@ -135,7 +155,7 @@ def explain(verb: str, resource: Resource[Any], namespace: str, status: int, bod
     return Unavailable(f"the API server answered {status}{known} to {verb} {resource.plural}")
 
 
-def _is_segment(name: str) -> bool:
+def is_segment(name: str) -> bool:
     """Whether an object can have this name at all (``path.IsValidPathSegmentName`` of k8s.io/apimachinery).
 
     Names come out of other people's objects: ``../secrets/x`` must not reach the path of a URL.
@@ -168,7 +188,7 @@ async def fetch_body(
     transport: Transport, resource: Resource[Any], namespace: str, name: str, seconds: float
 ) -> bytes | Unavailable | None:
     """The same as `fetch`, not yet decoded."""
-    if not _is_segment(name) or (resource.namespaced and not _is_segment(namespace)):
+    if not is_segment(name) or (resource.namespaced and not is_segment(namespace)):
         return None
     path = resource.path(quote(namespace, safe=""), quote(name, safe=""))
     answer = await _get(transport, path, NO_QUERY, seconds)
@@ -180,35 +200,6 @@ async def fetch_body(
     if status != 200:
         return explain("get", resource, namespace, status, body)
     return body
-
-
-class _List(View, Generic[V], frozen=True):
-    items: list[V] | None = None
-
-
-async def fetch_list(
-    transport: Transport, resource: Resource[V], namespace: str, label: str, seconds: float
-) -> tuple[V, ...] | Unavailable:
-    """The objects of one namespace that carry a label, by one GET. Arguments and `Unavailable` as for `fetch`.
-
-    Args:
-        namespace: empty: all namespaces.
-        label: ``KEY=VALUE``; empty: whatever their labels.
-    """
-    if namespace and not _is_segment(namespace):
-        return ()
-    query = {"labelSelector": label} if label else NO_QUERY
-    answer = await _get(transport, resource.path(quote(namespace, safe="")), query, seconds)
-    if isinstance(answer, Unavailable):
-        return answer
-    status, body = answer
-    if status == 404:
-        return ()
-    if status != 200:
-        return explain("list", resource, namespace, status, body)
-    view = cast("type[_List[V]]", cast("Any", _List)[resource.view])
-    found = _decoded(body, view, f"list of {resource.plural}")
-    return found if isinstance(found, Unavailable) else tuple(found.items or ())
 
 
 async def _get(

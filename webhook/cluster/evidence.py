@@ -1,4 +1,4 @@
-"""What a scheduler's Lease and its pods say about its life. Pure: the times come in with the observations.
+"""What a scheduler's Lease says about its life. Pure: the times come in with the observations.
 
 The Lease is that of leader election (client-go's ``tools/leaderelection``): renewed every few seconds, taken over once
 ``leaseDurationSeconds`` have passed without a renewal, emptied on a graceful end.
@@ -11,11 +11,10 @@ from typing import Final
 from webhook.cluster.api import Forbidden
 from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
-from webhook.objects import Lease, PendingPod
+from webhook.objects import Lease
 from webhook.times import unix_time
 
 DEFAULT_LEASE_SECONDS: Final = 15  # kube-scheduler's own default
-UNNOTICED_SECONDS: Final = 30.0
 
 # How far ahead of ours the clock of a scheduler's node may be before its renewTime proves nothing.
 _CLOCK_SKEW: Final = 60.0
@@ -109,48 +108,3 @@ class LeaseState:
     def _plausible(self, renewed: str | None, wall: float) -> bool:
         moment = unix_time(renewed)
         return moment is not None and 0 < moment + self._duration - wall <= self._duration + _CLOCK_SKEW
-
-
-class PodsState:
-    """The Pending pods that name the scheduler and that nobody has looked at, by UID."""
-
-    def __init__(self, scheduler: str) -> None:
-        self._scheduler = scheduler
-        self._unnoticed: dict[str, tuple[float, str]] = {}  # since when, NAMESPACE/NAME
-        self._oldest: tuple[float, str] | None = None
-        self._stale = False  # _oldest is to be looked for again
-
-    def seen(self, pod: PendingPod, since: float) -> None:
-        """A pod was listed or has changed.
-
-        Args:
-            pod: as it is now.
-            since: monotonic seconds from which its wait counts; the first sight of a pod stands.
-        """
-        meta = pod.meta
-        uid = meta.uid or ""
-        if not pod.unnoticed:
-            self.gone(uid)
-        elif uid not in self._unnoticed:
-            entry = (since, f"{meta.namespace}/{meta.name}")
-            self._unnoticed[uid] = entry
-            if self._oldest is None or entry < self._oldest:
-                self._oldest = entry
-
-    def gone(self, uid: str) -> None:
-        """A pod has left Pending, has been deleted, or has been looked at."""
-        if self._unnoticed.pop(uid, None) is self._oldest:
-            self._stale = True
-
-    def evidence(self, now: float) -> str | None:
-        """Why nobody can be serving the scheduler's name, None if nothing says so."""
-        if self._stale:
-            self._oldest = min(self._unnoticed.values(), default=None)
-            self._stale = False
-        if self._oldest is None:
-            return None
-        since, pod = self._oldest
-        waited = now - since
-        if waited <= UNNOTICED_SECONDS:
-            return None
-        return f"nobody serves {self._scheduler}: pod {pod} has been waiting for {waited:.0f} s"

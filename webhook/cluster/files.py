@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast, get_args
 
@@ -19,9 +19,9 @@ import msgspec
 
 from webhook import names
 from webhook.cluster.configured import Configured
-from webhook.cluster.evidence import UNNOTICED_SECONDS
 from webhook.cluster.kinds import KINDS, Kind
 from webhook.cluster.source import Cluster
+from webhook.cluster.waiting import Waiting, WaitingPods, is_listed
 from webhook.documents import Document, mistakes_of, objects_in, read_documents, shown
 from webhook.errors import InputError, InputErrors, Unavailable, quoted
 from webhook.facts import (
@@ -40,11 +40,14 @@ from webhook.facts import (
     VmiKey,
 )
 from webhook.objects import (
+    ACTIVE_VMIS,
     LEASES,
     NAMESPACES,
     VMIS,
+    ActiveVmi,
     KubeVirt,
     Lease,
+    Namespace,
     Node,
     Object,
     PendingPod,
@@ -179,7 +182,7 @@ class FilesCluster(Cluster):
                 return True
             case SchedulerKey():
                 scheduler = self._settings.scheduling.schedulers.get(key.name)
-                return self._health(scheduler) if scheduler else None
+                return self._health(scheduler, key.namespace) if scheduler else None
         return Unavailable(f"files can't answer a {type(key).__name__}")
 
     async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
@@ -223,8 +226,9 @@ class FilesCluster(Cluster):
                 view = self._view(key.resource, namespace, entry.view.meta.name or "")
                 if isinstance(view, Unavailable):
                     return view
-                assert view is not None
-                found.append(view)
+                kept = key.resource.keep(view) if key.resource.keep else view
+                if kept is not None:
+                    found.append(kept)
         return tuple(found)
 
     def _view(self, resource: Resource[Any], namespace: str, name: str) -> Object | Unavailable | None:
@@ -239,12 +243,12 @@ class FilesCluster(Cluster):
         except msgspec.ValidationError as error:
             return Unavailable(f"{entry.where}: {_wrong_type(entry.value, error)[1]}")
 
-    def _health(self, scheduler: SchedulerSettings) -> SchedulerHealth:
+    def _health(self, scheduler: SchedulerSettings, namespace: str = "") -> SchedulerHealth:
         guard = scheduler.guard
         if guard.kind == "off":
             return SchedulerHealth("alive", "not guarded")
-        if why := unserved(self._pods.get(scheduler.name, ()), self._clock()):
-            return SchedulerHealth("dead", f"nobody serves {scheduler.name}: {why}")
+        if why := self._waiting(scheduler.name).evidence(self._clock(), namespace):
+            return SchedulerHealth("dead", why)
         if guard.kind == "pods":
             return SchedulerHealth("alive", "no pod waits unnoticed")
         lease = self._view(LEASES, guard.namespace, guard.name)
@@ -255,6 +259,23 @@ class FilesCluster(Cluster):
             return SchedulerHealth("dead", f"{text} has been released by its holder")
         return SchedulerHealth("alive", f"{text} is held; a snapshot shows no renewals")
 
+    def _waiting(self, scheduler: str) -> WaitingPods:
+        """The pods that wait for a scheduler, as its guard would see them."""
+        waiting = WaitingPods(self._opted_in)
+        for pod in self._pods.get(scheduler, ()):
+            phase, created = pod.status.phase if pod.status else None, unix_time(pod.meta.creation_timestamp)
+            if phase in (None, "", "Pending") and pod.unnoticed and created is not None:
+                waiting.seen(Waiting.of(pod, created))
+        for each in waiting.unchecked(self._clock(), len(waiting)):
+            vmi = self._view(ACTIVE_VMIS, each.namespace, each.vmi)
+            waiting.checked(each.uid, listed=isinstance(vmi, ActiveVmi) and is_listed(each, vmi))
+        return waiting
+
+    def _opted_in(self, name: str) -> bool:
+        namespace = self._view(NAMESPACES, "", name)
+        label = namespace.meta.label(names.job_label(names.SCHEDULING)) if isinstance(namespace, Namespace) else None
+        return label == names.ENFORCE or (label is None and self._settings.scheduling.cluster_wide)
+
 
 def _label(entry: Entry, name: str) -> str | None:
     """A label of an object; of a migration written by hand also the one that KubeVirt would have given it."""
@@ -262,25 +283,6 @@ def _label(entry: Entry, name: str) -> str | None:
     if name == names.VMI_NAME_LABEL and isinstance(spec, dict):
         return spec.get("vmiName")
     return entry.view.meta.label(name)
-
-
-def unserved(pods: Iterable[PendingPod], now: float) -> str | None:
-    """Why nobody can be serving a scheduler's name, as a clause; None if nothing says so.
-
-    Args:
-        pods: those that name the scheduler.
-        now: Unix time in seconds.
-    """
-    waiting = []
-    for pod in pods:
-        meta, phase = pod.meta, pod.status.phase if pod.status else None
-        created = unix_time(meta.creation_timestamp)
-        if phase in (None, "", "Pending") and pod.unnoticed and created is not None:
-            waiting.append((created, f"{meta.namespace}/{meta.name}"))
-    since, pod_name = min(waiting, default=(now, ""))
-    if now - since <= UNNOTICED_SECONDS:
-        return None
-    return f"pod {pod_name} has been waiting for {now - since:.0f} s"
 
 
 def _count(number: int, noun: str) -> str:

@@ -1,24 +1,25 @@
 """Is a declared scheduler alive? A pod that names one that nobody runs waits for ever, without condition or event.
 
-The evidence is the scheduler's leader election Lease, which says that a process runs, and its pods: a scheduler that
-runs writes a ``PodScheduled`` condition into every pod that it can't place, so one without any has not been looked at,
-whoever may be renewing the Lease.
+The evidence is the scheduler's leader election Lease, which says that a process runs, and its pods, which say whether
+that process serves the scheduler's name (`webhook.cluster.waiting`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from webhook.cluster.api import Transport, fetch
 from webhook.cluster.clock import REAL_TIME, Clock
-from webhook.cluster.evidence import LeaseState, PodsState
+from webhook.cluster.evidence import LeaseState
 from webhook.cluster.reflector import DEFAULT_TIMING, Reflector, Timing
+from webhook.cluster.waiting import LARGEST_POD_BYTES, MOST, Waiting, WaitingPods, is_listed
 from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
-from webhook.objects import LEASES, PODS, Lease, PendingPod
+from webhook.objects import ACTIVE_VMIS, LEASES, PODS, Lease, Object, PendingPod
 from webhook.settings.snapshot import Guard as GuardSettings
 from webhook.times import unix_time
 
@@ -26,24 +27,33 @@ from webhook.times import unix_time
 HealthChange = Callable[[str, SchedulerHealth, SchedulerHealth], None]
 
 POLL_SECONDS: Final = 2.0
-_LEASE_TIMEOUT: Final = 5.0
+_GET_SECONDS: Final = 5.0
+
+# VMIs that are asked about their pods between two polls.
+_CHECKS: Final = 16
+_WITNESSES_LOGGED: Final = 10
 
 # How long a copy of the pods that is no longer kept in step may still testify.
 _BLIND_SECONDS: Final = 60.0
+
+logger = logging.getLogger(__name__)
 
 
 class GuardState:
     """The judgement of one scheduler, out of what was observed. No clock, no I/O.
 
     Args:
-        scheduler: the profile name that pods name.
         settings: what counts as evidence.
+        opted_in: whether a namespace has opted in to scheduling.
+
+    Attributes:
+        pods: those that wait for the scheduler.
     """
 
-    def __init__(self, scheduler: str, settings: GuardSettings) -> None:
+    def __init__(self, settings: GuardSettings, opted_in: Callable[[str], bool]) -> None:
         self._kind = settings.kind
         self._lease = LeaseState(f"{settings.namespace}/{settings.name}")
-        self._pods = PodsState(scheduler)
+        self.pods: Final = WaitingPods(opted_in)
         self._pods_answered = False
         self._pods_watched = False
         self._pods_trouble: str | None = None
@@ -63,20 +73,16 @@ class GuardState:
         self._pods_watched = synced and not forbidden and (problem is None or staleness < _BLIND_SECONDS)
         self._pods_trouble = problem
 
-    def pod_seen(self, pod: PendingPod, since: float) -> None:
-        """A Pending pod that names the scheduler; see `PodsState.seen`."""
-        self._pods.seen(pod, since)
+    def health(self, now: float, namespace: str = "") -> SchedulerHealth:
+        """The judgement at ``now``, in monotonic seconds. Cheap: asked in every review.
 
-    def pod_gone(self, pod: PendingPod) -> None:
-        """A pod that no longer matches, for whatever reason."""
-        self._pods.gone(pod.meta.uid or "")
-
-    def health(self, now: float) -> SchedulerHealth:
-        """The judgement at ``now``, in monotonic seconds. Cheap: asked in every review."""
+        Args:
+            namespace: for whose pods; its own pods count more there. Empty: for the cluster as a whole.
+        """
         if self._kind == "off":
             return SchedulerHealth("alive", "not guarded")
         if self._pods_watched:
-            evidence = self._pods.evidence(now)
+            evidence = self.pods.evidence(now, namespace)
             if evidence:
                 return SchedulerHealth("dead", evidence)
             if self._kind == "pods":
@@ -96,7 +102,8 @@ class Guard:
         transport: the way to the API server.
         scheduler: the profile name that pods name.
         settings: what to watch.
-        on_change: told about every change of state that the guard comes to see; must neither block nor raise.
+        opted_in: whether a namespace has opted in to scheduling: only the pods of such can be evidence.
+        on_change: called for every change of the cluster's state that the guard sees; must neither block nor raise.
         poll_seconds: between two reads of the Lease.
         timing: of the watch of pods.
     """
@@ -107,6 +114,7 @@ class Guard:
         scheduler: str,
         settings: GuardSettings,
         *,
+        opted_in: Callable[[str], bool],
         on_change: HealthChange | None = None,
         clock: Clock = REAL_TIME,
         poll_seconds: float = POLL_SECONDS,
@@ -119,11 +127,14 @@ class Guard:
         self._on_change = on_change
         self._clock = clock
         self._poll_seconds = poll_seconds
-        self._state = GuardState(scheduler, settings)
-        self.pods: Final = Reflector(
+        self._state = GuardState(settings, opted_in)
+        self.pods: Final[Reflector[Any]] = Reflector(
             transport,
             PODS,
             field_selector=f"spec.schedulerName={scheduler},status.phase=Pending",
+            largest=LARGEST_POD_BYTES,
+            transform=self._kept,
+            most=MOST,
             on_change=self._pod_changed,
             clock=clock,
             timing=timing,
@@ -131,13 +142,13 @@ class Guard:
         )
         self._reported = self.health()
 
-    def health(self) -> SchedulerHealth:
-        """The judgement at this moment, from memory."""
+    def health(self, namespace: str = "") -> SchedulerHealth:
+        """The judgement at this moment, from memory; see `GuardState.health`."""
         now, pods = self._clock.now(), self.pods
         self._state.observe_watch(
             synced=pods.synced, problem=pods.problem, forbidden=pods.forbidden, staleness=pods.staleness(now)
         )
-        return self._state.health(now)
+        return self._state.health(now, namespace)
 
     def waiting_for(self) -> str | None:
         """What the guard has not heard of yet, as a clause; None after its first answer."""
@@ -155,27 +166,55 @@ class Guard:
             tasks.create_task(self._poll())
 
     async def _poll(self) -> None:
-        settings = self.settings
         while True:
-            if settings.kind == "lease":
-                lease = await fetch(self._transport, LEASES, settings.namespace, settings.name, _LEASE_TIMEOUT)
-                self._state.observe_lease(lease, self._clock.now(), self._clock.wall())
+            await asyncio.gather(self._read_lease(), self._check_pods())
             self._report()
             await self._clock.sleep(self._poll_seconds)
 
-    def _pod_changed(self, old: PendingPod | None, new: PendingPod | None) -> None:
-        if old and (new is None or new.meta.uid != old.meta.uid):
-            self._state.pod_gone(old)
+    async def _read_lease(self) -> None:
+        settings = self.settings
+        if settings.kind == "lease":
+            lease = await fetch(self._transport, LEASES, settings.namespace, settings.name, _GET_SECONDS)
+            self._state.observe_lease(lease, self._clock.now(), self._clock.wall())
+
+    async def _check_pods(self) -> None:
+        """Ask the VMIs of the pods that have waited too long whether they know them."""
+        unchecked = self._state.pods.unchecked(self._clock.now(), _CHECKS)
+        await asyncio.gather(*(self._check_pod(pod) for pod in unchecked))
+
+    async def _check_pod(self, pod: Waiting) -> None:
+        vmi = await fetch(self._transport, ACTIVE_VMIS, pod.namespace, pod.vmi, _GET_SECONDS)
+        if not isinstance(vmi, Unavailable):
+            self._state.pods.checked(pod.uid, listed=is_listed(pod, vmi))
+
+    def _kept(self, pod: Object) -> Waiting | None:
+        """What is kept of a pod; the watch brings every pod that names the scheduler, whoever made it."""
+        assert isinstance(pod, PendingPod)
+        now = self._clock.now()
+        if not pod.unnoticed:
+            if pod.meta.deletion_timestamp is None:
+                self._state.pods.tried(pod.meta.uid or "", now)
+            return None
+        if pod.spec and pod.spec.is_gated:
+            return None
+        # Pods of the first list may have been waiting long before we came.
+        created = None if self.pods.synced else unix_time(pod.meta.creation_timestamp)
+        return Waiting.of(pod, now - (0.0 if created is None else max(0.0, self._clock.wall() - created)))
+
+    def _pod_changed(self, old: Waiting | None, new: Waiting | None) -> None:
+        if old and (new is None or new.uid != old.uid):
+            self._state.pods.gone(old.uid)
         if new:
-            now = self._clock.now()
-            # Pods of the first list may have been waiting long before we came.
-            created = None if self.pods.synced else unix_time(new.meta.creation_timestamp)
-            waited = 0.0 if created is None else max(0.0, self._clock.wall() - created)
-            self._state.pod_seen(new, now - waited)
+            self._state.pods.seen(new)
         self._report()
 
     def _report(self) -> None:
         old, new = self._reported, self.health()
         self._reported = new
-        if self._on_change and new.state != old.state:
+        if new.state == old.state:
+            return
+        if new.state == "dead" and (witnesses := self._state.pods.witnesses()):
+            shown = ", ".join(witnesses[:_WITNESSES_LOGGED])
+            logger.warning("scheduler %s: it has not tried %d pods: %s", self.scheduler, len(witnesses), shown)
+        if self._on_change:
             self._on_change(self.scheduler, old, new)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 import random
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
+from webhook import names
 from webhook.cluster.access import allowed, authenticated
-from webhook.cluster.api import Transport, fetch, fetch_list
+from webhook.cluster.api import Transport
 from webhook.cluster.clock import REAL_TIME, Clock
 from webhook.cluster.configured import Configured
 from webhook.cluster.guard import POLL_SECONDS, Guard, HealthChange
+from webhook.cluster.inflight import InFlight
 from webhook.cluster.misses import Misses
 from webhook.cluster.nodes import WatchedNodes
 from webhook.cluster.reflector import DEFAULT_TIMING, Reflector, Timing
@@ -36,11 +37,10 @@ from webhook.facts import (
     TokenKey,
     VmiKey,
 )
-from webhook.objects import KUBEVIRTS, NAMESPACES, VMIS, Object, ObjectMeta, VirtualMachineInstance
+from webhook.objects import KUBEVIRTS, NAMESPACES, VMIS, Namespace, ObjectMeta, VirtualMachineInstance
 from webhook.settings.snapshot import Settings
 
 T = TypeVar("T")
-Found = Object | Unavailable | None
 
 GET_SECONDS: Final = 5.0
 CACHED_VMIS: Final = 20_000
@@ -58,11 +58,11 @@ _RESTART_SECONDS: Final = 10.0
 logger = logging.getLogger(__name__)
 
 
-class _Flight(NamedTuple):
-    """A GET on its way, shared by all that ask for the same object meanwhile."""
-
-    started: int
-    task: asyncio.Task[Found]
+# The longest name that Kubernetes has. A VMI may ask for a scheduler of any length, and is then not remembered.
+_LONGEST_NAME: Final = 253
+# What a namespace may say to us and still be copied; one that says more is read whenever it is asked for.
+_NAMESPACE_BYTES: Final = 16 * 1024
+_OURS: Final = f"{names.DOMAIN}/"
 
 
 class LiveCluster(Cluster):
@@ -95,21 +95,19 @@ class LiveCluster(Cluster):
         self._transport = transport
         self._on_health = on_health
         self._clock = clock
-        self._get_seconds = get_seconds
         self._cached_vmis = cached_vmis
         self._poll_seconds = poll_seconds
         self._timing = timing
         self._jitter = jitter
 
-        self._namespaces = Reflector(transport, NAMESPACES, clock=clock, timing=timing, jitter=jitter)
+        self._namespaces = Reflector(transport, NAMESPACES, transform=_said, clock=clock, timing=timing, jitter=jitter)
         self._kubevirts = Reflector(transport, KUBEVIRTS, clock=clock, timing=timing, jitter=jitter)
         self._configured = Configured()
         self._nodes = WatchedNodes(transport, clock=clock, timing=timing, jitter=jitter)
         self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes.copy)
         self._guards: dict[str, Guard] = {}
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
-        self._flights: dict[ObjectKey[Any], _Flight] = {}
-        self._order = itertools.count()  # of arrivals and starts of GETs
+        self._requests = InFlight(transport, get_seconds)
         self._absent = Misses(ABSENT_NAMESPACES, ABSENT_SECONDS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._guard_tasks: dict[str, asyncio.Task[None]] = {}
@@ -129,15 +127,15 @@ class LiveCluster(Cluster):
     async def close(self) -> None:
         """End all tasks and connections. Whoever still waits for an answer gets `Unavailable`."""
         self._started = False
-        ending = [*self._tasks, *(flight.task for flight in self._flights.values())]
+        ending = [*self._tasks, *self._requests.tasks]
         for task in ending:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
-        self._flights.clear()
         await self._transport.close()
 
     def use(self, settings: Settings) -> None:
         """Guard what these settings declare. Guards that stay as they are keep what they know."""
+        self._settings = settings
         wanted = settings.scheduling.schedulers
         for name, guard in list(self._guards.items()):
             if name not in wanted or wanted[name].guard != guard.settings:
@@ -151,6 +149,7 @@ class LiveCluster(Cluster):
                     self._transport,
                     name,
                     scheduler.guard,
+                    opted_in=self._opted_in,
                     on_change=self._on_health,
                     clock=self._clock,
                     poll_seconds=self._poll_seconds,
@@ -224,7 +223,7 @@ class LiveCluster(Cluster):
             return NOT_READ if namespace is None else namespace
         if isinstance(key, SchedulerKey):
             guard = self._guards.get(key.name)
-            return guard.health() if guard else None
+            return guard.health(key.namespace) if guard else None
         if isinstance(key, KubeVirtKey):
             return self._kubevirt()
         if isinstance(key, ConfigurationKey):
@@ -251,15 +250,15 @@ class LiveCluster(Cluster):
 
     async def _read(self, key: Key[Any], deadline: float) -> object:
         if isinstance(key, VmiKey):
-            found = await self._get(ObjectKey(VMIS, key.namespace, key.name), deadline, key.uid)
+            found = await self._requests.get(ObjectKey(VMIS, key.namespace, key.name), deadline, key.uid)
             return self._remember(found) if isinstance(found, VirtualMachineInstance) else found
         if isinstance(key, NamespaceKey):
             return await self._namespace(key, deadline)
         if isinstance(key, ObjectKey):
-            return await self._get(key, deadline)
-        left = max(0.0, deadline - asyncio.get_running_loop().time())
+            return await self._requests.get(key, deadline)
         if isinstance(key, ListKey):
-            return await fetch_list(self._transport, key.resource, key.namespace, key.label, left)
+            return await self._requests.list(key, deadline)
+        left = max(0.0, deadline - asyncio.get_running_loop().time())
         if isinstance(key, AccessKey):
             return await allowed(self._transport, key, left)
         if isinstance(key, TokenKey):
@@ -275,46 +274,10 @@ class LiveCluster(Cluster):
             await self._clock.sleep(_APPEARS_SECONDS)
             known = self.peek(key)
             return Unavailable("too many namespaces that do not exist were asked for") if known is NOT_READ else known
-        found = await self._get(ObjectKey(NAMESPACES, "", key.name), deadline)
+        found = await self._requests.get(ObjectKey(NAMESPACES, "", key.name), deadline)
         if found is None:
             self._absent.add(self._clock.now())
         return found
-
-    async def _get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Found:
-        """Join the GET of ``key`` that is on its way, or start it.
-
-        A GET that was started before we came may have missed what was created since: its 404, its failure and, where
-        a UID is asked for, another UID are not taken for an answer. The next GET is younger than us, so two suffice.
-        """
-        loop = asyncio.get_running_loop()
-        began, arrived = loop.time(), next(self._order)
-        late = Unavailable(f"the API server did not answer within {max(0.0, deadline - began) * 1000:.0f} ms")
-        while True:
-            left = deadline - loop.time()
-            if left <= 0:
-                return late
-            flight = self._flights.get(key) or self._launch(key)
-            # wait() leaves the GET alone when we are cancelled or late: others wait for it, too.
-            await asyncio.wait((flight.task,), timeout=left)
-            if not flight.task.done():
-                return late
-            if flight.task.cancelled():
-                return Unavailable("the server is being stopped")
-            found = flight.task.result()
-            positive = isinstance(found, Object) and (uid is None or found.meta.uid == uid)
-            if positive or flight.started > arrived:
-                return found
-
-    def _launch(self, key: ObjectKey[Any]) -> _Flight:
-        async def fly() -> Found:
-            try:
-                return await fetch(self._transport, key.resource, key.namespace, key.name, self._get_seconds)
-            finally:
-                # Here and not in a callback, which would run only after others could have joined a finished GET.
-                self._flights.pop(key, None)
-
-        flight = self._flights[key] = _Flight(next(self._order), asyncio.create_task(fly()))
-        return flight
 
     def _remember(self, vmi: VirtualMachineInstance) -> VirtualMachineInstance:
         meta = vmi.meta
@@ -322,12 +285,20 @@ class LiveCluster(Cluster):
         kept = VirtualMachineInstance(
             metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid), spec=vmi.spec
         )
-        if meta.uid:
+        if meta.uid and len(vmi.scheduler_name) <= _LONGEST_NAME:
             self._vmis[meta.uid] = kept
             self._vmis.move_to_end(meta.uid)
             if len(self._vmis) > self._cached_vmis:
                 self._vmis.popitem(last=False)
         return kept
+
+    def _opted_in(self, name: str) -> bool:
+        """Whether a namespace, as the copy knows it, has opted in to scheduling."""
+        namespace = self._namespaces.get(name)
+        if namespace is None or name in self._settings.excluded_namespaces:
+            return False
+        label = namespace.meta.label(names.job_label(names.SCHEDULING))
+        return label == names.ENFORCE or (label is None and self._settings.scheduling.cluster_wide)
 
     def _kubevirt(self) -> KubeVirtInstall | Unavailable | None:
         unlisted = _not_listed(self._kubevirts)
@@ -355,6 +326,17 @@ class LiveCluster(Cluster):
                 await self._clock.sleep(_RESTART_SECONDS)
             else:
                 return
+
+
+def _said(namespace: Namespace) -> Namespace | None:
+    """What is kept of a namespace: what it says to us. Anybody may write anything else into it."""
+    labels, annotations = (
+        {key: value for key, value in (written or {}).items() if key.startswith(_OURS)}
+        for written in (namespace.meta.labels, namespace.meta.annotations)
+    )
+    if sum(len(key) + len(value) for key, value in annotations.items()) > _NAMESPACE_BYTES:
+        return None
+    return Namespace(metadata=ObjectMeta(name=namespace.meta.name, labels=labels, annotations=annotations))
 
 
 def _pods_of(scheduler: str) -> str:

@@ -11,8 +11,9 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from webhook.cluster.api import Refused, Transport, Unreachable, explain, fetch, fetch_list
+from webhook.cluster.api import Refused, Transport, Unreachable, explain, fetch
 from webhook.cluster.configured import Configured
+from webhook.cluster.lists import fetch_list
 from webhook.cluster.pages import pages
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable

@@ -12,17 +12,28 @@ import asyncio
 import logging
 import math
 import random
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from typing import Final, Generic, TypeVar
 
 import msgspec
 
-from webhook.cluster.api import Forbidden, Refused, Transport, Unreachable, explain
+from webhook.cluster.api import LARGEST_ANSWER_BYTES, Forbidden, Refused, Transport, Unreachable, explain
 from webhook.cluster.clock import REAL_TIME, Clock
+from webhook.cluster.lines import (
+    Event,
+    LineBuffer,
+    NamedMeta,
+    decode_event,
+    decode_named,
+    decode_status,
+    decode_versioned,
+)
 from webhook.cluster.pages import ListMeta, pages
+from webhook.cluster.skipped import SKIPPED
 from webhook.errors import Unavailable
-from webhook.objects import Object, Resource, View
+from webhook.objects import Object, Resource
 
 V = TypeVar("V", bound=Object)
 
@@ -67,44 +78,6 @@ _DOUBT_AFTER: Final = 3
 _TRANSIENT: Final = frozenset({429, 502, 503})
 
 
-class _Event(View, frozen=True):
-    type: str
-    object: msgspec.Raw
-
-
-class _Versioned(View, frozen=True):
-    """What even the object of a bookmark has."""
-
-    metadata: ListMeta | None = None
-
-
-class _Status(View, frozen=True):
-    code: int | None = None
-    reason: str | None = None
-
-
-_decode_event: Final = msgspec.json.Decoder(_Event).decode
-_decode_versioned: Final = msgspec.json.Decoder(_Versioned).decode
-_decode_status: Final = msgspec.json.Decoder(_Status).decode
-
-
-class LineBuffer:
-    """Cuts a stream into lines. Linear also for lines of many MiB that come in small pieces."""
-
-    def __init__(self) -> None:
-        self._open: list[bytes] = []
-
-    def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that ``chunk`` ends, without their newlines; what follows the last one is kept for later."""
-        *ended, rest = chunk.split(b"\n")
-        if ended and self._open:
-            ended[0] = b"".join((*self._open, ended[0]))
-            self._open.clear()
-        if rest:
-            self._open.append(rest)
-        return ended
-
-
 class Reflector(Generic[V]):
     """Keeps views of all objects of one resource.
 
@@ -114,9 +87,11 @@ class Reflector(Generic[V]):
         namespace: only this one; empty for all.
         field_selector: as in the API, for example ``status.phase=Pending``.
         label_selector: as in the API.
-        transform: what to keep of a view.
-        on_change: called with the old and the new view (None: there was, or is, none) after the copy has changed;
-            for the first list still before `synced`. Must neither block nor raise.
+        largest: bytes of an object's JSON; a larger object is not kept.
+        most: objects that are kept; what comes beyond is not.
+        transform: what to keep of a view; None: nothing.
+        on_change: called with the old and the new view, as kept (None: there was, or is, none), after the copy has
+            changed; for the first list still before `synced`. Must neither block nor raise.
         jitter: picks a number between two.
     """
 
@@ -128,7 +103,9 @@ class Reflector(Generic[V]):
         namespace: str = "",
         field_selector: str = "",
         label_selector: str = "",
-        transform: Callable[[V], V] | None = None,
+        largest: int = LARGEST_ANSWER_BYTES,
+        most: int = sys.maxsize,
+        transform: Callable[[V], V | None] | None = None,
         on_change: Callable[[V | None, V | None], None] | None = None,
         clock: Clock = REAL_TIME,
         timing: Timing = DEFAULT_TIMING,
@@ -144,6 +121,8 @@ class Reflector(Generic[V]):
             self._query["fieldSelector"] = field_selector
         if label_selector:
             self._query["labelSelector"] = label_selector
+        self._largest = largest
+        self._most = most
         self._transform = transform
         self._on_change = on_change
         self._clock = clock
@@ -214,7 +193,7 @@ class Reflector(Generic[V]):
             return self._failed(Unavailable(error.why))
         except TimeoutError:
             return self._failed(Unavailable("the API server has gone silent"))
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError):
             self._doubt()
             return self._failed(Unavailable(f"the API server's {self.resource.plural} can't be decoded"))
         return 0.0
@@ -233,8 +212,8 @@ class Reflector(Generic[V]):
         async with aclosing(listed):
             async for page in listed:
                 self._heard()
-                for view in page.items or ():
-                    self._put(fresh, view)
+                for view, size in zip(page.items or (), page.sizes or (), strict=True):
+                    self._put(fresh, view, size)
                 version = page.meta.resource_version or ""
                 await asyncio.sleep(0)
         self._replace(fresh)
@@ -277,32 +256,57 @@ class Reflector(Generic[V]):
             raise Unreachable("the API server ends watches at once")
 
     def _apply(self, line: bytes) -> None:
-        event = _decode_event(line)
+        try:
+            self._apply_event(decode_event(line))
+        except RecursionError:
+            found = decode_named(line)
+            SKIPPED.note(self.resource, found)
+            self._drop(_name_of(found))
+            self._advance(found.metadata)
+
+    def _apply_event(self, event: Event) -> None:
         if event.type == "ERROR":
-            status = _decode_status(event.object)
+            status = decode_status(event.object)
             expired = status.reason in ("Expired", "Gone")
             raise Refused(410 if expired else status.code or 500, bytes(event.object))
         if event.type in ("ADDED", "MODIFIED"):
-            self._put(self._store, self._decode_view(event.object), self._on_change)
+            view = self._decode_view(event.object)
+            self._put(self._store, view, len(memoryview(event.object)), self._on_change)
         elif event.type == "DELETED":
-            name = _name_of(self._decode_view(event.object))
-            old = self._store.pop(name, None)
-            if old is not None and self._on_change:
-                self._on_change(old, None)
-        meta = _decode_versioned(event.object).metadata
+            self._drop(_name_of(self._decode_view(event.object)))
+        self._advance(decode_versioned(event.object).metadata)
+
+    def _advance(self, meta: ListMeta | NamedMeta | None) -> None:
         if meta and meta.resource_version:
             self._version = meta.resource_version
 
+    def _drop(self, name: ObjectName) -> None:
+        old = self._store.pop(name, None)
+        if old is not None and self._on_change:
+            self._on_change(old, None)
+
     def _put(
-        self, store: dict[ObjectName, V], view: V, report: Callable[[V | None, V | None], None] | None = None
+        self,
+        store: dict[ObjectName, V],
+        view: V,
+        size: int,
+        report: Callable[[V | None, V | None], None] | None = None,
     ) -> None:
-        if self._transform:
-            view = self._transform(view)
         name = _name_of(view)
         old = store.get(name)
-        store[name] = view
-        if report and old != view:
-            report(old, view)
+        kept = self._kept(view, size)
+        if kept is None or (old is None and len(store) >= self._most):
+            store.pop(name, None)
+            kept = None
+        else:
+            store[name] = kept
+        if report and old != kept:
+            report(old, kept)
+
+    def _kept(self, view: V, size: int) -> V | None:
+        if size > self._largest:
+            return None
+        return self._transform(view) if self._transform else view
 
     def _replace(self, fresh: dict[ObjectName, V]) -> None:
         """Swap the whole copy: nobody sees a part of a list."""

@@ -17,7 +17,7 @@ from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
 
 from webhook import __version__
-from webhook.cluster.api import NO_QUERY, Refused, Transport, Unreachable
+from webhook.cluster.api import LARGEST_ANSWER_BYTES, NO_QUERY, Refused, TooLarge, Transport, Unreachable
 from webhook.errors import InputError, Unavailable
 
 USER_AGENT: Final = f"kubevirt-webhook/{__version__}"
@@ -28,6 +28,9 @@ REQUEST_SECONDS: Final = 30.0
 # A list page may be large; a watch's headers come at once, its body for minutes.
 _GET_SECONDS: Final = 60.0
 _WATCH_HEADERS_SECONDS: Final = 30.0
+
+# Bodies that are taken in at the same time; the others wait in the kernel's buffers and at the API server.
+_READERS: Final = 8
 
 # Between two readings of a kubeconfig because its token was refused.
 _RENEW_SECONDS: Final = 10.0
@@ -73,6 +76,7 @@ class KubernetesTransport(Transport):
         self._api: Any = ApiClient(configuration)
         self._api.user_agent = USER_AGENT
         self._renewing = asyncio.Lock()
+        self._readers = asyncio.Semaphore(_READERS)
         self._renewed_at: float | None = None
         self._closed = False
 
@@ -81,13 +85,19 @@ class KubernetesTransport(Transport):
         """The URL of the API server, for our own log: users' warnings don't name it."""
         return str(self._configuration.host)
 
-    async def get(self, path: str, query: Mapping[str, str] = NO_QUERY) -> tuple[int, bytes]:
+    async def get(
+        self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = LARGEST_ANSWER_BYTES
+    ) -> tuple[int, bytes]:
         """The HTTP status and the whole body.
+
+        Args:
+            most: bytes that the body may have.
 
         Raises:
             Unreachable: there was no answer.
+            TooLarge: the body is larger.
         """
-        return await self.request("GET", path, query, seconds=_GET_SECONDS)
+        return await self.request("GET", path, query, seconds=_GET_SECONDS, most=most)
 
     async def post(self, path: str, body: Any) -> tuple[int, bytes]:
         """The HTTP status and the whole body of the answer to plain JSON. Raises as `get`."""
@@ -102,6 +112,7 @@ class KubernetesTransport(Transport):
         content_type: str = "application/json",
         *,
         seconds: float = REQUEST_SECONDS,
+        most: int = LARGEST_ANSWER_BYTES,
     ) -> tuple[int, bytes]:
         """Any request.
 
@@ -112,12 +123,14 @@ class KubernetesTransport(Transport):
             body: plain JSON, or bytes that hold JSON.
             content_type: of the body: one of the JSON or apply types of Kubernetes.
             seconds: to wait at most.
+            most: bytes that the answer's body may have.
 
         Returns:
             The HTTP status, whatever it is, and the whole body.
 
         Raises:
             Unreachable: there was no answer.
+            TooLarge: its body is larger than it may be.
             msgspec.DecodeError: the bytes hold no JSON.
         """
         if isinstance(body, bytes):
@@ -125,7 +138,7 @@ class KubernetesTransport(Transport):
         timeout = aiohttp.ClientTimeout(total=seconds, sock_connect=CONNECT_SECONDS)
         try:
             async with await self._send(_Ask(method, path, query, timeout, body, content_type)) as response:
-                return response.status, await response.read()
+                return response.status, await self._body(response, most)
         except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(_clause(error)) from error
 
@@ -142,12 +155,27 @@ class KubernetesTransport(Transport):
                 response = await self._send(_Ask("GET", path, query, timeout))
             async with response:
                 if response.status != 200:
-                    raise Refused(response.status, await response.read())
+                    raise Refused(response.status, await self._body(response, LARGEST_ANSWER_BYTES))
                 yield b""
                 async for chunk in response.content.iter_any():
                     yield chunk
         except (aiohttp.ClientError, OSError) as error:
             raise Unreachable(_clause(error)) from error
+
+    async def _body(self, response: aiohttp.ClientResponse, most: int) -> bytes:
+        """A whole body. One that is too large is left unread, which ends its connection.
+
+        Raises:
+            TooLarge: it has more bytes than it may.
+        """
+        chunks, size = [], 0
+        async with self._readers:
+            async for chunk in response.content.iter_any():
+                size += len(chunk)
+                if size > most:
+                    raise TooLarge(most)
+                chunks.append(chunk)
+            return b"".join(chunks)
 
     async def date(self) -> float | Unavailable:
         """The API server's clock in Unix seconds, cut off to whole ones: the Date header of any answer."""

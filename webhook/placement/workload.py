@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from webhook import names
-from webhook.objects import Object, Resource, View
+from webhook.objects import Object, ObjectMeta, Resource, View
 from webhook.placement.expression import Expression, Term
 from webhook.placement.guest import Cpu, Domain, Machine
 from webhook.placement.podrequests import Container, ResourceRequirements
@@ -17,8 +17,15 @@ from webhook.times import unix_time
 
 HOST_MODEL: Final = "host-model"
 _HYPERV_DIRECT: Final = "hyperv-direct"
-# On migrations that KubeVirt makes of evictions, a drain's among them.
+# On migrations that KubeVirt makes of evictions, a drain's among them, and of its own updates. Anybody can write them.
 EVACUATION: Final = "kubevirt.io/evacuationMigration"
+WORKLOAD_UPDATE: Final = "kubevirt.io/workloadUpdateMigration"
+
+# Of a target pod, which keeps them when the migration is over: the migration's UID, a label, and name, an annotation.
+JOB_UID: Final = "kubevirt.io/migrationJobUID"
+JOB_NAME: Final = "kubevirt.io/migrationJobName"
+
+_OVER: Final = ("Succeeded", "Failed")
 
 
 class ExpressionView(View, frozen=True):
@@ -122,6 +129,10 @@ class LauncherPod(Object, frozen=True):
     @property
     def node_selector(self) -> dict[str, str]:
         return (self.spec.node_selector if self.spec else None) or {}
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in _OVER
 
 
 class ClaimSource(View, frozen=True):
@@ -256,6 +267,7 @@ class MigrationSpec(View, frozen=True):
     added_node_selector: dict[str, str] | None = None
     send_to: dict[str, Any] | None = None
     receive: dict[str, Any] | None = None
+    priority: str | None = None
 
 
 class PhaseTransition(View, frozen=True):
@@ -290,7 +302,7 @@ class Migration(Object, frozen=True):
 
     @property
     def unfinished(self) -> bool:
-        return self.phase not in ("Succeeded", "Failed")
+        return self.phase not in _OVER
 
     @property
     def ended_at(self) -> float | None:
@@ -303,9 +315,18 @@ class Migration(Object, frozen=True):
         return next((at for text in told if (at := unix_time(text)) is not None), None)
 
     @property
+    def vmi_name(self) -> str:
+        return (self.spec.vmi_name if self.spec else None) or ""
+
+    @property
     def evacuates(self) -> bool:
-        """Whether KubeVirt made it of an eviction."""
+        """Whether it says that KubeVirt made it of an eviction. Anybody can write that; the VMI knows."""
         return self.meta.annotation(EVACUATION) is not None
+
+    @property
+    def is_prioritized(self) -> bool:
+        """Whether it has a priority, which virt-api lets nobody write but KubeVirt's controller (1.7 and later)."""
+        return bool(self.spec and self.spec.priority)
 
     @property
     def sends(self) -> bool:
@@ -316,6 +337,28 @@ class Migration(Object, frozen=True):
     def receives(self) -> bool:
         """Whether it is the receiving half."""
         return self.spec is not None and self.spec.receive is not None and self.spec.send_to is None
+
+
+class EvacueeStatus(View, frozen=True):
+    phase: str | None = None
+    evacuation_node_name: str | None = None
+
+
+class Evacuee(Object, frozen=True):
+    """A VMI as it is asked whether it is being evacuated."""
+
+    status: EvacueeStatus | None = None
+
+    @property
+    def is_evacuated(self) -> bool:
+        """Whether KubeVirt has marked it for evacuation.
+
+        A VMI's status can be written by its maker at its creation, and afterwards by KubeVirt alone, whose mutating
+        webhook puts back what others change. The phase is KubeVirt's from the beginning, so that of one that never
+        started the mark proves nothing.
+        """
+        status = self.status
+        return bool(status and status.phase == "Running" and status.evacuation_node_name)
 
 
 class Developer(View, frozen=True):
@@ -404,9 +447,51 @@ class Claim(Object, frozen=True):
 
 
 VMIS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Vmi)
-MIGRATIONS: Final = Resource(
-    names.KUBEVIRT_GROUP, "v1", "virtualmachineinstancemigrations", "VirtualMachineInstanceMigration", True, Migration
+EVACUEES: Final = Resource(
+    names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Evacuee
 )
-LAUNCHER_PODS: Final = Resource("", "v1", "pods", "Pod", True, LauncherPod)
+
+
+def _marks(written: dict[str, str] | None, *keys: str) -> dict[str, str]:
+    return {key: written[key] for key in keys if written and key in written}
+
+
+def _kept_migration(migration: Migration) -> Migration:
+    """What lists keep of a migration: whose it is, how it ended, and that it is somebody's; not what they wrote."""
+    meta, spec = migration.meta, migration.spec or MigrationSpec()
+    marks = dict.fromkeys(_marks(meta.annotations, EVACUATION, WORKLOAD_UPDATE), "")
+    kept = ObjectMeta(meta.name, None, meta.namespace, meta.uid, None, marks, None, meta.creation_timestamp)
+    # That it adds something counts here, not what.
+    added = {"": ""} if spec.added_node_selector else None
+    priority = "any" if spec.priority else None
+    return Migration(kept, MigrationSpec(spec.vmi_name, added, priority=priority), migration.status)
+
+
+def _kept_unfinished(migration: Migration) -> Migration | None:
+    return _kept_migration(migration) if migration.unfinished else None
+
+
+def _kept_pod(pod: LauncherPod) -> LauncherPod | None:
+    """What lists keep of a launcher pod that has not ended. Anybody can label a pod, however large."""
+    meta, owner = pod.meta, pod.meta.controller_owner()
+    if pod.is_over or owner is None:
+        return None
+    kept = ObjectMeta(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        labels=_marks(meta.labels, JOB_UID),
+        annotations=_marks(meta.annotations, JOB_NAME),
+        owner_references=[owner],
+        creation_timestamp=meta.creation_timestamp,
+    )
+    return LauncherPod(kept, pod.spec, pod.status)
+
+
+_MIGRATION: Final = (names.KUBEVIRT_GROUP, "v1", "virtualmachineinstancemigrations", "VirtualMachineInstanceMigration")
+MIGRATIONS: Final = Resource(*_MIGRATION, True, Migration, _kept_migration)
+# Of lists for caps: finished ones, of which KubeVirt keeps five of each VM, would be most of them.
+UNFINISHED: Final = Resource(*_MIGRATION, True, Migration, _kept_unfinished)
+LAUNCHER_PODS: Final = Resource("", "v1", "pods", "Pod", True, LauncherPod, _kept_pod)
 CLAIMS: Final = Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", True, Claim)
 VOLUMES: Final = Resource("", "v1", "persistentvolumes", "PersistentVolume", False, PersistentVolume)

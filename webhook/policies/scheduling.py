@@ -60,13 +60,13 @@ def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSett
     stranger = _stranger(request, facts, settings)
     if stranger:
         return stranger
+    namespace = request.namespace or pod.meta.namespace or ""
     chosen = (pod.spec.scheduler_name if pod.spec else None) or names.DEFAULT_SCHEDULER
     mark = pod.meta.annotation(names.SCHEDULER_MARK)
     if chosen != names.DEFAULT_SCHEDULER:
         if mark != chosen:
             return skip(Code.FOREIGN_SCHEDULER, f"the pod is for the scheduler {chosen}, which is not our choice")
-        return _keep_or_fall_back(chosen, facts, settings)
-    namespace = request.namespace or pod.meta.namespace or ""
+        return _keep_or_fall_back(chosen, namespace, facts, settings)
     return _inject_pod(pod, owner, namespace, facts, settings)
 
 
@@ -87,9 +87,9 @@ def _stranger(request: Request[Pod], facts: Facts, settings: SchedulingSettings)
     return skip(Code.NOT_CONTROLLER, f"the pod looks like a launcher pod but {maker} made it, not KubeVirt")
 
 
-def _keep_or_fall_back(name: str, facts: Facts, settings: SchedulingSettings) -> Decision:
+def _keep_or_fall_back(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> Decision:
     """What to do with a pod that carries our own earlier choice."""
-    why = _lost(name, facts, settings)
+    why = _lost(name, namespace, facts, settings)
     if why is None:
         return skip(Code.ALREADY_INJECTED, f"the pod carries our choice, {name}")
     text = f"our choice {name} can't be served now ({why}), so the pod goes to {names.DEFAULT_SCHEDULER}"
@@ -97,11 +97,11 @@ def _keep_or_fall_back(name: str, facts: Facts, settings: SchedulingSettings) ->
     return Decision((Reason(Code.FELL_BACK, text),), (change,), warnings=(text,), notes={"scheduler": name})
 
 
-def _lost(name: str, facts: Facts, settings: SchedulingSettings) -> str | None:
+def _lost(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> str | None:
     """Why a choice of ours can't be served now; None if it can, or if that is not known."""
     if name not in settings.schedulers:
         return "the settings don't declare it any more"
-    health = facts.get(SchedulerKey(name))
+    health = facts.get(SchedulerKey(name, namespace))
     return health.why if isinstance(health, SchedulerHealth) and health.state == "dead" else None
 
 
@@ -109,7 +109,7 @@ def _inject_pod(
     pod: Pod, owner: OwnerReference, namespace: str, facts: Facts, settings: SchedulingSettings
 ) -> Decision:
     name = settings.scheduler_name
-    refusal = _unfit(name, facts, settings)
+    refusal = _unfit(name, namespace, facts, settings)
     if refusal:
         return refusal
     vmi = facts.get(VmiKey(namespace, owner.name or "", owner.uid or ""))
@@ -129,7 +129,7 @@ def _inject_pod(
             return skip(Code.ALREADY_FELL_BACK, f"the pod has fallen back from our choice {chosen}")
         return skip(Code.REWRITTEN, f"{where} asks for {chosen}, but somebody changed the pod's scheduler on the way")
     mark = pod.meta.annotation(names.SCHEDULER_MARK)
-    if mark and _lost(mark, facts, settings) is not None:
+    if mark and _lost(mark, namespace, facts, settings) is not None:
         return skip(Code.ALREADY_FELL_BACK, f"the pod has fallen back from our choice {mark}")
     return _write(pod, name, Reason(Code.INJECTED, f"{where} chose no scheduler"), _POD_SCHEDULER, _MARK)
 
@@ -153,7 +153,7 @@ def virtualmachines(
         return _chosen(vm.scheduler_name, vm.meta.annotation(names.SCHEDULER_MARK))
     name = settings.scheduler_name
     namespace = request.namespace or vm.meta.namespace or ""
-    refusal = _unfit(name, facts, settings) or _instancetype_objects(vm, namespace, facts, None)
+    refusal = _unfit(name, namespace, facts, settings) or _instancetype_objects(vm, namespace, facts, None)
     if refusal:
         return refusal
     return _write(vm, name, Reason(Code.INJECTED, "the VM chose no scheduler"), _VM_SCHEDULER, _MARK, _TEMPLATE_MARK)
@@ -200,7 +200,7 @@ def virtualmachineinstances(
     if vmi.scheduler_name:
         return _chosen(vmi.scheduler_name, vmi.meta.annotation(names.SCHEDULER_MARK))
     name = settings.scheduler_name
-    refusal = _unfit(name, facts, settings)
+    refusal = _unfit(name, request.namespace or vmi.meta.namespace or "", facts, settings)
     if refusal:
         return refusal
     return _write(vmi, name, Reason(Code.INJECTED, "the VMI chose no scheduler"), _VMI_SCHEDULER, _MARK)
@@ -214,13 +214,13 @@ def _chosen(name: str, mark: str | None) -> Decision:
     return skip(Code.OWNER_CHOSE, f"the owner chose {name}")
 
 
-def _unfit(name: str, facts: Facts, settings: SchedulingSettings) -> Decision | None:
+def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> Decision | None:
     """Why a scheduler must not be written into anything now; None if it may."""
     declared = settings.schedulers.get(name)
     if declared is None:
         text = f"the settings don't declare the scheduler {name} that the namespace asks for"
         return skip(Code.UNDECLARED, text, f"{text}; nothing was changed")
-    health = facts.get(SchedulerKey(name))
+    health = facts.get(SchedulerKey(name, namespace))
     if isinstance(health, SchedulerHealth) and health.state == "alive":
         return None
     if isinstance(health, SchedulerHealth) and health.state == "dead":

@@ -9,7 +9,7 @@ import msgspec
 from webhook.errors import Unavailable, quoted
 from webhook.facts import Facts, ListKey, NamespaceKey, NodesKey, ObjectKey, PlacementKey
 from webhook.objects import Namespace
-from webhook.placement import constraints, demand, podadmission, syntax
+from webhook.placement import constraints, demand, podadmission, syntax, workload
 from webhook.placement.podadmission import RUNTIME_CLASSES, RuntimeClass
 from webhook.placement.requirement import Label, Requirements
 from webhook.placement.verdict import Verdict
@@ -27,12 +27,10 @@ from webhook.placement.workload import (
 )
 from webhook.policies.unreadable import read
 
-# Of a target pod, which keeps them when the migration is over: the migration's UID, a label, and name, an annotation.
-JOB_UID: Final = "kubevirt.io/migrationJobUID"
-JOB_NAME: Final = "kubevirt.io/migrationJobName"
+JOB_UID: Final = workload.JOB_UID
+JOB_NAME: Final = workload.JOB_NAME
 
 _CREATED_BY: Final = "kubevirt.io/created-by"
-_OVER: Final = ("Succeeded", "Failed")
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -155,7 +153,7 @@ def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherP
         pod
         for pod in pods
         if pod.node_name == node
-        and pod.phase not in _OVER
+        and not pod.is_over
         and (owner := pod.meta.controller_owner())
         and owner.uid == vmi.meta.uid
     )

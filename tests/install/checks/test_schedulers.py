@@ -6,10 +6,11 @@ from typing import Any
 import msgspec
 import pytest
 
+from tests.cluster.test_waiting import pod as launcher
 from tests.install.checks.world import World, said
 from webhook.install.checks import views
 from webhook.install.checks.schedulers import check
-from webhook.objects import LEASES, PODS
+from webhook.objects import ACTIVE_VMIS, LEASES, PODS
 from webhook.settings.snapshot import Guard, SchedulerSettings
 
 
@@ -68,14 +69,29 @@ async def test_a_lease_that_lasts_longer_than_our_patience_stays_unknown(world: 
 
 
 @pytest.mark.parametrize("guard", [Guard("pods"), Guard("lease", "kubevirt-scheduler", "kubevirt-scheduler")])
-async def test_a_pod_that_nobody_looks_at(world: World, guard: Guard) -> None:
+async def test_pods_that_nobody_tries(world: World, guard: Guard) -> None:
     declare(world, SchedulerSettings("kubevirt", guard))
-    waiting(world, 100)
+    created = datetime.fromtimestamp(world.clock.wall() - 100, UTC).isoformat()
+    for namespace in ("east", "west"):
+        world.namespace(namespace, labels={"kubevirt-webhook.github.io/scheduling": "enforce"})
+        made = launcher(namespace)
+        meta = made["metadata"] | {"creationTimestamp": created}
+        world.server.put(
+            views.PODS, meta["name"], namespace, metadata=meta, spec=made["spec"], status={"phase": "Pending"}
+        )
+        status = {"activePods": {meta["uid"]: ""}}
+        world.server.put(ACTIVE_VMIS, "a", namespace, metadata={"uid": f"vmi-{namespace}-a"}, status=status)
 
     verdict, text = await life(world)
 
     assert verdict == "failure"
-    assert "nobody serves kubevirt: pod demo/waits has been waiting for" in text
+    assert "2 virt-launcher pods in 2 namespaces have not been tried by it" in text
+
+
+async def test_a_pod_of_anybody_proves_nothing(world: World) -> None:
+    waiting(world, 100)
+
+    assert (await life(world))[0] == "ok"
 
 
 async def test_one_that_only_its_pods_speak_for(world: World) -> None:

@@ -70,7 +70,7 @@ class Direct:
     def __init__(self, server: FakeApiServer) -> None:
         self._server = server
 
-    async def get(self, path: str, query: Mapping[str, str] = NO_QUERY) -> tuple[int, bytes]:
+    async def get(self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = 0) -> tuple[int, bytes]:
         answer: Any = await self._server._truth(SimpleNamespace(method="GET", path=path, query=query))  # type: ignore[arg-type]
         return answer.status, answer.body
 

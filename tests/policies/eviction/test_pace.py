@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -169,13 +170,7 @@ class TestEnd:
 
 
 class TestTooMany:
-    BUSY = read(
-        migration("Running", None),
-        migration("", None, vm="b"),
-        migration("Running", None, namespace="elsewhere"),
-        migration("Succeeded"),
-        migration("Running", None, vm="c", evacuates=False),
-    )
+    BUSY: Mapping[str, int] = {"demo": 2, "elsewhere": 1}
 
     @pytest.mark.parametrize(
         ("namespace", "cluster", "said"),
@@ -191,6 +186,12 @@ class TestTooMany:
         settings = EvictionSettings(max_per_namespace=namespace, max_per_cluster=cluster)
 
         assert too_many(self.BUSY, "demo", settings) == said
+
+    def test_a_namespace_beyond_its_own_cap_does_not_fill_that_of_all(self) -> None:
+        settings = EvictionSettings(max_per_namespace=2, max_per_cluster=4)
+
+        assert too_many({"greedy": 50, "elsewhere": 1}, "demo", settings) is None
+        assert too_many({"greedy": 50, "elsewhere": 2}, "demo", settings)
 
     def test_one(self) -> None:
         settings = EvictionSettings(max_per_namespace=1)

@@ -9,12 +9,26 @@ import msgspec
 import pytest
 
 from tests.builders import CONTROLLER, Json
-from tests.policies.eviction.world import CAPTURE, MINE, POD, decide, facts, migration, pod, review, vmi
+from tests.policies.eviction.world import (
+    CAPTURE,
+    MINE,
+    NOW,
+    POD,
+    decide,
+    decide_with,
+    facts,
+    migration,
+    pod,
+    read,
+    review,
+    vmi,
+)
 from tests.policies.migration.world import FOO, NODES, ONE_DEVICE, node, requesting
 from webhook.errors import Unavailable
-from webhook.facts import ConfigurationKey, KubeVirtKey, ListKey, NodesKey, ObjectKey
+from webhook.facts import ConfigurationKey, Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.names import Code
-from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, VMIS, Vmi
+from webhook.placement.workload import EVACUEES, LAUNCHER_PODS, UNFINISHED, VMIS, Evacuee, Vmi
+from webhook.policies.eviction import evacuations
 from webhook.settings.snapshot import WEEK, Blackout
 
 ALWAYS = (Blackout("every day from 00:00 to 24:00 UTC", ((0, WEEK),)),)
@@ -209,10 +223,10 @@ class TestVeto:
 
     @pytest.mark.parametrize(
         ("cap", "key"),
-        [("max_per_namespace", ListKey(MIGRATIONS, "demo")), ("max_per_cluster", ListKey(MIGRATIONS, ""))],
+        [("max_per_namespace", ListKey(UNFINISHED, "demo")), ("max_per_cluster", ListKey(UNFINISHED, ""))],
     )
     def test_too_many(self, cap: str, key: ListKey[Any]) -> None:
-        busy = facts(migrations=[migration("Running", None, vm="other")], key=key)
+        busy = facts() | evacuating("demo", "other", key=key)
 
         def code(allowed: int) -> str:
             settings: dict[str, Any] = {cap: allowed}
@@ -229,10 +243,103 @@ class TestVeto:
             migration("Running", None, namespace="elsewhere"),
         ]
 
-        assert decide(facts(migrations=others, key=ListKey(MIGRATIONS, "")), max_per_cluster=9).code == Code.ELIGIBLE
+        assert decide(facts(migrations=others)).code == Code.ELIGIBLE
 
     def test_the_one_node_that_is_left_suffices(self) -> None:
         assert decide(facts(nodes=[*CORDONED, NODES[2]])).code == Code.ELIGIBLE
+
+
+CLUSTER = ListKey(UNFINISHED, "")
+XS = ObjectKey(EVACUEES, "a", "x")
+
+
+def evacuee(name: str, phase: str = "Running", mark: str | None = "node-a1") -> Evacuee:
+    return msgspec.convert(
+        {"metadata": {"name": name}, "status": {"phase": phase, "evacuationNodeName": mark}}, Evacuee
+    )
+
+
+def evacuating(namespace: str, *vms: str, key: ListKey[Any] = CLUSTER) -> dict[Key[Any], object]:
+    """VMs that KubeVirt evacuates."""
+    found = read(*(migration("Running", None, vm=vm, namespace=namespace) for vm in vms))
+    return {key: found} | {ObjectKey(EVACUEES, namespace, vm): evacuee(vm) for vm in vms}
+
+
+class TestForged:
+    @pytest.mark.parametrize(
+        "vmi",
+        [
+            None,
+            Unavailable("nested too deeply"),
+            evacuee("x", mark=None),
+            evacuee("x", mark=""),
+            # Its maker can write a status; but the phase is KubeVirt's.
+            evacuee("x", phase="Pending"),
+            evacuee("x", phase="Scheduling"),
+            Evacuee(),
+        ],
+    )
+    def test_an_annotation_alone_counts_for_nothing(self, vmi: object) -> None:
+        key = ObjectKey(EVACUEES, "mallory", "x")
+        world = facts() | evacuating("mallory", "x") | {key: vmi}
+
+        assert decide(world, max_per_cluster=1).code == Code.ELIGIBLE
+
+    def test_what_kubevirt_says_counts(self) -> None:
+        world = facts() | evacuating("drained", "x")
+
+        assert decide(world, max_per_cluster=1).code == Code.TOO_MANY_EVACUATIONS
+
+    def test_a_vm_counts_once_however_many_migrations_it_has(self) -> None:
+        world = facts() | evacuating("mallory", "x", "x", "x")
+
+        assert decide(world, max_per_cluster=2).code == Code.ELIGIBLE
+
+    def test_no_vmi_is_read_where_caps_are_far(self) -> None:
+        world = {key: value for key, value in (facts() | evacuating("a", "x")).items() if key != XS}
+        assert XS not in world
+
+        assert decide(world, max_per_cluster=2, max_per_namespace=2).code == Code.ELIGIBLE
+
+    def test_reads_are_bounded_and_forged_migrations_leave_others_their_place(self) -> None:
+        forged = evacuating("mallory", *(f"vm-{number}" for number in range(1000)))
+        real = evacuating("drained", *(f"vm-{number}" for number in range(5)))
+        world = facts() | forged | real | {CLUSTER: (*forged[CLUSTER], *real[CLUSTER])}  # type: ignore[misc]
+        none_evacuated = {key: None for key in forged if isinstance(key, ObjectKey)}
+        asked: list[Any] = []
+
+        class Counting(dict[Any, object]):
+            def get(self, key: Any, default: object = None) -> object:
+                asked.append(key)
+                return super().get(key, default)
+
+        known = Facts.of(world | none_evacuated, NOW)
+        known._known = Counting(known._known)
+        code = decide_with(known, max_per_cluster=5).code
+
+        assert code == Code.TOO_MANY_EVACUATIONS
+        assert len({key for key in asked if isinstance(key, ObjectKey) and key.resource is EVACUEES}) <= 42
+
+    def test_those_that_only_kubevirt_can_have_made_come_first(self) -> None:
+        forged = read(*(migration("Running", None, vm="x", namespace=f"m-{number}") for number in range(1000)))
+        made = migration("Running", None, vm="x", namespace="z-drained")
+        made["spec"]["priority"] = "system-critical"
+        first = evacuations.claimed((*forged, *read(made)))[0]
+
+        assert first == ("z-drained", "x")
+
+    def test_a_list_that_a_tenant_made_too_large_takes_away_the_clusters_cap_alone(self) -> None:
+        large = facts() | {CLUSTER: Unavailable("the list of virtualmachineinstancemigrations is too large to be read")}
+        decision = decide(large, max_per_cluster=1)
+
+        assert [reason.code for reason in decision.reasons] == [Code.ELIGIBLE, Code.FACTS_UNREADABLE]
+        assert decision.denial is None
+        (warning,) = decision.warnings
+        assert "maxPerCluster was not applied" in warning
+        own = evacuating("demo", "other", key=ListKey(UNFINISHED, "demo"))
+        capped = decide(large | own, max_per_cluster=1, max_per_namespace=1)
+        assert capped.code == Code.TOO_MANY_EVACUATIONS
+        assert decide(large | {NodesKey(): facts(nodes=CORDONED)[NodesKey()]}, max_per_cluster=1).denial
 
 
 @pytest.mark.parametrize("key", [KubeVirtKey(), THE_POD, THE_VMI, ConfigurationKey(), MINE, NodesKey()])

@@ -100,12 +100,15 @@ def review(by: str | None = DESCHEDULER, user: str = USER, **request: Any) -> Js
 
 
 def decide(known: Mapping[Key[Any], object], body: Json | None = None, **settings: Any) -> Decision:
+    return decide_with(Facts.of(known, NOW), body, **settings)
+
+
+def decide_with(known: Facts, body: Json | None = None, **settings: Any) -> Decision:
+    """The same with facts that a test watches."""
     endpoint = BY_PATH["/mutate/eviction/pods/enforce"]
     received = endpoint.codec.decode(msgspec.json.encode(body or review()))
     assert not received.malformed
-    decision = endpoint.policy(
-        received.request.object, received.request, Facts.of(known, NOW), EvictionSettings(**settings)
-    )
+    decision = endpoint.policy(received.request.object, received.request, known, EvictionSettings(**settings))
     assert not decision.changes, "an eviction is never changed"
     if decision.denial:
         assert decision.denial.code == 429

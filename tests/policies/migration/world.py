@@ -13,7 +13,7 @@ from webhook.admission.wire import UserInfo
 from webhook.facts import AccessKey, Facts, Key, ListKey, NodesKey, ObjectKey, PlacementKey
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node
-from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, VMIS, KubeVirt, LauncherPod, Migration, Vmi
+from webhook.placement.workload import LAUNCHER_PODS, UNFINISHED, VMIS, KubeVirt, LauncherPod, Migration, Vmi
 from webhook.policies.table import BY_PATH
 from webhook.settings.snapshot import MigrationSettings
 
@@ -112,7 +112,7 @@ def facts(
         **known(),
         ObjectKey(VMIS, "demo", "web01"): msgspec.convert(there, Vmi),
         ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}"): (msgspec.convert(pod, LauncherPod),),
-        ListKey(MIGRATIONS, "demo"): tuple(msgspec.convert(one, Migration) for one in migrations),
+        ListKey(UNFINISHED, "demo"): tuple(msgspec.convert(one, Migration) for one in migrations),
         NodesKey(): NodeIndex(Node.read(one) for one in nodes),
         PlacementKey(): KubeVirt(),
     }

@@ -5,22 +5,26 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from webhook import names
 from webhook.cluster.api import fetch
 from webhook.cluster.evidence import DEFAULT_LEASE_SECONDS
 from webhook.cluster.guard import POLL_SECONDS, GuardState
+from webhook.cluster.waiting import Waiting, is_listed
 from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
 from webhook.install.checks import profiles
 from webhook.install.checks.finding import Finding, Verdict, unreadable
 from webhook.install.checks.installation import Installation
 from webhook.install.checks.reader import SECONDS
-from webhook.objects import LEASES, PODS, PendingPod
+from webhook.objects import ACTIVE_VMIS, LEASES, PODS, PendingPod
 from webhook.settings.snapshot import SchedulerSettings
 from webhook.times import unix_time
 
 CHECK: Final = "schedulers"
 # As long as a Lease takes to run out; one that is renewed shows it sooner.
 _PATIENCE: Final = DEFAULT_LEASE_SECONDS + POLL_SECONDS
+# VMIs that are asked whether they know the pods that wait: enough to find two namespaces with such pods.
+_CHECKS: Final = 100
 _VERDICTS: Final[dict[str, Verdict]] = {"alive": "ok", "dead": "failure", "unknown": "unknown"}
 
 
@@ -70,12 +74,25 @@ async def _health(
     Waits where a Lease is old, until it has been renewed or has run out.
     """
     clock, guard = installation.clock, scheduler.guard
-    state = GuardState(scheduler.name, guard)
+    namespaces = await installation.namespaces()
+    troubles = [found for found in (pods, namespaces) if isinstance(found, Unavailable)]
+    opted_in = {
+        namespace.meta.name
+        for namespace in (() if isinstance(namespaces, Unavailable) else namespaces)
+        if installation.mode(namespace, names.SCHEDULING) == names.ENFORCE
+    }
+    state = GuardState(guard, opted_in.__contains__)
     begin = clock.now()
-    troubles = [pods] if isinstance(pods, Unavailable) else []
     for pod in () if isinstance(pods, Unavailable) else pods:
         created = unix_time(pod.meta.creation_timestamp)
-        state.pod_seen(pod, begin if created is None else begin - max(0.0, clock.wall() - created))
+        if pod.unnoticed:
+            state.pods.seen(Waiting.of(pod, begin if created is None else begin - max(0.0, clock.wall() - created)))
+    for waiting in state.pods.unchecked(begin, _CHECKS):
+        vmi = await installation.reader.get(ACTIVE_VMIS, waiting.namespace, waiting.vmi)
+        if isinstance(vmi, Unavailable):
+            troubles.append(vmi)
+            break
+        state.pods.checked(waiting.uid, listed=is_listed(waiting, vmi))
     state.observe_watch(synced=not troubles, problem=None, forbidden=False, staleness=0.0)
     while guard.kind == "lease":
         lease = await fetch(installation.reader.api, LEASES, guard.namespace, guard.name, SECONDS)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import sys
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Final
 
@@ -58,17 +59,18 @@ def cool_down(migrations: Iterable[Migration], now: float, settings: EvictionSet
     return f"the VM stays where it is for {seconds} s after {ended}, which ended {ago} s ago; {left} s are left"
 
 
-def too_many(migrations: Iterable[Migration], namespace: str, settings: EvictionSettings) -> str | None:
+def too_many(evacuated: Mapping[str, int], namespace: str, settings: EvictionSettings) -> str | None:
     """Which cap is reached.
 
     Args:
-        migrations: at least the namespace's, with a cap for the cluster all of them.
+        evacuated: VMs that are being evacuated, by namespace.
+        namespace: of the VM that is to be evicted.
     """
-    evacuations = [one for one in migrations if one.unfinished and one.evacuates]
-    inside = sum(one.meta.namespace == namespace for one in evacuations)
+    # What one namespace has beyond its own cap must not fill that of all.
+    most = settings.max_per_namespace or sys.maxsize
     for count, cap, where in (
-        (inside, settings.max_per_namespace, f"of {namespace}"),
-        (len(evacuations), settings.max_per_cluster, "of the cluster"),
+        (evacuated.get(namespace, 0), settings.max_per_namespace, f"of {namespace}"),
+        (sum(min(each, most) for each in evacuated.values()), settings.max_per_cluster, "of the cluster"),
     ):
         if cap and count >= cap:
             are = "evacuation is" if count == 1 else "evacuations are"

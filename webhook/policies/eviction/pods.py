@@ -9,13 +9,14 @@ import msgspec
 from webhook import names
 from webhook.admission.decision import Decision, Denial, Reason, skip
 from webhook.admission.wire import Request
+from webhook.errors import Unavailable
 from webhook.facts import ConfigurationKey, Facts, ListKey, ObjectKey
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.names import Code
 from webhook.objects import Eviction
-from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, VMIS, LauncherPod, Migration, Vmi
+from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS, LauncherPod, Migration, Vmi
 from webhook.policies import accounts, targets
-from webhook.policies.eviction import pace
+from webhook.policies.eviction import evacuations, pace
 from webhook.policies.explanation import details, no_node
 from webhook.policies.unreadable import Unreadable, read
 from webhook.settings.snapshot import EvictionSettings
@@ -119,17 +120,22 @@ def _judged(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings) 
     name = vmi.meta.name or ""
     if hopeless := _veto(Code.NAME_TOO_LONG, targets.unnameable(name)):
         return hopeless
-    migrations = _migrations(name, namespace, facts, settings)
-    own = [one for one in migrations if one.meta.namespace == namespace and one.spec and one.spec.vmi_name == name]
+    key = ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
+    migrations = read(facts, key, "the VM's migrations") or ()
+    own = [one for one in migrations if one.meta.namespace == namespace and one.vmi_name == name]
     if any(one.unfinished for one in own):
         return skip(Code.EVACUATING, f"VM {namespace}/{name} is being migrated already")
-    veto = (
-        _veto(Code.BLACKOUT, pace.blackout(settings.blackouts, facts.now))
-        or _veto(Code.COOLING_DOWN, pace.cool_down(own, facts.now, settings))
-        or _veto(Code.TOO_MANY_EVACUATIONS, pace.too_many(migrations, namespace, settings))
+    veto = _veto(Code.BLACKOUT, pace.blackout(settings.blackouts, facts.now)) or _veto(
+        Code.COOLING_DOWN, pace.cool_down(own, facts.now, settings)
     )
     if veto:
         return veto
+    capped, doubt = _too_many(namespace, facts, settings)
+    return _veto(Code.TOO_MANY_EVACUATIONS, capped) or _doubted(_placed(vmi, namespace, facts), doubt)
+
+
+def _placed(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
+    """The answer by the nodes that could take the VM."""
     verdict = targets.of(vmi, namespace, facts).review(facts)
     if not verdict.count:
         refusal = _veto(Code.NO_ELIGIBLE_NODE, no_node(verdict))
@@ -139,15 +145,37 @@ def _judged(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings) 
     return Decision((Reason(Code.ELIGIBLE, text),), notes={"eligible-nodes": str(verdict.count)})
 
 
-def _migrations(name: str, namespace: str, facts: Facts, settings: EvictionSettings) -> tuple[Migration, ...]:
-    """In one list the VM's migrations and, as far as there are caps, all others that count."""
+def _too_many(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple[str | None, str | None]:
+    """Which cap is reached, None where none is, and why the cluster's could not be looked at.
+
+    No VMI is read where no more evacuations are claimed than the caps allow.
+    """
+    caps = [cap for cap in (settings.max_per_namespace, settings.max_per_cluster) if cap]
+    if not caps:
+        return None, None
+    unfinished: tuple[Migration, ...] | Unavailable | None = None
+    doubt = None
     if settings.max_per_cluster:
-        key = ListKey(MIGRATIONS, "")
-    elif settings.max_per_namespace:
-        key = ListKey(MIGRATIONS, namespace)
-    else:
-        key = ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
-    return read(facts, key, "the VM's migrations") or ()
+        unfinished = facts.get(ListKey(UNFINISHED, ""))
+        if isinstance(unfinished, Unavailable):
+            # Any tenant's migrations may be too large for a list. What can still be judged is.
+            doubt = f"maxPerCluster was not applied: the cluster's migrations can't be read: {unfinished.why}"
+            settings = msgspec.structs.replace(settings, max_per_cluster=0)
+    if not settings.max_per_cluster and settings.max_per_namespace:
+        unfinished = read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations")
+    claimed = () if isinstance(unfinished, Unavailable) else evacuations.claimed(unfinished or ())
+    if len(claimed) < min(caps):
+        return None, doubt
+    return pace.too_many(evacuations.confirmed(claimed, max(caps), facts), namespace, settings), doubt
+
+
+def _doubted(decision: Decision, doubt: str | None) -> Decision:
+    """The decision with what it could not take into account."""
+    if doubt is None:
+        return decision
+    reasons = (*decision.reasons, Reason(Code.FACTS_UNREADABLE, doubt))
+    warnings = (*decision.warnings, f"kubevirt-webhook: {doubt}")
+    return msgspec.structs.replace(decision, reasons=reasons, warnings=warnings)
 
 
 def _veto(code: str, why: str | None) -> Decision | None:

@@ -16,7 +16,7 @@ from webhook.placement import contradictions, syntax
 from webhook.placement.contradictions import Contradiction
 from webhook.placement.requirement import ADDED
 from webhook.placement.verdict import Verdict
-from webhook.placement.workload import MIGRATIONS, Migration
+from webhook.placement.workload import UNFINISHED, WORKLOAD_UPDATE, Migration
 from webhook.policies import accounts, targets
 from webhook.policies.explanation import details, no_node
 from webhook.policies.targets import Target
@@ -28,9 +28,6 @@ _FIELD: Final = "spec.addedNodeSelector"
 # The virtual permission to choose a VM's node: RBAC needs no resource behind a name.
 PIN_VERB: Final = "use"
 PIN_RESOURCE: Final = "migrationtargets"
-
-# KubeVirt's own migrations, beside evacuations, which nobody may count or hold up.
-_WORKLOAD_UPDATE: Final = "kubevirt.io/workloadUpdateMigration"
 
 _TOLD_MISTAKES: Final = 20
 
@@ -92,7 +89,7 @@ def warn(migration: Migration, request: Request[Migration], facts: Facts, _: Mig
 
 
 def _vmi_name(migration: Migration) -> str:
-    return (migration.spec.vmi_name if migration.spec else None) or ""
+    return migration.vmi_name
 
 
 def _gone(namespace: str, migration: Migration) -> Decision:
@@ -157,7 +154,7 @@ def _may_not_pin(user: UserInfo, namespace: str, facts: Facts, settings: Migrati
 def _too_many(namespace: str, facts: Facts, settings: MigrationSettings) -> Decision | None:
     if not settings.max_unfinished:
         return None
-    all_of_them = read(facts, ListKey(MIGRATIONS, namespace), "the namespace's migrations") or ()
+    all_of_them = read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations") or ()
     unfinished = [one.meta.name or "" for one in all_of_them if one.unfinished and not _kubevirts_own(one)]
     if len(unfinished) < settings.max_unfinished:
         return None
@@ -168,7 +165,7 @@ def _too_many(namespace: str, facts: Facts, settings: MigrationSettings) -> Deci
 
 def _kubevirts_own(migration: Migration) -> bool:
     """Whether KubeVirt made it. Anybody can write its marks, but it never adds a selector."""
-    updates = migration.meta.annotation(_WORKLOAD_UPDATE) is not None
+    updates = migration.meta.annotation(WORKLOAD_UPDATE) is not None
     return not migration.added and (migration.evacuates or updates)
 
 

@@ -1,0 +1,161 @@
+"""What a tenant can do to the schedulers of others: nothing. A live scheduler stays available, whatever pods wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .commands import KUBEVIRT_SCHEDULER, Lease
+from .conftest import NewWebhook, OwnPlane
+from .kube import Json, Kube, eventually
+from .objects import make_node
+from .plane import ControlPlane
+from .tenant import Tenant
+from .webhook_server import WebhookServer
+from .workloads import PODS, VMIS, launcher_of, vm, vmi_of
+
+LEASE = Lease("kubevirt-scheduler", "kubevirt-scheduler", seconds=6)
+GUARD = f"lease {LEASE.namespace}/{LEASE.name}"
+# Longer than a pod waits before the server may take its wait for evidence.
+LONG_SECONDS = 36.0
+UNKNOWN_CLAIM = [{"name": "gpu", "resourceClaimName": "does-not-exist"}]
+RBAC = "rbac.authorization.k8s.io"
+
+Attack = Callable[["Mallory"], None]
+
+
+class Mallory:
+    """A user who may only create pods, in a namespace that has not opted in and in two that have; he owns VMs there."""
+
+    def __init__(self, server: WebhookServer) -> None:
+        self.foreign = Tenant.new(server, None)
+        self.own = [Tenant.new(server), Tenant.new(server)]
+        self.kube = server.access.kube("mallory")
+        for tenant in (self.foreign, *self.own):
+            _grant_pods(server.access.admin, tenant.namespace)
+            eventually(lambda tenant=tenant: self._may_create(tenant), what="the authorizer to know that mallory may")  # type: ignore[misc]
+
+    def create(self, tenant: Tenant, pod: Mapping[str, Any]) -> None:
+        """A pod by himself, for the scheduler of all."""
+        made = {**pod, "spec": {**pod["spec"], "schedulerName": "kubevirt"}}
+        self.kube.create(PODS, made, tenant.namespace)
+
+    def _may_create(self, tenant: Tenant) -> bool:
+        attributes = {"verb": "create", "resource": "pods", "namespace": tenant.namespace}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        asked = self.kube.create(
+            "authorization.k8s.io/v1/selfsubjectaccessreviews", {**review, "spec": {"resourceAttributes": attributes}}
+        )
+        return bool(asked["status"]["allowed"])
+
+
+def _grant_pods(admin: Kube, namespace: str) -> None:
+    role = {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": {"name": "pods", "namespace": namespace}}
+    admin.apply({**role, "rules": [{"apiGroups": [""], "resources": ["pods"], "verbs": ["create"]}]})
+    binding = {**role, "kind": "RoleBinding", "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": "pods"}}
+    admin.apply({**binding, "subjects": [{"apiGroup": RBAC, "kind": "User", "name": "mallory"}]})
+
+
+def plain(name: str, **spec: Any) -> Json:
+    """A pod that has nothing to do with KubeVirt."""
+    containers = [{"name": "main", "image": "registry.example/main:v1"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"automountServiceAccountToken": False, "containers": containers, **spec},
+    }
+
+
+def an_unknown_claim(mallory: Mallory) -> None:
+    """kube-scheduler keeps these out of its queue (PreEnqueue), and writes no condition."""
+    for number in range(3):
+        mallory.create(mallory.foreign, plain(f"claims-{number}", resourceClaims=UNKNOWN_CLAIM))
+
+
+def scheduling_gates(mallory: Mallory) -> None:
+    for number in range(3):
+        mallory.create(mallory.foreign, plain(f"gated-{number}", schedulingGates=[{"name": "example.com/gate"}]))
+
+
+def forged_launcher_pods(mallory: Mallory) -> None:
+    """Label and owner of a launcher pod can be written by anybody; these owners do not exist."""
+    for tenant in mallory.own:
+        for number in range(2):
+            vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
+            forged = launcher_of({**vmi, "metadata": {"name": f"none-{number}", "uid": f"forged-{number}"}, "spec": {}})
+            forged["spec"] |= {"resourceClaims": UNKNOWN_CLAIM}
+            mallory.create(tenant, forged)
+
+
+def own_launcher_pods_that_are_gated(mallory: Mallory) -> None:
+    """KubeVirt's pods of VMs whose owner saw to it that they can't be scheduled."""
+    _own_launcher_pods(mallory, "gated", resourceClaims=UNKNOWN_CLAIM)
+
+
+def own_launcher_pods_whose_volumes_are_never_made(mallory: Mallory) -> None:
+    """The scheduler waits for volumes before it binds (PreBind), for ten minutes, and writes no condition."""
+    admin = mallory.foreign.owner
+    storage = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "never"}}
+    admin.apply({**storage, "provisioner": "example.com/nobody", "volumeBindingMode": "WaitForFirstConsumer"})
+    for tenant in mallory.own:
+        for number in range(2):
+            claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": f"root-{number}"}}
+            wanted = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+            claim["spec"] = {**wanted, "storageClassName": "never"}
+            admin.create("v1/persistentvolumeclaims", claim, tenant.namespace)
+    _own_launcher_pods(mallory, "volumes")
+
+
+def _own_launcher_pods(mallory: Mallory, name: str, **spec: Any) -> None:
+    for tenant in mallory.own:
+        for number in range(2):
+            vmi = tenant.controller.create(VMIS, vmi_of(vm(f"{name}-{number}")), tenant.namespace)
+            pod = launcher_of(vmi)
+            pod["spec"] |= {"schedulerName": "kubevirt", **spec}
+            if name == "volumes":
+                pod["spec"]["volumes"] = [{"name": "root", "persistentVolumeClaim": {"claimName": f"root-{number}"}}]
+            made = tenant.controller.create(PODS, pod, tenant.namespace)
+            status = {"activePods": {made["metadata"]["uid"]: ""}}
+            tenant.controller.patch(VMIS, vmi["metadata"]["name"], {"status": status}, tenant.namespace)
+
+
+ATTACKS: tuple[Attack, ...] = (
+    an_unknown_claim,
+    scheduling_gates,
+    forged_launcher_pods,
+    own_launcher_pods_that_are_gated,
+    own_launcher_pods_whose_volumes_are_never_made,
+)
+
+
+@pytest.fixture(scope="module")
+def cluster(module_plane: OwnPlane, kube_scheduler: Path) -> ControlPlane:
+    plane = module_plane()
+    make_node(plane.admin, "node-a")
+    plane.start_scheduler("default")
+    plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=LEASE)
+    return plane
+
+
+@pytest.mark.parametrize("guard", [GUARD, "pods"], ids=["lease", "pods"])
+def test_no_pod_of_a_tenant_switches_scheduling_off(cluster: ControlPlane, new_webhook: NewWebhook, guard: str) -> None:
+    server = new_webhook({"schedulers": {"kubevirt": {"guard": guard}}}, access=cluster)
+    neighbour, mallory = Tenant.new(server), Mallory(server)
+    eventually(lambda: neighbour.choice() == "kubevirt", what="the server to know that the scheduler is available")
+
+    for attack in ATTACKS:
+        attack(mallory)
+
+    over = time.monotonic() + LONG_SECONDS
+    while time.monotonic() < over:
+        answer = neighbour.create(vm("probe"), dryRun="All")
+        assert (answer["spec"]["template"]["spec"].get("schedulerName"), answer.warnings) == ("kubevirt", ())
+        time.sleep(1)
+    promised = neighbour.launch(neighbour.start(neighbour.create(vm())))
+    assert promised["spec"]["schedulerName"] == "kubevirt"
+    assert neighbour.bound_by(promised) == "kubevirt"

@@ -1,0 +1,62 @@
+"""Which VMs are being evacuated, as their VMIs say.
+
+Migrations that KubeVirt makes of evictions carry an annotation, which anybody who may create a migration can write
+too. So the annotation only says which VMIs are worth a look; what counts is the mark in a VMI's own status.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from webhook.facts import Facts, ObjectKey
+from webhook.placement.workload import EVACUEES, Evacuee, Migration
+
+# VMIs that are read in one review, beside twice the larger cap.
+_READ_AT_LEAST: Final = 32
+
+Place = tuple[str, str]  # namespace, name of a VMI
+
+
+def claimed(unfinished: Iterable[Migration]) -> tuple[Place, ...]:
+    """The VMs of the migrations that say that they evacuate, the most believable first.
+
+    First come those that only KubeVirt's controller can have made, of versions that write priorities. Then namespaces
+    take turns, so that many forged migrations in one of them leave those of the others their place.
+
+    Args:
+        unfinished: migrations that have not ended.
+    """
+    by_namespace: dict[tuple[bool, str], dict[str, None]] = {}
+    for one in unfinished:
+        if one.evacuates:
+            by_namespace.setdefault((not one.is_prioritized, one.meta.namespace or ""), {})[one.vmi_name] = None
+    turns = sorted(
+        (doubtful, turn, namespace, name)
+        for (doubtful, namespace), names in by_namespace.items()
+        for turn, name in enumerate(names)
+    )
+    return tuple(dict.fromkeys((namespace, name) for _, _, namespace, name in turns))
+
+
+def confirmed(places: Sequence[Place], cap: int, facts: Facts) -> Mapping[str, int]:
+    """How many of these VMs are being evacuated, by namespace.
+
+    A VMI that is gone or can't be read is not counted: its owner may have made it unreadable.
+
+    Args:
+        cap: the larger of the caps; no more VMIs are read than it takes to find it reached among as many forged ones.
+
+    Raises:
+        NotRead: the VMIs have not been read yet; for the Reviewer.
+    """
+    most = _READ_AT_LEAST + 2 * cap
+    keys: list[ObjectKey[Evacuee]] = [ObjectKey(EVACUEES, namespace, name) for namespace, name in places[:most]]
+    facts.need(*keys)
+    evacuated: Counter[str] = Counter()
+    for key in keys:
+        vmi = facts.get(key)
+        if isinstance(vmi, Evacuee) and vmi.is_evacuated:
+            evacuated[key.namespace] += 1
+    return evacuated
