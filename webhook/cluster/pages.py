@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
 
+from webhook.admission.brackets import flattened
+from webhook.admission.nesting import MAX_LEVELS
 from webhook.cluster.api import NO_QUERY, Refused, Transport
 from webhook.objects import Object, Resource, View
 
 V = TypeVar("V", bound=Object)
+
+# Of a list: one more in an object than are read, so that it still counts as too deep.
+_LEVELS: Final = MAX_LEVELS + 3
 
 
 class ListMeta(View, frozen=True):
@@ -61,7 +66,11 @@ async def pages(
             status, body = await transport.get(path, asked)
         if status != 200:
             raise Refused(status, body)
-        page = decoder.decode(body)
+        try:
+            page = decoder.decode(body)
+        except RecursionError:
+            # One object that is nested too deeply would hide all others.
+            page = decoder.decode(await asyncio.to_thread(flattened, body, _LEVELS))
         yield page
         if not page.meta.continue_:
             return
