@@ -43,13 +43,13 @@ _OWN_ANNOTATIONS = re.compile(rf"{re.escape(names.DOMAIN)}/|(\w+\.)?kubevirt\.io
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
-class Broken(AssertionError):
+class BrokenPromiseError(AssertionError):
     """An answer that breaks a promise."""
 
 
 def require(holds: object, promise: str, seen: object = "") -> None:
     if not holds:
-        raise Broken(f"{promise}: {str(seen)[:500]!r}")
+        raise BrokenPromiseError(f"{promise}: {str(seen)[:500]!r}")
 
 
 def refusal(error: InputError) -> None:
@@ -77,8 +77,8 @@ def answer(endpoint: Endpoint, body: bytes, text: bytes) -> None:
         require(status["code"] in CODES, "a denial has a code of the API", status["code"])
         require(status["message"].strip(), "a denial says why")
         told = [status["message"], *(cause["message"] for cause in status.get("details", {}).get("causes", ()))]
-        for text in told:
-            require(not _CONTROL.search(text.replace("\n", "")), "a denial holds no control characters", text)
+        for sentence in told:
+            require(not _CONTROL.search(sentence.replace("\n", "")), "a denial holds no control characters", sentence)
         require("patch" not in response, "a denial patches nothing")
     if "patch" in response:
         require(endpoint.verb == "mutate", "what validates patches nothing")

@@ -9,6 +9,7 @@ import json
 import random
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from functools import cache
 from typing import Any
 
 import msgspec
@@ -89,7 +90,9 @@ class Case(msgspec.Struct, frozen=True):
 
 def reviews(body: bytes, *, counted: bool = False) -> str:
     """All endpoints, in all their modes."""
-    signature = [review(endpoint, mode, body, counted=counted) for endpoint in ENDPOINTS for mode in MODES[endpoint.stage]]
+    signature = [
+        review(endpoint, mode, body, counted=counted) for endpoint in ENDPOINTS for mode in MODES[endpoint.stage]
+    ]
     return " ".join(sorted(set(signature)))
 
 
@@ -121,15 +124,15 @@ def review(endpoint: Endpoint, mode: str, body: bytes, *, counted: bool = False)
 
 
 def _run(coroutine: Coroutine[Any, Any, bytes]) -> bytes:
-    """What a coroutine returns; a loop for each would cost more than all else."""
-    global _loop
-    if _loop is None:
-        _loop = asyncio.new_event_loop()
-        atexit.register(_loop.close)
-    return _loop.run_until_complete(coroutine)
+    return _loop().run_until_complete(coroutine)
 
 
-_loop: asyncio.AbstractEventLoop | None = None
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """The loop of all reviews: one for each would cost more than all else."""
+    loop = asyncio.new_event_loop()
+    atexit.register(loop.close)
+    return loop
 
 
 def _counted(act: Callable[[], bytes]) -> tuple[bytes, int]:
@@ -203,5 +206,3 @@ TARGETS: Mapping[str, Callable[[bytes], str]] = {
     "documents": documents,
     "texts": texts,
 }
-
-
