@@ -264,6 +264,21 @@ async def test_a_bug_in_a_policy_is_logged_and_is_no_finding(case: Case, caplog:
     assert any("met a bug" in message for message in caplog.messages)
 
 
+async def test_what_can_not_be_told_is_no_finding_where_it_is_denied_either(case: Case) -> None:
+    case.settings = settings(instancetypes=InstancetypeSettings(failure_policy="Fail"))
+    name = str(sizes.SMALL["name"])
+    case.cluster.facts |= sizes.facts([], unreadable=[("VirtualMachineClusterInstancetype", name)])
+    there = Namespace(ObjectMeta(name="demo", labels=dict(NAMESPACE_LABELS)))
+    case.cluster.facts[NamespaceKey("demo")] = there
+    obj = stored(sizes.vm(instancetype=sizes.SMALL, template={"schedulerName": "kubevirt"}), "web01")
+    case.server.put(WHOLE_VMS, "web01", "demo", **obj)
+
+    await case.lookout.look()
+
+    assert case.records == []
+    assert case.lookout.rounds["failed"] == 0
+
+
 # -- depth -------------------------------------------------------------------------------------------------------------
 
 
