@@ -79,6 +79,15 @@ format: $(READY) ## Put the code into the project's style
 	@$(BIN)/ruff check --fix-only --quiet . || true
 	@$(BIN)/ruff format --quiet .
 
+# By default an hour; an input that breaks a promise is written to tests/fuzz/corpus, and printed.
+.PHONY: fuzz
+fuzz: $(READY) ## Look for inputs that break a promise (FUZZ_SECONDS=3600)
+	@$(BIN)/python -m tests.fuzz --seconds $(or $(FUZZ_SECONDS),3600) $(FUZZ)
+
+.PHONY: audit
+audit: $(READY) ## Look the locked dependencies up in a database of vulnerabilities, if there is one
+	@$(BIN)/python hack/audit.py
+
 .PHONY: mutants
 mutants: $(READY) ## Break KubeVirt's rules one by one, and see whether the tests notice
 	@$(BIN)/python -m tests.mutants $(MUTANTS)

@@ -48,6 +48,7 @@ from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, LauncherPod, M
 from webhook.policies.table import BY_PATH, Endpoint
 from webhook.replay import MAX_ROUNDS
 from webhook.reviewer import Reviewer, Silent, Verdict
+from webhook.settings.snapshot import InstancetypeSettings, MigrationSettings, Settings
 
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
 PODS_OBSERVED = BY_PATH["/mutate/scheduling/pods/observe"]
@@ -95,29 +96,47 @@ class Kept(Silent):
 
 
 def judge(
-    body: Json,
+    asked: Json,
     facts: dict[Key[Any], object] | None = None,
     endpoint: Endpoint = PODS,
     cluster: MemoryCluster | None = None,
     kept: Kept | None = None,
+    failure_policy: Any = None,
+    body: bytes | None = None,
 ) -> tuple[Verdict, Json]:
-    """The verdict, and the response as the API server reads it."""
+    """The verdict, and the response as the API server reads it.
+
+    Args:
+        failure_policy: of every policy that has one.
+        body: what is sent, where JSON has no words for it.
+    """
     kept = kept or Kept()
     cluster = cluster or MemoryCluster(known(vmi()) if facts is None else facts)
-    reviewer = Reviewer(cluster, builders.settings, kept, kept, wall=lambda: 1_700_000_000.25)
-    data = msgspec.json.encode(body)
+    reviewer = Reviewer(cluster, lambda: _settings(failure_policy), kept, kept, wall=lambda: 1_700_000_000.25)
+    data = msgspec.json.encode(asked) if body is None else body
 
     async def both() -> tuple[Verdict, bytes]:
         return await reviewer.judge(endpoint, data, 1e9), await reviewer.review(endpoint, data, 1e9)
 
     verdict, answer = asyncio.run(both())
     response: Json = json.loads(answer)["response"]
-    assert response["uid"] == body["request"]["uid"]
+    assert response["uid"] == asked["request"]["uid"]
     for key, note in response["auditAnnotations"].items():
         # Behind the entry's name the API server takes a qualified name's last part, or drops the annotation.
         assert re.fullmatch("[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", key)
         assert len(note) <= MAX_NOTE
     return verdict, response
+
+
+def _settings(failure_policy: Any) -> Settings:
+    usual = builders.settings()
+    if failure_policy is None:
+        return usual
+    return msgspec.structs.replace(
+        usual,
+        instancetypes=InstancetypeSettings(failure_policy=failure_policy),
+        migration=MigrationSettings(failure_policy=failure_policy),
+    )
 
 
 def patched(body: Json, response: Json) -> Any:
@@ -289,16 +308,138 @@ def test_a_bug_admits_where_the_endpoint_says_so(policy: Any) -> None:
     assert not isinstance(kept.errors[0], NotRead)
 
 
-def test_a_bug_refuses_where_the_endpoint_says_so() -> None:
-    _, response = judge(review(launcher_pod()), endpoint=_with_policy(_broken, "refuse"))
+_MIGRATIONS = "/validate/migration/virtualmachineinstancemigrations/"
+_VM_RULES = "/validate/instancetypes/virtualmachines/"
 
-    assert (response["allowed"], response["status"]["code"]) == (False, 503)
+
+def _under(job: str, mode: str | None, annotations: Json | None = None) -> dict[Key[Any], object]:
+    there = Namespace(
+        ObjectMeta(name="demo", labels={names.job_label(job): mode} if mode else {}, annotations=annotations)
+    )
+    return known() | {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
+
+
+def _asked(endpoint: Endpoint, obj: Any, **request: Any) -> Json:
+    """A review of an endpoint's kind, about anything."""
+    kind = {"group": endpoint.codec.group, "version": "v1", "kind": endpoint.kind}
+    asked = review({"kind": "Pod"}, kind=kind, subResource=endpoint.sub_resource or None)
+    asked["request"] |= {"object": obj} | request
+    return asked
+
+
+@pytest.mark.parametrize("policy", ["Ignore", "Fail"])
+@pytest.mark.parametrize("path", [_MIGRATIONS, _VM_RULES])
+def test_a_bug_refuses_where_the_failure_policy_says_so(path: str, policy: Any) -> None:
+    endpoint = msgspec.structs.replace(BY_PATH[f"{path}enforce"], policy=_broken)
+    asked = _asked(endpoint, {"kind": endpoint.kind, "metadata": {"name": "web01"}})
+
+    _, response = judge(asked, _under(endpoint.job, "enforce"), endpoint, failure_policy=policy)
+
+    assert response["allowed"] is (policy == "Ignore")
+    assert response.get("status", {}).get("code") == (503 if policy == "Fail" else None)
+    assert bool(response.get("warnings")) is (policy == "Ignore")
+
+
+def test_a_namespace_that_can_not_be_read_refuses_where_the_failure_policy_says_so() -> None:
+    endpoint, unreadable = BY_PATH[f"{_VM_RULES}enforce"], Unavailable("no answer")
+    facts: Any = known() | {NamespaceKey("demo"): unreadable, NamespaceKey("demo", fresh=True): unreadable}
+
+    answers = [judge(review(vm()), facts, endpoint, failure_policy=p)[1] for p in ("Ignore", "Fail")]
+
+    assert [answer["allowed"] for answer in answers] == [True, False]
 
 
 def test_observing_never_refuses() -> None:
-    endpoint = _with_policy(_broken, "refuse", "observe")
+    endpoint = msgspec.structs.replace(BY_PATH[f"{_MIGRATIONS}observe"], policy=_broken)
+    asked = _asked(endpoint, {"kind": endpoint.kind})
 
-    assert judge(review(launcher_pod()), endpoint=endpoint)[1]["allowed"] is True
+    assert judge(asked, _under(names.MIGRATION, "warn"), endpoint)[1]["allowed"] is True
+
+
+# -- objects that can't be read ----------------------------------------------------------------------------------------
+
+
+_DEEP = "@deep@"
+_OBJECTS = {
+    # What the API server stores in spec.template.metadata, which has no schema.
+    "deeper than we read": b"[" * 300 + b"]" * 300,
+    "deeper than Python walks": b'{"a":' * 1100 + b"1" + b"}" * 1100,
+    "as deep as the API server takes": b"[" * 9_990 + b"]" * 9_990,
+    "of more brackets than are counted": b"[" + b"[1]," * 60_000 + b'{"a":' * 1100 + b"1" + b"}" * 1100 + b"]",
+    # What no API server sends, but others might.
+    "invalid UTF-8": b'"\xff"',
+    "a lone surrogate": b'"\\ud800"',
+    "a control character": b'"\x01"',
+    "no JSON": b"NaN",
+    "a number out of range": b"1e999999",
+}
+
+
+@pytest.mark.parametrize("place", ["object", "oldObject"])
+@pytest.mark.parametrize("what", sorted(_OBJECTS))
+@pytest.mark.parametrize(
+    ("path", "mode"),
+    [
+        (path, mode)
+        for path in sorted(BY_PATH)
+        for mode in (("enforce",) if BY_PATH[path].stage == "enforce" else ("warn", "audit"))
+    ],
+)
+def test_an_object_that_can_not_be_read_is_denied_by_what_validates_and_warned_of_elsewhere(
+    path: str, mode: str, what: str, place: str
+) -> None:
+    endpoint = BY_PATH[path]
+    # In the metadata, which every view reads.
+    asked = _asked(endpoint, {"kind": endpoint.kind}, **{place: {"metadata": {"labels": _DEEP}}})
+    body = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), _OBJECTS[what])
+    kept = Kept()
+
+    verdict, response = judge(asked, _under(endpoint.job, mode), endpoint, kept=kept, body=body)
+
+    refused = endpoint.verb == "validate" and mode == "enforce"
+    assert verdict.decision.code == Code.MALFORMED_OBJECT
+    assert response["allowed"] is not refused
+    assert response.get("status", {}).get("code") == (422 if refused else None)
+    assert bool(response.get("warnings")) is (mode != "audit" and not refused)
+    assert "patch" not in response
+    assert kept.errors == []
+    assert (kept.records[0].user, kept.records[0].object.namespace) == (builders.CONTROLLER, "demo")
+
+
+@pytest.mark.parametrize("levels", [300, 1100, 9_990])
+def test_an_allow_list_is_not_got_around_by_depth(levels: int) -> None:
+    endpoint, what = BY_PATH[f"{_VM_RULES}enforce"], {"kind": "VirtualMachineInstancetype", "name": "huge"}
+    asked = review(vm(instancetype=what))
+    asked["request"]["object"]["spec"]["template"]["metadata"] = _DEEP
+    body = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), b'{"a":' * levels + b"1" + b"}" * levels)
+    facts = _under(names.INSTANCETYPES, "enforce", {names.ALLOWED_INSTANCETYPES_ANNOTATION: "small"})
+
+    verdict, response = judge(asked, facts, endpoint, body=body)
+
+    assert (verdict.label, response["allowed"], response["status"]["code"]) == ("denied", False, 422)
+    assert f"is nested {levels + 3} levels deep" in response["status"]["message"]
+
+
+def test_whether_an_endless_object_was_a_dry_run_is_not_known() -> None:
+    asked = review(launcher_pod() | {"metadata": _DEEP})
+    many = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), _OBJECTS["of more brackets than are counted"])
+    few = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), _OBJECTS["deeper than Python walks"])
+
+    assert judge(asked, body=many)[0].request.dry_run is True
+    assert judge(asked, body=few)[0].request.dry_run is False
+
+
+def test_what_is_read_beside_an_object_may_be_deep_too() -> None:
+    def walk(value: Any) -> Any:
+        return walk([value])
+
+    endpoint = msgspec.structs.replace(BY_PATH[f"{_VM_RULES}enforce"], policy=lambda *_: walk(1))
+    kept = Kept()
+
+    verdict, response = judge(review(vm()), _under(names.INSTANCETYPES, "enforce"), endpoint, kept=kept)
+
+    assert (verdict.decision.code, response["status"]["code"]) == (Code.MALFORMED_OBJECT, 422)
+    assert kept.errors == []
 
 
 def test_every_verdict_is_recorded() -> None:

@@ -5,7 +5,8 @@
                                       └▶ audit, metrics
 
 A policy says what mode ``enforce`` would do; only here are modes known. What goes wrong on our side, a bug included,
-is answered as the endpoint's ``on_error`` says: an exception never decides.
+is answered as the endpoint's ``on_error`` and the policy's failurePolicy say: an exception never decides. An object
+that can't be read is its sender's doing: what validates denies it, or it would be the way around the rules.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import msgspec
 from webhook import names
 from webhook.admission import patch, wire
 from webhook.admission.audit import SCHEMA, AuditedObject, Label, Record, Sink, timestamp
+from webhook.admission.credentials import scrubbed_prose
 from webhook.admission.decision import Decision, Denial, Outcome, Reason
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
@@ -131,7 +133,7 @@ class Reviewer:
         except Exception as error:  # noqa: BLE001 - a bug must not decide: on_error does
             self._observer.failed(endpoint, error)
             reason = Reason(Code.BUG, "kubevirt-webhook has a bug that this request met; its log says more")
-            verdict = _undecided(endpoint, received, _assumed(endpoint), reason)
+            verdict = _undecided(endpoint, received, _assumed(endpoint), reason, self._settings())
         seconds = time.perf_counter() - start
         self._observer.judged(endpoint, verdict, seconds)
         self._audit.write(self._record(endpoint, verdict, seconds, self._cluster.ages(facts.remembered)))
@@ -145,15 +147,16 @@ class Reviewer:
 
     def _record(self, endpoint: Endpoint, verdict: Verdict, seconds: float, ages: Mapping[str, float]) -> Record:
         request = verdict.request
-        denial = verdict.decision.denial
+        denial, object_name = verdict.decision.denial, wire.object_name(request)
         return Record(
             SCHEMA,
             timestamp(self._wall()),
             request.uid,
             endpoint.path,
             request.operation,
-            AuditedObject(endpoint.kind, request.namespace or "", wire.object_name(request)),
-            request.user_info.username,
+            # Names are checked only after admission: until then they may be anything.
+            AuditedObject(endpoint.kind, scrubbed_prose(request.namespace or ""), scrubbed_prose(object_name)),
+            scrubbed_prose(request.user_info.username),
             wire.is_dry_run(request),
             verdict.mode,
             verdict.label,
@@ -177,20 +180,23 @@ def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings:
     job = settings.job(endpoint.job)
     where = scope.resolve(endpoint.job, endpoint.stage, request, facts, job.cluster_wide, settings.excluded_namespaces)
     if where.mode == names.OFF:
-        return _not_judged(endpoint, received, where)
+        return _not_judged(endpoint, received, where, settings)
     if received.malformed:
-        text = f"the object can't be judged: {received.malformed}"
-        return _undecided(endpoint, received, where.mode, Reason(Code.MALFORMED_OBJECT, text))
+        return _unread(endpoint, received, where.mode, received.malformed)
     if (request.sub_resource or "") != endpoint.sub_resource:
         text = f"the subresource {request.sub_resource} is not judged"
-        return _not_judged(endpoint, received, Scope(where.mode, reason=Reason(Code.OTHER_OPERATION, text)))
+        return _not_judged(endpoint, received, Scope(where.mode, reason=Reason(Code.OTHER_OPERATION, text)), settings)
     view = request.object
     if view is None:
         text = f"a request without an object ({request.operation}) is not judged"
-        return _not_judged(endpoint, received, Scope(where.mode, reason=Reason(Code.OTHER_OPERATION, text)))
-    decision = endpoint.policy(view, request, facts, job.under(where.parameters))
-    outcome = decision.under(where.mode, endpoint.job)
-    rendered = patch.render(view, outcome.changes) if outcome.changes else None
+        return _not_judged(endpoint, received, Scope(where.mode, reason=Reason(Code.OTHER_OPERATION, text)), settings)
+    try:
+        decision = endpoint.policy(view, request, facts, job.under(where.parameters))
+        outcome = decision.under(where.mode, endpoint.job)
+        rendered = patch.render(view, outcome.changes) if outcome.changes else None
+    except RecursionError:
+        # Depth comes with data, never with code: here with what was read beside the object.
+        return _unread(endpoint, received, where.mode, "it, or an object that it names, is nested too deeply")
     return Verdict(received.api_version, request, where.mode, decision, outcome, rendered, _label(decision, where.mode))
 
 
@@ -203,12 +209,12 @@ def _label(decision: Decision, mode: Mode) -> Label:
     return "allowed"
 
 
-def _not_judged(endpoint: Endpoint, received: Received[Any], where: Scope) -> Verdict:
+def _not_judged(endpoint: Endpoint, received: Received[Any], where: Scope, settings: Settings) -> Verdict:
     reason = where.reason or Reason(Code.OUT_OF_SCOPE, "out of scope")
     decision = Decision((reason,))
     unreadable = reason.code == Code.NAMESPACE_UNREADABLE
     if unreadable:
-        return _undecided(endpoint, received, _assumed(endpoint), reason)
+        return _undecided(endpoint, received, _assumed(endpoint), reason, settings)
     outcome = decision.under(where.mode, endpoint.job)
     return Verdict(received.api_version, received.request, where.mode, decision, outcome, None, "not-judged")
 
@@ -218,11 +224,25 @@ def _assumed(endpoint: Endpoint) -> Mode:
     return names.ENFORCE if endpoint.stage == "enforce" else names.AUDIT
 
 
-def _undecided(endpoint: Endpoint, received: Received[Any], mode: Mode, reason: Reason) -> Verdict:
-    """The answer when we can't tell, as the endpoint's ``on_error`` says."""
-    refuse = endpoint.on_error == "refuse" and mode == names.ENFORCE
+def _undecided(endpoint: Endpoint, received: Received[Any], mode: Mode, reason: Reason, settings: Settings) -> Verdict:
+    """The answer when we can't tell, as the endpoint's ``on_error`` and its policy's failurePolicy say."""
+    refuse = endpoint.fails_closed(settings) and mode == names.ENFORCE
     denial = Denial(503, f"kubevirt-webhook can't judge this request: {reason.text}") if refuse else None
     warnings = () if refuse else (f"kubevirt-webhook admitted this {endpoint.kind} unchanged: {reason.text}",)
     decision = Decision((reason,), denial=denial, warnings=warnings)
     outcome = decision.under(mode, endpoint.job)
     return Verdict(received.api_version, received.request, mode, decision, outcome, None, "error")
+
+
+def _unread(endpoint: Endpoint, received: Received[Any], mode: Mode, why: str) -> Verdict:
+    """The answer to an object that can't be read: what only helps leaves it alone, what validates denies it."""
+    reason = Reason(Code.MALFORMED_OBJECT, f"the {endpoint.kind} can't be evaluated: {why}")
+    if endpoint.verb == "validate":
+        text = f"{reason.text}; correct the object and send it again"
+        decision = Decision((reason,), denial=Denial(422, text))
+        outcome, label = decision.under(mode, endpoint.job), _label(decision, mode)
+    else:
+        warning = f"kubevirt-webhook admitted this {endpoint.kind} unchanged: {reason.text}"
+        decision = Decision((reason,), warnings=(warning,))
+        outcome, label = decision.under(mode, endpoint.job), "error"
+    return Verdict(received.api_version, received.request, mode, decision, outcome, None, label)

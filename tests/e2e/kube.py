@@ -17,6 +17,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
+from webhook.admission.brackets import flattened
+from webhook.admission.nesting import MAX_LEVELS
+
 T = TypeVar("T")
 # Only a broken test waits to the end.
 PATIENCE = 60.0
@@ -198,7 +201,10 @@ class Kube:
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> Object:
-        """Any request with a JSON answer; raises ApiError for every status from 400 on."""
+        """Any request with a JSON answer; raises ApiError for every status from 400 on.
+
+        A body of bytes is sent as it is: not everything that the API server takes can be encoded here.
+        """
         headers = {"Accept": "application/json"}
         if body is not None:
             headers["Content-Type"] = content_type
@@ -211,7 +217,7 @@ class Kube:
         return answer
 
     def _send(self, method: str, url: str, body: Any, headers: Mapping[str, str]) -> tuple[int, tuple[str, ...], bytes]:
-        content = None if body is None else json.dumps(body).encode()
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         with closing(http.client.HTTPSConnection(self._host, context=self._tls, timeout=self._timeout)) as connection:
             connection.request(method, url, body=content, headers=dict(headers))
             response = connection.getresponse()
@@ -243,9 +249,11 @@ def parse_warnings(headers: list[str]) -> tuple[str, ...]:
 
 
 def _decode(content: bytes) -> Object:
-    """Some refusals, such as those of API priority and fairness, are plain text."""
+    """Some refusals, such as those of API priority and fairness, are plain text; some objects are only read in part."""
     try:
         return Object(json.loads(content))
+    except RecursionError:
+        return Object(json.loads(flattened(content, MAX_LEVELS)))
     except ValueError:
         return Object(message=content.decode(errors="replace").strip())
 

@@ -181,3 +181,30 @@ async def test_no_answer_in_time(api: Memory) -> None:
     api.request = late  # type: ignore[method-assign]
     with pytest.raises(InputError, match="no answer within 60 s"):
         await Cleanup(api).tasks(allow_restart_required=False)
+
+
+@pytest.mark.parametrize("levels", [200, *range(930, 990, 4), 1100, 9_000])
+@pytest.mark.parametrize("place", ["labels", "mark", "scheduler"])
+async def test_one_vm_of_any_depth_keeps_no_other_from_being_cleaned(
+    api: Memory, monkeypatch: pytest.MonkeyPatch, levels: int, place: str
+) -> None:
+    hostile = api.objects[VMS.format("lab", "web")]
+    hostile["spec"]["template"] = {
+        "labels": vm({}, {"x": "@deep@"}),
+        "mark": vm({}, {S: "@deep@"}),
+        "scheduler": vm({}, {S: "kubevirt"}, "@deep@"),
+    }[place]["spec"]["template"]
+    answered = api.request
+
+    async def request(*arguments: Any, **more: Any) -> tuple[int, bytes]:
+        status, body = await answered(*arguments, **more)
+        return status, body.replace(b'"@deep@"', b'{"a":' * levels + b"1" + b"}" * levels)
+
+    monkeypatch.setattr(api, "request", request)
+    work = Cleanup(api)
+
+    tasks = await work.tasks(allow_restart_required=False)
+
+    assert [one.title for one in tasks] == ["VirtualMachine shop/web", "VirtualMachine lab/web"]
+    assert [await work.clean(one) for one in tasks] == ["", ""]
+    assert S not in api.objects[VMS.format("lab", "web")]["metadata"]["annotations"]

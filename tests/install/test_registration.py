@@ -12,7 +12,7 @@ from tests import builders
 from webhook.cluster.api import NO_QUERY, Unreachable
 from webhook.errors import InputError
 from webhook.install.registration import Registration, Target, check_url, configurations
-from webhook.settings.snapshot import EvictionSettings, InstancetypeSettings, Settings
+from webhook.settings.snapshot import EvictionSettings, InstancetypeSettings, MigrationSettings, Settings
 
 IN_CLUSTER = Target()
 LABEL = "kubevirt-webhook.github.io/scheduling"
@@ -175,6 +175,53 @@ def test_evictions_are_vetoed_before_kubevirt_hears_of_them() -> None:
     conditions = {one["name"]: one["expression"] for one in found["matchConditions"]}
     assert list(conditions) == ["of-a-launcher-pod", "requested-by", "not-by-kubevirt"]
     assert conditions["requested-by"].endswith('object.metadata.annotations["requested-by"] in ["a/b", "c"]')
+
+
+_VM_RULES = "virtualmachines.instancetypes.{}.kubevirt-webhook.github.io"
+_MIGRATION_RULES = "virtualmachineinstancemigrations.migration.enforce.kubevirt-webhook.github.io"
+
+
+def validating(settings: Settings, target: Target = IN_CLUSTER) -> dict[str, dict[str, Any]]:
+    return {entry["name"]: entry for entry in configurations(settings, target)[2]["webhooks"]}
+
+
+def failing(policy: Any, **changes: Any) -> Settings:
+    return msgspec.structs.replace(
+        builders.settings(**changes),
+        instancetypes=InstancetypeSettings(failure_policy=policy),
+        migration=MigrationSettings(failure_policy=policy),
+    )
+
+
+@pytest.mark.parametrize("policy", ["Ignore", "Fail"])
+def test_an_admin_chooses_what_becomes_of_requests_while_nobody_answers(policy: str) -> None:
+    every = entries(failing(policy))
+    fails = {name for name, each in validating(failing(policy)).items() if each["failurePolicy"] == "Fail"}
+
+    assert fails == ({_VM_RULES.format("enforce"), _MIGRATION_RULES} if policy == "Fail" else set())
+    assert all(
+        each["failurePolicy"] == "Ignore" for each in validating(failing(policy), Target(only_ignore=True)).values()
+    )
+    mutating = [each for manifest in configurations(failing(policy))[:2] for each in manifest["webhooks"]]
+    assert {each["failurePolicy"] for each in mutating} == {"Ignore"}
+    assert set(every) == set(entries())
+
+
+def test_kubevirts_own_updates_pass_where_nobody_answers() -> None:
+    def exempt(settings: Settings, stage: str = "enforce") -> str | None:
+        conditions = validating(settings)[_VM_RULES.format(stage)]["matchConditions"]
+        return {each["name"]: each["expression"] for each in conditions}.get("no-update-by-kubevirt")
+
+    assert exempt(builders.settings()) is None
+    assert exempt(failing("Fail"), "observe") is None
+    known, unknown = exempt(failing("Fail", kubevirt_namespace="cnv")), exempt(failing("Fail"))
+    assert known
+    assert unknown
+    assert '["system:serviceaccount:cnv:kubevirt-controller", "system:serviceaccount:cnv:kubevirt-apiserver"]' in known
+    assert 'endsWith(":kubevirt-controller")' in unknown
+    for expression in (known, unknown):
+        assert expression.startswith('request.operation == "CREATE" || ')
+        assert expression.endswith("object.spec.instancetype == oldObject.spec.instancetype))")
 
 
 class Api:

@@ -60,6 +60,7 @@ EVERYTHING: dict[str, Any] = {
         "virtualMachines": False,
         "virtualMachineInstances": False,
         "parity": {"sample": 20, "everyMinutes": 5},
+        "failurePolicy": "Fail",
     },
     "migration": {
         "clusterWide": True,
@@ -69,6 +70,7 @@ EVERYTHING: dict[str, Any] = {
         "requireRight": True,
         "viaVirtctl": "deny",
         "maxUnfinished": 3,
+        "failurePolicy": "Ignore",
     },
     "eviction": {
         "clusterWide": True,
@@ -140,6 +142,7 @@ def test_the_defaults() -> None:
             virtual_machines=True,
             virtual_machine_instances=True,
             parity=ParitySettings(sample=0, every_seconds=600),
+            failure_policy="Ignore",
         ),
         migration=MigrationSettings(
             cluster_wide=False,
@@ -150,6 +153,7 @@ def test_the_defaults() -> None:
             via_virtctl="allow",
             max_unfinished=0,
             kubevirt_namespace="",
+            failure_policy="Fail",
         ),
         eviction=EvictionSettings(
             cluster_wide=False,
@@ -211,6 +215,7 @@ def test_everything_said_is_in_the_snapshot() -> None:
             virtual_machines=False,
             virtual_machine_instances=False,
             parity=ParitySettings(sample=20, every_seconds=300),
+            failure_policy="Fail",
         ),
         migration=MigrationSettings(
             cluster_wide=True,
@@ -221,6 +226,7 @@ def test_everything_said_is_in_the_snapshot() -> None:
             via_virtctl="deny",
             max_unfinished=3,
             kubevirt_namespace="openshift-cnv",
+            failure_policy="Ignore",
         ),
         eviction=EvictionSettings(
             cluster_wide=True,

@@ -262,3 +262,48 @@ async def test_a_bug_in_a_policy_is_logged_and_is_no_finding(case: Case, caplog:
 
     assert case.records == []
     assert any("met a bug" in message for message in caplog.messages)
+
+
+async def test_what_can_not_be_told_is_no_finding_where_it_is_denied_either(case: Case) -> None:
+    case.settings = settings(instancetypes=InstancetypeSettings(failure_policy="Fail"))
+    name = str(sizes.SMALL["name"])
+    case.cluster.facts |= sizes.facts([], unreadable=[("VirtualMachineClusterInstancetype", name)])
+    there = Namespace(ObjectMeta(name="demo", labels=dict(NAMESPACE_LABELS)))
+    case.cluster.facts[NamespaceKey("demo")] = there
+    obj = stored(sizes.vm(instancetype=sizes.SMALL, template={"schedulerName": "kubevirt"}), "web01")
+    case.server.put(WHOLE_VMS, "web01", "demo", **obj)
+
+    await case.lookout.look()
+
+    assert case.records == []
+    assert case.lookout.rounds["failed"] == 0
+
+
+# -- depth -------------------------------------------------------------------------------------------------------------
+
+
+class Deepening:
+    """A transport whose answers hold, for a word in them, what a fake API server could not encode."""
+
+    def __init__(self, transport: Any, levels: int) -> None:
+        self._transport = transport
+        self._deep = b'{"a":' * levels + b"1" + b"}" * levels
+
+    async def get(self, *arguments: Any) -> Any:
+        status, body = await self._transport.get(*arguments)
+        return status, body.replace(b'"@deep@"', self._deep)
+
+
+@pytest.mark.parametrize("levels", [200, *range(930, 990, 4), 1100, 9_000])
+async def test_one_object_of_any_depth_hides_no_other(case: Case, levels: int) -> None:
+    case.settings = settings(instancetypes=InstancetypeSettings(allowed=("small",)))
+    case.lookout._transport = Deepening(case.transport, levels)  # type: ignore[misc,assignment]
+    deep = sizes.vm(instancetype=sizes.SMALL)
+    deep["spec"]["template"]["metadata"] = "@deep@"
+    case.server.put(WHOLE_VMS, "deep", "demo", **stored(deep, "deep"))
+    case.server.put(WHOLE_VMS, "plain", "demo", **stored(sizes.vm(instancetype=sizes.SMALL), "plain"))
+
+    await case.lookout.look()
+
+    found = {record.object.name: record.reasons[0].code for record in case.records if "/validate/" in record.endpoint}
+    assert found == {"deep": "malformed-object", "plain": "instancetype-not-allowed"}

@@ -1,9 +1,9 @@
 """AdmissionReview, from bytes and to bytes (k8s.io/api/admission/v1).
 
 The whole review is decoded once, straight into the view that the endpoint's policy reads. What cannot be decoded is
-told apart: a body that is no review at all is the sender's mistake and gets a 4xx; a review whose object has a value
-of the wrong type is an ordinary request (the API server checks an object's schema only after mutating webhooks) and
-gets an ordinary answer.
+told apart: a body that is no review at all is the sender's mistake and gets a 4xx; a review whose object can't be read,
+for a value of the wrong type or for its depth, is an ordinary request (the API server checks an object's schema only
+after mutating webhooks, and its depth never) and gets an ordinary answer.
 """
 
 from __future__ import annotations
@@ -16,14 +16,19 @@ from typing import Any, Final, Generic, TypeVar
 import msgspec
 
 from webhook.admission.decision import Denial, FieldCause, Outcome
+from webhook.admission.envelope import Envelope, envelope
+from webhook.admission.nesting import MAX_LEVELS, holds_plain_json, is_too_deep
 from webhook.errors import InputError
 from webhook.objects import Eviction, Object, View
+from webhook.text import shortened, visible
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 
 # The API server bounds the keys of audit annotations (a qualified name behind the entry's name), not their values; but
 # an audit backend may drop what an event is too large for.
 MAX_NOTE: Final = 1024
+# kubectl prints all of it, and the API server's audit log keeps it.
+MAX_MESSAGE: Final = 16 * 1024
 
 V = TypeVar("V")
 
@@ -89,6 +94,7 @@ class Codec(Generic[V]):
     def __init__(self, view: type[V], group: str, kind: str) -> None:
         self.group: Final = group
         self.kind: Final = kind
+        self._plain: Final = holds_plain_json(view)
         self._typed: msgspec.json.Decoder[Review[V]] = msgspec.json.Decoder(Review[view])  # type: ignore[valid-type]
 
     def decode(self, body: bytes) -> Received[V]:
@@ -100,33 +106,35 @@ class Codec(Generic[V]):
         """
         try:
             # msgspec passes over invalid UTF-8 in fields that it skips; decoding first costs 0.5 µs for 12 KB.
-            text = str(body, "utf-8")
-        except UnicodeDecodeError as error:
-            raise InputError(
-                f"it is not valid UTF-8 at byte {error.start}", "the request's body", "send JSON encoded as UTF-8"
-            ) from None
-        try:
-            review = self._typed.decode(text)
-            malformed = None
-        except msgspec.ValidationError as error:
-            review, malformed = self._envelope(text), _sentence(error)
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise _not_json(error) from None
-        return self._checked(review, malformed)
+            review = self._typed.decode(str(body, "utf-8"))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            return self._without_objects(body, error)
+        asked = review.request
+        if self._plain and asked is not None and (is_too_deep(asked.object) or is_too_deep(asked.old_object)):
+            return self._without_objects(body, RecursionError())
+        return self._checked(review, None)
 
-    def _envelope(self, text: str) -> Review[V]:
-        """The review without its objects, if they alone are what is wrong."""
+    def _without_objects(self, body: bytes, error: Exception) -> Received[V]:
+        """The review, if its objects alone are what is wrong.
+
+        Raises:
+            InputError: they are not.
+        """
+        around = envelope(body)
         try:
-            review = _ENVELOPE.decode(text)
-        except msgspec.ValidationError as envelope_error:
-            raise InputError(_sentence(envelope_error), _BODY, _FIX) from None
-        except (msgspec.DecodeError, RecursionError) as json_error:
-            raise _not_json(json_error) from None
-        if review.request is None:
-            return review
-        return msgspec.structs.replace(
-            review, request=msgspec.structs.replace(review.request, object=None, old_object=None)
-        )
+            review = _ENVELOPE.decode(str(around.text, "utf-8"))
+            asked = _asked(review)[1]
+        except InputError:
+            if isinstance(error, msgspec.ValidationError):
+                raise
+            raise _no_review(error) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as around_error:
+            raise _no_review(around_error if isinstance(around_error, msgspec.ValidationError) else error) from None
+        # Where the end was not read, nobody knows whether it was a dry run: then nothing else may come of it.
+        dry = asked.dry_run if around.whole else True
+        asked = msgspec.structs.replace(asked, object=None, old_object=None, dry_run=dry)
+        review = msgspec.structs.replace(review, request=asked)
+        return self._checked(review, _wrong(error, around))
 
     def _checked(self, review: Review[V], malformed: str | None) -> Received[V]:
         api_version, request = _asked(review)
@@ -140,7 +148,7 @@ class Codec(Generic[V]):
         return Received(api_version, request, malformed)
 
 
-def envelope(value: object) -> Request[Any]:
+def request_of(value: object) -> Request[Any]:
     """The request of a review in plain JSON, whatever its object is.
 
     Raises:
@@ -205,8 +213,14 @@ _REASONS: Final = {403: "Forbidden", 422: "Invalid", 429: "TooManyRequests", 503
 
 
 def _status(denial: Denial) -> _Status:
-    details = _Details(denial.causes) if denial.causes else None
-    return _Status(denial.code, denial.message, _REASONS.get(denial.code), details)
+    causes = tuple(FieldCause(cause.reason, _fit(cause.message), _fit(cause.field)) for cause in denial.causes)
+    details = _Details(causes) if causes else None
+    return _Status(denial.code, _fit(denial.message), _REASONS.get(denial.code), details)
+
+
+def _fit(text: str, length: int = MAX_MESSAGE) -> str:
+    """A text that the API server passes on: whoever made it, it ends here what a terminal would obey."""
+    return shortened(visible(text), length)
 
 
 def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, annotations: Mapping[str, str]) -> bytes:
@@ -217,9 +231,7 @@ def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, an
         annotations: for the API server's own audit log, which puts the entry's name before each key.
     """
     denial = outcome.denial
-    short = {
-        key: value if len(value) <= MAX_NOTE else f"{value[: MAX_NOTE - 1]}…" for key, value in annotations.items()
-    }
+    short = {key: _fit(value, MAX_NOTE) for key, value in annotations.items()}
     return _encode(
         _Answer(
             api_version,
@@ -230,7 +242,7 @@ def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, an
                 _status(denial) if denial else None,
                 b64encode(patch).decode("ascii") if patch else None,
                 "JSONPatch" if patch else None,
-                outcome.warnings,
+                tuple(map(visible, outcome.warnings)),
                 short or None,
             ),
         )
@@ -268,10 +280,28 @@ def _sentence(error: msgspec.ValidationError) -> str:
     return f"{path}: {text[: at.start()] if at else text}"
 
 
-def _not_json(error: Exception) -> InputError:
+def _no_review(error: Exception) -> InputError:
+    """Why the body can't be answered at all."""
     if isinstance(error, RecursionError):
-        return InputError("it is nested too deeply", "the request's body", "send an AdmissionReview")
-    return InputError(f"it is not JSON: {error}", "the request's body", "send an AdmissionReview as JSON")
+        return InputError("it is nested too deeply", _BODY, "send an AdmissionReview")
+    if isinstance(error, UnicodeDecodeError):
+        return InputError(f"it is not valid UTF-8 at byte {error.start}", _BODY, "send JSON encoded as UTF-8")
+    if isinstance(error, msgspec.ValidationError):
+        return InputError(_sentence(error), _BODY, _FIX)
+    return InputError(f"it is not JSON: {error}", _BODY, "send an AdmissionReview as JSON")
+
+
+def _wrong(error: Exception, around: Envelope) -> str:
+    """What is wrong with the objects of a review that is one without them."""
+    if isinstance(error, msgspec.ValidationError):
+        return _sentence(error)
+    if isinstance(error, RecursionError):
+        levels, member = max(((levels, name) for name, levels in around.depths.items()), default=(0, "object"))
+        more = "or more" if not around.whole else "levels"
+        return f"request.{member} is nested {levels} {more} deep; kubevirt-webhook reads {MAX_LEVELS}"
+    if isinstance(error, UnicodeDecodeError):
+        return f"the object is not valid UTF-8 at byte {error.start} of the request's body"
+    return f"the object is not JSON: {error}"
 
 
 def _dotted(kind: str, group: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook import names
-from webhook.admission.wire import envelope
+from webhook.admission.wire import request_of
 from webhook.cli import given
 from webhook.cluster.source import Cluster
 from webhook.documents import Document
@@ -71,7 +71,7 @@ async def asked(document: Document, cluster: Cluster, user: str | None, deadline
     value: dict[str, Any] = document.value  # `read` has refused everything else
     if value.get("kind") == "AdmissionReview":
         try:
-            envelope(value)
+            request_of(value)
         except InputError as error:
             raise InputError(error.what, source, error.fix) from None
         return Asked(source, value)

@@ -86,6 +86,9 @@ def _scheduler(annotations: Mapping[str, Any], template: Mapping[str, Any]) -> t
     inner = _mapping(template, "metadata", "annotations")
     chosen = _mapping(template, "spec").get("schedulerName")
     outer_mark, inner_mark = annotations.get(names.SCHEDULER_MARK), inner.get(names.SCHEDULER_MARK)
+    if not isinstance(inner_mark, str):
+        # The template has no schema. We write strings; what else is there is not ours, and of any size and depth.
+        inner_mark = None
     mark = inner_mark if outer_mark is None else outer_mark
     if mark is None:
         return [], ""
@@ -98,7 +101,11 @@ def _scheduler(annotations: Mapping[str, Any], template: Mapping[str, Any]) -> t
     if chosen == mark:
         operations += _removed(("spec", "template", "spec", "schedulerName"), chosen)
         return operations, f"the scheduler {chosen} goes, with its mark"
-    kept = f"the owner's {chosen} stays" if chosen else "there is no scheduler beside it"
+    kept = (
+        f"the owner's {chosen if isinstance(chosen, str) else 'choice'} stays"
+        if chosen
+        else "there is no scheduler beside it"
+    )
     return operations, f"the mark {names.SCHEDULER_MARK} goes, {kept}"
 
 

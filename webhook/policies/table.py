@@ -18,6 +18,7 @@ from webhook.policies import scheduling
 from webhook.policies.eviction import pods as evictions
 from webhook.policies.instancetypes import validation, virtualmachineinstances, virtualmachines
 from webhook.policies.migration import pods, virtualmachineinstancemigrations
+from webhook.settings.snapshot import Settings
 
 V = TypeVar("V", bound=Object)
 
@@ -36,7 +37,8 @@ class Endpoint(msgspec.Struct, frozen=True):
         resource: plural name of the objects' resource.
         kind: of the objects.
         operations: what the entry asks for.
-        on_error: the answer when a look-up, the deadline or a bug keeps us from judging.
+        on_error: the answer when a look-up, the deadline or a bug keeps us from judging; ``refuse``: where the policy's
+            failurePolicy is Fail.
         sub_resource: of the resource, for example ``eviction``.
     """
 
@@ -56,6 +58,10 @@ class Endpoint(msgspec.Struct, frozen=True):
     @property
     def path(self) -> str:
         return f"/{self.verb}/{self.job}/{self.resource}/{self.stage}"
+
+    def fails_closed(self, settings: Settings) -> bool:
+        """Whether requests are denied while they can't be judged."""
+        return self.on_error == "refuse" and settings.job(self.job).failure_policy == "Fail"
 
 
 def _both(
@@ -171,7 +177,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "VirtualMachine",
         ("CREATE", "UPDATE"),
         validation.virtualmachines,
-        "allow",
+        "refuse",
     ),
 )
 

@@ -95,6 +95,11 @@ class Instancetypes(Section):
         default=True, description="Fill VirtualMachineInstances that no VirtualMachine stands behind."
     )
     parity: Parity = Field(default=Parity(), description=Parity.__doc__)
+    failure_policy: Literal["Ignore", "Fail"] = Field(
+        default="Ignore",
+        description="What becomes of new VMs, and of changed ones, while kubevirt-webhook is down or cannot tell "
+        "whether their instancetype is allowed. Ignore: they are admitted, whatever the list says; Fail: denied.",
+    )
 
     def snapshot(self) -> snapshot.InstancetypeSettings:
         return snapshot.InstancetypeSettings(
@@ -108,6 +113,7 @@ class Instancetypes(Section):
             virtual_machines=self.virtual_machines,
             virtual_machine_instances=self.virtual_machine_instances,
             parity=self.parity.snapshot(),
+            failure_policy=self.failure_policy,
         )
 
 
@@ -141,6 +147,11 @@ class Migration(Section):
     max_unfinished: int = Field(
         default=0, ge=0, le=10_000, description="Unfinished user migrations that a namespace may have; 0: any number."
     )
+    failure_policy: Literal["Ignore", "Fail"] = Field(
+        default="Fail",
+        description="What becomes of new migrations with addedNodeSelector while kubevirt-webhook is down or cannot "
+        "tell where they may go. Fail: they are denied; Ignore: they are created, and held to nothing.",
+    )
 
     def snapshot(self, kubevirt_namespace: str) -> snapshot.MigrationSettings:
         return snapshot.MigrationSettings(
@@ -151,6 +162,7 @@ class Migration(Section):
             require_right=self.require_right,
             via_virtctl=self.via_virtctl,
             max_unfinished=self.max_unfinished,
+            failure_policy=self.failure_policy,
             kubevirt_namespace=kubevirt_namespace,
         )
 

@@ -41,12 +41,20 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
     assume_alive: bool = False
 
 
+# What becomes of a request while we can't be reached, or can't tell; as in a webhook configuration.
+FailurePolicy = Literal["Ignore", "Fail"]
+
+
 class JobSettings(Protocol):
     """What every job's section has."""
 
     @property
     def cluster_wide(self) -> bool:
         """Whether namespaces without the job's label count as ``enforce``."""
+
+    @property
+    def failure_policy(self) -> FailurePolicy:
+        """Of the entries that enforce what may be refused."""
 
     def under(self, parameters: Mapping[str, str]) -> Self:
         """The section with a namespace's parameters, its annotations, worked in."""
@@ -70,6 +78,11 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
     virtual_machine_instances: bool
     schedulers: Mapping[str, SchedulerSettings]
     kubevirt_namespace: str
+
+    @property
+    def failure_policy(self) -> FailurePolicy:
+        """Nothing is refused."""
+        return "Ignore"
 
     def under(self, parameters: Mapping[str, str]) -> SchedulingSettings:
         """The section with the namespace's own choice of scheduler, whether or not it is declared."""
@@ -105,6 +118,7 @@ class InstancetypeSettings(msgspec.Struct, frozen=True):
         virtual_machines: judge VMs.
         virtual_machine_instances: fill VMIs that no VM stands behind.
         parity: of the watch outside admission.
+        failure_policy: of the validation, and with it of the allow-list.
     """
 
     cluster_wide: bool = False
@@ -117,6 +131,7 @@ class InstancetypeSettings(msgspec.Struct, frozen=True):
     virtual_machines: bool = True
     virtual_machine_instances: bool = True
     parity: ParitySettings = ParitySettings()
+    failure_policy: FailurePolicy = "Ignore"
 
     def under(self, parameters: Mapping[str, str]) -> InstancetypeSettings:
         """The section with the namespace's own defaults, allow-list and expansion; each replaces the section's."""
@@ -145,6 +160,7 @@ class MigrationSettings(msgspec.Struct, frozen=True):
         via_virtctl: whether KubeVirt's API account may, which hides who asks.
         max_unfinished: unfinished user migrations a namespace may have; 0: any number.
         kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
+        failure_policy: of the validation of migrations that add a selector.
     """
 
     cluster_wide: bool = False
@@ -155,6 +171,7 @@ class MigrationSettings(msgspec.Struct, frozen=True):
     via_virtctl: Literal["allow", "deny"] = "allow"
     max_unfinished: int = 0
     kubevirt_namespace: str = ""
+    failure_policy: FailurePolicy = "Fail"
 
     def under(self, parameters: Mapping[str, str]) -> MigrationSettings:
         """The section as it is: namespaces have no parameters."""
@@ -199,6 +216,11 @@ class EvictionSettings(msgspec.Struct, frozen=True):
     max_per_cluster: int = 0
     blackouts: tuple[Blackout, ...] = ()
     kubevirt_namespace: str = ""
+
+    @property
+    def failure_policy(self) -> FailurePolicy:
+        """Whoever can't be judged may be evicted."""
+        return "Ignore"
 
     def under(self, parameters: Mapping[str, str]) -> EvictionSettings:
         """The section as it is: namespaces have no parameters."""

@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook import names
+from webhook.admission.nesting import MAX_LEVELS, cut, is_too_deep
 from webhook.names import Job
 from webhook.objects import WHOLE_PODS, WHOLE_VMIS, WHOLE_VMS, Object, Resource, Whole
 from webhook.policies.table import ENDPOINTS, Endpoint
@@ -161,6 +162,9 @@ def review(endpoint: Endpoint, found: Whole, user: str) -> bytes:
     obj = {**found.plain(), "apiVersion": _api_version(endpoint), "kind": endpoint.kind, "status": {}}
     if endpoint.kind == "Pod" and found.spec:
         obj["spec"] = {key: value for key, value in found.spec.items() if key != "nodeName"}
+    if is_too_deep(found):
+        # Too deep it stays, but such that it can be encoded.
+        obj = cut(obj, MAX_LEVELS + 1)
     request = {
         "uid": found.meta.uid or "none",
         "kind": {"group": endpoint.group, "version": endpoint.version, "kind": endpoint.kind},

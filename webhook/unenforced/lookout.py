@@ -22,6 +22,7 @@ from webhook.cluster.pages import pages
 from webhook.cluster.source import Cluster
 from webhook.facts import KubeVirtInstall, KubeVirtKey
 from webhook.kubevirt.launcher import controller_account
+from webhook.names import Code
 from webhook.objects import NAMESPACES, Object, Resource
 from webhook.policies.table import Endpoint
 from webhook.reviewer import Reviewer, Silent
@@ -177,7 +178,8 @@ class Lookout:
             await self._clock.sleep(_BREATH_SECONDS)
             deadline = asyncio.get_running_loop().time() + _JUDGE_SECONDS
             verdict = await self._reviewer.judge(endpoint, candidate.review, deadline)
-            if verdict.label in ("patched", "denied"):
+            # What can not be told now, admission may deny, as the admin wants it; it says nothing about the object.
+            if verdict.label in ("patched", "denied") and verdict.decision.code != Code.FACTS_UNREADABLE:
                 found.append(Finding(endpoint, candidate, verdict.decision))
         return found
 

@@ -326,6 +326,24 @@ def test_what_can_not_be_read_is_admitted_with_a_warning() -> None:
     assert (decision.code, decision.denial, len(decision.warnings)) == (Code.FACTS_UNREADABLE, None, 1)
 
 
+def test_what_can_not_be_read_is_denied_where_the_admin_wants_it_so() -> None:
+    world = facts(unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
+
+    decision = judge(vm(instancetype=SMALL), world, failure_policy="Fail")
+
+    assert decision.denial
+    assert (decision.code, decision.denial.code, decision.warnings) == (Code.FACTS_UNREADABLE, 503, ())
+
+
+@pytest.mark.parametrize("matcher", [5, "u1.small", [], {"name": 5}, {"name": "u1.small", "revisionName": {}}])
+def test_a_matcher_that_can_not_be_read_is_denied(matcher: Any) -> None:
+    decision = judge(vm(instancetype=matcher), allowed=("u1.large",))
+
+    assert decision.denial
+    assert (decision.code, decision.denial.code) == (Code.MALFORMED_OBJECT, 422)
+    assert [cause.field for cause in decision.denial.causes] == ["spec.instancetype"]
+
+
 def test_what_a_sender_claims_as_status_is_not_believed() -> None:
     claimed = {"instancetypeRef": {"controllerRevisionRef": {"name": "stored"}}}
     big = preference(requirements={"cpu": {"guest": 8}})

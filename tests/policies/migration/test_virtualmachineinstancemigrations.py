@@ -251,6 +251,9 @@ class TestNoNode:
         assert decision.denial
         assert (decision.code, decision.denial.code) == (Code.FACTS_UNREADABLE, 503)
 
+        lax = decide(migration(B), facts() | {key: Unavailable("no answer")}, failure_policy="Ignore")
+        assert (lax.code, lax.denial, len(lax.warnings)) == (Code.FACTS_UNREADABLE, None, 1)
+
 
 class TestRight:
     def test_users_need_it(self) -> None:

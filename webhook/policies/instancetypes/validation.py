@@ -49,6 +49,9 @@ def virtualmachines(vm: Whole, request: Request[Whole], facts: Facts, settings: 
     try:
         return _judged(vm, request, changed, lookups, settings)
     except Unreadable as error:
+        if settings.failure_policy == "Fail":
+            text = f"whether the VM may have its instancetype is not known: {error.why}"
+            return Decision((Reason(Code.FACTS_UNREADABLE, text),), denial=Denial(503, text))
         return skip(Code.FACTS_UNREADABLE, error.why, f"kubevirt-webhook did not check the VM: {error.why}")
     except Refusal as crash:
         return _refused(Code.REFUSED, 422, [Cause("FieldValueInvalid", crash.what, "spec.preference")])
@@ -67,7 +70,11 @@ def _judged(
     given = (vm.spec or {}).get(INSTANCETYPE_MATCHER.field)
     if given is not None and INSTANCETYPE_MATCHER in changed:
         # Before the rest is read: a VM that is too large to be judged doesn't get past the list.
-        matcher = decode(MATCHER, given, "spec.instancetype")
+        try:
+            matcher = decode(MATCHER, given, "spec.instancetype")
+        except InputError as error:
+            # Nor does one that can't be read.
+            return _refused(Code.MALFORMED_OBJECT, 422, [Cause("FieldValueInvalid", str(error), "spec.instancetype")])
         text = owner.forbidden({"spec": {INSTANCETYPE_MATCHER.field: matcher}}, namespace, lookups, settings)
         if text:
             cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")

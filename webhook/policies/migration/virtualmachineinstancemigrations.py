@@ -53,6 +53,8 @@ def validate(migration: Migration, request: Request[Migration], facts: Facts, se
         )
     except Unreadable as error:
         text = f"whether this migration can go where it is told is not known: {error.why}"
+        if settings.failure_policy == "Ignore":
+            return skip(Code.FACTS_UNREADABLE, text, f"kubevirt-webhook did not check the migration: {error.why}")
         return Decision((Reason(Code.FACTS_UNREADABLE, text),), denial=Denial(503, text))
 
 

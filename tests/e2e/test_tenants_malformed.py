@@ -1,0 +1,225 @@
+"""Objects that no honest program sends, by tenants who may create VMs: none of them gets around an allow-list."""
+
+from __future__ import annotations
+
+import copy
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .access import Access
+from .conftest import NewTenant
+from .kube import ApiError, Json, Object, eventually, path
+from .pki import KUBEVIRT_APISERVER
+from .sizes import LARGE, SMALL, VALIDATE
+from .tenant import Tenant
+from .webhook_server import DOMAIN, INSTANCETYPES, WebhookServer, install
+from .workloads import VMS, scheduler_of, vm
+
+ONLY_SMALL = {f"{DOMAIN}/allowed-instancetypes": "VirtualMachineInstancetype/small"}
+HERE = '"@here@"'
+VALIDATOR = f"virtualmachines.instancetypes.enforce.{DOMAIN}"
+# The API server reads 10,000 levels, of the object and of the review around it.
+DEPTHS = (150, 900, 950, 975, 990, 1_100, 5_000, 9_900)
+
+
+def nested(levels: int) -> bytes:
+    return b'{"a":' * levels + b"1" + b"}" * levels
+
+
+def written(obj: Json, value: bytes) -> bytes:
+    """An object as its owner writes it by hand, who puts a value where the template's metadata has no schema."""
+    made = copy.deepcopy(obj)
+    made["spec"]["template"]["metadata"] = json.loads(HERE)
+    return json.dumps(made).encode().replace(HERE.encode(), value)
+
+
+def post(tenant: Tenant, body: bytes, **query: str) -> Object:
+    return tenant.owner.request("POST", path(VMS, tenant.namespace), body, query=query)
+
+
+def names(tenant: Tenant) -> list[str]:
+    return [found["metadata"]["name"] for found in tenant.owner.list(VMS, tenant.namespace)]
+
+
+@pytest.fixture
+def limited(new_sized: NewTenant) -> Callable[[str], Tenant]:
+    """Makes namespaces that allow only the instancetype small."""
+
+    def make(mode: str = "enforce") -> Tenant:
+        return new_sized(mode, annotations=ONLY_SMALL)
+
+    return make
+
+
+@pytest.mark.parametrize("levels", DEPTHS)
+def test_no_depth_gets_around_an_allow_list(limited: Callable[[str], Tenant], levels: int) -> None:
+    tenant = limited("enforce")
+
+    with pytest.raises(ApiError) as refused:
+        post(tenant, written(vm(instancetype=LARGE), nested(levels)))
+
+    assert (refused.value.status, refused.value.body["reason"]) == (422, "Invalid")
+    assert refused.value.message.startswith(f'admission webhook "{VALIDATOR}" denied the request: ')
+    assert "levels deep" in refused.value.message
+    assert names(tenant) == []
+    assert tenant.verdicts(path=VALIDATE) == ["denied malformed-object"]
+
+
+@pytest.mark.parametrize("levels", [150, 1_100])
+def test_mode_warn_says_what_enforce_would_deny(limited: Callable[[str], Tenant], levels: int) -> None:
+    tenant = limited("warn")
+
+    made = post(tenant, written(vm(instancetype=LARGE), nested(levels)))
+
+    assert any("enforce would refuse this request" in warning for warning in made.warnings)
+    assert names(tenant) == ["web"]
+    assert tenant.verdicts(path=VALIDATE) == ["would-deny malformed-object"]
+
+
+def test_what_only_helps_leaves_a_deep_vm_alone_and_says_so(tenant: Tenant) -> None:
+    made = post(tenant, written(vm(), nested(1_100)))
+
+    assert scheduler_of(made) is None
+    assert any("admitted this VirtualMachine unchanged" in warning for warning in made.warnings)
+    assert tenant.verdicts() == ["error malformed-object"]
+
+
+def test_a_deep_vm_from_before_does_not_become_another_size(limited: Callable[[str], Tenant]) -> None:
+    tenant = limited("off")
+    stored = post(tenant, written(vm(instancetype=SMALL), nested(1_100)))
+    tenant.label("enforce", INSTANCETYPES)
+    probe = vm("probe", instancetype=LARGE)
+
+    def enforced() -> bool:
+        try:
+            tenant.create(probe, dryRun="All")
+        except ApiError as refused:
+            return refused.status == 403
+        return False
+
+    eventually(enforced, what="the allow-list to be enforced")
+
+    with pytest.raises(ApiError) as refused:
+        tenant.owner.patch(VMS, "web", {"spec": {"instancetype": LARGE}}, tenant.namespace)
+
+    assert refused.value.status == 422
+    # What leaves the spec alone still passes, or nobody could delete it.
+    tenant.owner.patch(VMS, "web", {"metadata": {"labels": {"a": "b"}}}, tenant.namespace)
+    tenant.owner.delete(VMS, stored["metadata"]["name"], tenant.namespace)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(b"5", b'"x"', b"[]", b"[[]]", b"true", b"null"),
+        *(b'{"annotations":5}', b'{"annotations":[]}', b'{"annotations":{"a":5}}', b'{"labels":{"a":{}}}'),
+        b'{"annotations":{"a":"\\u0000"}}',
+        b'{"annotations":{"a":"\\ud800"}}',
+        b'{"annotations":{"a":"\xff\xfe"}}',
+        b'{"annotations":{"a":"\x01"}}',
+        b'{"a":1e308,"b":-1e-400,"c":1e999999}',
+        b'{"a":' + b"9" * 400 + b"}",
+        b'{"a":1,"a":2,"annotations":{},"annotations":5}',
+        b'{"":{"":{"":""}}}',
+        b'{"a":NaN}',
+        b'{"' + b"k" * 100_000 + b'":1}',
+        b"[" + b"{}," * 50_000 + b"{}]",
+        b"[" + b"[1]," * 60_000 + nested(1_100) + b"]",
+    ],
+    ids=lambda value: value[:24].decode("latin-1"),
+)
+def test_nothing_that_has_no_schema_gets_around_an_allow_list(limited: Callable[[str], Tenant], value: bytes) -> None:
+    """Refused by KubeVirt's schema, by the API server or by us: in no case is it stored."""
+    tenant = limited("enforce")
+
+    with pytest.raises(ApiError) as refused:
+        post(tenant, written(vm(instancetype=LARGE), value))
+
+    assert refused.value.status in (400, 403, 422)
+    assert names(tenant) == []
+    assert "internal-error" not in " ".join(tenant.verdicts())
+
+
+# -- closed on failure -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def closed(plane: Access, kube_scheduler: Path, tmp_path: Path) -> Iterator[WebhookServer]:
+    """A server whose admin wants VMs denied while it is down; its configurations outlive it."""
+    install(plane.admin)
+    name = f"closed-{secrets.token_hex(4)}"
+    settings = {"instancetypes": {"failurePolicy": "Fail"}, "webhooks": {"timeoutSeconds": 2}}
+    made = WebhookServer(plane, tmp_path, name, settings)
+    made.start()
+    made.wait_called()
+    made.insist()
+    yield made
+    made.kill()
+    for configuration in made.configurations():
+        plane.kubectl("delete", configuration.replace("/", ".admissionregistration.k8s.io/"))
+
+
+def test_closed_on_failure_denies_vms_and_holds_up_neither_kubevirt_nor_drains(
+    closed: WebhookServer, new_sized: NewTenant
+) -> None:
+    tenant = new_sized(annotations=ONLY_SMALL, server=closed)
+    stored = tenant.create(vm("stored", instancetype=SMALL))
+    plain = tenant.create(vm("plain"))
+    virt_api = closed.access.kube(*KUBEVIRT_APISERVER)
+    _may_patch_vms(closed.access)
+
+    closed.kill()
+    for allowed_or_not in (LARGE, SMALL):
+
+        def denied(instancetype: Json = allowed_or_not) -> ApiError | None:
+            try:
+                tenant.create(vm("web", instancetype=instancetype), dryRun="All")
+            except ApiError as error:
+                return error
+            return None
+
+        refused = eventually(denied, what="the failure policy to be known")
+        assert (refused.status, refused.body["reason"]) == (500, "InternalError")
+        assert f'failed calling webhook "{VALIDATOR}"' in refused.message
+    with pytest.raises(ApiError):
+        tenant.owner.patch(VMS, "stored", {"spec": {"instancetype": LARGE}}, tenant.namespace)
+
+    # KubeVirt at work: virtctl start, hotplug, what its controller writes; VMIs, pods, and so drains.
+    changes: list[Json] = [{"runStrategy": "Halted"}, {"template": {"metadata": {"labels": {"a": "b"}}}}]
+    for account in (virt_api, tenant.controller):
+        for change in (*changes, {"runStrategy": "Always"}):
+            changed = account.patch(VMS, "stored", {"spec": change}, tenant.namespace)
+            assert changed["spec"]["instancetype"] == SMALL
+    tenant.launch(tenant.start(stored))
+    # Whose template it is that KubeVirt creates a VM of is not known: a pool's owner chose it.
+    with pytest.raises(ApiError):
+        tenant.controller.create(VMS, vm("of-a-pool", instancetype=LARGE), tenant.namespace)
+    with pytest.raises(ApiError):
+        tenant.controller.patch(VMS, "stored", {"spec": {"instancetype": LARGE}}, tenant.namespace)
+    # What the list says nothing about never waits.
+    tenant.create(vm("sized"))
+    tenant.owner.delete(VMS, plain["metadata"]["name"], tenant.namespace)
+
+
+def _may_patch_vms(access: Access) -> None:
+    """What KubeVirt grants to its API server, for the subresources of VMs."""
+    name = "e2e-kubevirt-apiserver-vms"
+    rule = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachines"], "verbs": ["get", "patch", "update"]}
+    api = "rbac.authorization.k8s.io/v1"
+    account = {"kind": "ServiceAccount", "namespace": "kubevirt", "name": "kubevirt-apiserver"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    metadata = {"name": name}
+    access.admin.apply({"apiVersion": api, "kind": "ClusterRole", "metadata": metadata, "rules": [rule]})
+    access.admin.apply(
+        {
+            "apiVersion": api,
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": role,
+            "subjects": [account],
+        }
+    )

@@ -1,0 +1,208 @@
+"""What is fuzzed: each target takes bytes, holds what comes of them to the oracle, and says in a word what it was."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import hashlib
+import json
+import random
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from functools import cache
+from typing import Any
+
+import msgspec
+
+from tests import builders
+from tests.fuzz import oracle
+from tests.fuzz.mutation import Mutator
+from tests.fuzz.world import PARAMETERS, STATES, World
+from webhook import names, quantity
+from webhook.admission.audit import Record
+from webhook.documents import objects_in, parse_documents
+from webhook.errors import InputError
+from webhook.kubevirt import reference
+from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER
+from webhook.placement import syntax
+from webhook.policies.table import ENDPOINTS, Endpoint
+from webhook.reviewer import Reviewer, Silent
+from webhook.server.app import timeout_of
+from webhook.server.explain import question
+from webhook.settings import file
+from webhook.settings.blackout import Blackout
+from webhook.settings.snapshot import InstancetypeSettings, MigrationSettings, Settings
+
+# So many reviews of an endpoint are counted step by step: it takes ten times as long.
+COUNTED = 0.05
+MODES: Mapping[str, tuple[str, ...]] = {
+    names.ENFORCE: (names.ENFORCE,),
+    names.OBSERVE: (names.WARN, names.AUDIT),
+}
+_NOW = 1_795_262_400.0
+
+
+class _Kept(Silent):
+    """Keeps what went wrong, and has every record encoded as the audit log would."""
+
+    def __init__(self) -> None:
+        self.error: BaseException | None = None
+
+    def failed(self, endpoint: Endpoint, error: BaseException) -> None:
+        self.error = error
+
+    def write(self, record: Record) -> None:
+        msgspec.json.encode(record)
+
+
+class Case(msgspec.Struct, frozen=True):
+    """What stands around a review, drawn from its own bytes so that the same bytes meet the same world."""
+
+    parameters: str
+    state: str
+    failure_policy: str
+    seed: int
+
+    @classmethod
+    def of(cls, body: bytes) -> Case:
+        digest = hashlib.sha256(body).digest()
+        return cls(
+            sorted(PARAMETERS)[digest[0] % len(PARAMETERS)],
+            STATES[digest[1] % len(STATES)],
+            ("Ignore", "Fail")[digest[2] % 2],
+            digest[3],
+        )
+
+    def settings(self) -> Settings:
+        policy: Any = self.failure_policy
+        return msgspec.structs.replace(
+            builders.settings(virtual_machine_instances=True),
+            instancetypes=InstancetypeSettings(failure_policy=policy, missing="deny" if self.seed % 2 else "warn"),
+            migration=MigrationSettings(
+                failure_policy=policy, require_right=self.seed % 3 == 0, max_unfinished=self.seed % 5
+            ),
+        )
+
+    def world(self, mode: str) -> World:
+        mutator = Mutator(random.Random(self.seed))
+        return World(mode, self.parameters, self.state, mutator.value)
+
+
+def reviews(body: bytes, *, counted: bool = False) -> str:
+    """All endpoints, in all their modes."""
+    signature = [
+        review(endpoint, mode, body, counted=counted) for endpoint in ENDPOINTS for mode in MODES[endpoint.stage]
+    ]
+    return " ".join(sorted(set(signature)))
+
+
+def review(endpoint: Endpoint, mode: str, body: bytes, *, counted: bool = False) -> str:
+    """One endpoint in one mode, asked twice."""
+    case = Case.of(body)
+    settings = case.settings()
+    texts = []
+    for _ in range(2):
+        kept = _Kept()
+        reviewer = Reviewer(case.world(mode), lambda: settings, kept, kept, wall=lambda: _NOW)
+        try:
+            if counted:
+                text, calls = _counted(lambda: _run(reviewer.review(endpoint, body, 1e12)))  # noqa: B023 - called here
+                oracle.calls(calls, body)
+            else:
+                text = _run(reviewer.review(endpoint, body, 1e12))
+        except InputError as error:
+            oracle.refusal(error)
+            return "no-review"
+        if kept.error is not None:
+            raise kept.error
+        texts.append(text)
+    oracle.require(texts[0] == texts[1], "the same question gets the same answer", endpoint.path)
+    oracle.answer(endpoint, body, texts[0])
+    response = json.loads(texts[0])["response"]
+    notes, shape = response["auditAnnotations"], [key for key in ("patch", "warnings", "status") if key in response]
+    return f"{endpoint.path}={mode}/{notes['decision']}/{notes['reason']}/{'+'.join(shape)}"
+
+
+def _run(coroutine: Coroutine[Any, Any, bytes]) -> bytes:
+    return _loop().run_until_complete(coroutine)
+
+
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """The loop of all reviews: one for each would cost more than all else."""
+    loop = asyncio.new_event_loop()
+    atexit.register(loop.close)
+    return loop
+
+
+def _counted(act: Callable[[], bytes]) -> tuple[bytes, int]:
+    """What it returns, and how many functions were called meanwhile, C's among them."""
+    count = 0
+
+    def called(frame: Any, event: str, argument: Any) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        return act(), count
+    finally:
+        sys.setprofile(before)
+
+
+def settings(data: bytes) -> str:
+    """A settings file."""
+    return _refused(lambda: file.parse(data, "settings.yaml"))
+
+
+def documents(data: bytes) -> str:
+    """Files of objects, as the command line reads them."""
+
+    def read() -> None:
+        for document in parse_documents(data, "file.yaml"):
+            for found in objects_in(document):
+                json.dumps(found.value)
+
+    return _refused(read)
+
+
+def texts(data: bytes) -> str:
+    """The small syntaxes: quantities, selectors, references, queries, times."""
+    text = data.decode(errors="replace")
+    said = [
+        _refused(lambda: quantity.canonical(text)),
+        _refused(lambda: syntax.selector(text.split(","), "--to")),
+        _refused(lambda: syntax.malformed({text: text}, "spec")),
+        _refused(lambda: reference.parse(INSTANCETYPE_MATCHER, text, "spec")),
+        _refused(lambda: question(text)),
+        _refused(lambda: question(f"namespace=demo&name=web01&to={text}")),
+        _refused(lambda: timeout_of(f"timeout={text}")),
+        _blackout(text),
+    ]
+    return "".join("+" if word == "taken" else "-" for word in said)
+
+
+def _blackout(text: str) -> str:
+    try:
+        Blackout.model_validate({"days": [text], "from": text, "to": "06:00", "timeZone": text})
+    except ValueError:
+        return "refused"
+    return "taken"
+
+
+def _refused(act: Callable[[], object]) -> str:
+    try:
+        act()
+    except InputError as error:
+        oracle.refusal(error)
+        return "refused"
+    return "taken"
+
+
+TARGETS: Mapping[str, Callable[[bytes], str]] = {
+    "reviews": reviews,
+    "settings": settings,
+    "documents": documents,
+    "texts": texts,
+}

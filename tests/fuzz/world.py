@@ -1,0 +1,146 @@
+"""A cluster that has an answer to every question, so that any review comes to its end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from tests.builders import ALIVE, DEAD, Json
+from tests.policies.eviction import world as eviction
+from tests.policies.instancetypes import world as sizes
+from tests.policies.migration import world as placement
+from webhook import names
+from webhook.errors import Unavailable
+from webhook.facts import (
+    NOT_READ,
+    AccessKey,
+    ConfigurationKey,
+    Key,
+    KubeVirtInstall,
+    KubeVirtKey,
+    ListKey,
+    NamespaceKey,
+    NodesKey,
+    ObjectKey,
+    PlacementKey,
+    SchedulerKey,
+    TokenKey,
+    VmiKey,
+)
+from webhook.kubevirt.configuration import DEFAULTS
+from webhook.objects import Namespace, ObjectMeta, VirtualMachineInstance, VmiSpec
+from webhook.placement.index import NodeIndex
+from webhook.placement.node import Node
+from webhook.placement.workload import KubeVirt
+
+JOBS = (names.SCHEDULING, names.INSTANCETYPES, names.MIGRATION, names.EVICTION)
+# With defaults and an allow-list, with expansion, and without anything.
+PARAMETERS: Mapping[str, Mapping[str, str]] = {
+    "defaults": {
+        names.DEFAULT_INSTANCETYPE_ANNOTATION: "u1.small",
+        names.DEFAULT_PREFERENCE_ANNOTATION: "fedora",
+        names.ALLOWED_INSTANCETYPES_ANNOTATION: "u1.*, VirtualMachineInstancetype/*",
+    },
+    "expansion": {
+        names.DEFAULT_INSTANCETYPE_ANNOTATION: "u1.small",
+        names.EXPAND_INSTANCETYPES_ANNOTATION: "true",
+        names.SCHEDULER_NAME_ANNOTATION: "batch",
+    },
+    "nothing": {},
+}
+STATES = ("known", "absent", "unreadable", "hostile")
+_WATCHED = (NamespaceKey, KubeVirtKey, ConfigurationKey, PlacementKey, NodesKey, SchedulerKey)
+
+
+class World:
+    """Answers like a cluster in which all policies have one mode.
+
+    Args:
+        state: of what is read beside the object.
+        spoil: makes an object hostile, where the state is so.
+    """
+
+    def __init__(self, mode: str, parameters: str, state: str, spoil: Callable[[Json], Json] = lambda it: it) -> None:
+        self._labels = {names.job_label(job): mode for job in JOBS}
+        self._annotations = dict(PARAMETERS[parameters])
+        self._state = state
+        self._spoil = spoil
+        self._nodes = NodeIndex(Node.read(one) for one in placement.NODES)
+
+    def peek(self, key: Key[Any]) -> object:
+        return self._answer(key) if isinstance(key, _WATCHED) else NOT_READ
+
+    async def read(self, key: Key[Any], deadline: float) -> Any:
+        return self._answer(key)
+
+    def staleness(self) -> Mapping[str, float]:
+        return {}
+
+    def ages(self, keys: Iterable[Key[Any]]) -> Mapping[str, float]:
+        return {type(key).__name__: math.inf for key in keys}
+
+    def waiting_for(self) -> tuple[str, ...]:
+        return ()
+
+    def _answer(self, key: Key[Any]) -> Any:
+        if isinstance(key, NamespaceKey):
+            return Namespace(ObjectMeta(name=key.name, labels=self._labels, annotations=self._annotations))
+        if isinstance(key, KubeVirtKey):
+            return KubeVirtInstall(frozenset({"kubevirt"}))
+        if isinstance(key, ConfigurationKey):
+            return DEFAULTS
+        if isinstance(key, PlacementKey):
+            return KubeVirt()
+        if isinstance(key, NodesKey):
+            return self._nodes
+        if isinstance(key, SchedulerKey):
+            return DEAD if self._state == "unreadable" else ALIVE
+        return self._read(key)
+
+    def _read(self, key: Key[Any]) -> Any:
+        if self._state == "unreadable":
+            return Unavailable("no answer in time")
+        if isinstance(key, AccessKey):
+            return self._state == "known"
+        if self._state == "absent" or isinstance(key, TokenKey):
+            return () if isinstance(key, ListKey) else None
+        if isinstance(key, VmiKey):
+            return VirtualMachineInstance(ObjectMeta(name=key.name, uid=key.uid), VmiSpec(None))
+        if isinstance(key, ListKey):
+            found = [self._converted(key.resource, key.namespace, f"one-{number}") for number in range(3)]
+            return tuple(one for one in found if not isinstance(one, Unavailable))
+        if isinstance(key, ObjectKey):
+            return self._converted(key.resource, key.namespace, key.name)
+        raise AssertionError(f"a kind of key that is not known here: {key}")
+
+    def _converted(self, resource: Any, namespace: str, name: str) -> Any:
+        plain = _object(resource.kind, name)
+        plain["metadata"] = {**plain.get("metadata", {}), "name": name}
+        if namespace:
+            plain["metadata"]["namespace"] = namespace
+        if self._state == "hostile":
+            plain = self._spoil(plain)
+        try:
+            # As it would come over the wire.
+            return msgspec.json.decode(msgspec.json.encode(plain), type=resource.view)
+        except (msgspec.MsgspecError, RecursionError, ValueError, TypeError):
+            return Unavailable("it can't be decoded")
+
+
+def _object(kind: str, name: str) -> Json:
+    if kind.endswith("nstancetype"):
+        return sizes.instancetype(name, kind)
+    if kind.endswith("Preference"):
+        return sizes.preference(name, kind)
+    if kind == "ControllerRevision":
+        return sizes.revision(name, sizes.instancetype())
+    if kind == "VirtualMachineInstance":
+        return placement.vmi()
+    if kind == "VirtualMachineInstanceMigration":
+        return eviction.migration(name=name)
+    if kind == "VirtualMachine":
+        return sizes.vm(instancetype=sizes.SMALL)
+    return eviction.pod() if kind == "Pod" else {}

@@ -1,0 +1,51 @@
+"""What the container may do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+RENDERED = sorted((ROOT / "manifests" / "rendered").glob("*.yaml"))
+
+
+def pod_of(file: Path) -> dict[str, Any]:
+    documents = filter(None, yaml.safe_load_all(file.read_text()))
+    (deployment,) = [document for document in documents if document["kind"] == "Deployment"]
+    pod: dict[str, Any] = deployment["spec"]["template"]["spec"]
+    return pod
+
+
+@pytest.mark.parametrize("file", RENDERED, ids=lambda file: file.stem)
+def test_it_may_do_nothing_but_serve(file: Path) -> None:
+    pod = pod_of(file)
+    (container,) = pod["containers"]
+    allowed = container["securityContext"]
+
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert allowed["capabilities"] == {"drop": ["ALL"]}
+    assert (allowed["allowPrivilegeEscalation"], allowed["readOnlyRootFilesystem"]) == (False, True)
+    assert not any(pod.get(field) for field in ("hostNetwork", "hostPID", "hostIPC"))
+    assert not any("hostPath" in volume for volume in pod.get("volumes", ()))
+    assert container["resources"]["limits"]["memory"]
+
+
+@pytest.mark.parametrize("file", RENDERED, ids=lambda file: file.stem)
+def test_it_runs_on_the_stock_scheduler(file: Path) -> None:
+    """Not on the one that we hand VMs to: what waits for us must not be what we wait for."""
+    assert pod_of(file).get("schedulerName", "default-scheduler") == "default-scheduler"
+
+
+def test_the_image_starts_the_program_and_no_shell() -> None:
+    stages = (ROOT / "Dockerfile").read_text().split("\nFROM ")
+    last = stages[-1].splitlines()
+    commands = {line.split()[0]: line for line in last if line.startswith(("ENTRYPOINT", "CMD", "USER", "RUN"))}
+
+    assert commands["ENTRYPOINT"] == 'ENTRYPOINT ["/app/bin/kubevirt-webhook"]'
+    assert commands["CMD"].startswith("CMD [")
+    assert commands["USER"] == "USER 65532:65532"
+    assert "RUN" not in commands

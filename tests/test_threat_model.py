@@ -1,0 +1,143 @@
+"""What the threat model and the pages beside it claim, a test shows; here it is made sure that the test is there."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MODEL = ROOT / "THREAT_MODEL.md"
+# A module of the tests, and a function in it, or in a class of it: ``server/test_app::test_old_tls_is_refused``.
+REFERENCE = re.compile(r"(?P<module>(?:\w+/)*test_\w+)(?P<names>(?:::\w+)+)(?P<more>…?)")
+# What no test of ours can show, since somebody else has to do it; the control must say so too.
+ELSEWHERE = "*left to the admin*"
+LETTERS = frozenset("STRIDE")
+
+
+class Row:
+    """One line of a table of threats."""
+
+    def __init__(self, number: int, cells: list[str]) -> None:
+        self.number = number
+        self.cells = cells
+
+    @property
+    def threat(self) -> str:
+        return self.cells[1]
+
+    @property
+    def controls(self) -> str:
+        return self.cells[2]
+
+    @property
+    def tests(self) -> str:
+        return self.cells[3]
+
+
+def rows(text: str) -> Iterator[Row]:
+    """The rows of all tables whose first cell is a letter of STRIDE."""
+    for number, line in enumerate(text.splitlines(), 1):
+        cells = [cell.strip() for cell in line.strip().strip("|").split(" |")]
+        if line.startswith("| ") and cells[0].strip() in LETTERS:
+            yield Row(number, [cell.strip("| ") for cell in cells])
+
+
+@cache
+def functions(module: str) -> frozenset[str]:
+    """The tests in a module, those of classes with the class's name and without; empty where there is no module."""
+    file = ROOT / "tests" / f"{module}.py"
+    if not file.is_file():
+        return frozenset()
+    found = set()
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            inner = (each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef))
+            found |= {name for each in inner for name in (each.name, f"{node.name}::{each.name}")}
+    return frozenset(name for name in found if name.rpartition("::")[2].startswith("test_"))
+
+
+def missing(reference: re.Match[str]) -> str:
+    """Why a reference leads nowhere; empty where it leads to a test."""
+    name = reference["names"].removeprefix("::")
+    there = functions(reference["module"])
+    if not there:
+        return f"there is no module tests/{reference['module']}.py with tests"
+    if reference["more"]:
+        return "" if any(each.startswith(name) for each in there) else f"no test begins with {reference[0]}"
+    return "" if name in there else f"there is no test {reference[0]}"
+
+
+def problem(row: Row) -> str:
+    """What is wrong with a row; empty where nothing is."""
+    if len(row.cells) != 4:
+        return f"it has {len(row.cells)} cells, not 4: letter, threat, controls, tests"
+    references = list(REFERENCE.finditer(row.tests))
+    rest = REFERENCE.sub("", row.tests).replace("`", "").replace(",", "").strip()
+    if rest == ELSEWHERE and not references:
+        said = ELSEWHERE.strip("*") in row.controls.replace("*", "").lower()
+        return "" if said else f"its controls do not say what is {ELSEWHERE}"
+    if rest:
+        return f"its tests hold {rest!r}, which is no reference"
+    if not references:
+        return f"it names no test, nor {ELSEWHERE}"
+    return "; ".join(filter(None, map(missing, references)))
+
+
+def test_every_row_names_tests_that_exist() -> None:
+    found = list(rows(MODEL.read_text()))
+
+    assert len(found) > 40
+    assert {f"THREAT_MODEL.md:{row.number}: {why}" for row in found if (why := problem(row))} == set()
+
+
+def test_no_threat_is_told_twice() -> None:
+    threats = [row.threat for row in rows(MODEL.read_text())]
+
+    assert len(set(threats)) == len(threats)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        "THREAT_MODEL.md",
+        "SECURITY.md",
+        "README.md",
+        *sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / "docs").rglob("*.md")),
+    ],
+)
+def test_tests_that_a_page_names_exist(page: str) -> None:
+    references = REFERENCE.finditer((ROOT / page).read_text())
+
+    assert {why for reference in references if (why := missing(reference))} == set()
+
+
+@pytest.mark.parametrize(
+    ("row", "why"),
+    [
+        ("| S | x | y | `test_threat_model::test_no_threat_is_told_twice` |", ""),
+        ("| S | x | y | `cluster/test_live::TestObjects::test_404_is_none`, `test_paths::test_lookup` |", ""),
+        ("| S | x | y. *Left to the admin*: z. | *left to the admin* |", ""),
+        ("| S | x | y | *left to the admin* |", "controls do not say"),
+        ("| S | x | y |", "has 3 cells"),
+        ("| S | x | y | |", "names no test"),
+        ("| S | x | y | `test_paths::test_gone` |", "there is no test"),
+        ("| S | x | y | `test_gone::test_gone` |", "there is no module"),
+        ("| S | x | y | `cluster/test_live::test_404_is_none` |", ""),
+        ("| S | x | y | `cluster/test_live::TestLists::test_404_is_none` |", "there is no test"),
+        ("| S | x | y | by review |", "is no reference"),
+        ("| S | x | y | `test_paths::test_look…` |", ""),
+        ("| S | x | y | `test_paths::test_gone…` |", "no test begins"),
+    ],
+)
+def test_what_a_row_must_be(row: str, why: str) -> None:
+    (found,) = rows(row)
+
+    assert why in problem(found)
+    assert bool(why) == bool(problem(found))

@@ -1,0 +1,147 @@
+"""The match conditions of the webhook configurations: CEL by which the API server does without us."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from webhook import names
+from webhook.kubevirt.launcher import controller_account
+from webhook.policies.eviction.pods import REQUESTED_BY
+from webhook.policies.table import Endpoint
+from webhook.policies.targets import JOB_NAME
+from webhook.settings.snapshot import SchedulingSettings, Settings
+
+_MARK: Final = f'"{names.SCHEDULER_MARK}"'
+
+
+def fails_closed(endpoint: Endpoint, settings: Settings) -> bool:
+    """Whether requests are denied while nobody answers."""
+    return endpoint.fails_closed(settings) and endpoint.stage == "enforce"
+
+
+def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, Any]]:
+    """CEL that keeps requests away on which we would do nothing anyway."""
+    scheduling = settings.scheduling
+    by_place = {
+        ("mutate", names.SCHEDULING, "pods"): _pod_conditions(scheduling),
+        ("mutate", names.SCHEDULING, "virtualmachines"): _vm_conditions(),
+        ("mutate", names.SCHEDULING, "virtualmachineinstances"): {
+            "no-scheduler-chosen": f"has(object.spec) && ({_unset('object.spec', 'schedulerName')})"
+        },
+        ("mutate", names.INSTANCETYPES, "virtualmachines"): {
+            **_NOT_DELETED,
+            "created-or-changed": 'request.operation == "CREATE" || object.spec != oldObject.spec',
+        },
+        ("mutate", names.INSTANCETYPES, "virtualmachineinstances"): {"no-vm-behind": f"!({_OF_A_VM})"},
+        ("validate", names.INSTANCETYPES, "virtualmachines"): {
+            **_NOT_DELETED,
+            "has-a-matcher": "has(object.spec.instancetype) || has(object.spec.preference)",
+            # The API server counts the changes of the spec before it validates.
+            "created-or-changed": 'request.operation == "CREATE" || '
+            "object.metadata.generation != oldObject.metadata.generation",
+            **(_kubevirts_updates(settings) if fails_closed(endpoint, settings) else {}),
+        },
+    }
+    by_place |= {
+        ("validate", names.MIGRATION, "virtualmachineinstancemigrations"): {"adds-a-selector": _ADDS},
+        # KubeVirt's own, evacuations among them, must not even wait for us.
+        ("mutate", names.MIGRATION, "virtualmachineinstancemigrations"): {
+            "adds-no-selector": f"!({_ADDS})",
+            "made-by-a-user": _BY_A_USER,
+        },
+        ("mutate", names.MIGRATION, "pods"): {
+            "made-by-kubevirt": _pod_conditions(scheduling)["made-by-kubevirt"],
+            "unbound": _unset("object.spec", "nodeName"),
+            # Drains must not even wait for us; nobody else's migration may have such a name and a selector.
+            "not-of-a-drain": f"!({_OF_A_DRAIN})",
+        },
+        # Drains must not even wait for us. The Eviction has none of its pod's labels, so the name has to tell.
+        ("mutate", names.EVICTION, "pods"): {
+            "of-a-launcher-pod": f'request.name.startsWith("{names.LAUNCHER_APP}-")',
+            "requested-by": _requested(settings.eviction.requesters),
+            "not-by-kubevirt": _BY_A_USER,
+        },
+    }
+    conditions = by_place[endpoint.verb, endpoint.job, endpoint.resource]
+    return [{"name": name, "expression": cel} for name, cel in conditions.items()]
+
+
+def _kubevirts_updates(settings: Settings) -> dict[str, str]:
+    """CEL without which KubeVirt could not work on VMs while we are down, where that denies requests.
+
+    What it creates is somebody's template (of a pool, a clone, a snapshot) and is asked about, as is another
+    instancetype. Where KubeVirt runs is not always known, and then a tenant may call an account as its are called: all
+    that this gains is an update that leaves the instancetype as it is.
+    """
+    user, place = "request.userInfo.username", settings.scheduling.kubevirt_namespace
+    accounts = (names.CONTROLLER_ACCOUNT, names.API_ACCOUNT)
+    if place:
+        maker = f"{user} in [" + ", ".join(f'"system:serviceaccount:{place}:{account}"' for account in accounts) + "]"
+    else:
+        ends = " || ".join(f'{user}.endsWith(":{account}")' for account in accounts)
+        maker = f'{user}.startsWith("system:serviceaccount:") && ({ends})'
+    field = "spec.instancetype"
+    same = (
+        f"has(object.{field}) == has(oldObject.{field}) && "
+        f"(!has(object.{field}) || object.{field} == oldObject.{field})"
+    )
+    return {"no-update-by-kubevirt": f'request.operation == "CREATE" || !({maker}) || !({same})'}
+
+
+_BY_A_USER: Final = f'!request.userInfo.username.endsWith(":{names.CONTROLLER_ACCOUNT}")'
+_ADDS: Final = "has(object.spec.addedNodeSelector) && size(object.spec.addedNodeSelector) > 0"
+_JOB: Final = f'object.metadata.annotations["{JOB_NAME}"]'
+_OF_A_DRAIN: Final = (
+    f'has(object.metadata.annotations) && "{JOB_NAME}" in object.metadata.annotations && ('
+    + " || ".join(f'{_JOB}.startsWith("{prefix}")' for prefix in names.OWN_MIGRATIONS)
+    + ")"
+)
+_NOT_DELETED: Final = {"not-being-deleted": "!has(object.metadata.deletionTimestamp)"}
+_OF_A_VM: Final = (
+    "has(object.metadata.ownerReferences) && object.metadata.ownerReferences.exists(owner, "
+    "has(owner.controller) && owner.controller == true && "
+    f'owner.kind == "VirtualMachine" && owner.apiVersion.startsWith("{names.KUBEVIRT_GROUP}/"))'
+)
+
+
+def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
+    user = "request.userInfo.username"
+    if scheduling.kubevirt_namespace:
+        maker = f'{user} == "{controller_account(scheduling.kubevirt_namespace)}"'
+    else:
+        maker = f'{user}.startsWith("system:serviceaccount:") && {user}.endsWith(":{names.CONTROLLER_ACCOUNT}")'
+    return {
+        "made-by-kubevirt": maker,
+        "unbound": _unset("object.spec", "nodeName"),
+        # Ours too: while its scheduler is dead, our choice is taken back.
+        "default-scheduler-or-ours": (
+            f'{_unset("object.spec", "schedulerName")} || object.spec.schedulerName == "{names.DEFAULT_SCHEDULER}"'
+            f" || {_marked('object')}"
+        ),
+    }
+
+
+def _requested(requesters: Iterable[str]) -> str:
+    annotations, key = "object.metadata.annotations", f'"{REQUESTED_BY}"'
+    listed = ", ".join(f'"{requester}"' for requester in requesters)
+    return f"has({annotations}) && {key} in {annotations} && {annotations}[{key}] in [{listed}]"
+
+
+def _vm_conditions() -> dict[str, str]:
+    template = "has(object.spec) && has(object.spec.template) && has(object.spec.template.spec)"
+    overwritten = f"({_marked('oldObject')} && !({_marked('object')}))"
+    return {
+        **_NOT_DELETED,
+        "no-scheduler-chosen": f"{template} && ({_unset('object.spec.template.spec', 'schedulerName')})",
+        "created-or-overwritten": f'request.operation == "CREATE" || {overwritten}',
+    }
+
+
+def _unset(parent: str, field: str) -> str:
+    # Null stays where a schema preserves unknown fields.
+    return f'!has({parent}.{field}) || {parent}.{field} == null || {parent}.{field} == ""'
+
+
+def _marked(root: str) -> str:
+    return f"has({root}.metadata.annotations) && {_MARK} in {root}.metadata.annotations"
