@@ -15,8 +15,8 @@ import pytest
 from tests.fuzz import oracle, targets
 from tests.fuzz.fuzzer import CORPUS, Fuzzer
 from tests.fuzz.mutation import Mutator
-from webhook.admission.decision import Change, Decision, Denial, Reason
 from webhook import quantity
+from webhook.admission.decision import Change, Decision, Denial, Reason
 from webhook.names import Code
 from webhook.policies.table import BY_PATH, Endpoint
 
