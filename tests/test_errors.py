@@ -19,3 +19,11 @@ def test_quotes() -> None:
     assert quoted('a"b\n') == '"a\\"b\\n"'
     assert quoted("x" * 61) == f'"{"x" * 57}..."'
     assert quoted("\ud800") == '"\ufffd"'
+    assert quoted("\u202e\x9b\x1b") == '"\\u202e\\x9b\\u001b"'
+
+
+def test_a_sentence_stays_one_line_and_shows_what_is_in_it() -> None:
+    hostile = InputError("is wrong\nError: nothing", "a\x1b[2J.yaml:1", "remove \u202e")
+
+    assert str(hostile) == "a\\x1b[2J.yaml:1: is wrong\\nError: nothing; remove \\u202e"
+    assert str(InputErrors([hostile, hostile])).split("\n") == [str(hostile)] * 2

@@ -23,7 +23,8 @@ import msgspec
 import yaml
 from yaml import events
 
-from webhook.errors import SURROGATE, InputError, InputErrors, quoted
+from webhook.errors import InputError, InputErrors, quoted
+from webhook.text import SURROGATE
 
 # Of a file, after decompression.
 MAX_BYTES: Final = 256 * 1024 * 1024

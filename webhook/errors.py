@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from typing import Final
 
 import msgspec
 
-SURROGATE: Final = re.compile("[\ud800-\udfff]")
+from webhook.text import SURROGATE, visible
+
 
 
 def quoted(text: str) -> str:
     """A user's text for a message: in quotes, on one line, not too long."""
-    return msgspec.json.encode(SURROGATE.sub("\ufffd", text if len(text) <= 60 else text[:57] + "...")).decode()
+    short = SURROGATE.sub("\ufffd", text if len(text) <= 60 else text[:57] + "...")
+    return visible(msgspec.json.encode(short).decode())
 
 
 class InputError(Exception):
@@ -34,8 +35,9 @@ class InputError(Exception):
         self.fix: Final = fix
 
     def __str__(self) -> str:
+        # One line, whatever a file's name or a value in it holds: what is printed here was often written by others.
         sentence = f"{self.where}: {self.what}" if self.where else self.what
-        return f"{sentence}; {self.fix}" if self.fix else sentence
+        return visible(f"{sentence}; {self.fix}" if self.fix else sentence)
 
 
 class InputErrors(InputError):  # noqa: N818 - several of them
@@ -44,6 +46,9 @@ class InputErrors(InputError):  # noqa: N818 - several of them
     def __init__(self, mistakes: Iterable[InputError]) -> None:
         self.mistakes: Final = tuple(mistakes)
         super().__init__("\n".join(str(mistake) for mistake in self.mistakes))
+
+    def __str__(self) -> str:
+        return "\n".join(str(mistake) for mistake in self.mistakes)
 
 
 class Unavailable(msgspec.Struct, frozen=True):

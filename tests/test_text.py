@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import json
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.text import shortened, visible, visible_json, visible_lines
+
+INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
+# Default_Ignorable_Code_Point beyond those categories (Unicode, DerivedCoreProperties.txt).
+IGNORABLE = {0x34F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x3164, 0xFFA0, *range(0x180B, 0x1810), *range(0xFE00, 0xFE10)}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("web01", "web01"),
+        ("Zürich 東京 مدينة ❤", "Zürich 東京 مدينة ❤"),
+        ("red\x1b[31m", "red\\x1b[31m"),
+        ("\x9b31m", "\\x9b31m"),
+        ("a\u202egpj.exe", "a\\u202egpj.exe"),
+        ("a\u2066b\u2069", "a\\u2066b\\u2069"),
+        ("a\u200bb\ufeff", "a\\u200bb\\ufeff"),
+        ("one\r\ntwo\tthree", "one\\r\\ntwo\\tthree"),
+        ("one\u2028two", "one\\u2028two"),
+        ("\ud800", "\\ud800"),
+        ("\U000e0041", "\\U000e0041"),
+        ("\x7f\x00", "\\x7f\\x00"),
+    ],
+)
+def test_what_is_not_seen_is_written_out(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+def test_every_character_of_unicode_is_either_shown_or_escaped() -> None:
+    for code in range(sys.maxunicode + 1):
+        char = chr(code)
+        hidden = unicodedata.category(char) in INVISIBLE or code in IGNORABLE or 0xE0000 <= code <= 0xE0FFF
+        if not hidden and unicodedata.category(char) != "Cn":
+            assert visible(char) == char, hex(code)
+        elif hidden:
+            assert visible(char).isascii(), hex(code)
+            assert visible(char).isprintable(), hex(code)
+
+
+@given(st.text(st.characters(exclude_categories=())))
+def test_twice_is_the_same_as_once(text: str) -> None:
+    assert visible(visible(text)) == visible(text)
+    assert visible_lines(text).split("\n") == [visible(line) for line in text.split("\n")]
+
+
+@given(st.text())
+def test_json_keeps_its_meaning(text: str) -> None:
+    encoded = json.dumps({text: text}, ensure_ascii=False).encode()
+
+    shown = visible_json(encoded)
+
+    assert json.loads(shown) == {text: text}
+    assert visible(shown.decode()) == shown.decode()
+
+
+def test_a_long_text_is_cut() -> None:
+    assert shortened("abcd", 4) == "abcd"
+    assert shortened("abcde", 4) == "abc…"

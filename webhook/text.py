@@ -1,0 +1,57 @@
+"""Other people's text, made safe to show: what cannot be seen, or acts on the text around it, is written as its escape.
+
+A terminal obeys escape sequences, a bidirectional override lets ``kubectl`` print one name and mean another, and a line
+feed begins a line of the attacker's own. Every other character stays as it is: names in any script remain readable.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+SURROGATE: Final = re.compile("[\ud800-\udfff]")
+
+# Control characters (Cc), format characters (Cf), line and paragraph separators (Zl, Zp), surrogates (Cs), and all else
+# that Unicode lets a renderer leave out (Default_Ignorable_Code_Point: fillers, variation selectors, tags).
+_HIDDEN: Final = re.compile(
+    "[\x00-\x1f\x7f-\x9f\xad\u034f\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u115f\u1160\u17b4\u17b5\u180b-\u180f"
+    "\u200b-\u200f\u2028-\u202e\u2060-\u206f\u3164\ud800-\udfff\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb"
+    "\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+_HIDDEN_IN_JSON: Final = re.compile(_HIDDEN.pattern.replace("\x00-\x1f", "", 1))
+
+
+def visible(text: str) -> str:
+    """The text on one line, with nothing in it that is not seen: such characters become ``\\n``, ``\\x1b``, ``\\u202e``.
+
+    A text that has none is returned as it is.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return _HIDDEN.sub(_escape, text)
+
+
+def visible_lines(text: str) -> str:
+    """As `visible`, for a text whose line feeds are the program's own."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def visible_json(data: bytes) -> bytes:
+    """Encoded JSON that means the same and shows what is in it: hidden characters are written as JSON's own escapes."""
+    if data.isascii() and b"\x7f" not in data:
+        return data
+    return _HIDDEN_IN_JSON.sub(_json_escape, data.decode()).encode()
+
+
+def shortened(text: str, length: int) -> str:
+    """The text, or the start of it with an ellipsis, of at most ``length`` characters."""
+    return text if len(text) <= length else text[: length - 1] + "…"
+
+
+def _escape(match: re.Match[str]) -> str:
+    return match[0].encode("unicode_escape").decode()
+
+
+def _json_escape(match: re.Match[str]) -> str:
+    units = match[0].encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
