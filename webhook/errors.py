@@ -10,7 +10,6 @@ import msgspec
 from webhook.text import SURROGATE, visible
 
 
-
 def quoted(text: str) -> str:
     """A user's text for a message: in quotes, on one line, not too long."""
     short = SURROGATE.sub("\ufffd", text if len(text) <= 60 else text[:57] + "...")

@@ -20,6 +20,7 @@ import msgspec
 from webhook import names
 from webhook.admission import patch, wire
 from webhook.admission.audit import SCHEMA, AuditedObject, Label, Record, Sink, timestamp
+from webhook.admission.credentials import scrubbed_prose
 from webhook.admission.decision import Decision, Denial, Outcome, Reason
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
@@ -139,15 +140,16 @@ class Reviewer:
 
     def _record(self, endpoint: Endpoint, verdict: Verdict, seconds: float, ages: Mapping[str, float]) -> Record:
         request = verdict.request
-        denial = verdict.decision.denial
+        denial, object_name = verdict.decision.denial, wire.object_name(request)
         return Record(
             SCHEMA,
             timestamp(self._wall()),
             request.uid,
             endpoint.path,
             request.operation,
-            AuditedObject(endpoint.kind, request.namespace or "", wire.object_name(request)),
-            request.user_info.username,
+            # Names are checked only after admission: until then they may be anything.
+            AuditedObject(endpoint.kind, scrubbed_prose(request.namespace or ""), scrubbed_prose(object_name)),
+            scrubbed_prose(request.user_info.username),
             wire.is_dry_run(request),
             verdict.mode,
             verdict.label,

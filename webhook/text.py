@@ -22,7 +22,7 @@ _HIDDEN_IN_JSON: Final = re.compile(_HIDDEN.pattern.replace("\x00-\x1f", "", 1))
 
 
 def visible(text: str) -> str:
-    """The text on one line, with nothing in it that is not seen: such characters become ``\\n``, ``\\x1b``, ``\\u202e``.
+    r"""The text on one line, with nothing in it that is not seen: that becomes ``\n``, ``\x1b``, ``\u202e``.
 
     A text that has none is returned as it is.
     """

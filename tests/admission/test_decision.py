@@ -1,8 +1,9 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
-from webhook.admission.decision import MAX_WARNING, Change, Decision, Denial, Reason, skip
+from webhook.admission.decision import MAX_WARNING, Change, Decision, Denial, FieldCause, Reason, skip
 from webhook.names import Mode
 
 CHANGE = Change(("spec", "schedulerName"), "default-scheduler", "kubevirt", "r")
@@ -58,7 +59,25 @@ def test_long_warnings_are_cut() -> None:
 def test_warnings_hold_no_control_characters() -> None:
     outcome = skip("c", "text", 'no "u1\r\nsmall\x1b[31m\x85" là').under("enforce", "scheduling")
 
-    assert outcome.warnings == ('no "u1 small [31m " là',)
+    assert outcome.warnings == ('no "u1\\r\\nsmall\\x1b[31m\\x85" là',)
+
+
+def test_what_is_said_of_a_decision_neither_hides_nor_tells_anything() -> None:
+    text = "\u202e see https://e.com/x?sig=hunter2 \x1b[2J"
+    decision = Decision(
+        (Reason("c", text),),
+        denial=Denial(422, text, (FieldCause("FieldValueInvalid", text, f"spec.{text}"),)),
+        warnings=(text,),
+        notes={"n": text},
+        details={"url": text},
+    )
+
+    said = msgspec.json.encode(decision).decode()
+    assert said.count("<redacted>") == 7
+    assert "hunter2" not in said
+    shown = decision.denial
+    assert shown is not None
+    assert shown.message == shown.causes[0].message == "\\u202e see https://e.com/x?<redacted> \\x1b[2J"
 
 
 def test_code_is_that_of_the_first_reason() -> None:

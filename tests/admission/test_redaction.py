@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.admission.redaction import REDACTED, redacted, redacted_at
+from webhook.admission.decision import Change
+from webhook.admission.redaction import (
+    MAX_DEPTH,
+    MAX_SEARCHED,
+    MAX_VALUES,
+    REDACTED,
+    TOO_DEEP,
+    TOO_MUCH,
+    redacted,
+    redacted_at,
+)
 
 SECRET = "hunter2"
 
@@ -102,7 +112,7 @@ def test_what_looks_like_a_secret_is_none_to_show_wherever_it_stands(text: str) 
         {"spec": {"dataVolumeTemplates": [{"spec": {"source": {"http": {"url": text}}}}]}},
     ):
         assert SECRET not in str(redacted(vm))
-        assert REDACTED in str(redacted(vm))
+        assert "<redacted" in str(redacted(vm))
 
 
 def test_headers_that_log_in() -> None:
@@ -146,7 +156,7 @@ def test_references_stay() -> None:
         (("spec", "x", "userData"), SECRET, REDACTED),
         (("spec", "x", "extraHeaders"), [SECRET], REDACTED),
         (("spec", "x", "extraHeaders"), [], []),
-        (("spec", "hostname"), f"x://u:{SECRET}@h", REDACTED),
+        (("spec", "hostname"), f"x://u:{SECRET}@h", "x://<redacted>@h"),
         (("userData",), None, None),
         (("spec", "cpu"), 2, 2),
         (
@@ -186,3 +196,62 @@ def test_no_secret_is_shown_wherever_it_stands(value: Any) -> None:
 def test_long_texts_take_no_time() -> None:
     for text in ("a.", "sk-", "ssh-", "$6$x", "<a:", "-----BEGIN ", "a://", '"ignition"', "a://u:"):
         assert redacted(text * 100_000) in (text * 100_000, REDACTED)
+        assert redacted(text * 1000) in (text * 1000, REDACTED)
+
+
+def nested(levels: int, inner: Any, *, lists: bool = False) -> Any:
+    for _ in range(levels):
+        inner = [inner] if lists else {"x": inner}
+    return inner
+
+
+@pytest.mark.parametrize("lists", [False, True])
+@pytest.mark.parametrize("key", ["x", "annotations"])
+def test_no_depth_is_too_much(lists: bool, key: str) -> None:
+    value = {key: nested(100_000, SECRET, lists=lists)}
+
+    for shown in (redacted(value), redacted_at(("spec",), value), Change(("spec",), value, value, "r").shown()):
+        assert TOO_DEEP in str(shown)
+        assert SECRET not in str(shown)
+    assert redacted(nested(MAX_DEPTH, "leaf", lists=lists)) == nested(MAX_DEPTH, "leaf", lists=lists)
+
+
+def test_annotations_within_annotations_are_bounded_too() -> None:
+    value: Any = SECRET
+    for _ in range(10_000):
+        value = {"annotations": {"labels": value}}
+
+    assert TOO_DEEP in str(redacted(value))
+
+
+def test_an_audit_line_takes_no_more_work_than_it_can_show() -> None:
+    many = [{"n": number} for number in range(MAX_VALUES)]
+    long = [f"token {'x' * 1000}"] * (MAX_SEARCHED // 1000 + 10)
+
+    assert TOO_MUCH in str(redacted_at(("spec", "volumes"), many))
+    assert redacted_at(("spec", "volumes"), many, bounded=False) is many
+    assert redacted_at(("spec", "volumes"), many[:1000]) == many[:1000]
+    shown = redacted_at(("spec", "args"), long)
+    assert shown.count(REDACTED) >= 10
+    assert "token x" in shown[0]
+
+
+def test_arguments_that_follow_a_telling_flag() -> None:
+    value = {"args": ["--user", "me", "--password", SECRET, "--verbose", "-token", f"{SECRET} {SECRET}"]}
+
+    assert redacted(value) == {"args": ["--user", "me", "--password", REDACTED, "--verbose", "-token", REDACTED]}
+
+
+def test_only_harmless_headers_of_a_probe_are_shown() -> None:
+    names = ("Accept", "Accept-Language", "Host", "User-Agent", "X-Vault", "Authorization")
+    headers = [{"name": name, "value": "v"} for name in names]
+
+    shown = redacted({"httpGet": {"httpHeaders": headers}})["httpGet"]["httpHeaders"]
+    assert [header["value"] for header in shown] == ["v"] * 4 + [REDACTED] * 2
+    assert redacted_at(("readinessProbe", "httpGet", "httpHeaders"), headers) == shown
+    assert redacted({"env": [{"name": "X_VAULT", "value": "v"}]}) == {"env": [{"name": "X_VAULT", "value": "v"}]}
+
+
+def test_a_path_through_a_secret_is_one() -> None:
+    assert redacted_at(("spec", "userData", "deep"), SECRET) == REDACTED
+    assert redacted_at((), {"userData": SECRET}) == {"userData": REDACTED}

@@ -14,6 +14,7 @@ from webhook.admission.decision import Denial, FieldCause, Outcome
 from webhook.admission.wire import MAX_NOTE, Codec, Request, encode, is_dry_run, object_name
 from webhook.errors import InputError
 from webhook.objects import DeleteOptions, Eviction, ObjectMeta, Pod, VirtualMachine
+from webhook.text import visible
 
 PODS: Codec[Pod] = Codec(Pod, "", "Pod")
 VMS: Codec[VirtualMachine] = Codec(VirtualMachine, "kubevirt.io", "VirtualMachine")
@@ -179,7 +180,18 @@ class TestEncode:
         (note,) = self.answer(Outcome(None, (), (), {"n": text}))["response"]["auditAnnotations"].values()
 
         assert len(note) <= MAX_NOTE
-        assert note == text or (len(text) > MAX_NOTE and note == text[: MAX_NOTE - 1] + "…")
+        whole = visible(text)
+        assert note == whole or (len(whole) > MAX_NOTE and note == whole[: MAX_NOTE - 1] + "…")
+
+    @given(st.text())
+    def test_whatever_the_outcome_holds_nothing_hidden_leaves(self, text: str) -> None:
+        denial = Denial(422, text, (FieldCause("FieldValueInvalid", text, text),))
+        response = self.answer(Outcome(denial, (), (text,), {"n": text}))["response"]
+
+        (cause,) = response["status"]["details"]["causes"]
+        told = (response["status"]["message"], cause["message"], cause["field"], *response["warnings"])
+        assert told == (visible(text),) * 4
+        assert response["auditAnnotations"] == {"n": visible(text)}
 
     def test_denied(self) -> None:
         response = self.answer(Outcome(Denial(429, "later"), (), (), {}))["response"]

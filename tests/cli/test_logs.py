@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
 import os
+from collections.abc import Iterator
 
+import pytest
+import structlog
+
+from webhook.cli import logs
 from webhook.cli.logs import Lossy
 
 
@@ -40,3 +48,45 @@ def test_a_full_disk() -> None:
     full = os.open("/dev/full", os.O_WRONLY)
     Lossy(full).write("lost\n")
     os.close(full)
+
+
+def fail(why: str) -> None:
+    raise ValueError(why)
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level, loop = root.handlers[:], root.level, asyncio.new_event_loop()
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+    loop.close()
+
+
+def test_no_line_tells_a_secret_or_moves_a_terminal(restored: None, capfd: pytest.CaptureFixture[str]) -> None:
+    hostile = "\x1b[2J\u202e https://e.com/x?sig=hunter2"
+
+    async def log() -> None:
+        log = logs.configure()
+        log.warning(hostile, name=hostile, several=[hostile], inner={"password": "hunter2"})
+        logging.getLogger("aiohttp").warning("seen: %s", hostile)
+        try:
+            token = "hunter2".upper()
+            fail(f"{hostile}\n-----BEGIN PRIVATE KEY-----\nhunter2")
+        except ValueError:
+            log.exception("failed", webhook="/x")
+        assert token
+
+    asyncio.run(log())
+
+    lines = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert len(lines) == 3
+    assert "hunter2 " not in str(lines).replace('"hunter2".upper()', "")
+    assert "sig=hunter2" not in str(lines)
+    assert all(char.isprintable() or char == "\n" for line in lines for value in line.values() for char in str(value))
+    exception = lines[2]["exception"]
+    assert "raise ValueError(why)" in exception
+    assert "PRIVATE KEY-----\nhunter2" not in exception
+    assert exception.splitlines()[-1].startswith("ValueError: \\x1b[2J\\u202e https://e.com/x?<redacted>")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
@@ -10,14 +9,13 @@ import msgspec
 from msgspec import Meta
 
 from webhook import names
-from webhook.admission.redaction import redacted_at
+from webhook.admission.credentials import shown
+from webhook.admission.redaction import redacted, redacted_at
 from webhook.names import Mode
+from webhook.text import shortened
 
 # The API server may cut a longer warning (k8s.io/apiserver, pkg/warning): 256 characters each are safe.
 MAX_WARNING: Final = 256
-
-# The API server drops a warning with one (k8s.io/apimachinery, pkg/util/net); texts may quote what people wrote.
-_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]+")
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -74,9 +72,17 @@ class Denial(msgspec.Struct, frozen=True):
     message: str
     causes: tuple[FieldCause, ...] = ()
 
+    def shown(self) -> Denial:
+        """The refusal as everybody may read it."""
+        causes = tuple(FieldCause(cause.reason, shown(cause.message), shown(cause.field)) for cause in self.causes)
+        return Denial(self.code, shown(self.message), causes)
+
 
 class Decision(msgspec.Struct, frozen=True):
     """What mode ``enforce`` would do; a policy knows no other mode.
+
+    Its texts may quote what users wrote. They are made fit to show here, once: everything that is said of a decision,
+    to whomever, is said with these.
 
     Attributes:
         reasons: at least one, the most telling first.
@@ -92,6 +98,18 @@ class Decision(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     notes: Mapping[str, str] = {}
     details: Mapping[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        put = msgspec.structs.force_setattr
+        put(self, "reasons", tuple(Reason(reason.code, shown(reason.text)) for reason in self.reasons))
+        if self.denial:
+            put(self, "denial", self.denial.shown())
+        if self.warnings:
+            put(self, "warnings", tuple(map(shown, self.warnings)))
+        if self.notes:
+            put(self, "notes", {key: shown(note) for key, note in self.notes.items()})
+        if self.details:
+            put(self, "details", redacted(self.details))
 
     @property
     def code(self) -> str:
@@ -138,7 +156,4 @@ def _plain(change: Change) -> str:
 
 
 def _short(warnings: tuple[str, ...]) -> tuple[str, ...]:
-    if not warnings:
-        return warnings
-    told = (text if text.isprintable() else _CONTROL.sub(" ", text) for text in warnings)
-    return tuple(w if len(w) <= MAX_WARNING else w[: MAX_WARNING - 1] + "…" for w in told)
+    return tuple(shortened(shown(text), MAX_WARNING) for text in warnings)

@@ -15,6 +15,7 @@ import msgspec
 
 from webhook.admission.audit import AnyRecord
 from webhook.admission.output import Lost, Output
+from webhook.text import visible_json
 
 # How long lines gather before they are written together. A thread that wakes for every line takes the interpreter away
 # from the requests each time: measured, that cost a review three times what the whole policy does.
@@ -80,6 +81,7 @@ class LineWriter:
         line = self._encode(record)
         if len(line) > MAX_LINE:
             line = self._encode(_cut(msgspec.to_builtins(record)))
+        line = visible_json(line)
         self._given += len(line)
         self._lines.append(line)
         if not self._pending.is_set():

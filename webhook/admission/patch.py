@@ -33,6 +33,11 @@ def pointer(path: tuple[str, ...]) -> str:
     return "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
 
 
+def segments(text: str) -> tuple[str, ...]:
+    """The path that a JSON pointer stands for."""
+    return tuple(segment.replace("~1", "/").replace("~0", "~") for segment in text.split("/")[1:])
+
+
 def operations(root: object, changes: Sequence[Change]) -> list[Operation]:
     """The operations that turn ``root`` into the object with all changes.
 

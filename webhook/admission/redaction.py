@@ -3,20 +3,34 @@
 Audit lines hold the parts of objects that were changed; commands print whole objects. What is a secret is told by its
 place, by its key's name in annotations and labels, and by its look wherever it stands: a secret that looks like
 nothing, in a place where none belongs, can't be told from other text.
+
+Walks are bounded in depth, so that no object ends them with a RecursionError, and on the request path in work: there a
+part of an object that has more values or suspicious text than any audit line shows is cut.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from math import inf
 from typing import Any, Final
 
 from webhook import names
+from webhook.admission.credentials import HIDDEN, is_secret_flag, scrubbed
 
 REDACTED: Final = "<redacted; --show-secrets shows it>"
 
+# Kubernetes' own objects have a third of this.
+MAX_DEPTH: Final = 64
+TOO_DEEP: Final = f"<nested deeper than {MAX_DEPTH} levels>"
+# Of one change in an audit line or warning, which holds a few thousand characters at most.
+MAX_VALUES: Final = 10_000
+MAX_SEARCHED: Final = 128 * 1024
+TOO_MUCH: Final = f"<not shown: more than {MAX_VALUES} values>"
+
 # Members that hold secrets wherever they stand: cloudInitNoCloud and cloudInitConfigDrive, and what other kinds call
-# theirs; headers that importers send, which log in. References to Secrets stay: they name, they don't tell.
+# theirs; headers that importers send, which log in; the launch blob of an encrypted VM. References to Secrets stay:
+# they name, they don't tell.
 _SECRET: Final = frozenset(
     {
         "userData",
@@ -28,78 +42,131 @@ _SECRET: Final = frozenset(
         "stringData",
         "caBundle",
         "extraHeaders",
+        "session",
+        "dhCert",
     }
 )
-# In annotations and labels people write what they like: the whole manifest as it was applied, Ignition, passwords.
-_FREE: Final = frozenset({"annotations", "labels"})
+# In annotations and labels people write what they like: the whole manifest as it was applied, Ignition, passwords; and
+# drivers of volumes give their options names of their own.
+_FREE: Final = frozenset({"annotations", "labels", "options", "volumeAttributes"})
 _TELLING: Final = re.compile(
     "kubectl.kubernetes.io/last-applied-configuration|passw|passphrase|secret|token|credential|private|user-?data|"
-    "network-?data|cloud-?init|cloud-?config|ignition|sysprep|unattend|ssh|api-?key",
+    "network-?data|cloud-?init|cloud-?config|ignition|sysprep|unattend|ssh|api-?key|access-?key",
     re.IGNORECASE,
 )
 _OURS: Final = f"{names.DOMAIN}/"
-_HEADER: Final = re.compile("authorization|cookie|token|key|secret|passw", re.IGNORECASE)
-_LOOKS_SECRET: Final = re.compile(
-    r"-----BEGIN [A-Z ]*PRIVATE KEY"
-    r"|\b(?:ssh-[a-z0-9]{1,20}|ecdsa-sha2-[a-z0-9]{1,20}|sk-[a-z0-9@.-]{1,60}) AAAA"
-    r"|\$(?:1|2[aby]|5|6|y|argon2id?)\$[^\s$]+\$"
-    r"|#cloud-config\b|#cloud-boothook\b|\bssh_authorized_keys\b|\bchpasswd\b"
-    r"|<(?:\w+:)?(?:AdministratorPassword|UserAccounts|AutoLogon)\b"
-    r"|\"ignition\"\s*:"
-    r"|\b[a-z][a-z0-9+.-]{0,20}://[^\s/@:]*:[^\s/@]+@",
-    re.IGNORECASE,
+# What a probe's header, or a variable of the environment, is called that logs in.
+_NAMED: Final = re.compile("authori[sz]ation|cookie|token|key|secret|passw|pwd|credential", re.IGNORECASE)
+# Of a probe's headers those whose values say nothing of who asks; any other may log in by a name of its own.
+_HARMLESS_HEADER: Final = re.compile(
+    "accept(-[a-z]+)?|host|user-agent|content-type|connection|cache-control", re.IGNORECASE
 )
 
 
 def redacted(value: Any) -> Any:
-    """A copy of plain JSON with every secret replaced; names, kinds and references stay readable."""
-    if isinstance(value, list):
-        return [redacted(item) for item in value]
-    if isinstance(value, str):
-        return REDACTED if _LOOKS_SECRET.search(value) else value
-    if not isinstance(value, dict):
-        return value
-    secret, header = value.get("kind") == "Secret", _is_header(value)
-    return {
-        key: REDACTED
-        if item and (key in _SECRET or (secret and key == "data") or (header and key == "value"))
-        else _free(item)
-        if key in _FREE and isinstance(item, dict)
-        else redacted(item)
-        for key, item in value.items()
-    }
+    """Plain JSON with every secret replaced, itself where it holds none; names and references stay readable."""
+    return _Walk(inf, inf).value(value, 0)
 
 
-def redacted_at(path: Sequence[str], value: Any) -> Any:
-    """The same for a value that stands at a path in an object; the value itself where it holds no secret.
+def redacted_at(path: Sequence[str], value: Any, *, bounded: bool = True) -> Any:
+    """The same for a value that stands at a path in an object.
 
     Args:
         path: JSON names from the object's root.
+        bounded: do so much work as an audit line can show the result of, and cut the rest.
     """
+    walk = _Walk(MAX_VALUES, MAX_SEARCHED) if bounded else _Walk(inf, inf)
+    if not value or isinstance(value, int | float):
+        return value
+    if not _SECRET.isdisjoint(path):
+        return REDACTED
+    key, parent = (path[-1] if path else ""), (path[-2] if len(path) > 1 else "")
+    # What we write ourselves is no secret, and the usual change: the search would cost more than the rest of it.
+    if parent in _FREE and not key.startswith(_OURS) and _TELLING.search(key):
+        return REDACTED
     if isinstance(value, str):
-        key = path[-1]
-        # What we write ourselves is no secret, and the usual change: the search would cost more than the rest of it.
-        told = len(path) > 1 and path[-2] in _FREE and not key.startswith(_OURS) and _TELLING.search(key)
-        hidden = key in _SECRET or told or (not _is_name(value) and _LOOKS_SECRET.search(value))
-        return REDACTED if value and hidden else value
-    if isinstance(value, dict | list):
-        if path[-1] in _SECRET:
-            return REDACTED if value else value
-        shown = _free(value) if path[-1] in _FREE and isinstance(value, dict) else redacted(value)
-        return value if shown == value else shown
-    return value
+        return walk.text(value)
+    if key in _FREE and isinstance(value, dict):
+        return walk.free(value, 0)
+    return walk.value(value, 0, headers=key == "httpHeaders")
 
 
-def _is_name(text: str) -> bool:
-    """Whether it is a name as Kubernetes has them: then it looks like no secret."""
-    return len(text) <= 253 and text.replace("-", "").replace(".", "").isalnum()
+class _Walk:
+    """One walk over a value.
+
+    Args:
+        values: that may be looked at.
+        characters: of suspicious texts that may be searched; any more of those are hidden whole.
+    """
+
+    def __init__(self, values: float, characters: float) -> None:
+        self._values = values
+        self._characters = characters
+
+    def value(self, value: Any, depth: int, *, headers: bool = False) -> Any:
+        """The value without secrets; itself where there are none."""
+        if isinstance(value, str):
+            return self.text(value)
+        if not isinstance(value, dict | list) or not value:
+            return value
+        self._values -= len(value)
+        if self._values < 0:
+            return TOO_MUCH
+        if depth >= MAX_DEPTH:
+            return TOO_DEEP
+        return self._list(value, depth, headers) if isinstance(value, list) else self._dict(value, depth, headers)
+
+    def free(self, entries: dict[str, Any], depth: int) -> Any:
+        """Entries whose keys people choose."""
+        self._values -= len(entries)
+        if self._values < 0:
+            return TOO_MUCH
+        return _unless_same(
+            entries,
+            {
+                self.key(key): REDACTED if item and _TELLING.search(key) else self.value(item, depth + 1)
+                for key, item in entries.items()
+            },
+        )
+
+    def text(self, text: str) -> str:
+        """A text without what looks like a secret."""
+        self._characters -= len(text)
+        shown = scrubbed(text) if self._characters >= 0 else REDACTED
+        return REDACTED if shown == HIDDEN else shown
+
+    def key(self, key: str) -> str:
+        """A key that people chose: an object that is not as its kind has it may have anything there."""
+        return key if len(key) < 20 else self.text(key)
+
+    def _list(self, items: list[Any], depth: int, headers: bool) -> list[Any]:
+        shown, flag = [], False
+        for item in items:
+            shown.append(REDACTED if flag and item else self.value(item, depth + 1, headers=headers))
+            # A container's arguments: --password, and then what it is.
+            flag = isinstance(item, str) and is_secret_flag(item)
+        return items if all(old is new for old, new in zip(items, shown, strict=True)) else shown
+
+    def _dict(self, entries: dict[str, Any], depth: int, header: bool) -> dict[str, Any]:
+        secret, value_too = entries.get("kind") == "Secret", _logs_in(entries, header)
+        shown: dict[str, Any] = {}
+        for key, item in entries.items():
+            if item and (key in _SECRET or (secret and key == "data") or (value_too and key == "value")):
+                shown[key] = REDACTED
+            elif key in _FREE and isinstance(item, dict):
+                shown[key] = self.free(item, depth + 1) if depth < MAX_DEPTH else TOO_DEEP
+            else:
+                shown[self.key(key)] = self.value(item, depth + 1, headers=key == "httpHeaders")
+        return _unless_same(entries, shown)
 
 
-def _free(entries: dict[str, Any]) -> dict[str, Any]:
-    return {key: REDACTED if item and _TELLING.search(key) else redacted(item) for key, item in entries.items()}
+def _unless_same(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    return old if old.keys() == new.keys() and all(new[key] is item for key, item in old.items()) else new
 
 
-def _is_header(value: dict[str, Any]) -> bool:
+def _logs_in(entries: dict[str, Any], header: bool) -> bool:
     """Whether it is a probe's HTTP header, or an environment variable, that logs in."""
-    name = value.get("name")
-    return isinstance(name, str) and "value" in value and _HEADER.search(name) is not None
+    name = entries.get("name")
+    if not isinstance(name, str) or "value" not in entries:
+        return False
+    return _NAMED.search(name) is not None or (header and not _HARMLESS_HEADER.fullmatch(name))

@@ -18,12 +18,15 @@ import msgspec
 from webhook.admission.decision import Denial, FieldCause, Outcome
 from webhook.errors import InputError
 from webhook.objects import Eviction, Object, View
+from webhook.text import shortened, visible
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 
 # The API server bounds the keys of audit annotations (a qualified name behind the entry's name), not their values; but
 # an audit backend may drop what an event is too large for.
 MAX_NOTE: Final = 1024
+# kubectl prints all of it, and the API server's audit log keeps it.
+MAX_MESSAGE: Final = 16 * 1024
 
 V = TypeVar("V")
 
@@ -205,8 +208,14 @@ _REASONS: Final = {403: "Forbidden", 422: "Invalid", 429: "TooManyRequests", 503
 
 
 def _status(denial: Denial) -> _Status:
-    details = _Details(denial.causes) if denial.causes else None
-    return _Status(denial.code, denial.message, _REASONS.get(denial.code), details)
+    causes = tuple(FieldCause(cause.reason, _fit(cause.message), _fit(cause.field)) for cause in denial.causes)
+    details = _Details(causes) if causes else None
+    return _Status(denial.code, _fit(denial.message), _REASONS.get(denial.code), details)
+
+
+def _fit(text: str, length: int = MAX_MESSAGE) -> str:
+    """A text that the API server passes on: whoever made it, it ends here what a terminal would obey."""
+    return shortened(visible(text), length)
 
 
 def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, annotations: Mapping[str, str]) -> bytes:
@@ -217,9 +226,7 @@ def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, an
         annotations: for the API server's own audit log, which puts the entry's name before each key.
     """
     denial = outcome.denial
-    short = {
-        key: value if len(value) <= MAX_NOTE else f"{value[: MAX_NOTE - 1]}…" for key, value in annotations.items()
-    }
+    short = {key: _fit(value, MAX_NOTE) for key, value in annotations.items()}
     return _encode(
         _Answer(
             api_version,
@@ -230,7 +237,7 @@ def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, an
                 _status(denial) if denial else None,
                 b64encode(patch).decode("ascii") if patch else None,
                 "JSONPatch" if patch else None,
-                outcome.warnings,
+                tuple(map(visible, outcome.warnings)),
                 short or None,
             ),
         )

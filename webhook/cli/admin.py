@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from webhook.cli import write
+
 _config_option = click.option(
     "--config", "config_file", type=click.Path(path_type=Path), help="The settings file; default: all defaults."
 )
@@ -34,7 +36,7 @@ def webhooks(config_file: Path | None, url: str) -> None:
 
     if url:
         check_url(url)
-    click.echo(dump(configurations(_settings(config_file), Target(url=url))), nl=False)
+    write.data(dump(configurations(_settings(config_file), Target(url=url))))
 
 
 @click.group()
@@ -49,7 +51,7 @@ def audit_schema() -> None:
 
     from webhook.admission.audit import schema as record_schema
 
-    click.echo(json.dumps(record_schema(), indent=2))
+    write.data(json.dumps(record_schema(), indent=2))
 
 
 @click.group()
@@ -64,7 +66,7 @@ def show(config_file: Path | None) -> None:
     from webhook.cli.yamltext import dump
     from webhook.settings.file import effective
 
-    click.echo(dump([effective(config_file)]), nl=False)
+    write.data(dump([effective(config_file)]))
 
 
 @config.command()
@@ -74,7 +76,7 @@ def schema() -> None:
 
     from webhook.settings.file import schema as settings_schema
 
-    click.echo(json.dumps(settings_schema(), indent=2))
+    write.data(json.dumps(settings_schema(), indent=2))
 
 
 @config.command()
@@ -85,7 +87,7 @@ def check(file: Path) -> None:
 
     settings = load(file)
     names = ", ".join(sorted(settings.scheduling.schedulers)) or "none"
-    click.echo(f"{file}: correct; schedulers: {names}")
+    write.line(f"{file}: correct; schedulers: {names}")
 
 
 @click.command()
@@ -93,5 +95,5 @@ def version() -> None:
     """Print the version, and what it runs on."""
     from webhook import __version__
 
-    click.echo(f"kubevirt-webhook {__version__}")
-    click.echo(f"Python {sys.version.split()[0]}")
+    write.line(f"kubevirt-webhook {__version__}")
+    write.line(f"Python {sys.version.split()[0]}")

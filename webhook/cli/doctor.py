@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from webhook.admission.redaction import redacted
+from webhook.cli import write
+
 if TYPE_CHECKING:
     from webhook.install.doctor import Report
 
@@ -39,7 +42,7 @@ def doctor(kubeconfig: Path | None, config_file: Path | None, url: str, output: 
     """
     report = asyncio.run(_examined(kubeconfig, config_file, url))
     if output == "json":
-        click.echo(json.dumps(report.as_json(), indent=2))
+        write.data(json.dumps(redacted(report.as_json()), indent=2))
     else:
         _print(report)
     if report.verdict == "failure":
@@ -68,7 +71,8 @@ async def _examined(kubeconfig: Path | None, config_file: Path | None, url: str)
 def _print(report: Report) -> None:
     from rich.text import Text
 
-    from webhook.cli.show import console, safe
+    from webhook.admission.credentials import shown
+    from webhook.cli.show import console
 
     out = console()
     width = max(len(check) for check, _ in report.groups)
@@ -78,13 +82,13 @@ def _print(report: Report) -> None:
             line = Text.assemble(
                 (f"{finding.verdict:8}", _STYLES[finding.verdict]),
                 (f"{head:{width}}  ", "bold"),
-                safe(f"{finding.subject}: {finding.found}"),
+                shown(f"{finding.subject}: {finding.found}"),
             )
             out.print(line)
             # Once for all that follow each other and ask for the same.
             last = index + 1 == len(findings) or findings[index + 1].todo != finding.todo
             if finding.todo and last:
-                out.print(Text(safe(f"{'':{width + 10}}→ {finding.todo}")))
+                out.print(Text(shown(f"{'':{width + 10}}→ {finding.todo}")))
     counts = [
         f"{number} {verdict}{'s' if number > 1 and verdict in _COUNTABLE else ''}"
         for verdict, number in report.counts.items()

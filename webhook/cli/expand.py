@@ -14,7 +14,7 @@ from uuid import UUID, uuid5
 import click
 
 from webhook.admission.redaction import redacted
-from webhook.cli import given
+from webhook.cli import given, write
 from webhook.cli.explain import Explanation
 from webhook.cli.search import Search, configuration_of
 from webhook.cli.show import console, safe
@@ -72,7 +72,7 @@ def expand(
         fix = "give a VM; a pool's or replica set's is its template"
         raise InputError(f"there is no VirtualMachine, but {kinds}", ", ".join(files), fix)
     if found.passed_over:
-        click.echo(f"passed over, of no use here: {safe(', '.join(found.passed_over))}", err=True)
+        write.error(f"passed over, of no use here: {safe(', '.join(found.passed_over))}")
     results = asyncio.run(_all(found, cluster_from, kubeconfig, mode))
     table = explain and output is None
     explanations = [
@@ -128,7 +128,7 @@ class _Refusal:
         if refused.stage is Stage.EXPANSION and _infers(self.machine):
             lines.append("  Nothing is inferred in this mode, as in KubeVirt; --mode reference infers.")
         for line in lines:
-            click.echo(safe(line), err=True)
+            write.error(safe(line))
 
 
 def _with_field(cause: Cause) -> str:
@@ -142,16 +142,16 @@ def _infers(vm: Json) -> bool:
 
 def _explained(result: _Result, show_secrets: bool, *, to_apply: bool) -> Explanation:
     shown = result.created.obj if show_secrets else redacted(result.created.obj)
-    if to_apply and shown != result.created.obj:
-        click.echo(f"{result.where}: secrets are redacted, so don't apply this; see --show-secrets", err=True)
+    if to_apply and shown is not result.created.obj:
+        write.line(f"{result.where}: secrets are redacted, so don't apply this; see --show-secrets", err=True)
     return Explanation(result.created, shown, result.where, result.settings, result.stand_ins)
 
 
 def _print(shown: list[Any], output: str | None) -> None:
     if output == "json" and shown:
-        click.echo(json.dumps(shown if len(shown) != 1 else shown[0], indent=2))
+        write.data(json.dumps(shown if len(shown) != 1 else shown[0], indent=2))
     elif shown:
-        click.echo(dump(shown), nl=False)
+        write.data(dump(shown))
 
 
 async def _all(

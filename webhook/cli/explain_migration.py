@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ import click
 import msgspec
 from rich.text import Text
 
+from webhook.admission.credentials import scrubbed_prose
+from webhook.admission.redaction import redacted
+from webhook.cli import write
 from webhook.cli.show import console, safe
 from webhook.cli.sources import once
 from webhook.cli.yamltext import dump
@@ -66,9 +70,9 @@ def migration(
     added = syntax.selector(selector, "--to")
     answer = asyncio.run(_answer(where, name, added, node or "", cluster_from, kubeconfig))
     if output == "json":
-        click.echo(msgspec.json.format(msgspec.json.encode(answer)).decode())
+        write.data(json.dumps(redacted(msgspec.to_builtins(answer)), indent=2))
     elif output == "yaml":
-        click.echo(dump([msgspec.to_builtins(answer)]), nl=False)
+        write.data(dump([redacted(msgspec.to_builtins(answer))]))
     else:
         _print(answer)
     if not answer.favourable:
@@ -109,7 +113,7 @@ def _print(answer: Answer) -> None:
     lines = _one(answer) if answer.node else _all(answer)
     for index, (line, style) in enumerate(lines):
         headline = "bold green" if answer.favourable else "bold red"
-        out.print(Text(_safe_lines(line), style=headline if not index else style))
+        out.print(Text(scrubbed_prose(_safe_lines(line)), style=headline if not index else style))
 
 
 def _safe_lines(text: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from webhook import __version__
+from webhook.cli import write
 
 if TYPE_CHECKING:
     from webhook.cluster.transport import KubernetesTransport
@@ -104,17 +105,17 @@ async def _install(
     from webhook.install.apply import Installer
 
     async with _connected(kubeconfig) as api:
-        installer = Installer(api, click.echo, force=force_conflicts, seconds=timeout)
+        installer = Installer(api, write.line, force=force_conflicts, seconds=timeout)
         chosen: Overlay = overlay or ("openshift" if await installer.serves("config.openshift.io") else "kubernetes")
         plan = await _plan(installer, chosen, given, image)
         changes = await installer.changes(plan)
         for change in changes:
             _show(change)
         if not changes:
-            click.echo("nothing to change")
+            write.line("nothing to change")
         elif not dry_run and _agreed(f"Make these {len(changes)} changes?", yes=yes):
             await installer.install(plan, wait=wait)
-            click.echo("installed")
+            write.line("installed")
 
 
 async def _plan(installer: Installer, overlay: Overlay, given: tuple[str, str] | None, image: str | None) -> Plan:
@@ -149,22 +150,21 @@ async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeo
     from webhook.install.plan import everything, title
 
     async with _connected(kubeconfig) as api:
-        installer = Installer(api, click.echo, seconds=timeout)
+        installer = Installer(api, write.line, seconds=timeout)
         objects = await installer.present(everything(directory("manifests")))
         for manifest in objects:
-            click.echo(click.style(f"- {title(manifest)}", "red"))
+            write.line(f"- {title(manifest)}", color="red")
         if not objects:
-            click.echo("nothing is installed")
+            write.line("nothing is installed")
         elif not dry_run and _agreed(f"Delete these {len(objects)} objects?", yes=yes):
             await installer.uninstall(objects)
-            click.echo("uninstalled")
+            write.line("uninstalled")
 
 
 async def _cleanup(
     *, kubeconfig: Path | None, namespace: str, allow_restart_required: bool, dry_run: bool, yes: bool
 ) -> int:
     from webhook.cli.data import directory
-    from webhook.cli.show import safe
     from webhook.errors import InputError
     from webhook.install.apply import Installer
     from webhook.install.cleanup import Cleanup
@@ -172,7 +172,7 @@ async def _cleanup(
 
     async with _connected(kubeconfig) as api:
         ours = [one for one in everything(directory("manifests")) if one["kind"] in CONFIGURATIONS]
-        present = await Installer(api, click.echo).present(ours)
+        present = await Installer(api, write.line).present(ours)
         if present:
             what = "we would put back what is taken out: we are still called"
             raise InputError(what, title(present[0]), "run kubevirt-webhook uninstall first")
@@ -180,9 +180,9 @@ async def _cleanup(
         tasks = await work.tasks(allow_restart_required=allow_restart_required)
         for task in tasks:
             for text in task.texts:
-                click.echo(safe(f"{task.title}: {text}"))
+                write.line(f"{task.title}: {text}")
             if task.left:
-                click.echo(safe(f"{task.title}: left: {task.left}"))
+                write.line(f"{task.title}: left: {task.left}")
         todo = [task for task in tasks if task.operations]
         failed = 0
         if todo and not dry_run and _agreed(f"Change these {len(todo)} VMs?", yes=yes):
@@ -190,13 +190,13 @@ async def _cleanup(
                 problem = await work.clean(task)
                 if problem:
                     failed += 1
-                    click.echo(safe(f"{task.title}: {problem}"), err=True)
-            click.echo(f"{len(todo) - failed} of {len(todo)} VMs cleaned")
+                    write.error(f"{task.title}: {problem}")
+            write.line(f"{len(todo) - failed} of {len(todo)} VMs cleaned")
         elif not todo:
-            click.echo("nothing to clean")
+            write.line("nothing to clean")
         vmis, pods = await work.remaining()
         if vmis or pods:
-            click.echo(f"{vmis} VMIs and {pods} launcher pods carry marks, which end with them")
+            write.line(f"{vmis} VMIs and {pods} launcher pods carry marks, which end with them")
         return failed
 
 
@@ -233,15 +233,15 @@ def _show(change: Change) -> None:
     from webhook.cli.yamltext import dump
 
     if change.before is None:
-        click.echo(click.style(f"+ {change.title}", "green"))
+        write.line(f"+ {change.title}", color="green")
         return
     if change.after is None:
-        click.echo(click.style(f"- {change.title}", "red"))
+        write.line(f"- {change.title}", color="red")
         return
-    click.echo(f"~ {change.title}")
+    write.line(f"~ {change.title}")
     before, after = (dump([one]).splitlines() for one in (change.before, change.after))
     for line in list(difflib.unified_diff(before, after, lineterm="", n=2))[2:]:
-        click.echo("  " + click.style(safe(line), _STYLES.get(line[0])))
+        write.line(f"  {safe(line)}", color=_STYLES.get(line[0]))
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:

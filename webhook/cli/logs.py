@@ -7,10 +7,15 @@ import logging
 import os
 import select
 import sys
+from collections.abc import Iterator, MutableMapping
 from contextlib import suppress
 from typing import Any, Final
 
 import structlog
+
+from webhook.admission.credentials import scrubbed_prose
+from webhook.admission.redaction import redacted
+from webhook.text import visible, visible_lines
 
 # A pipe that is ready to be written to takes so much without waiting (POSIX: PIPE_BUF; Linux has a page).
 _PIECE: Final = 4096
@@ -54,6 +59,7 @@ def configure() -> Any:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
+        _fit_to_show,
     ]
     renderer = structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
     structlog.configure(
@@ -73,6 +79,34 @@ def configure() -> Any:
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     asyncio.get_running_loop().set_exception_handler(_unhandled)
     return structlog.get_logger()
+
+
+def _fit_to_show(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """Leave no credential in a line, and nothing that a terminal would obey; a traceback keeps its line feeds."""
+    for key, value in event.items():
+        if key == "exception":
+            event[key] = "\n".join(_traceback(str(value)))
+        elif isinstance(value, str):
+            event[key] = visible_lines(scrubbed_prose(value))
+        elif isinstance(value, list | tuple | dict):
+            event[key] = redacted(value)
+    return event
+
+
+def _traceback(text: str) -> Iterator[str]:
+    """Its lines: places and source are the program's own, what an exception says may quote an object."""
+    source = hidden = False
+    for line in text.split("\n"):
+        place = line.startswith('  File "')
+        if place or source:
+            yield visible(line)
+        elif not hidden:
+            shown = scrubbed_prose(line)
+            # What follows within the same message is part of what begins here.
+            hidden = shown != line
+            yield visible(shown)
+        hidden = hidden and not place
+        source = place
 
 
 def _unhandled(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:

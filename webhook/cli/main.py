@@ -64,19 +64,20 @@ class Lazy(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run a command; a mistake of the user ends in one sentence and exit status 2."""
+        from webhook.cli import write
         from webhook.errors import InputError
 
         try:
             return super().invoke(ctx)
         except InputError as error:
-            click.echo(f"Error: {error}", err=True)
+            write.error(f"Error: {error}")
             ctx.exit(2)
         except BrokenPipeError:
             # Whoever read us has enough: no decision, so not the exit status of a refusal.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             ctx.exit(141)
         except OSError as error:
-            click.echo(f"Error: {error.filename or 'the output'}: {error.strerror or error}", err=True)
+            write.error(f"Error: {error.filename or 'the output'}: {error.strerror or error}")
             ctx.exit(2)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,8 +14,9 @@ import jsonpatch
 import msgspec
 
 from webhook.admission.audit import NoAudit
-from webhook.admission.redaction import redacted
-from webhook.cli import requests
+from webhook.admission.patch import segments
+from webhook.admission.redaction import redacted_at
+from webhook.cli import requests, write
 from webhook.cli.show import print_results
 from webhook.cli.sources import opened
 from webhook.cli.yamltext import dump
@@ -52,12 +54,10 @@ def review(
     results = asyncio.run(_judge_all(files, stdin, cluster_from, kubeconfig, settings, user))
     if not show_secrets:
         for result in results:
-            shown = redacted(result["object"])
-            if shown != result["object"] and output in ("json", "yaml"):
-                click.echo(
+            if _redact(result) & _PRINTED[output]:
+                write.line(
                     f"{result['source']}: secrets are redacted, so don't apply this; see --show-secrets", err=True
                 )
-            result["object"] = shown
     _print(results, output)
     if any(result["decision"] == "denied" for result in results):
         raise SystemExit(1)
@@ -132,6 +132,35 @@ async def _judge(
     return result
 
 
+# The parts of a result that can be applied, by the kind of output that holds them.
+_PRINTED: Final[dict[str, set[str]]] = {
+    "text": set(),
+    "json": {"object", "patch"},
+    "yaml": {"object"},
+    "patch": {"patch"},
+}
+
+
+def _redact(result: dict[str, Any]) -> set[str]:
+    """Take the secrets out of all that is printed of a result; the parts that had any."""
+    found = set()
+
+    def hide(part: str, path: Sequence[str], holder: dict[str, Any], key: str) -> None:
+        shown = redacted_at(path, holder[key], bounded=False)
+        if shown is not holder[key]:
+            holder[key] = shown
+            found.add(part)
+
+    hide("object", (), result, "object")
+    for change in (change for judgement in result["judgements"] for change in judgement["changes"]):
+        for side in ("old", "new"):
+            hide("changes", change["path"], change, side)
+    for operation in result["patch"]:
+        if "value" in operation:
+            hide("patch", segments(operation["path"]), operation, "value")
+    return found
+
+
 # The decisions of several endpoints about one request, the lightest first.
 WEIGHT: Final = ("not-judged", "allowed", "would-patch", "would-deny", "patched", "error", "denied")
 
@@ -148,12 +177,12 @@ def _name(request: dict[str, Any]) -> str:
 
 def _print(results: list[dict[str, Any]], output: str) -> None:
     if output == "json":
-        click.echo(json.dumps(results if len(results) != 1 else results[0], indent=2))
+        write.data(json.dumps(results if len(results) != 1 else results[0], indent=2))
     elif output == "patch":
         patches = [result["patch"] for result in results]
-        click.echo(json.dumps(patches if len(patches) != 1 else patches[0], indent=2))
+        write.data(json.dumps(patches if len(patches) != 1 else patches[0], indent=2))
     elif output == "yaml":
         objects = [result["object"] for result in results if result["object"] is not None]
-        click.echo(dump(objects), nl=False)
+        write.data(dump(objects))
     else:
         print_results(results)

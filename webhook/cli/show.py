@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.text import Text
+
+from webhook.text import visible, visible_lines
 
 STYLES: Final = {
     "patched": "bold green",
@@ -18,10 +22,19 @@ STYLES: Final = {
 }
 
 
+class _VisibleConsole(Console):
+    """Styles are the program's own: an escape sequence in a text is shown, not obeyed, whoever forgot about it."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """The segments of anything."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(visible_lines(segment.text), segment.style)
+
+
 def console() -> Console:
     """Standard output; without wrapping where it is no terminal, so that lines can be searched."""
-    result = Console(highlight=False)
-    return result if result.is_terminal else Console(highlight=False, width=10_000, soft_wrap=True)
+    result = _VisibleConsole(highlight=False)
+    return result if result.is_terminal else _VisibleConsole(highlight=False, width=10_000, soft_wrap=True)
 
 
 def print_results(results: list[dict[str, Any]]) -> None:
@@ -57,8 +70,8 @@ def _print_result(out: Console, result: dict[str, Any]) -> None:
 
 
 def safe(text: str) -> str:
-    """Text of other people for a terminal: control characters are shown, not obeyed."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+    """Text of other people for a line on a terminal: control characters are shown, not obeyed."""
+    return visible(text)
 
 
 def change_line(change: dict[str, Any]) -> str:

@@ -16,6 +16,7 @@ import msgspec
 
 from webhook import names
 from webhook.admission.audit import timestamp
+from webhook.admission.credentials import shown
 from webhook.cluster.api import Requests, Unreachable, explain
 from webhook.cluster.clock import REAL_TIME, Clock
 from webhook.objects import EVENTS
@@ -56,6 +57,11 @@ class Happening(msgspec.Struct, frozen=True):
     reason: str
     code: str
     note: str
+
+    def __post_init__(self) -> None:
+        # Names are checked only after admission, and an owner reference's kind hardly at all.
+        for field in ("api_version", "kind", "name", "uid", "note"):
+            msgspec.structs.force_setattr(self, field, shown(getattr(self, field)))
 
 
 _Key = tuple[str, str, str, str, str]

@@ -18,6 +18,7 @@ from webhook.policies.table import Endpoint
 from webhook.reviewer import Reviewer
 from webhook.server.budget import EVERYDAY, Budget, NoRoom, Share
 from webhook.server.connection import Connection, Connections
+from webhook.text import visible
 
 # A review holds an object and its old state; etcd takes objects up to 1.5 MiB, JSON may double that, managedFields and
 # the envelope come on top. controller-runtime came to the same figure (pkg/webhook/admission/http.go).
@@ -263,7 +264,7 @@ def _busy(what: str, request: web.BaseRequest) -> web.Response:
 
 def _text(status: int, sentence: str, request: web.BaseRequest, **headers: str) -> web.Response:
     """An error as plain text: the API server shows it in its own message."""
-    response = web.Response(status=status, text=sentence + "\n", headers=headers)
+    response = web.Response(status=status, text=visible(sentence) + "\n", headers=headers)
     if not request.can_read_body or request.content.at_eof():
         return response
     # What is left of the body would be read as the next request.

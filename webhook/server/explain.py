@@ -17,6 +17,7 @@ import msgspec
 from aiohttp import web
 
 from webhook import names
+from webhook.admission.redaction import redacted
 from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quoted
@@ -29,6 +30,7 @@ from webhook.policies.unreadable import Unreadable, read
 from webhook.replay import replayed
 from webhook.server.lifecycle import finish, listen
 from webhook.settings.address import is_loopback
+from webhook.text import visible, visible_json
 
 T = TypeVar("T")
 
@@ -130,7 +132,8 @@ class Explainer:
         """The response to any request; no exception but a cancellation leaves."""
         self.in_flight += 1
         try:
-            response = _json(200, msgspec.json.encode(await self._answer(request)))
+            answer = msgspec.to_builtins(await self._answer(request))
+            response = _json(200, visible_json(msgspec.json.encode(redacted(answer))))
         except _Refused as refused:
             response = _error(refused.status, refused.sentence, **refused.headers)
         except NotThere as error:
@@ -241,7 +244,7 @@ def _authorize(user: UserInfo, asked: Asked, facts: Facts) -> None:
 
 
 def _error(status: int, sentence: str, **headers: str) -> web.Response:
-    return _json(status, msgspec.json.encode({"error": sentence}), **headers)
+    return _json(status, msgspec.json.encode({"error": visible(sentence)}), **headers)
 
 
 def _json(status: int, body: bytes, **headers: str) -> web.Response:
