@@ -57,14 +57,15 @@ def test_what_is_no_regular_file_is_refused_at_once(make: Callable[[Path], None]
         assert str(path) in str(refused.value)
     with pytest.raises(CertificateError):
         client_authorities(path)
-    for arguments in (
+    commands: tuple[list[str | Path], ...] = (
         ["review", path],
         ["expand", "-f", path],
         ["config", "check", path],
         ["explain", "migration", "shop/a", "--cluster-from", path],
         ["doctor", "--kubeconfig", path],
         ["install", "--settings", path, "--dry-run"],
-    ):
+    )
+    for arguments in commands:
         result = run(*arguments)
         assert result.exit_code == 2, arguments
         assert "Traceback" not in result.stderr
@@ -137,13 +138,14 @@ def test_depth_is_one_sentence_for_every_command(name: str, text: str, tmp_path:
     path = tmp_path / name
     path.write_text(text)
 
-    for arguments in (
+    commands: tuple[list[str | Path], ...] = (
         ["review", path],
         ["expand", "-f", path],
         ["config", "check", path],
         ["explain", "migration", "shop/a", "--cluster-from", path],
         ["doctor", "--kubeconfig", path],
-    ):
+    )
+    for arguments in commands:
         result = run(*arguments)
         assert result.exit_code == 2, arguments
         assert "Traceback" not in result.stderr

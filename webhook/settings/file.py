@@ -40,6 +40,7 @@ _RESTART_KEYS: Final = {
     "client_names": "tls.clientNames",
     "drain_seconds": "server.drainSeconds",
     "explain_listen": "explain.listen",
+    "metrics_listen": "metrics.listen",
     "audit": "audit",
 }
 
