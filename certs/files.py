@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from certs.authority import parse_bundle
-from certs.source import CertificateError
+from certs.source import CertificateError, read_file
 
 POLL_SECONDS: Final = 5.0
 
@@ -39,9 +39,11 @@ class Followed:
 
 def _digest(path: Path) -> str:
     try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+        return hashlib.sha256(read_file(path)).hexdigest()
     except OSError as error:
         return f"unreadable: {error.strerror}"
+    except CertificateError as error:
+        return f"unreadable: {error}"
 
 
 def client_authorities(path: Path) -> bytes:
@@ -51,7 +53,7 @@ def client_authorities(path: Path) -> bytes:
         CertificateError: it can't be read or holds none.
     """
     try:
-        pem = path.read_bytes()
+        pem = read_file(path)
     except OSError as error:
         raise CertificateError(f"{path} can't be read: {error.strerror}; give a readable PEM file") from None
     if not parse_bundle(pem):

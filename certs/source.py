@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
+import os
+import stat
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,6 +19,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 # Clocks differ: a certificate that is valid from now on is not yet valid for a client that is a minute behind.
 BACKDATED: Final = timedelta(minutes=5)
+_MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 class CertificateError(ValueError):
@@ -113,9 +116,25 @@ def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pai
     return pair
 
 
+def read_file(path: Path) -> bytes:
+    """A regular file's content; from a named pipe or a device nothing is read, which could keep us waiting for ever.
+
+    Raises:
+        OSError: it can't be read.
+        CertificateError: it is something else, or too large for certificates.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise CertificateError(f"{path} is not a regular file; give a readable PEM file")
+        data = stream.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise CertificateError(f"{path} is larger than {_MAX_BYTES >> 20} MiB; give a readable PEM file")
+    return data
+
+
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except OSError as error:
         raise CertificateError(f"{path} can't be read: {error.strerror}; give a readable PEM file") from None
 

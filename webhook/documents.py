@@ -7,15 +7,12 @@ needs no recursion, so that depth is ours to limit, and it is several times fast
 
 from __future__ import annotations
 
-import gzip
 import os
 import re
-import zlib
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from math import inf
-from pathlib import Path
 from sys import intern
 from typing import Any, Final, NoReturn
 
@@ -24,6 +21,7 @@ import yaml
 from yaml import events
 
 from webhook.errors import InputError, InputErrors, quoted
+from webhook.inputs import decompressed, read_file
 from webhook.text import SURROGATE
 
 # Of a file, after decompression.
@@ -116,18 +114,13 @@ def read_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
     JSON is decoded some ten times faster than YAML, but a key written twice passes unseen and lines are the document's.
 
     Raises:
-        InputError: as `parse_documents`; the file can't be read, is no gzip file, or is larger than `MAX_BYTES`.
+        InputError: as `parse_documents`; the file can't be read, is no regular file, no gzip file, or is larger than
+            `MAX_BYTES`.
     """
     file = os.fspath(path)
-    try:
-        with gzip.open(file) if file.endswith(".gz") else Path(file).open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise InputError("is not a whole gzip file", file, "compress it again, or drop .gz from its name") from error
-    except OSError as error:
-        raise InputError(f"can't be read: {error.strerror or error}", file) from error
-    if len(data) > MAX_BYTES:
-        raise InputError(f"is larger than {MAX_BYTES >> 20} MiB", file, "split it into several files")
+    data = read_file(file, MAX_BYTES)
+    if file.endswith(".gz"):
+        data = decompressed(data, MAX_BYTES, file)
     if file.removesuffix(".gz").endswith(".json"):
         yield from _parse_json(data, file)
     else:

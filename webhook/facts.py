@@ -98,6 +98,7 @@ class AccessKey(Key[bool], frozen=True):
         extra: sorted, so that equal users are equal keys.
         namespace: empty: in all namespaces, or for kinds without.
         name: of one object; empty: of any.
+        path: of a URL that is no resource's; group and resource are empty then.
     """
 
     user: str
@@ -109,6 +110,7 @@ class AccessKey(Key[bool], frozen=True):
     resource: str
     namespace: str = ""
     name: str = ""
+    path: str = ""
 
 
 class TokenKey(Key[UserInfo], frozen=True):

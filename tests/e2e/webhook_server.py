@@ -9,6 +9,7 @@ import signal
 import ssl
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
@@ -18,6 +19,8 @@ from typing import Any, Self
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+
+from webhook.server.rendering import KEPT_SECONDS
 
 from . import manifests
 from .access import Access
@@ -70,6 +73,7 @@ class WebhookServer:
         webhooks = {**settings.get("webhooks", {}), "namespaceSelector": selector}
         self._settings.write_text(json.dumps({**settings, "webhooks": webhooks}))
         self.port, self._ops_port = free_port(), free_port()
+        self._scraped = 0.0
         self._popen: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -228,7 +232,10 @@ class WebhookServer:
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that carry the labels."""
+        # What was rendered for the call before is kept for a moment.
+        time.sleep(max(0.0, self._scraped + KEPT_SECONDS + 0.05 - time.monotonic()))
         families = text_string_to_metric_families(self.ops("/metrics")[1])
+        self._scraped = time.monotonic()
         samples = [sample for family in families for sample in family.samples if sample.name == name]
         assert samples, f"there is no metric {name}"
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())

@@ -1,20 +1,31 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
 from aiohttp import web
+from aiohttp.test_utils import RawTestServer
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests import builders
 from tests.builders import known, launcher_pod, review, vmi
 from tests.test_reviewer import MemoryCluster
+from tests.waiting import until
 from webhook.admission.audit import NoAudit
 from webhook.policies.table import BY_PATH
 from webhook.reviewer import Reviewer
-from webhook.server.ops import Metrics, State, ops_app
+from webhook.server import guests
+from webhook.server.guests import MAX_CONNECTIONS_PER_CLIENT, Guests
+from webhook.server.lifecycle import listen, split_address
+from webhook.server.ops import Metrics, Ops, State
+from webhook.server.rendering import Rendering
 
 PODS = "/mutate/scheduling/pods/enforce"
 Logged = list[tuple[str, str, BaseException]]
@@ -25,8 +36,12 @@ def metrics() -> tuple[Metrics, Logged]:
     return Metrics(BY_PATH, lambda *line: logged.append(line)), logged
 
 
-async def scrape(application: web.Application, path: str, aiohttp_client: Any) -> tuple[int, str]:
-    client = await aiohttp_client(application)
+def ops_app(registry: CollectorRegistry, waiting_for: Callable[[], tuple[str, ...]]) -> Ops:
+    return Ops(Rendering(registry), waiting_for)
+
+
+async def scrape(ops: Ops, path: str, aiohttp_client: Any) -> tuple[int, str]:
+    client = await aiohttp_client(RawTestServer(ops.handle))
     answer: aiohttp.ClientResponse = await client.get(path)
     return answer.status, await answer.text()
 
@@ -147,3 +162,179 @@ async def test_state_is_read_at_the_scrape(aiohttp_client: Any) -> None:
     assert seen["kubevirt_webhook_unenforced_objects", of] == 2
     assert seen["kubevirt_webhook_audit_dropped_total", frozenset()] == 3
     assert any(name == "kubevirt_webhook_build_info" for name, _ in seen)
+
+
+@pytest.fixture
+async def opened() -> AsyncIterator[Callable[[Ops], Awaitable[tuple[Guests, int]]]]:
+    """Starts ops listeners that end with the test; gives their server and port."""
+    runners: list[web.ServerRunner] = []
+
+    async def start(ops: Ops) -> tuple[Guests, int]:
+        server = ops.server()
+        runner = web.ServerRunner(server)
+        runners.append(runner)
+        return server, split_address(await listen(runner, "127.0.0.1:0", None, "--ops-listen"))[1]
+
+    yield start
+    for runner in runners:
+        await runner.cleanup()
+
+
+async def get(port: int, path: str) -> int:
+    """The status of an answer on a connection of its own; 0 where there was none."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    try:
+        answer = await reader.read()
+    except ConnectionError:
+        answer = b""
+    writer.close()
+    return int(answer.split()[1]) if answer else 0
+
+
+async def test_the_text_is_that_of_the_library() -> None:
+    counted, _ = metrics()
+    counted.served(PODS, 200, 0.0007)
+
+    assert await Rendering(counted.registry).text() == generate_latest(counted.registry)
+
+
+async def test_all_who_ask_within_a_second_share_one_rendering(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted, _ = metrics()
+    rendering = Rendering(counted.registry)
+    texts = await asyncio.gather(*(rendering.text() for _ in range(200)))
+
+    assert rendering.count == 1
+    assert len(set(map(id, texts))) == 1
+    assert await rendering.text() is texts[0]
+    monkeypatch.setattr(rendering, "_until", asyncio.get_running_loop().time())
+    counted.served(PODS, 200, 0.0007)
+    assert await rendering.text() != texts[0]
+    assert rendering.count == 2
+
+
+async def test_others_come_between_the_metrics_of_a_rendering() -> None:
+    counted, _ = metrics()
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(others())
+    await Rendering(counted.registry).text()
+    task.cancel()
+    assert turns >= len(list(counted.registry.collect()))
+
+
+async def test_one_who_goes_takes_nothing_from_the_others() -> None:
+    counted, _ = metrics()
+    rendering = Rendering(counted.registry)
+    first, second = (asyncio.create_task(rendering.text()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+
+    assert await second
+    assert rendering.count == 1
+
+
+async def test_a_rendering_that_fails_is_tried_anew() -> None:
+    counted, _ = metrics()
+    broken = State({"x": ("X.", lambda: 1 / 0)}, {}, {})  # type: ignore[dict-item,return-value]
+    counted.registry.register(_Quiet(broken))
+    rendering = Rendering(counted.registry)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            await rendering.text()
+    assert rendering.count == 2
+
+
+class _Quiet:
+    """Tells the registry nothing beforehand."""
+
+    def __init__(self, inner: State) -> None:
+        self.collect = inner.collect
+
+    def describe(self) -> tuple[()]:
+        return ()
+
+
+async def test_a_flood_of_scrapers_is_rendered_once_and_ends_oldest_first(opened: Any) -> None:
+    counted, _ = metrics()
+    rendering = Rendering(counted.registry)
+    server, port = await opened(Ops(rendering, lambda: ()))
+    idle = [await asyncio.open_connection("127.0.0.1", port) for _ in range(100)]
+    await until(lambda: server.ended == 100 - MAX_CONNECTIONS_PER_CLIENT)
+
+    await until(lambda: len(server.connections) == MAX_CONNECTIONS_PER_CLIENT)
+    assert await get(port, "/healthz") == 200, "a probe always gets through"
+    assert await get(port, "/metrics") == 200
+    assert rendering.count == 1
+    for _, writer in idle:
+        writer.close()
+
+
+async def test_requests_that_cost_something_wait_for_their_turn(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        slept.append(seconds)
+        await sleep(0)
+
+    counted, _ = metrics()
+    monkeypatch.setattr(guests, "_PER_SECOND", 0.1)
+    _, port = await opened(Ops(Rendering(counted.registry), lambda: ()))
+    monkeypatch.setattr("webhook.server.guests.asyncio.sleep", noted)
+    for _ in range(25):
+        assert await get(port, "/metrics") == 200
+    assert len([seconds for seconds in slept if seconds > 0]) == 5
+    slept.clear()
+    for _ in range(25):
+        assert await get(port, "/healthz") == 200
+    assert not any(slept), "probes don't wait"
+
+
+async def test_a_connection_that_asks_for_health_again_and_again_waits(
+    opened: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    sleep = asyncio.sleep
+
+    async def noted(seconds: float) -> None:
+        slept.append(seconds)
+        await sleep(0)
+
+    counted, _ = metrics()
+    _, port = await opened(Ops(Rendering(counted.registry), lambda: ()))
+    monkeypatch.setattr("webhook.server.guests.asyncio.sleep", noted)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n" * 10)
+    for _ in range(10):
+        assert (await reader.readuntil(b"ok\n")).startswith(b"HTTP/1.1 200")
+    assert len([seconds for seconds in slept if seconds > 0]) == 9
+    writer.close()
+
+
+async def test_connections_end_after_a_while_whatever_they_do(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guests, "LIFETIME_SECONDS", 0.05)
+    counted, _ = metrics()
+    server, port = await opened(Ops(Rendering(counted.registry), lambda: ()))
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(b"GET /metr")
+
+    with suppress(ConnectionError):
+        assert await reader.read() == b""
+    await until(lambda: not server.connections)
+    writer.close()
+
+
+async def test_where_metrics_are_served_elsewhere(aiohttp_client: Any) -> None:
+    status, text = await scrape(Ops(None, lambda: ()), "/metrics", aiohttp_client)
+
+    assert status == 404
+    assert "/metrics" not in text
+    client = await aiohttp_client(RawTestServer(Ops(None, lambda: ()).handle))
+    assert (await client.post("/healthz")).status == 405

@@ -243,6 +243,7 @@ class TestEffective:
             "migration",
             "eviction",
             "explain",
+            "metrics",
             "webhooks",
             "audit",
             "events",

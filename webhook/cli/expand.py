@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,7 +64,7 @@ def expand(
     Mode reference is what a VM gets when it starts; mode expand prints the VM itself, as `virtctl expand` does. UUIDs
     that KubeVirt picks at random are made from the name here. Exit status 1 if KubeVirt would refuse, 2 on bad input.
     """
-    stdin = sys.stdin.buffer.read() if "-" in files else None
+    stdin = given.standard_input() if "-" in files else None
     found = given.objects(given.documents(files, stdin))
     if not found.machines:
         kinds = " and ".join(found.passed_over + sorted({kind for kind, _, _ in found.others})) or "nothing"

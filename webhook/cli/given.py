@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from webhook.cluster.kinds import KINDS
-from webhook.documents import Document, objects_in, parse_documents, read_documents
+from webhook.documents import MAX_BYTES, Document, objects_in, parse_documents, read_documents
 from webhook.errors import InputError, quoted
+from webhook.inputs import limited
 
 _NAMESPACE: Final = "default"
 MACHINES: Final = ("VirtualMachine", "VirtualMachineInstance")
+
+
+def standard_input() -> bytes:
+    """All of it.
+
+    Raises:
+        InputError: it is larger than a file may be.
+    """
+    return limited(sys.stdin.buffer, MAX_BYTES, "standard input")
 
 
 def documents(paths: Iterable[str], stdin: bytes | None) -> list[Document]:

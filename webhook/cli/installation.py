@@ -246,9 +246,11 @@ async def _connected(kubeconfig: Path | None) -> AsyncIterator[KubernetesTranspo
 
 def _read(file: Path) -> str:
     from webhook.errors import InputError
+    from webhook.inputs import read_file
+    from webhook.settings.file import MAX_BYTES
 
     try:
-        return file.read_text("utf-8")
+        return read_file(file, MAX_BYTES).decode()
     except UnicodeDecodeError:
         raise InputError("it is not UTF-8", str(file), "save it as UTF-8") from None
 

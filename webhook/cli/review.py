@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +15,7 @@ import msgspec
 from webhook.admission.audit import NoAudit
 from webhook.admission.patch import segments
 from webhook.admission.redaction import redacted_at
-from webhook.cli import requests, write
+from webhook.cli import given, requests, write
 from webhook.cli.show import print_results
 from webhook.cli.sources import opened
 from webhook.cli.yamltext import dump
@@ -50,7 +49,7 @@ def review(
     the JSON patches. Exit status 1 if something was denied, 2 on bad input.
     """
     settings = load(config_file) if config_file else default_settings()
-    stdin = sys.stdin.buffer.read() if "-" in files else None
+    stdin = given.standard_input() if "-" in files else None
     results = asyncio.run(_judge_all(files, stdin, cluster_from, kubeconfig, settings, user))
     if not show_secrets:
         for result in results:

@@ -35,7 +35,9 @@ from webhook.reviewer import Reviewer
 from webhook.server.app import App
 from webhook.server.explain import explaining
 from webhook.server.lifecycle import drain, finish, listen
-from webhook.server.ops import Metrics, State, ops_app
+from webhook.server.ops import Metrics, Ops, State
+from webhook.server.rendering import Rendering
+from webhook.server.scraping import scraping
 from webhook.settings.address import is_address, is_loopback
 from webhook.settings.file import SettingsFile, default_settings
 from webhook.settings.snapshot import AuditSettings, Settings, TlsMode
@@ -110,9 +112,10 @@ class Options:
             with_ = "--cluster-from" if self.cluster_from else "--register"
             fix = "give --kubeconfig" if self.cluster_from else "install the configurations, or leave --tls away"
             raise InputError(f"managed certificates don't go with {with_}", "--tls", fix)
-        if self.cluster_from and server.explain_listen and not is_loopback(server.explain_listen):
-            fix = "listen on 127.0.0.1, or use --kubeconfig"
-            raise InputError("files have no API server to ask who the bearer of a token is", "explain.listen", fix)
+        for key, address in (("explain.listen", server.explain_listen), ("metrics.listen", server.metrics_listen)):
+            if self.cluster_from and address and not is_loopback(address):
+                fix = "listen on 127.0.0.1, or use --kubeconfig"
+                raise InputError("files have no API server to ask who the bearer of a token is", key, fix)
         changed = {
             "tls_mode": mode,
             "cert_file": str(files[0]),
@@ -207,7 +210,8 @@ async def _serve(options: Options, stop: _Stop, log: Any) -> None:
 
         metrics.registry.register(_state(app, audit, settings, cluster, parity, beside, certificates, waiting_for))
 
-        ops = web.AppRunner(ops_app(metrics.registry, waiting_for), access_log=None)
+        rendering = Rendering(metrics.registry)
+        ops = web.ServerRunner(Ops(None if server.metrics_listen else rendering, waiting_for).server())
         ops_address = await listen(ops, options.ops_listen or server.ops_listen, None, "--ops-listen")
         ends.push_async_callback(ops.cleanup)
         connections = app.server()
@@ -223,6 +227,11 @@ async def _serve(options: Options, stop: _Stop, log: Any) -> None:
         if server.explain_listen:
             place = explaining(server.explain_listen, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS)
             log.info("explaining", address=await ends.enter_async_context(place))
+        if server.metrics_listen:
+            alone = scraping(
+                server.metrics_listen, rendering, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS
+            )
+            log.info("metrics", address=await ends.enter_async_context(alone))
         if settings.file:
             ends.push_async_callback(cancelled, asyncio.create_task(settings.follow(), name="settings"))
         gc.collect()

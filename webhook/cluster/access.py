@@ -79,10 +79,12 @@ async def _created(
 def _access(key: AccessKey) -> dict[str, Any]:
     attributes = {"verb": key.verb, "group": key.group, "resource": key.resource}
     optional = {"namespace": key.namespace, "name": key.name}
+    of_resource = attributes | {name: value for name, value in optional.items() if value}
+    asked = {"nonResourceAttributes": {"verb": key.verb, "path": key.path}} if key.path else None
     return {
         "user": key.user,
         "groups": list(key.groups),
         "uid": key.uid,
         "extra": {name: list(values) for name, values in key.extra},
-        "resourceAttributes": attributes | {name: value for name, value in optional.items() if value},
+        **(asked or {"resourceAttributes": of_resource}),
     }

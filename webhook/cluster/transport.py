@@ -19,10 +19,12 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 from webhook import __version__
 from webhook.cluster.api import LARGEST_ANSWER_BYTES, NO_QUERY, Refused, TooLarge, Transport, Unreachable
 from webhook.errors import InputError, Unavailable
+from webhook.inputs import read_file
 
 USER_AGENT: Final = f"kubevirt-webhook/{__version__}"
 
 CONNECT_SECONDS: Final = 5.0
+_MAX_KUBECONFIG_BYTES: Final = 4 * 1024 * 1024
 REQUEST_SECONDS: Final = 30.0
 
 # A list page may be large; a watch's headers come at once, its body for minutes.
@@ -296,12 +298,10 @@ def _check(path: str) -> None:
     context = False
     for file in files:
         try:
-            document = yaml.safe_load(Path(file).expanduser().read_bytes())
-        except OSError as error:
-            raise InputError(
-                f"the kubeconfig can't be read: {error.strerror}", file, "name another with --kubeconfig"
-            ) from error
-        except (yaml.YAMLError, ValueError) as error:
+            document = yaml.safe_load(read_file(Path(file).expanduser(), _MAX_KUBECONFIG_BYTES))
+        except InputError as error:
+            raise InputError(f"the kubeconfig {error.what}", file, "name another with --kubeconfig") from error
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise InputError("the kubeconfig is not YAML", file, "repair or replace it") from error
         if not isinstance(document, dict):
             raise InputError("not a kubeconfig", file, "name another with --kubeconfig")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from webhook.admission.wire import UserInfo
 from webhook.facts import AccessKey, Facts, KubeVirtKey
 from webhook.kubevirt.launcher import account
@@ -24,6 +26,11 @@ def is_kubevirts(user: UserInfo, name: str, facts: Facts, namespace: str) -> boo
     if install is None:
         return None
     return user.username in {account(place, name) for place in install.namespaces}
+
+
+def access_to_path(user: UserInfo, verb: str, path: str) -> AccessKey:
+    """The same for a path that is no resource's, such as ``/metrics``."""
+    return msgspec.structs.replace(access(user, verb, "", ""), path=path)
 
 
 def access(user: UserInfo, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> AccessKey:

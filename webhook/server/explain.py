@@ -21,13 +21,15 @@ from webhook.admission.redaction import redacted
 from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quoted
-from webhook.facts import Facts, TokenKey
+from webhook.facts import Facts
 from webhook.placement import syntax
 from webhook.policies import accounts
 from webhook.policies.migration.answer import Answer
 from webhook.policies.migration.explanation import NotThere, explain
-from webhook.policies.unreadable import Unreadable, read
+from webhook.policies.unreadable import Unreadable
 from webhook.replay import replayed
+from webhook.server.bearer import Refused, authorize, token_of, user_of
+from webhook.server.guests import Guests, turn
 from webhook.server.lifecycle import finish, listen
 from webhook.settings.address import is_loopback
 from webhook.text import visible, visible_json
@@ -62,21 +64,6 @@ class Asked(NamedTuple):
     name: str
     added: dict[str, str]
     node: str
-
-
-class _Refused(Exception):  # noqa: N818 - an answer
-    """A request that gets no explanation.
-
-    Args:
-        status: of HTTP.
-        sentence: why, and what to do.
-    """
-
-    def __init__(self, status: int, sentence: str, **headers: str) -> None:
-        super().__init__(status)
-        self.status: Final = status
-        self.sentence: Final = sentence
-        self.headers: Final = headers
 
 
 def question(query: str) -> Asked:
@@ -124,9 +111,9 @@ class Explainer:
         self._guarded: Final = guarded
         self.in_flight = 0
 
-    def server(self) -> web.Server:
+    def server(self) -> Guests:
         """The aiohttp server; make it inside the running loop."""
-        return web.Server(self.handle, access_log=None)
+        return Guests(self.handle)
 
     async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
         """The response to any request; no exception but a cancellation leaves."""
@@ -134,7 +121,7 @@ class Explainer:
         try:
             answer = msgspec.to_builtins(await self._answer(request))
             response = _json(200, visible_json(msgspec.json.encode(redacted(answer))))
-        except _Refused as refused:
+        except Refused as refused:
             response = _error(refused.status, refused.sentence, **refused.headers)
         except NotThere as error:
             response = _error(404, str(error))
@@ -153,16 +140,17 @@ class Explainer:
     async def _answer(self, request: web.BaseRequest) -> Answer:
         path, _, query = request.raw_path.partition("?")
         if path != PATH:
-            raise _Refused(404, f"there is nothing at this path; ask for {PATH}")
+            raise Refused(404, f"there is nothing at this path; ask for {PATH}")
         if request.method != "GET":
-            raise _Refused(405, "this method is not answered here; use GET", Allow="GET")
+            raise Refused(405, "this method is not answered here; use GET", Allow="GET")
         token = self._token(request)
+        await turn(request)
         if self.in_flight > MAX_IN_FLIGHT:
-            raise _Refused(
+            raise Refused(
                 429, f"{MAX_IN_FLIGHT} questions are being answered already; try again", **{"Retry-After": "1"}
             )
         deadline = asyncio.get_running_loop().time() + DEADLINE
-        user = await self._asked(lambda facts: _user(token, facts), deadline) if token else None
+        user = await self._asked(lambda facts: user_of(token, facts), deadline) if token else None
         asked = question(query)
         if user:
             await self._asked(lambda facts: _authorize(user, asked, facts), deadline)
@@ -176,13 +164,9 @@ class Explainer:
         if not self._guarded:
             # A page in somebody's browser reaches us under a name of its own that it lets point here.
             if _host(request.headers.get("Host", "")) not in _LOOPBACK_HOSTS:
-                raise _Refused(403, "the request names another host; call us 127.0.0.1 or localhost")
+                raise Refused(403, "the request names another host; call us 127.0.0.1 or localhost")
             return ""
-        scheme, _, token = (request.headers.get("Authorization") or "").partition(" ")
-        token = token.strip()
-        if scheme.lower() != "bearer" or not token or not token.isascii():
-            raise _Refused(401, "there is no token; send Authorization: Bearer TOKEN", **{"WWW-Authenticate": "Bearer"})
-        return token
+        return token_of(request)
 
     async def _asked(self, decide: Callable[[Facts], T], deadline: float) -> T:
         facts = Facts(peek=self._cluster.peek)
@@ -218,15 +202,6 @@ def _host(header: str) -> str:
     return name if colon and port.isdigit() else header.lower()
 
 
-def _user(token: str, facts: Facts) -> UserInfo:
-    user = read(facts, TokenKey(token), "whose token this is")
-    if user is None:
-        raise _Refused(
-            401, "the API server does not accept this token; get a new one", **{"WWW-Authenticate": "Bearer"}
-        )
-    return user
-
-
 def _authorize(user: UserInfo, asked: Asked, facts: Facts) -> None:
     vmis = "virtualmachineinstances"
     rights = {
@@ -235,12 +210,7 @@ def _authorize(user: UserInfo, asked: Asked, facts: Facts) -> None:
         ),
         "list nodes": accounts.access(user, "list", "", "nodes"),
     }
-    facts.need(*rights.values())
-    for right, key in rights.items():
-        if not read(facts, key, "what the bearer of this token may do"):
-            raise _Refused(
-                403, f"{user.username} may not {right}, which the answer would show; ask an administrator for it"
-            )
+    authorize(user, rights, facts, shown="which the answer would show")
 
 
 def _error(status: int, sentence: str, **headers: str) -> web.Response:

@@ -7,16 +7,21 @@ from typing import Final
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from webhook import __version__
 from webhook.admission.wire import is_dry_run
 from webhook.policies.table import Endpoint
 from webhook.reviewer import Verdict
+from webhook.server.guests import Guests, settle, turn
+from webhook.server.rendering import Rendering
 
 # From half a millisecond, which is a usual review, to the API server's longest timeout.
 BUCKETS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+METRICS_PATH: Final = "/metrics"
+# Between two answers about health on one connection: probes ask once on each.
+SETTLE_SECONDS: Final = 0.1
 _STATUSES: Final = (200, 400, 403, 405, 408, 413, 415, 429, 500)
 _EXPLAIN_STATUSES: Final = (200, 400, 401, 403, 404, 405, 429, 500, 503)
 
@@ -158,27 +163,45 @@ class State:
         return family
 
 
-def ops_app(registry: CollectorRegistry, waiting_for: Callable[[], tuple[str, ...]]) -> web.Application:
-    """The application of the ops listener.
+class Ops:
+    """Answers requests for health and metrics.
 
     Args:
+        rendering: of the metrics; None: they are served elsewhere.
         waiting_for: what keeps us from being ready, in words; empty when ready.
     """
 
-    async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+    def __init__(self, rendering: Rendering | None, waiting_for: Callable[[], tuple[str, ...]]) -> None:
+        self._rendering: Final = rendering
+        self._waiting_for: Final = waiting_for
 
-    async def readyz(_: web.Request) -> web.Response:
-        missing = waiting_for()
-        if missing:
-            return web.Response(status=503, text="".join(f"waiting for {item}\n" for item in missing))
-        return web.Response(text="ok\n")
+    def server(self) -> Guests:
+        """The aiohttp server; make it inside the running loop."""
+        return Guests(self.handle)
 
-    async def metrics(_: web.Request) -> web.Response:
-        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    async def handle(self, request: web.BaseRequest) -> web.Response:
+        """The response to any request."""
+        if request.method not in ("GET", "HEAD"):
+            return web.Response(status=405, text="use GET\n", headers={"Allow": "GET, HEAD"})
+        path = request.path
+        if path == METRICS_PATH and self._rendering:
+            await turn(request)
+            return exposition(await self._rendering.text())
+        await settle(request, SETTLE_SECONDS)
+        if path == "/healthz":
+            return web.Response(text="ok\n")
+        if path == "/readyz":
+            missing = self._waiting_for()
+            if missing:
+                return web.Response(status=503, text="".join(f"waiting for {item}\n" for item in missing))
+            return web.Response(text="ok\n")
+        return web.Response(status=404, text=f"there is nothing at this path; ask for {', '.join(self._paths)}\n")
 
-    app = web.Application()
-    app.router.add_get("/healthz", healthz)
-    app.router.add_get("/readyz", readyz)
-    app.router.add_get("/metrics", metrics)
-    return app
+    @property
+    def _paths(self) -> tuple[str, ...]:
+        return ("/healthz", "/readyz", *((METRICS_PATH,) if self._rendering else ()))
+
+
+def exposition(text: bytes) -> web.Response:
+    """The metrics as a response."""
+    return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_LATEST})

@@ -7,7 +7,6 @@ import difflib
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +16,7 @@ from pydantic_core import ErrorDetails
 
 from webhook.documents import Document, KeyPath, mistakes_of, parse_documents, shown
 from webhook.errors import InputError, InputErrors, quoted
+from webhook.inputs import read_file
 from webhook.settings.model import SettingsModel
 from webhook.settings.snapshot import Settings
 from webhook.settings.syntax import OWN_ERROR
@@ -40,6 +40,7 @@ _RESTART_KEYS: Final = {
     "client_names": "tls.clientNames",
     "drain_seconds": "server.drainSeconds",
     "explain_listen": "explain.listen",
+    "metrics_listen": "metrics.listen",
     "audit": "audit",
 }
 
@@ -190,13 +191,9 @@ class SettingsFile:
 def _read(path: str | os.PathLike[str]) -> bytes:
     where = os.fspath(path)
     try:
-        with Path(path).open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
-    except OSError as error:
-        raise InputErrors([InputError(f"can't be read: {error.strerror or error}", where)]) from error
-    if len(data) > MAX_BYTES:
-        raise InputErrors([InputError(f"is larger than {MAX_BYTES >> 20} MiB", where, "it is no settings file")])
-    return data
+        return read_file(path, MAX_BYTES, "it is no settings file")
+    except InputError as error:
+        raise InputErrors([InputError(error.what, where, error.fix)]) from error.__cause__
 
 
 def _validated(data: bytes, where: str) -> SettingsModel:

@@ -175,6 +175,18 @@ class Explain(Section):
     )
 
 
+class Metrics(Section):
+    """Metrics. Changes take effect at the next start."""
+
+    listen: OptionalAddress = Field(
+        default="",
+        description="HOST:PORT of a listener for metrics alone, which server.opsListen then has no more; empty: off. "
+        "On 127.0.0.1, [::1] and localhost served without TLS to whoever is there; on any other with TLS, to bearers "
+        "of tokens who may get the path /metrics.",
+        examples=["0.0.0.0:8444"],
+    )
+
+
 class Service(Section):
     """The Service that the API server calls."""
 
@@ -249,6 +261,7 @@ class SettingsModel(Section):
     migration: Migration = Field(default=Migration(), description=Migration.__doc__)
     eviction: Eviction = Field(default=Eviction(), description=Eviction.__doc__)
     explain: Explain = Field(default=Explain(), description=Explain.__doc__)
+    metrics: Metrics = Field(default=Metrics(), description=Metrics.__doc__)
     webhooks: Webhooks = Field(default=Webhooks(), description=Webhooks.__doc__)
     audit: Audit = Field(default=Audit(), description=Audit.__doc__)
     events: Switch = Field(
@@ -267,6 +280,21 @@ class SettingsModel(Section):
                 if explain.listen == taken:
                     raise mistake(f"{taken} is server.{name} already", "choose another port", "listen")
         return explain
+
+    @field_validator("metrics")
+    @classmethod
+    def _listens_alone(cls, metrics: Metrics, info: ValidationInfo) -> Metrics:
+        server, explain = info.data.get("server"), info.data.get("explain")
+        if server and explain and metrics.listen and not metrics.listen.endswith(":0"):
+            places = {
+                "server.listen": server.listen,
+                "server.opsListen": server.ops_listen,
+                "explain.listen": explain.listen,
+            }
+            for name, taken in places.items():
+                if metrics.listen == taken:
+                    raise mistake(f"{taken} is {name} already", "choose another port", "listen")
+        return metrics
 
     @field_validator("scheduling")
     @classmethod
@@ -301,6 +329,7 @@ class SettingsModel(Section):
                 client_names=self.tls.client_names,
                 drain_seconds=self.server.drain_seconds,
                 explain_listen=self.explain.listen,
+                metrics_listen=self.metrics.listen,
                 audit=self.audit.snapshot(),
             ),
             webhooks=snapshot.WebhookSettings(

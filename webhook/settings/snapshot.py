@@ -280,6 +280,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
         client_names: common names of clients.
         drain_seconds: how long to serve on after SIGTERM.
         explain_listen: ``HOST:PORT`` of explanations (plain HTTP on a loopback address, else TLS); empty: none.
+        metrics_listen: the same of metrics; empty: they are with health.
         audit: where audit lines go.
     """
 
@@ -296,6 +297,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     client_names: tuple[str, ...]
     drain_seconds: int
     explain_listen: str = ""
+    metrics_listen: str = ""
     audit: AuditSettings = AuditSettings()
 
 

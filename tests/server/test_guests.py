@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from webhook.server.guests import MAX_CONNECTIONS, MAX_CONNECTIONS_PER_CLIENT, Guests, Pace
+
+
+class Connected:
+    """A connection without a socket."""
+
+    def __init__(self, server: Guests, client: str) -> None:
+        self.client = client
+        self.is_cut = False
+        server.came(self)  # type: ignore[arg-type]
+
+    def cut(self) -> None:
+        self.is_cut = True
+
+
+async def guests() -> Guests:
+    async def nobody(_: web.BaseRequest) -> web.StreamResponse:
+        raise AssertionError
+
+    return Guests(nobody)
+
+
+async def test_the_oldest_connection_of_a_client_makes_room_for_its_newest() -> None:
+    server = await guests()
+    made = [Connected(server, "10.0.0.1") for _ in range(MAX_CONNECTIONS_PER_CLIENT + 3)]
+
+    assert [guest.is_cut for guest in made] == [True] * 3 + [False] * MAX_CONNECTIONS_PER_CLIENT
+    assert server.ended == 3
+
+
+async def test_where_all_are_too_many_the_client_with_most_makes_room() -> None:
+    server = await guests()
+    greedy = [Connected(server, "10.0.0.1") for _ in range(12)]
+    others = [Connected(server, f"10.0.1.{number}") for number in range(MAX_CONNECTIONS)]
+
+    assert server.ended == 12
+    assert all(guest.is_cut for guest in greedy)
+    assert not any(guest.is_cut for guest in others)
+    for guest in (*greedy, *others, *greedy):
+        server.left(guest)  # type: ignore[arg-type]
+    assert server._count == 0
+
+
+async def test_clients_without_connections_are_forgotten() -> None:
+    server = await guests()
+    for number in range(3000):
+        server.left(Connected(server, f"10.{number >> 8}.{number & 255}.1"))  # type: ignore[arg-type]
+
+    assert len(server._clients) <= 1024
+
+
+async def test_a_connection_that_is_not_known_leaves() -> None:
+    server = await guests()
+    stranger: Any = Connected(server, "10.0.0.1")
+    server._clients.clear()
+    server.left(stranger)
+
+    assert server._count == 1
+
+
+def test_a_burst_is_let_through_and_then_a_pace() -> None:
+    pace = Pace(20, 10)
+    delays = [pace.delay(0.0) for _ in range(40)]
+
+    assert delays[:20] == pytest.approx([0.0] * 20)
+    assert delays[39] == pytest.approx(2.0)
+    assert pace.delay(100.0) == 0.0, "time heals"
+    assert pace.due == pytest.approx(100.1), "and is not saved up"

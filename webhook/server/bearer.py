@@ -1,0 +1,70 @@
+"""Who asks with a bearer token, and whether RBAC lets them: what both listeners that want one have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from aiohttp import web
+
+from webhook.admission.wire import UserInfo
+from webhook.facts import AccessKey, Facts, TokenKey
+from webhook.policies.unreadable import read
+
+
+class Refused(Exception):  # noqa: N818 - an answer
+    """A request that gets nothing.
+
+    Args:
+        status: of HTTP.
+        sentence: why, and what to do.
+    """
+
+    def __init__(self, status: int, sentence: str, **headers: str) -> None:
+        super().__init__(status)
+        self.status: Final = status
+        self.sentence: Final = sentence
+        self.headers: Final = headers
+
+
+def token_of(request: web.BaseRequest) -> str:
+    """The bearer's token.
+
+    Raises:
+        Refused: there is none.
+    """
+    scheme, _, token = (request.headers.get("Authorization") or "").partition(" ")
+    token = token.strip()
+    if scheme.lower() != "bearer" or not token or not token.isascii():
+        raise Refused(401, "there is no token; send Authorization: Bearer TOKEN", **{"WWW-Authenticate": "Bearer"})
+    return token
+
+
+def user_of(token: str, facts: Facts) -> UserInfo:
+    """Whose token it is.
+
+    Raises:
+        Refused: nobody's.
+        Unreadable: that is not known now.
+    """
+    user = read(facts, TokenKey(token), "whose token this is")
+    if user is None:
+        raise Refused(401, "the API server does not accept this token; get a new one", **{"WWW-Authenticate": "Bearer"})
+    return user
+
+
+def authorize(user: UserInfo, rights: Mapping[str, AccessKey], facts: Facts, *, shown: str) -> None:
+    """Let through who has all rights.
+
+    Args:
+        rights: by what they are called.
+        shown: why they are needed, as a clause.
+
+    Raises:
+        Refused: one is missing.
+        Unreadable: that is not known now.
+    """
+    facts.need(*rights.values())
+    for right, key in rights.items():
+        if not read(facts, key, "what the bearer of this token may do"):
+            raise Refused(403, f"{user.username} may not {right}, {shown}; ask an administrator for it")

@@ -1,0 +1,174 @@
+"""Connections of clients that are not the API server: few at the same time, for a short while, at a measured pace.
+
+Health, metrics and explanations share a processor with reviews. Whoever may open a connection there, or a hundred, gets
+a bounded part of it, and none can keep out the others: where there are too many, the oldest connection of the client
+with the most of them ends. A kubelet's probe, which is over in a moment, always gets through.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aiohttp import web
+
+# A scraper or a probe needs one connection at a time; several replicas of a scraper behind one address need a few.
+MAX_CONNECTIONS_PER_CLIENT: Final = 16
+MAX_CONNECTIONS: Final = 128
+# Idle connections end after this; one that never asks, or never reads, after its lifetime.
+KEEP_ALIVE_SECONDS: Final = 15.0
+LIFETIME_SECONDS: Final = 60.0
+
+# Requests that cost something: this many at once, and then at that pace, for each client and for all together.
+_BURST: Final = 20
+_PER_SECOND: Final = 10
+_BURST_OF_ALL: Final = 60
+_PER_SECOND_OF_ALL: Final = 40
+# Clients that are remembered for their pace.
+_MAX_CLIENTS: Final = 1024
+
+
+@dataclass(slots=True)
+class Pace:
+    """A leaky bucket: so many at once, then so many a second.
+
+    Attributes:
+        due: when all that was asked for so far has had its time, on the loop's clock.
+    """
+
+    burst: int
+    per_second: float
+    due: float = 0.0
+
+    def delay(self, now: float) -> float:
+        """The seconds that the next one must wait; it counts from now on."""
+        self.due = max(self.due, now) + 1 / self.per_second
+        return max(0.0, self.due - now - self.burst / self.per_second)
+
+
+@dataclass(slots=True)
+class _Client:
+    """One address.
+
+    Attributes:
+        guests: its connections, the oldest first.
+    """
+
+    pace: Pace = field(default_factory=lambda: Pace(_BURST, _PER_SECOND))
+    guests: dict[Guest, None] = field(default_factory=dict)
+
+
+class Guest(web.RequestHandler):
+    """One connection."""
+
+    __slots__ = ("_end", "_guests", "asked_at", "client")
+
+    def __init__(self, guests: Guests, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._guests = guests
+        self._end: asyncio.TimerHandle | None = None
+        self.asked_at = float("-inf")
+        self.client = ""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Take a place, if need be another's."""
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        self.client = str(peer[0]) if peer else ""
+        self._end = asyncio.get_running_loop().call_later(LIFETIME_SECONDS, self.cut)
+        self._guests.came(self)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Give the place back."""
+        if self._end:
+            self._end.cancel()
+        self._guests.left(self)
+        super().connection_lost(exc)
+
+    def cut(self) -> None:
+        """End the connection, whatever it is doing."""
+        if self.transport:
+            self.transport.abort()
+
+
+class Guests(web.Server):
+    """aiohttp's low-level server, for such connections.
+
+    Attributes:
+        ended: connections that were ended to make room.
+    """
+
+    def __init__(self, handler: Callable[[Any], Awaitable[web.StreamResponse]]) -> None:
+        self._options: Final = {"access_log": None, "keepalive_timeout": KEEP_ALIVE_SECONDS}
+        super().__init__(handler, **self._options)  # type: ignore[arg-type]
+        self._clients: Final[dict[str, _Client]] = {}
+        self._pace: Final = Pace(_BURST_OF_ALL, _PER_SECOND_OF_ALL)
+        self._count = 0
+        self.ended = 0
+
+    def __call__(self) -> Guest:
+        """The handler of a new connection."""
+        return Guest(self, self, loop=asyncio.get_running_loop(), **self._options)
+
+    def came(self, guest: Guest) -> None:
+        """A connection is there; where that is one too many, another ends."""
+        self._client(guest.client).guests[guest] = None
+        self._count += 1
+        mine = self._clients[guest.client]
+        if len(mine.guests) > MAX_CONNECTIONS_PER_CLIENT:
+            self._end_oldest(mine)
+        elif self._count > MAX_CONNECTIONS:
+            self._end_oldest(max(self._clients.values(), key=lambda client: len(client.guests)))
+
+    def left(self, guest: Guest) -> None:
+        """A connection has ended."""
+        client = self._clients.get(guest.client)
+        if client and client.guests.pop(guest, self) is None:
+            self._count -= 1
+
+    async def turn(self, guest: Guest) -> None:
+        """Wait until a request that costs something has its turn."""
+        now = asyncio.get_running_loop().time()
+        delay = max(self._client(guest.client).pace.delay(now), self._pace.delay(now))
+        if delay > 0:
+            await asyncio.sleep(delay)
+
+    def _end_oldest(self, client: _Client) -> None:
+        oldest = next(iter(client.guests))
+        self.ended += 1
+        # Now, not when the loop comes to it: more may come before.
+        self.left(oldest)
+        oldest.cut()
+
+    def _client(self, address: str) -> _Client:
+        found = self._clients.get(address)
+        if found is None:
+            if len(self._clients) >= _MAX_CLIENTS:
+                self._forget()
+            found = self._clients[address] = _Client()
+        return found
+
+    def _forget(self) -> None:
+        """Forget whoever has no connection; what remains are at most `MAX_CONNECTIONS`."""
+        for address in [address for address, client in self._clients.items() if not client.guests]:
+            del self._clients[address]
+
+
+async def turn(request: web.BaseRequest) -> None:
+    """Wait until a request that costs something has its turn."""
+    guest = request.protocol
+    if isinstance(guest, Guest):
+        await guest._guests.turn(guest)  # noqa: SLF001 - of this module
+
+
+async def settle(request: web.BaseRequest, seconds: float) -> None:
+    """Wait until so many seconds have passed since this connection's last request: the first is answered at once."""
+    guest = request.protocol
+    if isinstance(guest, Guest):
+        loop = asyncio.get_running_loop()
+        delay = guest.asked_at + seconds - loop.time()
+        guest.asked_at = loop.time() + max(0.0, delay)
+        if delay > 0:
+            await asyncio.sleep(delay)

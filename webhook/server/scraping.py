@@ -1,0 +1,153 @@
+"""Metrics for those alone who may have them, as controller-runtime's WithAuthenticationAndAuthorization does it.
+
+A listener of its own with TLS: the kubelet's probes have neither token nor trust, and stay where they are. A bearer's
+token is asked of the API server (TokenReview), and whether it may ``get`` the path ``/metrics`` (SubjectAccessReview).
+The answer is kept for some seconds, by the token's digest: neither scrapers nor guessers are an API request each.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, Protocol
+
+from aiohttp import web
+
+from webhook.cluster.source import Cluster
+from webhook.facts import Facts
+from webhook.policies import accounts
+from webhook.policies.unreadable import Unreadable
+from webhook.replay import replayed
+from webhook.server.bearer import Refused, authorize, token_of, user_of
+from webhook.server.guests import Guests, turn
+from webhook.server.lifecycle import finish, listen
+from webhook.server.ops import METRICS_PATH, exposition
+from webhook.server.rendering import Rendering
+from webhook.settings.address import is_loopback
+from webhook.text import visible
+
+KEPT_SECONDS: Final = 10.0
+MAX_KEPT: Final = 64
+# Questions to the API server at the same time.
+MAX_IN_FLIGHT: Final = 4
+_DEADLINE_SECONDS: Final = 5.0
+
+
+class Traffic(Protocol):
+    """Told of exceptions."""
+
+    def crashed(self, path: str, error: BaseException) -> None:
+        """An exception of ours reached the edge."""
+
+
+class Scraping:
+    """Answers requests for metrics.
+
+    Args:
+        cluster: where it is asked who may.
+        guarded: ask who it is.
+    """
+
+    def __init__(self, rendering: Rendering, cluster: Cluster, traffic: Traffic, *, guarded: bool) -> None:
+        self._rendering: Final = rendering
+        self._cluster: Final = cluster
+        self._traffic: Final = traffic
+        self._guarded: Final = guarded
+        self._asking = 0
+        self._kept: Final[OrderedDict[bytes, tuple[float, Refused | None]]] = OrderedDict()
+        self.in_flight = 0
+
+    def server(self) -> Guests:
+        """The aiohttp server; make it inside the running loop."""
+        return Guests(self.handle)
+
+    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        """The response to any request; no exception but a cancellation leaves."""
+        self.in_flight += 1
+        try:
+            return await self._answer(request)
+        except Refused as refused:
+            return _text(refused.status, refused.sentence, **refused.headers)
+        except Unreadable as error:
+            return _text(503, f"who asks is not known now: {error.why}", **{"Retry-After": "5"})
+        except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
+            self._traffic.crashed(METRICS_PATH, error)
+            return _text(500, "kubevirt-webhook has a bug that this request met; its log says more")
+        finally:
+            self.in_flight -= 1
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        if request.path != METRICS_PATH:
+            raise Refused(404, f"there is nothing at this path; ask for {METRICS_PATH}")
+        if request.method not in ("GET", "HEAD"):
+            raise Refused(405, "use GET", Allow="GET, HEAD")
+        await turn(request)
+        if self._guarded:
+            await self._admit(token_of(request))
+        return exposition(await self._rendering.text())
+
+    async def _admit(self, token: str) -> None:
+        now = asyncio.get_running_loop().time()
+        digest = hashlib.sha256(token.encode()).digest()
+        until, refused = self._kept.get(digest, (0.0, None))
+        if now >= until:
+            refused = await self._asked(token)
+            self._kept[digest] = now + KEPT_SECONDS, refused
+            self._kept.move_to_end(digest)
+            if len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        if refused:
+            raise refused
+
+    async def _asked(self, token: str) -> Refused | None:
+        """Why the API server says no; None: it says yes."""
+        if self._asking >= MAX_IN_FLIGHT:
+            raise Refused(429, f"{MAX_IN_FLIGHT} tokens are being looked at; try again", **{"Retry-After": "1"})
+        self._asking += 1
+        deadline = asyncio.get_running_loop().time() + _DEADLINE_SECONDS
+        facts = Facts(peek=self._cluster.peek)
+        try:
+            await replayed(lambda known: _check(token, known), self._cluster, facts, deadline, METRICS_PATH)
+        except Refused as refused:
+            return refused
+        finally:
+            self._asking -= 1
+        return None
+
+
+@asynccontextmanager
+async def scraping(
+    address: str, rendering: Rendering, cluster: Cluster, traffic: Traffic, tls: ssl.SSLContext, seconds: float
+) -> AsyncIterator[str]:
+    """A listener for as long as the context lasts; gives its URL.
+
+    Args:
+        address: ``HOST:PORT``; on a loopback address without TLS and tokens.
+        tls: the context for others.
+        seconds: to wait at the end for requests that have begun.
+
+    Raises:
+        InputError: nothing can listen there.
+    """
+    alone = is_loopback(address)
+    scrapers = Scraping(rendering, cluster, traffic, guarded=not alone)
+    runner = web.ServerRunner(scrapers.server(), shutdown_timeout=seconds)
+    bound = await listen(runner, address, None if alone else tls, "metrics.listen")
+    try:
+        yield f"{'http' if alone else 'https'}://{bound}"
+    finally:
+        await finish(runner, lambda: scrapers.in_flight, seconds)
+
+
+def _check(token: str, facts: Facts) -> None:
+    user = user_of(token, facts)
+    right = {f"get {METRICS_PATH}": accounts.access_to_path(user, "get", METRICS_PATH)}
+    authorize(user, right, facts, shown="which is what this is")
+
+
+def _text(status: int, sentence: str, **headers: str) -> web.Response:
+    return web.Response(status=status, text=visible(sentence) + "\n", headers=headers)
