@@ -60,6 +60,12 @@ class ObjectMeta(View, frozen=True):
 NO_META: Final = ObjectMeta()
 
 
+class OwnedMeta(ObjectMeta, frozen=True):
+    """Metadata with the record of who wrote which field, not decoded: few reviews need it."""
+
+    managed_fields: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
 class Object(View, frozen=True):
     """What every object has; a view of a kind adds its own ``spec``."""
 
@@ -198,6 +204,7 @@ class VmStatus(View, frozen=True):
 
 
 class VirtualMachine(Object, frozen=True):
+    metadata: OwnedMeta | None = None
     spec: VmSpec | None = None
     status: VmStatus | None = None
 
@@ -269,9 +276,24 @@ class Whole(Object, frozen=True):
 
     def plain(self) -> dict[str, Any]:
         """The object as plain JSON; its ``spec``, ``status`` and ``data`` are shared, its metadata what we read."""
-        known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": msgspec.to_builtins(self.meta)}
+        known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": self._plain_metadata()}
         rest = {"spec": self.spec, "status": self.status, "data": self.data}
         return known | {name: value for name, value in rest.items() if value is not None}
+
+    def _plain_metadata(self) -> dict[str, Any]:
+        plain: dict[str, Any] = msgspec.to_builtins(self.meta)
+        return plain
+
+
+class WholeVm(Whole, frozen=True):
+    """A VM for the same rules, with the record of who wrote which field."""
+
+    metadata: OwnedMeta | None = None
+
+    def _plain_metadata(self) -> dict[str, Any]:
+        plain: dict[str, Any] = msgspec.to_builtins(self.meta, builtin_types=(msgspec.Raw,))
+        plain.pop("managedFields", None)
+        return plain
 
 
 class Taint(View, frozen=True):

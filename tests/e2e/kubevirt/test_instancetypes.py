@@ -20,8 +20,8 @@ pytestmark = pytest.mark.kubevirt
 
 POOLS = "pool.kubevirt.io/v1beta1/virtualmachinepools"
 REPLICA_SETS = "kubevirt.io/v1/virtualmachineinstancereplicasets"
-SMALL = {"kind": "VirtualMachineClusterInstancetype", "name": "u1.small"}
-FEDORA = {"kind": "VirtualMachineClusterPreference", "name": "fedora"}
+SMALL = {"name": "u1.small"}
+FEDORA = {"name": "fedora"}
 ROOTED: Json = {
     "domain": {"devices": {}},
     "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "root"}}],

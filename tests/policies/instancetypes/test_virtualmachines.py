@@ -75,7 +75,8 @@ class TestCreate:
 
         decision = decide(vm(), world, default_instancetype=text)
 
-        assert changes(decision)["spec", "instancetype"] == {"kind": kind, "name": "u1.small"}
+        named = {"name": "u1.small"} | ({"kind": kind} if namespace else {})
+        assert changes(decision)["spec", "instancetype"] == named
 
     @pytest.mark.parametrize(
         "domain",

@@ -20,8 +20,8 @@ from webhook.settings.snapshot import InstancetypeSettings
 
 IT_MARK = ("metadata", "annotations", "kubevirt-webhook.github.io/injected-instancetype")
 PREF_MARK = ("metadata", "annotations", "kubevirt-webhook.github.io/injected-preference")
-SMALL = {"kind": "VirtualMachineClusterInstancetype", "name": "u1.small"}
-FEDORA = {"kind": "VirtualMachineClusterPreference", "name": "fedora"}
+SMALL = {"name": "u1.small"}
+FEDORA = {"name": "fedora"}
 SMALL_MARK = "VirtualMachineClusterInstancetype/u1.small"
 FEDORA_MARK = "VirtualMachineClusterPreference/fedora"
 

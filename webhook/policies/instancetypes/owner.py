@@ -14,6 +14,7 @@ from webhook.kubevirt.refusal import Refusal
 from webhook.kubevirt.shape import Json
 from webhook.objects import Whole
 from webhook.policies.instancetypes.lookups import Lookups
+from webhook.policies.ownership import Manifests
 from webhook.settings.snapshot import InstancetypeSettings
 
 # The marks that we leave, by the matcher's field.
@@ -30,12 +31,18 @@ def opted_out(whole: Whole) -> bool:
     return names.OFF in (whole.meta.label(_OPT_OUT), whole.meta.annotation(_OPT_OUT))
 
 
-def default_of(matcher: Matcher, vm: Whole) -> str | None:
-    """The mark of a default that we wrote into a VM; None where its owner has named another one since, or none."""
+def default_of(matcher: Matcher, vm: Whole, manifests: Manifests) -> str | None:
+    """The mark of a default that we wrote into a VM; None where its owner has named another one since, or none.
+
+    Args:
+        manifests: of the VM. What its owner declares is the owner's, whatever a mark says.
+    """
     given, mark = (vm.spec or {}).get(matcher.field), vm.meta.annotation(MARKS[matcher.field])
-    if not mark or not isinstance(given, dict):
+    if not mark or not isinstance(given, dict) or given.get("inferFromVolume"):
         return None
-    return mark if mark == f"{given.get('kind')}/{given.get('name')}" else None
+    kind, name = given.get("kind") or matcher.cluster, given.get("name")
+    is_ours = mark == f"{kind}/{name}" and not manifests.declare(("spec", matcher.field, "name"), name)
+    return mark if is_ours else None
 
 
 def is_allowed(matcher: Matcher, wanted: Reference, settings: InstancetypeSettings) -> bool:
