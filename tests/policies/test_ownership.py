@@ -31,7 +31,7 @@ def entry(fields: Json, operation: str = "Apply", **more: Any) -> Json:
     return {"manager": "flux", "operation": operation, "fieldsType": "FieldsV1", "fieldsV1": fields} | more
 
 
-NAMED = {"f:spec": {"f:instancetype": {"f:name": {}}}}
+NAMED: Json = {"f:spec": {"f:instancetype": {"f:name": {}}}}
 
 
 def test_what_is_applied_is_declared_and_nothing_beside_it() -> None:

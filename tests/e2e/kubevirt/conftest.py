@@ -22,7 +22,7 @@ from .place import DEFAULTS, JOBS, Place, make_place
 SETTINGS: Mapping[str, Any] = {
     "schedulers": {
         "kubevirt": {"guard": "lease kubevirt-scheduler/kubevirt-scheduler"},
-        "ours-alone": {"guard": "off"},
+        "ours-alone": {"guard": "off", "onlyByWebhook": True},
     }
 }
 # A VM that is resized or moved while it runs.
