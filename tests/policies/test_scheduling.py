@@ -644,7 +644,7 @@ class TestMarks:
     """Clones, restores and tools that rewrite annotations bring our choice without some of its marks."""
 
     ONLY = builders.scheduling().schedulers
-    ALONE = ONLY | {"kubevirt": msgspec.structs.replace(ONLY["kubevirt"], only_by_webhook=True)}
+    ALONE = {**ONLY, "kubevirt": msgspec.structs.replace(ONLY["kubevirt"], only_by_webhook=True)}
 
     @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
     @pytest.mark.parametrize(
