@@ -176,9 +176,16 @@ def _updated(
         chosen = _chosen(vm.scheduler_name, None)
         return msgspec.structs.replace(chosen, changes=tuple(_unmarked(vm, manifests, chosen.code)))
     found = _instancetype_objects(vm, namespace, facts, status)
-    if found and found.code == Code.INSTANCETYPE_SETS_SCHEDULER:
+    if found and (found.code == Code.INSTANCETYPE_SETS_SCHEDULER or _is_new(vm, request.old_object, found)):
         return _withdrawn(vm, manifests, found.reasons[0].text)
     return _marked(vm)
+
+
+def _is_new(vm: VirtualMachine, old: VirtualMachine | None, found: Decision) -> bool:
+    """Whether an update names an instancetype that nobody knows yet: a new VM would not get our choice beside it."""
+    before = old.spec.instancetype if old and old.spec else None
+    named = vm.spec.instancetype if vm.spec else None
+    return found.code == Code.INSTANCETYPE_UNRESOLVED and named != before
 
 
 def _withdrawn(vm: VirtualMachine, manifests: Manifests, why: str) -> Decision:

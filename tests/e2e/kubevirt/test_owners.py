@@ -11,10 +11,11 @@ import pytest
 from tests.e2e.kube import ApiError, Json, Object, eventually
 from tests.e2e.webhook_server import DOMAIN
 from tests.e2e.workloads import VMS, instancetype, preference, scheduler_of
+from tests.owners import DECLARING, PATCHING, WAYS, marks_of
 
 from .conftest import NewPlace
 from .place import DEFAULTS, Place, matchers
-from .writing import DECLARING, PATCHING, WAYS, manifest, marks, write
+from .writing import manifest, write
 
 pytestmark = pytest.mark.kubevirt
 
@@ -50,7 +51,7 @@ def own(new_place: NewPlace) -> Place:
 
 def of_defaults(found: Mapping[str, Any]) -> set[str]:
     """Our annotations about defaults."""
-    return marks(found).keys() - SCHEDULER_MARKS
+    return marks_of(found).keys() - SCHEDULER_MARKS
 
 
 def said(found: Object) -> list[str]:
@@ -221,7 +222,7 @@ def test_our_scheduler_gives_way_to_that_of_an_instancetype(place: Place, way: s
 
     assert matchers(stored)[0] == named
     assert scheduler_of(stored) is None
-    assert marks(stored).keys() & SCHEDULER_MARKS == set()
+    assert marks_of(stored).keys() & SCHEDULER_MARKS == set()
 
 
 @as_a_whole
@@ -233,7 +234,7 @@ def test_a_scheduler_that_the_owner_declares_is_the_owners(place: Place, way: st
     stored = write(place, way, second := manifest(run="Manual", template=chosen), first)
 
     assert scheduler_of(stored) == "kubevirt"
-    assert marks(stored).keys() & SCHEDULER_MARKS == set()
+    assert marks_of(stored).keys() & SCHEDULER_MARKS == set()
     named = {"kind": "VirtualMachineInstancetype", "name": "placed"}
     with pytest.raises(ApiError, match=r"spec\.template\.spec\.schedulerName conflicts"):
         write(place, way, manifest(template=chosen, instancetype=named), second)
@@ -250,7 +251,7 @@ def test_what_rewrites_the_templates_annotations_keeps_our_mark(place: Place, wa
 
     for found in (stored, overwritten):
         assert scheduler_of(found) == "kubevirt"
-        assert marks(found).keys() >= SCHEDULER_MARKS
+        assert marks_of(found).keys() >= SCHEDULER_MARKS
 
 
 def clone(place: Place, **filters: Any) -> Object:
@@ -279,7 +280,7 @@ def test_a_clone_without_some_of_our_marks_gets_them_back(place: Place, filters:
     copied = clone(place, **filters)
 
     assert scheduler_of(copied) == "kubevirt"
-    assert marks(copied).keys() >= SCHEDULER_MARKS
+    assert marks_of(copied).keys() >= SCHEDULER_MARKS
 
 
 def test_a_clone_without_any_of_our_marks_is_known_by_its_scheduler(new_place: NewPlace) -> None:
@@ -290,7 +291,7 @@ def test_a_clone_without_any_of_our_marks_is_known_by_its_scheduler(new_place: N
     copied = clone(place, annotationFilters=OTHERS, template={"annotationFilters": OTHERS})
 
     assert scheduler_of(copied) == "ours-alone"
-    assert marks(copied).keys() >= SCHEDULER_MARKS
+    assert marks_of(copied).keys() >= SCHEDULER_MARKS
 
 
 # -- sizes -------------------------------------------------------------------------------------------------------------

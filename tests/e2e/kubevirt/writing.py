@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import jsonpatch
@@ -12,14 +10,9 @@ import jsonpatch
 from tests.e2e.kube import ApiError, Json, Object
 from tests.e2e.objects import CONFLICT
 from tests.e2e.workloads import VMS
+from tests.owners import merge_patch
 
 from .place import Place
-
-# Whole manifests: of Argo CD and kubectl, of Flux, and of those who replace what is there.
-DECLARING = ("client-side apply", "server-side apply", "replace")
-# Only what has changed: of scripts and of user interfaces.
-PATCHING = ("merge patch", "JSON patch")
-WAYS = DECLARING + PATCHING
 
 
 def manifest(name: str = "web", *, template: Json | None = None, run: str = "Halted", **spec: Any) -> Json:
@@ -54,7 +47,7 @@ def write(place: Place, way: str, after: Json, before: Json | None = None) -> Ob
     if way == "JSON patch":
         patch = jsonpatch.make_patch(before, after).patch
         return place.admin.patch(VMS, name, patch, place.namespace, kind="json")
-    return place.admin.patch(VMS, name, _difference(before, after), place.namespace)
+    return place.admin.patch(VMS, name, merge_patch(before or {}, after), place.namespace)
 
 
 def _replace(place: Place, after: Json) -> Object:
@@ -82,19 +75,3 @@ def _apply_client_side(place: Place, after: Json) -> Object:
     stored = Object(json.loads(done.stdout))
     stored.warnings = said
     return stored
-
-
-def _difference(before: Any, after: Any) -> Any:
-    """The merge patch from one object to another: null for what is gone."""
-    if not isinstance(before, dict) or not isinstance(after, dict):
-        return copy.deepcopy(after)
-    changed = {key: _difference(before.get(key), value) for key, value in after.items() if before.get(key) != value}
-    return changed | dict.fromkeys(before.keys() - after.keys())
-
-
-def marks(stored: Mapping[str, Any]) -> Json:
-    """Our annotations, those of the template with a name of their own."""
-    outer = stored["metadata"].get("annotations", {})
-    inner = stored["spec"]["template"].get("metadata", {}).get("annotations", {})
-    found = {key: value for key, value in outer.items() if "/injected-" in key}
-    return found | {f"template {key}": value for key, value in inner.items() if "/injected-" in key}

@@ -68,8 +68,7 @@ def _patched(matcher: Matcher, own: dict[str, Any], kind: str, namespace: str, l
     if ours.is_cluster_wide:
         return Merged(own)
     other = Reference(matcher.cluster, name)
-    lookups.expect((ours, other), namespace)
-    if lookups.get(ours.kind, namespace, name) is None and lookups.get(other.kind, namespace, name) is not None:
-        return Merged(own, f"spec.{matcher.field}.name {name} is taken for {other}; there is no {ours}")
+    if lookups.get(ours.kind, namespace, name) is None:
+        return Merged(own, f"spec.{matcher.field}.name {name} is taken for {other}: there is no {ours}")
     text = f"spec.{matcher.field}.name {name} is taken for {ours}, of the kind of the default that stood there"
     return Merged({"kind": kind, **own}, text)

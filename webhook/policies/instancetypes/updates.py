@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import msgspec
 
+from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
 from webhook.admission.wire import Request
 from webhook.kubevirt.machine import read_vm
@@ -80,12 +81,16 @@ class _Update(msgspec.Struct, frozen=True):
         """The VM as it is to be, decoded, without some defaults."""
         left_out = [default.matcher.field for default in without]
         spec = {field: value for field, value in self.spec.items() if field not in left_out}
-        # The stored status: the API server puts it back only after mutating webhooks.
-        return read_vm({**plain_vm(self.vm, self.namespace, self.old.status or {}), "spec": spec})
+        return self._read(self.vm, spec)
 
     def read_old(self) -> Json:
         """The VM as it is stored, decoded."""
-        return read_vm(plain_vm(self.old, self.namespace, self.old.status or {}))
+        return self._read(self.old, self.old.spec or {})
+
+    def _read(self, vm: Whole, spec: Json) -> Json:
+        # The stored status: the API server puts it back only after mutating webhooks.
+        plain = plain_vm(vm, self.namespace, self.old.status or {})
+        return read_vm({**plain, "spec": _without_our_scheduler(vm, spec)})
 
 
 def updated(vm: Whole, request: Request[WholeVm], lookups: Lookups, settings: InstancetypeSettings) -> Decision:
@@ -244,6 +249,17 @@ def _has_lost_its_size(update: _Update, outgrown: Mapping[Matcher, str], put_bac
         return False
     had = (update.old.spec or {}).get(field) is not None or has_memory(_domain(update.old))
     return had and not has_memory(_domain(update.vm))
+
+
+def _without_our_scheduler(vm: Whole, spec: Json) -> Json:
+    """A spec without the scheduler that is our choice, which gives way by itself where an instancetype sets one."""
+    template = spec.get("template")
+    inner = template.get("spec") if isinstance(template, dict) else None
+    mark = vm.meta.annotation(names.SCHEDULER_MARK)
+    if not mark or not isinstance(template, dict) or not isinstance(inner, dict) or inner.get("schedulerName") != mark:
+        return spec
+    others = {field: value for field, value in inner.items() if field != "schedulerName"}
+    return {**spec, "template": {**template, "spec": others}}
 
 
 def _size(vm: Whole) -> str | None:
