@@ -32,22 +32,24 @@ def only_ours(field: str, scheduling: SchedulingSettings) -> str:
 
 
 def of_vms(scheduling: SchedulingSettings) -> dict[str, str]:
-    """The conditions on VMs, by name: they choose no scheduler, or carry our choice, or did so before."""
+    """The conditions on VMs, by name: those that choose no scheduler, and those that carry our choice or did so."""
     spec = "object.spec.template.spec"
     template = "has(object.spec) && has(object.spec.template) && has(object.spec.template.spec)"
+    free, ours, was_ours = unset(spec, "schedulerName"), _marked_anywhere("object"), _marked_anywhere("oldObject")
     # Copies may bring our choice with some of its annotations, or none.
-    ours = " || ".join(f"({_marked_anywhere(root)})" for root in ("object", "oldObject"))
-    ours += only_ours(f"{spec}.schedulerName", scheduling)
+    named = only_ours(f"{spec}.schedulerName", scheduling)
+    created = f"({free}) || ({ours}){named}"
+    updated = f"({free}) ? ({was_ours}) && !({ours}) : ({was_ours}) || ({ours}){named}"
     return {
-        "no-scheduler-chosen-or-ours": f"{template} && ({unset(spec, 'schedulerName')} || {ours})",
+        "ours-or-nobodys-choice": f'{template} && (request.operation == "CREATE" ? ({created}) : ({updated}))',
         "created-or-changed": 'request.operation == "CREATE" || object.spec != oldObject.spec',
     }
 
 
 def _marked_anywhere(root: str) -> str:
-    """That a VM or its template carries the annotation; there may be no such VM."""
+    """That a VM or its template carries the annotation."""
     template = f"{root}.spec.template"
     within = f"has({template}.metadata) && {template}.metadata != null && has({template}.metadata.annotations)"
     annotations = f"{template}.metadata.annotations"
     inner = f"{within} && {annotations} != null && {_MARK} in {annotations}"
-    return f"{root} != null && (({marked(root)}) || ({inner}))"
+    return f"({marked(root)}) || ({inner})"
