@@ -426,6 +426,11 @@ def _whole(group: str, version: str, plural: str, kind: str, *, namespaced: bool
     return Resource(group, version, plural, kind, namespaced, Whole)
 
 
+# What sizes VMIs by their labels.
+PRESETS: Final = _whole(
+    names.KUBEVIRT_GROUP, "v1", "virtualmachineinstancepresets", "VirtualMachineInstancePreset", namespaced=True
+)
+
 # What KubeVirt's rules look up, by kind.
 WHOLE: Final = {
     resource.kind: resource

@@ -629,10 +629,16 @@ class TestOwners:
         assert set(changes(decision).values()) == {None}
         assert len(decision.warnings) == 1
 
-    @pytest.mark.parametrize("found", [None, Unavailable("no answer in time")])
-    def test_an_instancetype_that_can_not_be_read_changes_nothing(self, found: Any) -> None:
+    def test_an_instancetype_that_nobody_knows_yet_may_set_one_too(self) -> None:
         new = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
-        facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): found}
+        facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): None}
+
+        assert self.update(new, facts=facts).code == Code.SCHEDULER_WITHDRAWN
+        assert self.update(new, new, facts).code == Code.ALREADY_INJECTED
+
+    def test_an_instancetype_that_can_not_be_read_changes_nothing(self) -> None:
+        new = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
+        facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): Unavailable("no answer in time")}
 
         assert self.update(new, facts=facts).code == Code.ALREADY_INJECTED
 

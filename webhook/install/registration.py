@@ -18,7 +18,7 @@ import msgspec
 from webhook import names
 from webhook.cluster.api import Requests, Unreachable
 from webhook.errors import InputError
-from webhook.install.conditions import marked, of_vms, only_ours, unset
+from webhook.install.scheduler_conditions import marked, of_vms, only_ours, unset
 from webhook.kubevirt.launcher import controller_account
 from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.policies.table import ENDPOINTS, Endpoint

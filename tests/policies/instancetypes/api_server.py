@@ -18,7 +18,7 @@ from tests.builders import ALIVE, Json, known, review
 from tests.owners import merge_patch
 from tests.policies.instancetypes.world import instancetype, preference
 from webhook.admission.patch import operations
-from webhook.facts import ConfigurationKey, Facts, Key, ObjectKey, SchedulerKey
+from webhook.facts import ConfigurationKey, Facts, Key, ListKey, ObjectKey, SchedulerKey
 from webhook.kubevirt import admission
 from webhook.kubevirt.configuration import DEFAULTS
 from webhook.kubevirt.lookup import among
@@ -140,6 +140,8 @@ class ApiServer:
         if isinstance(key, ObjectKey):
             found = self._objects.get((key.resource.kind, key.name))
             return None if found is None else msgspec.convert(found, key.resource.view)
+        if isinstance(key, ListKey):
+            return ()
         return {ConfigurationKey(): DEFAULTS, SchedulerKey("kubevirt"): ALIVE, **known()}[key]
 
 

@@ -12,9 +12,9 @@ from tests.builders import Json, known, review
 from webhook.admission.decision import Decision
 from webhook.admission.patch import operations
 from webhook.errors import Unavailable
-from webhook.facts import ConfigurationKey, Facts, Key, ObjectKey
+from webhook.facts import ConfigurationKey, Facts, Key, ListKey, ObjectKey
 from webhook.kubevirt.configuration import DEFAULTS, Configuration
-from webhook.objects import WHOLE, Whole
+from webhook.objects import PRESETS, WHOLE, Whole
 from webhook.policies.table import BY_PATH
 from webhook.settings.snapshot import InstancetypeSettings
 
@@ -90,9 +90,12 @@ def facts(
     missing: Iterable[tuple[str, str]] = (),
     unreadable: Iterable[tuple[str, str]] = (),
     configuration: Configuration | Unavailable | None = DEFAULTS,
+    presets: Iterable[Json] | Unavailable = (),
 ) -> dict[Key[Any], object]:
     """A cluster that has these objects; what is asked for beyond them raises `NotRead`."""
     result = known() | {ConfigurationKey(): configuration}
+    found = presets if isinstance(presets, Unavailable) else tuple(msgspec.convert(one, Whole) for one in presets)
+    result[ListKey(PRESETS, "demo")] = found
     for item in objects:
         metadata = item["metadata"]
         key = ObjectKey(WHOLE[item["kind"]], metadata.get("namespace", ""), metadata["name"])

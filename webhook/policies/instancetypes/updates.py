@@ -120,7 +120,13 @@ def updated(vm: Whole, request: Request[WholeVm], lookups: Lookups, settings: In
     if unfit and objection(update.read_old(), update.kept, lookups) is None:
         outgrown |= {default.matcher: found.why_not for default in unfit}
     findings.note_unfit(carried, found)
-    return _decided(update, outgrown, [default for default in carried if default in found.chosen], findings)
+    put_back = [default for default in carried if default in found.chosen]
+    if _has_lost_its_size(update, outgrown, put_back):
+        metadata = owner.template_metadata(vm)
+        if owner.preset_size(metadata, namespace, lookups, findings.warnings) is None:
+            text = "the VM does not say a size any more and cannot start: set spec.instancetype or a memory size"
+            findings.note(Code.UNSIZED, text, warn=True)
+    return _decided(update, outgrown, put_back, findings)
 
 
 def _place(default: Default) -> int:
@@ -231,9 +237,6 @@ def _decided(
         given = " and ".join(f"{default.matcher.field} {default.mark}" for default in put_back)
         text = f"an overwrite of the whole VM had removed {given}, which we had written"
         findings.reasons.insert(0, Reason(Code.DEFAULTS_CARRIED_OVER, text))
-    if _has_lost_its_size(update, outgrown, put_back):
-        text = "the VM does not say a size any more and cannot start: set spec.instancetype or a memory size"
-        findings.note(Code.UNSIZED, text, warn=True)
     if not findings.reasons and update.kept:
         findings.note(Code.UNCHANGED, "the VM keeps its defaults")
     if not findings.reasons:

@@ -82,7 +82,14 @@ def _created(vm: Whole, namespace: str, lookups: Lookups, settings: Instancetype
             named = _wanted(matcher, vm, spec, namespace, settings, findings)
             if named:
                 wanted[matcher] = named
-    lookups.expect([*wanted.values(), *_named(spec)], namespace)
+    # A preset's size counts like the VM's own.
+    beside_none = [matcher for matcher in wanted if not owner.goes_beside_a_size(matcher, settings)]
+    lookups.expect([*wanted.values(), *_named(spec)], namespace, presets=bool(beside_none))
+    metadata = owner.template_metadata(vm)
+    why_not = owner.preset_size(metadata, namespace, lookups, findings.warnings) if beside_none else None
+    for matcher in beside_none if why_not else ():
+        findings.note(Code.SIZED, f"{why_not}, so no default {matcher.field}")
+        del wanted[matcher]
     defaults = [
         Default(matcher, named.matcher(), str(named))
         for matcher, named in wanted.items()
@@ -145,7 +152,7 @@ def _wanted(
     text = owner.default(matcher, settings)
     if not text:
         return None
-    why_not = _kept(matcher, vm, spec, anyway=settings.preference_scope == "all")
+    why_not = _kept(matcher, vm, spec, anyway=owner.goes_beside_a_size(matcher, settings))
     if why_not:
         findings.note(why_not.code, why_not.text)
         return None
