@@ -142,7 +142,8 @@ class ApiServer:
             return None if found is None else msgspec.convert(found, key.resource.view)
         if isinstance(key, ListKey):
             return ()
-        return {ConfigurationKey(): DEFAULTS, SchedulerKey("kubevirt"): ALIVE, **known()}[key]
+        facts: dict[Key[Any], object] = {ConfigurationKey(): DEFAULTS, SchedulerKey("kubevirt"): ALIVE, **known()}
+        return facts[key]
 
 
 _Writer = Callable[[ApiServer, str, Json | None, Json, Json | None], Json]

@@ -45,6 +45,12 @@ def revision(name: str, captured: Json, **labels: str) -> Json:
     return {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": metadata, "data": captured}
 
 
+def preset(**domain: Any) -> Json:
+    """A preset for what is labelled ``size: large``; keywords are its domain, instead of 8Gi."""
+    spec = {"selector": {"matchLabels": {"size": "large"}}, "domain": domain or {"memory": {"guest": "8Gi"}}}
+    return {"metadata": {"name": "large", "namespace": "demo"}, "spec": spec}
+
+
 def _object(kind: str, name: str, spec: Json) -> Json:
     metadata = {"name": name} if "Cluster" in kind else {"name": name, "namespace": "demo"}
     return {"apiVersion": "instancetype.kubevirt.io/v1beta1", "kind": kind, "metadata": metadata, "spec": spec}

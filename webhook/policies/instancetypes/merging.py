@@ -56,7 +56,9 @@ def separate(
     if not (changed | declared) & _CHOICES:
         return None if _CHOICES & present.keys() else Merged(None)
     own = {name: value for name, value in present.items() if name in changed | declared}
-    if declared & _CHOICES or "inferFromVolume" in own or "kind" in own or default.get("kind") is None:
+    certain = declared & _CHOICES or own.keys() & {"inferFromVolume", "kind"} or default.get("kind") is None
+    # A name of another type is the API server's to refuse.
+    if certain or not isinstance(own.get("name"), str):
         return Merged(own)
     return _patched(matcher, own, default["kind"], namespace, lookups)
 

@@ -25,10 +25,11 @@ from webhook.kubevirt.sized import has_memory, sized
 from webhook.names import Code
 from webhook.objects import Whole, WholeVm
 from webhook.policies.instancetypes import merging, owner
-from webhook.policies.instancetypes.fitting import Default, Findings, fit, objection, plain_vm, refused
+from webhook.policies.instancetypes.fitting import Default, Findings, Fit, fit, objection, plain_vm, refused
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import MARKS
 from webhook.policies.ownership import Manifests
+from webhook.policies.unreadable import Unreadable
 from webhook.settings.snapshot import InstancetypeSettings
 
 _FIELDS: Final = tuple(matcher.field for matcher in MATCHERS)
@@ -102,31 +103,54 @@ def updated(vm: Whole, request: Request[WholeVm], lookups: Lookups, settings: In
     old, namespace = request.old_object, request.namespace or ""
     if old is None or old.spec == vm.spec:
         return skip(Code.UNCHANGED, "the VM's spec stays as it is")
-    # What is malformed is found before anything is looked up.
-    read_vm(plain_vm(vm, namespace, {}))
     findings = Findings()
     manifests = Manifests(old), Manifests(vm)
     slots = (_slot(matcher, vm, old, manifests, namespace, lookups, findings) for matcher in MATCHERS)
     update = _Update(vm, old, namespace, tuple(slots))
     outgrown = _outgrown(update, settings)
-    # What the update doesn't touch stays, whatever has become of the objects that it names.
-    judged = [default for default in update.kept if default.matcher not in outgrown] if update.is_decisive else []
-    carried = _carried(update, settings, findings)
-    owners = update.read(update.kept if update.is_decisive else ())
-    found = fit(owners, sorted([*judged, *carried], key=_place), lookups)
-    if found.crash:
-        return refused(found.crash)
-    unfit = [default for default in judged if default not in found.chosen]
-    if unfit and objection(update.read_old(), update.kept, lookups) is None:
-        outgrown |= {default.matcher: found.why_not for default in unfit}
-    findings.note_unfit(carried, found)
-    put_back = [default for default in carried if default in found.chosen]
+    carried, put_back = _carried(update, settings, findings), []
+    try:
+        found, unfit = _fitted(update, outgrown, carried, lookups)
+        if found.crash:
+            return refused(found.crash)
+        outgrown |= unfit
+        put_back = [default for default in carried if default in found.chosen]
+        findings.note_unfit(carried, found)
+    except Unreadable as error:
+        # What the owner wrote into our default is certain all the same.
+        if not (outgrown or any(slot.changes for slot in update.slots)):
+            raise
+        findings.warnings.append(f"kubevirt-webhook did not judge the VM's other defaults: {error.why}")
+    _explain(update, outgrown, put_back, findings)
     if _has_lost_its_size(update, outgrown, put_back):
         metadata = owner.template_metadata(vm)
         if owner.preset_size(metadata, namespace, lookups, findings.warnings) is None:
             text = "the VM does not say a size any more and cannot start: set spec.instancetype or a memory size"
             findings.note(Code.UNSIZED, text, warn=True)
     return _decided(update, outgrown, put_back, findings)
+
+
+def _fitted(
+    update: _Update, outgrown: Mapping[Matcher, str], carried: Sequence[Default], lookups: Lookups
+) -> tuple[Fit, dict[Matcher, str]]:
+    """Which defaults fit the VM as it is to be, and why those that stand in it do not any more.
+
+    Args:
+        outgrown: the defaults that leave anyway.
+        carried: the defaults that may be put back.
+
+    Raises:
+        Unreadable, InputError: the VM cannot be judged.
+    """
+    # What an update doesn't touch stays, whatever has become of the objects that it names.
+    standing = update.kept if update.is_decisive else []
+    judged = [default for default in standing if default.matcher not in outgrown]
+    found = fit(update.read(standing), sorted([*judged, *carried], key=_place), lookups)
+    unfit = {default.matcher: found.why_not for default in judged if default not in found.chosen}
+    if unfit and objection(update.read_old(), update.kept, lookups) is not None:
+        # It didn't fit before either, so that is not the owner's doing.
+        unfit = {}
+    return found, unfit
 
 
 def _place(default: Default) -> int:
@@ -217,10 +241,23 @@ def _carried(update: _Update, settings: InstancetypeSettings, findings: Findings
     return carried
 
 
+def _explain(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default], findings: Findings) -> None:
+    """Puts first what is done."""
+    if outgrown:
+        gone = " and ".join(f"{kept.matcher.field} {kept.mark}" for kept in update.kept if kept.matcher in outgrown)
+        why = "; ".join(dict.fromkeys(outgrown.values()))
+        findings.note(Code.DEFAULT_WITHDRAWN, f"removed the default {gone}: {why}", warn=True)
+        findings.reasons.insert(0, findings.reasons.pop())
+    if put_back:
+        given = " and ".join(f"{default.matcher.field} {default.mark}" for default in put_back)
+        text = f"an overwrite of the whole VM had removed {given}, which we had written"
+        findings.reasons.insert(0, Reason(Code.DEFAULTS_CARRIED_OVER, text))
+
+
 def _decided(
     update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default], findings: Findings
 ) -> Decision:
-    """The decision, whose first reason says the most."""
+    """The decision that makes the changes."""
     manifests = Manifests(update.vm)
     changes = [change for slot in update.slots for change in slot.changes]
     for kept in update.kept:
@@ -228,15 +265,6 @@ def _decided(
             changes.append(Change(("spec", kept.matcher.field), kept.value, None, Code.DEFAULT_WITHDRAWN))
             changes += _unmarked(kept.matcher, update.vm, manifests)
     changes += [change for default in put_back for change in default.changes(Code.DEFAULTS_CARRIED_OVER)]
-    if outgrown:
-        gone = " and ".join(f"{kept.matcher.field} {kept.mark}" for kept in update.kept if kept.matcher in outgrown)
-        whys = "; ".join(dict.fromkeys(outgrown.values()))
-        findings.note(Code.DEFAULT_WITHDRAWN, f"removed the default {gone}: {whys}", warn=True)
-        findings.reasons.insert(0, findings.reasons.pop())
-    if put_back:
-        given = " and ".join(f"{default.matcher.field} {default.mark}" for default in put_back)
-        text = f"an overwrite of the whole VM had removed {given}, which we had written"
-        findings.reasons.insert(0, Reason(Code.DEFAULTS_CARRIED_OVER, text))
     if not findings.reasons and update.kept:
         findings.note(Code.UNCHANGED, "the VM keeps its defaults")
     if not findings.reasons:
