@@ -102,6 +102,7 @@ class Code:
     REFUSED: Final = "instancetype-refused"
     NOT_ALLOWED: Final = "instancetype-not-allowed"
     MISSING: Final = "instancetype-missing"
+    UNSIZED: Final = "size-removed"
 
     # Instancetypes: why nothing was done.
     NO_DEFAULTS: Final = "no-defaults"
@@ -155,6 +156,8 @@ class Code:
     INJECTED: Final = "scheduler-injected"
     CARRIED_OVER: Final = "scheduler-carried-over"
     FELL_BACK: Final = "scheduler-fell-back"
+    SCHEDULER_WITHDRAWN: Final = "scheduler-withdrawn"
+    MARKED: Final = "scheduler-marked"
 
     # Scheduling: why nothing was done.
     ALREADY_INJECTED: Final = "already-injected"

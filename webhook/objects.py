@@ -61,6 +61,12 @@ class ObjectMeta(View, frozen=True):
 NO_META: Final = ObjectMeta()
 
 
+class OwnedMeta(ObjectMeta, frozen=True):
+    """Metadata with the record of who wrote which field, not decoded: few reviews need it."""
+
+    managed_fields: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
 class Object(View, frozen=True):
     """What every object has; a view of a kind adds its own ``spec``."""
 
@@ -248,6 +254,7 @@ class VmStatus(View, frozen=True):
 
 
 class VirtualMachine(Object, frozen=True):
+    metadata: OwnedMeta | None = None
     spec: VmSpec | None = None
     status: VmStatus | None = None
 
@@ -320,9 +327,24 @@ class Whole(Object, frozen=True):
 
     def plain(self) -> dict[str, Any]:
         """The object as plain JSON; its ``spec``, ``status`` and ``data`` are shared, its metadata what we read."""
-        known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": msgspec.to_builtins(self.meta)}
+        known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": self._plain_metadata()}
         rest = {"spec": self.spec, "status": self.status, "data": self.data}
         return known | {name: value for name, value in rest.items() if value is not None}
+
+    def _plain_metadata(self) -> dict[str, Any]:
+        plain: dict[str, Any] = msgspec.to_builtins(self.meta)
+        return plain
+
+
+class WholeVm(Whole, frozen=True):
+    """A VM for the same rules, with the record of who wrote which field."""
+
+    metadata: OwnedMeta | None = None
+
+    def _plain_metadata(self) -> dict[str, Any]:
+        plain: dict[str, Any] = msgspec.to_builtins(self.meta, builtin_types=(msgspec.Raw,))
+        plain.pop("managedFields", None)
+        return plain
 
 
 class Taint(View, frozen=True):
@@ -458,6 +480,11 @@ STORED_VMIS: Final = Resource(
 def _whole(group: str, version: str, plural: str, kind: str, *, namespaced: bool) -> Resource[Whole]:
     return Resource(group, version, plural, kind, namespaced, Whole)
 
+
+# What sizes VMIs by their labels.
+PRESETS: Final = _whole(
+    names.KUBEVIRT_GROUP, "v1", "virtualmachineinstancepresets", "VirtualMachineInstancePreset", namespaced=True
+)
 
 # What KubeVirt's rules look up, by kind.
 WHOLE: Final = {

@@ -89,7 +89,7 @@ def test_an_expansion_by_kubevirt_itself_is_not_undone(sized: Tenant) -> None:
     overwritten = sized.overwrite(updated, vm(runStrategy="Halted"))
 
     assert matchers_of(updated) == matchers_of(overwritten) == [None, None]
-    assert sized.verdicts(path=MUTATE)[1:] == ["allowed owner-removed-instancetype", "allowed nothing-to-carry-over"]
+    assert sized.verdicts(path=MUTATE)[1:] == ["allowed owner-removed-instancetype", "allowed size-removed"]
 
 
 @pytest.mark.parametrize(

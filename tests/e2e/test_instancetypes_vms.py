@@ -82,7 +82,8 @@ def cluster_default(new_sized: NewTenant) -> Iterator[Tenant]:
 
 
 def test_a_default_for_the_whole_cluster(cluster_default: Tenant) -> None:
-    expected = {"kind": "VirtualMachineClusterInstancetype", "name": cluster_default.namespace}
+    # Without a kind, into which nobody could merge another name.
+    expected = {"name": cluster_default.namespace}
 
     def injected() -> bool:
         created = cluster_default.create(vm(), dryRun="All")

@@ -85,7 +85,7 @@ def test_a_clone_that_carries_our_mark(tenant: Tenant) -> None:
     clone["spec"] = original["spec"]
 
     assert is_ours(tenant.create(clone))
-    assert tenant.verdicts() == ["patched scheduler-injected"]
+    assert tenant.verdicts() == ["patched scheduler-injected", "allowed already-injected"]
 
 
 # -- instancetypes -----------------------------------------------------------------------------------------------------

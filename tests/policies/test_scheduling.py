@@ -572,9 +572,131 @@ def test_update_never_adds_what_was_not_ours(
     )
     decision = decide(body, known(health=health))
 
-    if decision.changes:
+    made = changes(decision)
+    if VM_SCHEDULER in made:
         assert old == old_mark and not new_mark and not template_mark and new in (..., None, "")
-        assert set(changes(decision).values()) == {old}
+        assert set(made.values()) == {old}
+    else:
+        ours = new in (new_mark, template_mark)
+        assert set(made.values()) <= ({new} if ours else {None})
+        assert not made or new not in (..., None, "")
+
+
+class TestOwners:
+    """At UPDATE the owner's word counts, and our choice gives way to it."""
+
+    OURS = vm("kubevirt", mark="kubevirt")
+
+    def update(self, new: Json, old: Json | None = None, facts: Any = None, **settings: Any) -> Decision:
+        return decide(review(new, operation="UPDATE", oldObject=old or self.OURS), facts, **settings)
+
+    def declared(self, new: Json, *paths: tuple[str, ...]) -> Json:
+        """The VM as a server-side apply has it that declares some fields."""
+        fields: Json = {}
+        for path in paths:
+            inner = fields
+            for segment in path:
+                inner = inner.setdefault(f"f:{segment}", {})
+        new["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
+        return new
+
+    def test_a_name_that_a_manifest_declares_is_the_owners_even_if_it_is_ours(self) -> None:
+        new = self.declared(vm("kubevirt", mark="kubevirt"), VM_SCHEDULER)
+
+        decision = self.update(new)
+
+        assert decision.code == Code.OWNER_CHOSE
+        assert changes(decision) == {POD_MARK_PATH: None, ("spec", "template", *POD_MARK_PATH): None}
+
+    def test_the_stock_scheduler_that_a_manifest_declares_is_an_opt_out(self) -> None:
+        decision = self.update(vm("default-scheduler", mark="kubevirt"))
+
+        assert decision.code == Code.OWNER_OPTED_OUT
+        assert set(changes(decision).values()) == {None}
+
+    def test_a_mark_that_a_manifest_declares_is_left_to_it(self) -> None:
+        new = self.declared(vm("stork", mark="kubevirt"), POD_MARK_PATH)
+
+        assert set(changes(self.update(new))) == {("spec", "template", *POD_MARK_PATH)}
+
+    def test_what_was_declared_is_not_put_back(self) -> None:
+        old = self.declared(vm("kubevirt", mark="kubevirt"), VM_SCHEDULER)
+
+        assert self.update(vm(), old).code == Code.NOTHING_TO_CARRY
+
+    def test_the_scheduler_of_an_instancetype_that_the_owner_names_now(self) -> None:
+        new = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
+        facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): Instancetype(spec=InstancetypeSpec("x"))}
+
+        decision = self.update(new, facts=facts)
+
+        assert decision.code == Code.SCHEDULER_WITHDRAWN
+        assert set(changes(decision)) == {VM_SCHEDULER, POD_MARK_PATH, ("spec", "template", *POD_MARK_PATH)}
+        assert set(changes(decision).values()) == {None}
+        assert len(decision.warnings) == 1
+
+    def test_an_instancetype_that_nobody_knows_yet_may_set_one_too(self) -> None:
+        new = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
+        facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): None}
+
+        assert self.update(new, facts=facts).code == Code.SCHEDULER_WITHDRAWN
+        assert self.update(new, new, facts).code == Code.ALREADY_INJECTED
+
+    def test_an_instancetype_that_can_not_be_read_changes_nothing(self) -> None:
+        new = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
+        facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): Unavailable("no answer in time")}
+
+        assert self.update(new, facts=facts).code == Code.ALREADY_INJECTED
+
+    def test_an_owners_own_scheduler_beside_such_an_instancetype_is_left_to_kubevirt(self) -> None:
+        assert not self.update(vm("stork", instancetype={"name": "u1"})).changes
+
+
+class TestMarks:
+    """Clones, restores and tools that rewrite annotations bring our choice without some of its marks."""
+
+    ONLY = builders.scheduling().schedulers
+    ALONE = {**ONLY, "kubevirt": msgspec.structs.replace(ONLY["kubevirt"], only_by_webhook=True)}
+
+    @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+    @pytest.mark.parametrize(
+        ("copied", "missing"),
+        [
+            (vm("kubevirt", mark="kubevirt", template_mark=None), ("spec", "template", *POD_MARK_PATH)),
+            (vm("kubevirt", template_mark="kubevirt"), POD_MARK_PATH),
+            (vm("kubevirt", mark="stale", template_mark="kubevirt"), POD_MARK_PATH),
+        ],
+    )
+    def test_a_missing_mark_is_put_back(self, operation: str, copied: Json, missing: tuple[str, ...]) -> None:
+        old = vm("kubevirt", mark="kubevirt") if operation == "UPDATE" else None
+
+        decision = decide(review(copied, operation=operation, oldObject=old))
+
+        assert (decision.code, changes(decision)) == (Code.MARKED, {missing: "kubevirt"})
+
+    def test_without_any_mark_it_is_the_owners(self) -> None:
+        assert decide(review(vm("kubevirt"))).code == Code.OWNER_CHOSE
+
+    @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+    def test_unless_the_admin_says_that_only_we_ever_choose_it(self, operation: str) -> None:
+        old = vm("kubevirt", mark="kubevirt") if operation == "UPDATE" else None
+
+        decision = decide(review(vm("kubevirt"), operation=operation, oldObject=old), schedulers=self.ALONE)
+
+        assert decision.code == Code.MARKED
+        assert set(changes(decision)) == {POD_MARK_PATH, ("spec", "template", *POD_MARK_PATH)}
+
+    @pytest.mark.parametrize(("health", "code"), [(DEAD, Code.FELL_BACK), (ALIVE, Code.ALREADY_INJECTED)])
+    def test_then_its_pods_fall_back(self, health: Any, code: str) -> None:
+        body = review(launcher_pod(schedulerName="kubevirt"))
+
+        assert decide(body, known(vmi("kubevirt"), health), schedulers=self.ALONE).code == code
+        assert decide(body, known(vmi("kubevirt"), health)).code == Code.FOREIGN_SCHEDULER
+
+    def test_that_fallback_is_final(self) -> None:
+        decision = decide(review(launcher_pod()), known(vmi("kubevirt")), schedulers=self.ALONE)
+
+        assert (decision.code, decision.changes) == (Code.ALREADY_FELL_BACK, ())
 
 
 @given(_SCHEDULERS, _MARKS, st.sampled_from([None, "", "default-scheduler", "kubevirt", "stork"]), st.data())

@@ -225,7 +225,7 @@ class TestEffective:
         shown = effective(tmp_path / "in.yaml")
         (tmp_path / "out.yaml").write_text(yaml.safe_dump(shown))
 
-        assert shown["schedulers"] == {"b": {"guard": "off", "assumeAlive": False}}
+        assert shown["schedulers"] == {"b": {"guard": "off", "assumeAlive": False, "onlyByWebhook": False}}
         assert shown["webhooks"]["timeoutSeconds"] == 3
         assert effective(tmp_path / "out.yaml") == shown
 

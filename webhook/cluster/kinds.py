@@ -56,6 +56,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind(names.KUBEVIRT_GROUP, "VirtualMachineInstance", _KUBEVIRT_VERSIONS, view=VirtualMachineInstance),
         Kind(names.KUBEVIRT_GROUP, "VirtualMachineInstanceReplicaSet", _KUBEVIRT_VERSIONS),
         Kind(names.KUBEVIRT_GROUP, "VirtualMachineInstanceMigration", _KUBEVIRT_VERSIONS),
+        Kind(names.KUBEVIRT_GROUP, "VirtualMachineInstancePreset", _KUBEVIRT_VERSIONS),
         Kind("pool.kubevirt.io", "VirtualMachinePool"),
         Kind(names.INSTANCETYPE_GROUP, "VirtualMachineInstancetype", view=Instancetype),
         Kind(names.INSTANCETYPE_GROUP, "VirtualMachinePreference"),

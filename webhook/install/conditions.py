@@ -6,13 +6,12 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from webhook import names
+from webhook.install.scheduler_conditions import marked, of_vms, only_ours, unset
 from webhook.kubevirt.launcher import controller_account
 from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.policies.table import Endpoint
 from webhook.policies.targets import JOB_NAME
 from webhook.settings.snapshot import SchedulingSettings, Settings
-
-_MARK: Final = f'"{names.SCHEDULER_MARK}"'
 
 
 def fails_closed(endpoint: Endpoint, settings: Settings) -> bool:
@@ -25,9 +24,9 @@ def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, A
     scheduling = settings.scheduling
     by_place = {
         ("mutate", names.SCHEDULING, "pods"): _pod_conditions(scheduling),
-        ("mutate", names.SCHEDULING, "virtualmachines"): _vm_conditions(),
+        ("mutate", names.SCHEDULING, "virtualmachines"): {**_NOT_DELETED, **of_vms(scheduling)},
         ("mutate", names.SCHEDULING, "virtualmachineinstances"): {
-            "no-scheduler-chosen": f"has(object.spec) && ({_unset('object.spec', 'schedulerName')})"
+            "no-scheduler-chosen": f"has(object.spec) && ({unset('object.spec', 'schedulerName')})"
         },
         ("mutate", names.INSTANCETYPES, "virtualmachines"): {
             **_NOT_DELETED,
@@ -52,7 +51,7 @@ def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, A
         },
         ("mutate", names.MIGRATION, "pods"): {
             "made-by-kubevirt": _pod_conditions(scheduling)["made-by-kubevirt"],
-            "unbound": _unset("object.spec", "nodeName"),
+            "unbound": unset("object.spec", "nodeName"),
             # Drains must not even wait for us; nobody else's migration may have such a name and a selector.
             "not-of-a-drain": f"!({_OF_A_DRAIN})",
         },
@@ -113,11 +112,11 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
         maker = f'{user}.startsWith("system:serviceaccount:") && {user}.endsWith(":{names.CONTROLLER_ACCOUNT}")'
     return {
         "made-by-kubevirt": maker,
-        "unbound": _unset("object.spec", "nodeName"),
+        "unbound": unset("object.spec", "nodeName"),
         # Ours too: while its scheduler is dead, our choice is taken back.
         "default-scheduler-or-ours": (
-            f'{_unset("object.spec", "schedulerName")} || object.spec.schedulerName == "{names.DEFAULT_SCHEDULER}"'
-            f" || {_marked('object')}"
+            f'{unset("object.spec", "schedulerName")} || object.spec.schedulerName == "{names.DEFAULT_SCHEDULER}"'
+            f" || {marked('object')}{only_ours('object.spec.schedulerName', scheduling)}"
         ),
     }
 
@@ -126,22 +125,3 @@ def _requested(requesters: Iterable[str]) -> str:
     annotations, key = "object.metadata.annotations", f'"{REQUESTED_BY}"'
     listed = ", ".join(f'"{requester}"' for requester in requesters)
     return f"has({annotations}) && {key} in {annotations} && {annotations}[{key}] in [{listed}]"
-
-
-def _vm_conditions() -> dict[str, str]:
-    template = "has(object.spec) && has(object.spec.template) && has(object.spec.template.spec)"
-    overwritten = f"({_marked('oldObject')} && !({_marked('object')}))"
-    return {
-        **_NOT_DELETED,
-        "no-scheduler-chosen": f"{template} && ({_unset('object.spec.template.spec', 'schedulerName')})",
-        "created-or-overwritten": f'request.operation == "CREATE" || {overwritten}',
-    }
-
-
-def _unset(parent: str, field: str) -> str:
-    # Null stays where a schema preserves unknown fields.
-    return f'!has({parent}.{field}) || {parent}.{field} == null || {parent}.{field} == ""'
-
-
-def _marked(root: str) -> str:
-    return f"has({root}.metadata.annotations) && {_MARK} in {root}.metadata.annotations"

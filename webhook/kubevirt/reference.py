@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from webhook.errors import InputError
-from webhook.kubevirt.matcher import Matcher
+from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.refusal import Refusal
 from webhook.kubevirt.shape import Json
 
@@ -24,8 +24,17 @@ class Reference:
         return f"{self.kind}/{self.name}"
 
     def matcher(self) -> Json:
-        """The matcher that says the same in a VM."""
-        return {"kind": self.kind, "name": self.name}
+        """The matcher that means the same in a VM.
+
+        A cluster-wide kind is left out, as KubeVirt takes it anyway: a kind that stands there would stay when its owner
+        names another object, since all appliers merge into what is there.
+        """
+        return {"name": self.name} if self.is_cluster_wide else {"kind": self.kind, "name": self.name}
+
+    @property
+    def is_cluster_wide(self) -> bool:
+        """Whether it is of a kind without namespaces."""
+        return self.kind in (INSTANCETYPE_MATCHER.cluster, PREFERENCE_MATCHER.cluster)
 
 
 def parse(matcher: Matcher, text: str, where: str) -> Reference:

@@ -30,6 +30,18 @@ def sized(domain: Any) -> str | None:
     return None
 
 
+def has_memory(domain: Any) -> bool:
+    """Whether a VMI's ``spec.domain`` says how much memory the guest gets, without which KubeVirt starts none.
+
+    Args:
+        domain: plain JSON of whatever types.
+    """
+    memory, resources = _member(domain, "memory"), _member(domain, "resources")
+    if any(memory.get(name) is not None for name in ("guest", "hugepages")):
+        return True
+    return any(_member(resources, kind).get("memory") is not None for kind in ("requests", "limits"))
+
+
 def _member(value: Any, name: str) -> dict[str, Any]:
     found = value.get(name) if isinstance(value, dict) else None
     return found if isinstance(found, dict) else {}

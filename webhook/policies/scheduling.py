@@ -12,7 +12,10 @@ and pod carry it: that is how a pod tells our choice, which falls back while its
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
+
+import msgspec
 
 from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
@@ -34,6 +37,7 @@ from webhook.objects import (
 )
 from webhook.paths import ABSENT, lookup
 from webhook.policies import accounts
+from webhook.policies.ownership import Manifests
 from webhook.policies.unreadable import Unreadable
 from webhook.settings.snapshot import SchedulingSettings
 
@@ -64,7 +68,7 @@ def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSett
     chosen = (pod.spec.scheduler_name if pod.spec else None) or names.DEFAULT_SCHEDULER
     mark = pod.meta.annotation(names.SCHEDULER_MARK)
     if chosen != names.DEFAULT_SCHEDULER:
-        if mark != chosen:
+        if mark != chosen and not _only_ours(chosen, settings):
             return skip(Code.FOREIGN_SCHEDULER, f"the pod is for the scheduler {chosen}, which is not our choice")
         return _keep_or_fall_back(chosen, namespace, facts, settings)
     return _inject_pod(pod, owner, namespace, facts, settings)
@@ -125,7 +129,7 @@ def _inject_pod(
     if chosen == names.DEFAULT_SCHEDULER:
         return skip(Code.OWNER_OPTED_OUT, f"{where} asks for {names.DEFAULT_SCHEDULER}")
     if chosen:
-        if chosen == pod.meta.annotation(names.SCHEDULER_MARK):
+        if chosen == pod.meta.annotation(names.SCHEDULER_MARK) or _only_ours(chosen, settings):
             return skip(Code.ALREADY_FELL_BACK, f"the pod has fallen back from our choice {chosen}")
         return skip(Code.REWRITTEN, f"{where} asks for {chosen}, but somebody changed the pod's scheduler on the way")
     mark = pod.meta.annotation(names.SCHEDULER_MARK)
@@ -137,7 +141,7 @@ def _inject_pod(
 def virtualmachines(
     vm: VirtualMachine, request: Request[VirtualMachine], facts: Facts, settings: SchedulingSettings
 ) -> Decision:
-    """Write the declared scheduler into a new VM's template; on UPDATE only put back what an overwrite took."""
+    """Write the declared scheduler into a new VM's template; on UPDATE the owner's word counts, and ours gives way."""
     if not settings.virtual_machines:
         return skip(Code.SWITCHED_OFF, "scheduling.virtualMachines is off")
     if request.operation not in ("CREATE", "UPDATE"):
@@ -148,9 +152,9 @@ def virtualmachines(
     if template is None or template.spec is None:
         return skip(Code.NO_TEMPLATE, "the VM has no spec.template.spec")
     if request.operation == "UPDATE":
-        return _carry_over(vm, request, facts, settings)
+        return _updated(vm, request, facts, settings)
     if vm.scheduler_name:
-        return _chosen(vm.scheduler_name, vm.meta.annotation(names.SCHEDULER_MARK))
+        return _marked(vm) if _is_ours(vm, settings) else _chosen(vm.scheduler_name, None)
     name = settings.scheduler_name
     namespace = request.namespace or vm.meta.namespace or ""
     refusal = _unfit(name, namespace, facts, settings) or _instancetype_objects(vm, namespace, facts, None)
@@ -159,32 +163,94 @@ def virtualmachines(
     return _write(vm, name, Reason(Code.INJECTED, "the VM chose no scheduler"), _VM_SCHEDULER, _MARK, _TEMPLATE_MARK)
 
 
-def _carry_over(
+def _updated(
     vm: VirtualMachine, request: Request[VirtualMachine], facts: Facts, settings: SchedulingSettings
 ) -> Decision:
-    """The one thing that UPDATE adds: our own choice and its mark, where an overwrite has swept both away.
+    """What becomes of our choice: nothing new is added, what an overwrite took is put back, the owner's word counts."""
+    namespace = request.namespace or vm.meta.namespace or ""
+    status = request.old_object.status if request.old_object else None
+    if not vm.scheduler_name:
+        return _carry_over(vm, request, namespace, facts, settings)
+    manifests = Manifests(vm)
+    if manifests.declare(_VM_SCHEDULER, vm.scheduler_name) or not _is_ours(vm, settings):
+        chosen = _chosen(vm.scheduler_name, None)
+        return msgspec.structs.replace(chosen, changes=tuple(_unmarked(vm, manifests, chosen.code)))
+    found = _instancetype_objects(vm, namespace, facts, status)
+    if found and (found.code == Code.INSTANCETYPE_SETS_SCHEDULER or _is_new(vm, request.old_object, found)):
+        return _withdrawn(vm, manifests, found.reasons[0].text)
+    return _marked(vm)
+
+
+def _is_new(vm: VirtualMachine, old: VirtualMachine | None, found: Decision) -> bool:
+    """Whether an update names an instancetype that nobody knows yet: a new VM would not get our choice beside it."""
+    before = old.spec.instancetype if old and old.spec else None
+    named = vm.spec.instancetype if vm.spec else None
+    return found.code == Code.INSTANCETYPE_UNRESOLVED and named != before
+
+
+def _withdrawn(vm: VirtualMachine, manifests: Manifests, why: str) -> Decision:
+    """The decision to take our choice out of a VM that KubeVirt would refuse with it."""
+    text = f"removed the scheduler {vm.scheduler_name}, which is not the owner's choice: {why}"
+    field = Change(_VM_SCHEDULER, vm.scheduler_name, None, Code.SCHEDULER_WITHDRAWN)
+    changes = (field, *_unmarked(vm, manifests, Code.SCHEDULER_WITHDRAWN))
+    return Decision((Reason(Code.SCHEDULER_WITHDRAWN, text),), changes, warnings=(f"kubevirt-webhook: {text}",))
+
+
+def _carry_over(
+    vm: VirtualMachine, request: Request[VirtualMachine], namespace: str, facts: Facts, settings: SchedulingSettings
+) -> Decision:
+    """Put our choice and its marks back where an overwrite has swept all of them away.
 
     A VirtualMachinePool and `kubectl replace` write ``spec`` and annotations anew. Left alone, the VM would change its
     scheduler, which asks for a restart. An owner who takes the field out and leaves the mark, or names another
     scheduler, means it.
     """
     old = request.old_object
-    mark = old.meta.annotation(names.SCHEDULER_MARK) if old else None
-    if old is None or not mark or old.scheduler_name != mark:
+    if old is None or not _is_ours(old, settings) or Manifests(old).declare(_VM_SCHEDULER, old.scheduler_name):
         return skip(Code.NOTHING_TO_CARRY, "nothing is added to a VM at UPDATE: a running one would need a restart")
-    if vm.scheduler_name:
-        return _chosen(vm.scheduler_name, vm.meta.annotation(names.SCHEDULER_MARK))
-    template_meta = vm.template.metadata if vm.template else None
-    if vm.meta.annotation(names.SCHEDULER_MARK) or (template_meta and template_meta.annotation(names.SCHEDULER_MARK)):
-        return skip(Code.OWNER_REMOVED, f"the owner took {mark} out and left our mark: that is meant")
-    if mark not in settings.schedulers:
-        return skip(Code.UNDECLARED, f"the settings don't declare {mark} any more, so it is not put back")
-    namespace = request.namespace or vm.meta.namespace or ""
+    name = old.scheduler_name
+    if any(mark is not ABSENT and mark != "" for mark in _marks(vm).values()):
+        return skip(Code.OWNER_REMOVED, f"the owner took {name} out and left our mark: that is meant")
+    if name not in settings.schedulers:
+        return skip(Code.UNDECLARED, f"the settings don't declare {name} any more, so it is not put back")
     refusal = _instancetype_objects(vm, namespace, facts, old.status)
     if refusal:
         return refusal
-    reason = Reason(Code.CARRIED_OVER, f"an overwrite of the whole VM had removed {mark}, which we had written")
-    return _write(vm, mark, reason, _VM_SCHEDULER, _MARK, _TEMPLATE_MARK)
+    reason = Reason(Code.CARRIED_OVER, f"an overwrite of the whole VM had removed {name}, which we had written")
+    return _write(vm, name, reason, _VM_SCHEDULER, _MARK, _TEMPLATE_MARK)
+
+
+def _only_ours(name: str, settings: SchedulingSettings) -> bool:
+    """Whether the admin says that nobody but this server ever chooses a scheduler."""
+    declared = settings.schedulers.get(name)
+    return declared is not None and declared.only_by_webhook
+
+
+def _marks(vm: VirtualMachine) -> dict[tuple[str, ...], object]:
+    """What our marks on a VM and on its template say, by their paths; `ABSENT` for none."""
+    return {path: lookup(vm, path) for path in (_MARK, _TEMPLATE_MARK)}
+
+
+def _is_ours(vm: VirtualMachine, settings: SchedulingSettings) -> bool:
+    """Whether the scheduler in a VM's template is our choice: a clone or a restore may bring one of the marks alone."""
+    name = vm.scheduler_name
+    return bool(name) and (name in _marks(vm).values() or _only_ours(name, settings))
+
+
+def _marked(vm: VirtualMachine) -> Decision:
+    """The decision on a VM that carries our choice: marks that something on the way has dropped are put back."""
+    name = vm.scheduler_name
+    if all(mark == name for mark in _marks(vm).values()):
+        return skip(Code.ALREADY_INJECTED, f"it carries our choice, {name}")
+    text = f"it carries our choice, {name}, and something has dropped the annotation that says so"
+    return _write(vm, name, Reason(Code.MARKED, text), _MARK, _TEMPLATE_MARK)
+
+
+def _unmarked(vm: VirtualMachine, manifests: Manifests, reason: str) -> Iterator[Change]:
+    """What takes our marks away; those that a manifest declares would only come back."""
+    for path, mark in _marks(vm).items():
+        if mark is not ABSENT and not manifests.declare(path, mark):
+            yield Change(path, mark, None, reason)
 
 
 def virtualmachineinstances(

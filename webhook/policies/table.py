@@ -12,7 +12,16 @@ from webhook.admission.decision import Decision
 from webhook.admission.wire import Codec, Request
 from webhook.facts import Facts
 from webhook.names import Job, Stage
-from webhook.objects import Eviction, Object, Pod, TargetPod, VirtualMachine, VirtualMachineInstance, Whole
+from webhook.objects import (
+    Eviction,
+    Object,
+    Pod,
+    TargetPod,
+    VirtualMachine,
+    VirtualMachineInstance,
+    Whole,
+    WholeVm,
+)
 from webhook.placement.workload import Migration
 from webhook.policies import scheduling
 from webhook.policies.eviction import pods as evictions
@@ -91,7 +100,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "instancetypes",
         names.KUBEVIRT_GROUP,
         "virtualmachines",
-        Whole,
+        WholeVm,
         "VirtualMachine",
         ("CREATE", "UPDATE"),
         virtualmachines.virtualmachines,
@@ -173,7 +182,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "instancetypes",
         names.KUBEVIRT_GROUP,
         "virtualmachines",
-        Whole,
+        WholeVm,
         "VirtualMachine",
         ("CREATE", "UPDATE"),
         validation.virtualmachines,

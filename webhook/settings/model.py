@@ -154,6 +154,11 @@ class Scheduler(Section):
         default=False,
         description="Inject its name also while nothing is known of its health, as right after our start.",
     )
+    only_by_webhook: bool = Field(
+        default=False,
+        description="No VM owner ever chooses this scheduler, so its name is kubevirt-webhook's choice even where "
+        "the annotation injected-scheduler is missing, as in a clone that filters annotations.",
+    )
 
     def snapshot(self, name: str) -> snapshot.SchedulerSettings:
         if self.guard.startswith("lease"):
@@ -161,7 +166,7 @@ class Scheduler(Section):
             guard = snapshot.Guard("lease", namespace, lease)
         else:
             guard = snapshot.Guard("pods" if self.guard == "pods" else "off")
-        return snapshot.SchedulerSettings(name, guard, self.assume_alive)
+        return snapshot.SchedulerSettings(name, guard, self.assume_alive, self.only_by_webhook)
 
 
 class Explain(Section):

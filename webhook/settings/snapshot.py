@@ -34,11 +34,13 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
 
     Attributes:
         assume_alive: inject also while the guard knows nothing (not while it knows that the scheduler is dead).
+        only_by_webhook: nobody else ever chooses it, so it is our choice wherever it stands without our mark.
     """
 
     name: str
     guard: Guard
     assume_alive: bool = False
+    only_by_webhook: bool = False
 
 
 # What becomes of a request while we can't be reached, or can't tell; as in a webhook configuration.
@@ -83,6 +85,11 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
     def failure_policy(self) -> FailurePolicy:
         """Nothing is refused."""
         return "Ignore"
+
+    @property
+    def only_by_webhook(self) -> list[str]:
+        """The schedulers that nobody but this server ever chooses, sorted."""
+        return sorted(name for name, declared in self.schedulers.items() if declared.only_by_webhook)
 
     def under(self, parameters: Mapping[str, str]) -> SchedulingSettings:
         """The section with the namespace's own choice of scheduler, whether or not it is declared."""

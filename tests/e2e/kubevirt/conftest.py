@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
@@ -17,11 +17,22 @@ from tests.e2e.plane import ControlPlane
 from tests.e2e.webhook_server import DOMAIN, WebhookServer, install
 
 from .control_plane import KubeVirt, aggregation
-from .place import DEFAULTS, JOBS, Place, new_place
+from .place import DEFAULTS, JOBS, Place, make_place
 
-SETTINGS: Mapping[str, Any] = {"schedulers": {"kubevirt": {"guard": "lease kubevirt-scheduler/kubevirt-scheduler"}}}
+SETTINGS: Mapping[str, Any] = {
+    "schedulers": {
+        "kubevirt": {"guard": "lease kubevirt-scheduler/kubevirt-scheduler"},
+        "ours-alone": {"guard": "off", "onlyByWebhook": True},
+    }
+}
 # A VM that is resized or moved while it runs.
 CONFIGURATION = {"vmRolloutStrategy": "LiveUpdate", "evictionStrategy": "LiveMigrate"}
+
+
+class NewPlace(Protocol):
+    """Makes a namespace in which every job enforces, with annotations of its own."""
+
+    def __call__(self, annotations: Mapping[str, str]) -> Place: ...
 
 
 @pytest.fixture(scope="session")
@@ -60,12 +71,20 @@ def server(real: KubeVirt, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.fixture
-def place(real: KubeVirt, server: WebhookServer) -> Place:
+def new_place(real: KubeVirt, server: WebhookServer) -> NewPlace:
+    def make(annotations: Mapping[str, str]) -> Place:
+        return make_place(real, server.labels("enforce", [f"{DOMAIN}/{job}" for job in JOBS]), annotations)
+
+    return make
+
+
+@pytest.fixture
+def place(new_place: NewPlace) -> Place:
     """A namespace in which every job enforces, with defaults."""
-    return new_place(real, server.labels("enforce", [f"{DOMAIN}/{job}" for job in JOBS]), DEFAULTS)
+    return new_place(DEFAULTS)
 
 
 @pytest.fixture
 def apart(real: KubeVirt) -> Place:
     """A namespace that we are not asked about: what KubeVirt does by itself."""
-    return new_place(real, {}, {})
+    return make_place(real, {}, {})

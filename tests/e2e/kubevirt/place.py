@@ -30,8 +30,8 @@ class Place:
         self.admin = real.plane.admin
         self.namespace = namespace
 
-    def create(self, resource: str, obj: Json) -> Object:
-        return self.admin.create(resource, obj, self.namespace)
+    def create(self, resource: str, obj: Json, **query: str) -> Object:
+        return self.admin.create(resource, obj, self.namespace, **query)
 
     def vm(self, name: str = "web", *, run: str = "Always", template: Json | None = None, **spec: Any) -> Object:
         made = {
@@ -125,7 +125,7 @@ def _domain(pod: Mapping[str, Any]) -> str | None:
     return name
 
 
-def new_place(real: KubeVirt, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Place:
+def make_place(real: KubeVirt, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Place:
     metadata = {"generateName": "real-", "labels": dict(labels), "annotations": dict(annotations)}
     made = real.plane.admin.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
     return Place(real, made["metadata"]["name"])

@@ -20,8 +20,8 @@ pytestmark = pytest.mark.kubevirt
 
 POOLS = "pool.kubevirt.io/v1beta1/virtualmachinepools"
 REPLICA_SETS = "kubevirt.io/v1/virtualmachineinstancereplicasets"
-SMALL = {"kind": "VirtualMachineClusterInstancetype", "name": "u1.small"}
-FEDORA = {"kind": "VirtualMachineClusterPreference", "name": "fedora"}
+SMALL = {"name": "u1.small"}
+FEDORA = {"name": "fedora"}
 ROOTED: Json = {
     "domain": {"devices": {}},
     "volumes": [{"name": "root", "persistentVolumeClaim": {"claimName": "root"}}],
@@ -157,18 +157,15 @@ def test_the_owner_exchanges_a_default_while_the_vm_runs(place: Place) -> None:
         differences(place, "web")
 
 
-def test_the_owner_who_gives_up_one_default_is_told_of_the_other(place: Place) -> None:
+def test_the_owner_who_gives_up_one_default_gives_up_the_other_that_needs_it(place: Place) -> None:
     place.vm(run="Halted")
 
-    with pytest.raises(ApiError, match="preference requires 2Gi") as refused:
-        place.patch(VMS, "web", {"spec": {"instancetype": None}})
-    (said,) = refused.value.warnings
-    assert said.startswith(
-        "kubevirt-webhook: set spec.preference to null to go without VirtualMachineClusterPreference/"
-    )
+    gone = place.patch(VMS, "web", {"spec": {"instancetype": None}})
 
-    gone = place.patch(VMS, "web", {"spec": {"instancetype": None, "preference": None}})
     assert matchers(gone) == [None, None]
+    removed, unsized = (text for text in gone.warnings if text.startswith("kubevirt-webhook"))
+    assert "VirtualMachineClusterPreference/fedora" in removed
+    assert "size" in unsized
 
 
 def test_a_default_that_does_not_fit_an_inferred_preference_is_named(place: Place) -> None:

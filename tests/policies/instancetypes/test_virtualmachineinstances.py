@@ -18,6 +18,7 @@ from tests.policies.instancetypes.world import (
     facts,
     instancetype,
     preference,
+    preset,
     vmi,
 )
 from webhook.kubevirt.configuration import Configuration
@@ -118,6 +119,21 @@ class TestWhatIsFilled:
         got = applied(vmi(), decide(vmi(), facts(WORLD, configuration=masquerade), **BOTH))
 
         assert got["spec"]["domain"]["devices"]["interfaces"] == [{"name": "default", "masquerade": {}}]
+
+    @pytest.mark.parametrize(("scope", "left"), [("unsized", set()), ("all", {"preference"})])
+    def test_what_a_preset_says_is_a_size(self, scope: str, left: set[str]) -> None:
+        made = vmi()
+        made["metadata"]["labels"] = {"size": "large"}
+
+        decision = decide(made, facts(WORLD, presets=[preset()]), **BOTH, preference_scope=scope)
+
+        assert set(decision.notes) == left
+
+    def test_who_asks_for_one_gets_it_beside_a_preset(self) -> None:
+        made = vmi(annotations={"kubevirt-webhook.github.io/instancetype": "u1.small"})
+        made["metadata"]["labels"] = {"size": "large"}
+
+        assert set(decide(made, facts(WORLD, presets=[preset()])).notes) == {"instancetype"}
 
     def test_a_preference_of_a_sized_vmi_only_where_the_scope_is_all(self) -> None:
         sized = vmi({"cpu": {"cores": 2}})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from tests.policies.instancetypes.world import (
     facts,
     instancetype,
     preference,
+    preset,
     revision,
     vm,
 )
@@ -75,7 +75,8 @@ class TestCreate:
 
         decision = decide(vm(), world, default_instancetype=text)
 
-        assert changes(decision)["spec", "instancetype"] == {"kind": kind, "name": "u1.small"}
+        named = {"name": "u1.small"} | ({"kind": kind} if namespace else {})
+        assert changes(decision)["spec", "instancetype"] == named
 
     @pytest.mark.parametrize(
         "domain",
@@ -178,6 +179,23 @@ class TestCreate:
         obj["metadata"][place] = {"kubevirt-webhook.github.io/instancetypes": "off"}
 
         assert decide(obj, facts(), **BOTH).code == Code.OWNER_OPTED_OUT
+
+    @pytest.mark.parametrize(("scope", "left"), [("unsized", set()), ("all", {("spec", "preference"), PREF_MARK})])
+    def test_what_a_preset_says_is_a_size(self, scope: str, left: set[Any]) -> None:
+        obj = vm()
+        obj["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
+
+        decision = decide(obj, facts(WORLD, presets=[preset()]), **BOTH, preference_scope=scope)
+
+        assert set(changes(decision)) == left
+        assert Code.SIZED in [reason.code for reason in decision.reasons]
+        assert changes(decide(vm(), facts(WORLD, presets=[preset()]), **BOTH)) == INJECTED
+
+    def test_presets_that_can_not_be_read_keep_no_default_away(self) -> None:
+        decision = decide(vm(), facts(WORLD, presets=Unavailable("forbidden")), **BOTH)
+
+        assert changes(decision) == INJECTED
+        assert "forbidden" in decision.warnings[0]
 
     def test_a_mark_without_its_matcher_says_that_the_owner_removed_it(self) -> None:
         restored = vm(annotations={IT_MARK[2]: SMALL_MARK})
@@ -316,112 +334,6 @@ class TestCreate:
 
         assert decide(dying, {}, **BOTH).code == Code.BEING_DELETED
         assert decide(vm(), {}, **BOTH, virtual_machines=False).code == Code.SWITCHED_OFF
-
-
-class TestUpdate:
-    OLD = vm(annotations={IT_MARK[2]: SMALL_MARK, PREF_MARK[2]: FEDORA_MARK}, instancetype=SMALL, preference=FEDORA)
-
-    def test_an_overwrite_by_a_pool_is_repaired_whoever_asks(self) -> None:
-        new = vm(annotations={"pool": "x"}, runStrategy="Halted")
-
-        decision = decide(new, facts(WORLD), self.OLD)
-
-        assert (decision.code, changes(decision)) == (Code.DEFAULTS_CARRIED_OVER, INJECTED)
-        assert applied(new, decision)["metadata"]["annotations"]["pool"] == "x"
-
-    def test_what_is_put_back_is_what_was_there(self) -> None:
-        old = copy.deepcopy(self.OLD)
-        old["spec"]["instancetype"] = {**SMALL, "revisionName": "r1"}
-        world = facts([*WORLD, revision("r1", instancetype())])
-
-        decision = decide(vm(runStrategy="Halted"), world, old)
-
-        assert changes(decision)["spec", "instancetype"] == {**SMALL, "revisionName": "r1"}
-
-    def test_a_default_that_is_gone_counts_by_its_revision(self) -> None:
-        old = copy.deepcopy(self.OLD)
-        old["status"] = {
-            "instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "r1"}},
-            "preferenceRef": {"name": "fedora", "controllerRevisionRef": {"name": "r2"}},
-        }
-        world = facts([revision("r1", instancetype()), revision("r2", preference())])
-
-        assert changes(decide(vm(runStrategy="Halted"), world, old)) == INJECTED
-
-    @pytest.mark.parametrize("field", ["instancetype", "preference"])
-    def test_an_owner_who_names_another_or_leaves_the_mark_means_it(self, field: str) -> None:
-        other = vm(runStrategy="Halted", **{field: {"name": "other"}})
-        world = facts([*WORLD, instancetype("other"), preference("other")])
-        marked = vm(annotations={(IT_MARK if field == "instancetype" else PREF_MARK)[2]: "x"}, runStrategy="Halted")
-
-        assert ("spec", field) not in changes(decide(other, world, self.OLD))
-        assert ("spec", field) not in changes(decide(marked, world, self.OLD))
-
-    def test_an_owner_who_now_says_a_size_means_it(self) -> None:
-        decision = decide(vm({"cpu": {"cores": 4}}), facts(WORLD), self.OLD)
-
-        assert (decision.code, decision.changes) == (Code.SIZED, ())
-
-    def test_a_preference_beside_a_size_stays_whatever_the_scope_is_now(self) -> None:
-        old = vm({"cpu": {"cores": 2}}, annotations={PREF_MARK[2]: FEDORA_MARK}, preference=FEDORA)
-
-        decision = decide(vm({"cpu": {"cores": 4}}), facts(WORLD), old)
-
-        assert changes(decision) == {("spec", "preference"): FEDORA, PREF_MARK: FEDORA_MARK}
-
-    def test_an_owner_may_opt_out_in_the_same_update(self) -> None:
-        off = vm(annotations={"kubevirt-webhook.github.io/instancetypes": "off"}, runStrategy="Halted")
-
-        assert not decide(off, facts(WORLD), self.OLD).changes
-
-    def test_a_mark_that_does_not_fit_its_matcher_is_not_ours(self) -> None:
-        old = copy.deepcopy(self.OLD)
-        old["spec"]["instancetype"] = {"name": "chosen-later"}
-
-        assert ("spec", "instancetype") not in changes(decide(vm(runStrategy="Halted"), facts(WORLD), old))
-
-    def test_nothing_new_is_ever_added(self) -> None:
-        decision = decide(vm(runStrategy="Halted"), facts(WORLD), vm(), **BOTH)
-
-        assert (decision.code, decision.changes) == (Code.NOTHING_TO_CARRY, ())
-
-    def test_a_changed_default_does_not_reach_old_vms(self) -> None:
-        decision = decide(vm(runStrategy="Halted"), facts(WORLD), self.OLD, default_instancetype="u1.large")
-
-        assert changes(decision)["spec", "instancetype"] == SMALL
-
-    def test_what_kubevirt_would_refuse_is_not_put_back(self) -> None:
-        world = facts([instancetype(nodeSelector={"a": "b"}), preference()])
-
-        decision = decide(vm(template={"nodeSelector": {"c": "d"}}), world, self.OLD)
-
-        assert ("spec", "instancetype") not in changes(decision)
-        assert "nodeSelector conflicts" in decision.warnings[0]
-
-    def test_an_inference_that_was_merged_into_our_default_wins(self) -> None:
-        merged = vm(annotations=self.OLD["metadata"]["annotations"], instancetype={**SMALL, "inferFromVolume": "root"})
-
-        decision = decide(merged, facts(WORLD), self.OLD)
-
-        assert decision.code == Code.DEFAULT_WITHDRAWN
-        got = applied(merged, decision)
-        assert got["spec"]["instancetype"] == {"inferFromVolume": "root"}
-        assert set(got["metadata"]["annotations"]) == {PREF_MARK[2]}
-
-    @pytest.mark.parametrize("mark", [None, "VirtualMachineClusterInstancetype/other"])
-    def test_an_inference_beside_an_owners_own_name_is_left_to_kubevirt(self, mark: str | None) -> None:
-        old = vm(annotations={IT_MARK[2]: mark} if mark else {}, instancetype=SMALL)
-        merged = vm(annotations=old["metadata"]["annotations"], instancetype={**SMALL, "inferFromVolume": "root"})
-
-        assert not decide(merged, facts(WORLD), old).changes
-
-    def test_an_unchanged_spec_is_not_looked_at(self) -> None:
-        assert decide(self.OLD, {}, self.OLD).code == Code.UNCHANGED
-
-    def test_a_crash_by_update_is_refused(self) -> None:
-        crashing = preference("crash", cpu={"preferredCPUFeatures": [{"name": "vmx"}]})
-
-        assert decide(vm(preference={"name": "crash"}), facts([crashing]), vm()).denial
 
 
 class TestExpansion:

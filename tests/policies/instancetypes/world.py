@@ -12,16 +12,16 @@ from tests.builders import Json, known, review
 from webhook.admission.decision import Decision
 from webhook.admission.patch import operations
 from webhook.errors import Unavailable
-from webhook.facts import ConfigurationKey, Facts, Key, ObjectKey
+from webhook.facts import ConfigurationKey, Facts, Key, ListKey, ObjectKey
 from webhook.kubevirt.configuration import DEFAULTS, Configuration
-from webhook.objects import WHOLE, Whole
+from webhook.objects import PRESETS, WHOLE, Whole
 from webhook.policies.table import BY_PATH
 from webhook.settings.snapshot import InstancetypeSettings
 
 IT_MARK = ("metadata", "annotations", "kubevirt-webhook.github.io/injected-instancetype")
 PREF_MARK = ("metadata", "annotations", "kubevirt-webhook.github.io/injected-preference")
-SMALL = {"kind": "VirtualMachineClusterInstancetype", "name": "u1.small"}
-FEDORA = {"kind": "VirtualMachineClusterPreference", "name": "fedora"}
+SMALL = {"name": "u1.small"}
+FEDORA = {"name": "fedora"}
 SMALL_MARK = "VirtualMachineClusterInstancetype/u1.small"
 FEDORA_MARK = "VirtualMachineClusterPreference/fedora"
 
@@ -43,6 +43,12 @@ def revision(name: str, captured: Json, **labels: str) -> Json:
     said = {"object-name": captured["metadata"]["name"], "object-kind": captured["kind"]} | labels
     metadata["labels"] = {f"instancetype.kubevirt.io/{key}": value for key, value in said.items()}  # type: ignore[assignment]
     return {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": metadata, "data": captured}
+
+
+def preset(**domain: Any) -> Json:
+    """A preset for what is labelled ``size: large``; keywords are its domain, instead of 8Gi."""
+    spec = {"selector": {"matchLabels": {"size": "large"}}, "domain": domain or {"memory": {"guest": "8Gi"}}}
+    return {"metadata": {"name": "large", "namespace": "demo"}, "spec": spec}
 
 
 def _object(kind: str, name: str, spec: Json) -> Json:
@@ -90,9 +96,12 @@ def facts(
     missing: Iterable[tuple[str, str]] = (),
     unreadable: Iterable[tuple[str, str]] = (),
     configuration: Configuration | Unavailable | None = DEFAULTS,
+    presets: Iterable[Json] | Unavailable = (),
 ) -> dict[Key[Any], object]:
     """A cluster that has these objects; what is asked for beyond them raises `NotRead`."""
     result = known() | {ConfigurationKey(): configuration}
+    found = presets if isinstance(presets, Unavailable) else tuple(msgspec.convert(one, Whole) for one in presets)
+    result[ListKey(PRESETS, "demo")] = found
     for item in objects:
         metadata = item["metadata"]
         key = ObjectKey(WHOLE[item["kind"]], metadata.get("namespace", ""), metadata["name"])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from webhook.facts import ConfigurationKey, Facts, ObjectKey
+from webhook.facts import ConfigurationKey, Facts, ListKey, ObjectKey
 from webhook.kubevirt import provenance
 from webhook.kubevirt.configuration import DEFAULTS, Configuration
 from webhook.kubevirt.reference import Reference
 from webhook.kubevirt.shape import Json
-from webhook.objects import WHOLE, Whole
+from webhook.objects import PRESETS, WHOLE, Whole
 from webhook.policies.unreadable import read
 
 
@@ -49,14 +49,23 @@ class Lookups:
         plain = found.plain()
         return plain if kind != "ControllerRevision" or _is_captured(found, plain) else None
 
-    def expect(self, references: Iterable[Reference], namespace: str) -> None:
+    def expect(self, references: Iterable[Reference], namespace: str, *, presets: bool = False) -> None:
         """Say beforehand what will be looked up, so that all of it is read at the same time.
+
+        Args:
+            presets: those of the namespace too.
 
         Raises:
             NotRead: it has not been read yet; for the Reviewer.
         """
         resources = ((WHOLE[found.kind], found.name) for found in references)
-        self._facts.need(*(ObjectKey(one, namespace if one.namespaced else "", name) for one, name in resources))
+        keys = [ObjectKey(one, namespace if one.namespaced else "", name) for one, name in resources]
+        self._facts.need(*keys, *([ListKey(PRESETS, namespace)] if presets else []))
+
+    def presets(self, namespace: str) -> list[Json]:
+        """The VirtualMachineInstancePresets of a namespace, not to be changed; raises as `get`."""
+        found = read(self._facts, ListKey(PRESETS, namespace), "the namespace's VirtualMachineInstancePresets")
+        return [preset.plain() for preset in found or ()]
 
     def configuration(self) -> Configuration:
         """The cluster's; KubeVirt's own defaults where there is no KubeVirt. Raises as `get`."""

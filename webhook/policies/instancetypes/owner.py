@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Any, Final
 
 from webhook import names
 from webhook.kubevirt import reference, revision
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.preset import sizing_preset
 from webhook.kubevirt.reference import Reference
 from webhook.kubevirt.refusal import Refusal
 from webhook.kubevirt.shape import Json
 from webhook.objects import Whole
 from webhook.policies.instancetypes.lookups import Lookups
+from webhook.policies.ownership import Manifests
+from webhook.policies.unreadable import Unreadable
 from webhook.settings.snapshot import InstancetypeSettings
 
 # The marks that we leave, by the matcher's field.
@@ -30,12 +33,49 @@ def opted_out(whole: Whole) -> bool:
     return names.OFF in (whole.meta.label(_OPT_OUT), whole.meta.annotation(_OPT_OUT))
 
 
-def default_of(matcher: Matcher, vm: Whole) -> str | None:
-    """The mark of a default that we wrote into a VM; None where its owner has named another one since, or none."""
+def default_of(matcher: Matcher, vm: Whole, manifests: Manifests) -> str | None:
+    """The mark of a default that we wrote into a VM; None where its owner has named another one since, or none.
+
+    Args:
+        manifests: of the VM. What its owner declares is the owner's, whatever a mark says.
+    """
     given, mark = (vm.spec or {}).get(matcher.field), vm.meta.annotation(MARKS[matcher.field])
-    if not mark or not isinstance(given, dict):
+    if not mark or not isinstance(given, dict) or given.get("inferFromVolume"):
         return None
-    return mark if mark == f"{given.get('kind')}/{given.get('name')}" else None
+    kind, name = given.get("kind") or matcher.cluster, given.get("name")
+    is_ours = mark == f"{kind}/{name}" and not manifests.declare(("spec", matcher.field, "name"), name)
+    return mark if is_ours else None
+
+
+def preset_size(metadata: Any, namespace: str, lookups: Lookups, warnings: list[str]) -> str | None:
+    """A clause about the preset that gives a VMI its size; None if none does.
+
+    Hardly anyone has presets, so not to know is said, and no reason to give no default.
+
+    Args:
+        metadata: the VMI's, or its VM's template's; plain JSON.
+        warnings: take what could not be read.
+
+    Raises:
+        NotRead: as `Lookups.get`.
+    """
+    try:
+        found = sizing_preset(lookups.presets(namespace), metadata)
+    except Unreadable as error:
+        warnings.append(f"kubevirt-webhook: whether a preset gives the VM a size is not known: {error.why}")
+        return None
+    return f"the VirtualMachineInstancePreset {found[0]} says domain.{found[1]}" if found else None
+
+
+def goes_beside_a_size(matcher: Matcher, settings: InstancetypeSettings) -> bool:
+    """Whether a default is given to VMs too whose owners chose a size."""
+    return matcher is PREFERENCE_MATCHER and settings.preference_scope == "all"
+
+
+def template_metadata(vm: Whole) -> Any:
+    """The metadata of a VM's template, of whatever type."""
+    template = (vm.spec or {}).get("template")
+    return template.get("metadata") if isinstance(template, dict) else None
 
 
 def is_allowed(matcher: Matcher, wanted: Reference, settings: InstancetypeSettings) -> bool:

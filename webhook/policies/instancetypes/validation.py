@@ -20,14 +20,15 @@ from webhook.kubevirt.refusal import Cause, Crash, NotFound, Refusal
 from webhook.kubevirt.shape import Json, decode
 from webhook.kubevirt.types.machines import MATCHER
 from webhook.names import Code
-from webhook.objects import Whole
+from webhook.objects import Whole, WholeVm
 from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes.lookups import Lookups
+from webhook.policies.ownership import Manifests
 from webhook.policies.unreadable import Unreadable
 from webhook.settings.snapshot import InstancetypeSettings
 
 
-def virtualmachines(vm: Whole, request: Request[Whole], facts: Facts, settings: InstancetypeSettings) -> Decision:
+def virtualmachines(vm: WholeVm, request: Request[WholeVm], facts: Facts, settings: InstancetypeSettings) -> Decision:
     """Refuse a VM whose instancetype and preference can't work, are not there, or are not allowed.
 
     At UPDATE only where a matcher or the template has changed: what was admitted once must stay editable.
@@ -61,7 +62,11 @@ def virtualmachines(vm: Whole, request: Request[Whole], facts: Facts, settings: 
 
 
 def _judged(
-    vm: Whole, request: Request[Whole], changed: list[Matcher], lookups: Lookups, settings: InstancetypeSettings
+    vm: Whole,
+    request: Request[WholeVm],
+    changed: list[Matcher],
+    lookups: Lookups,
+    settings: InstancetypeSettings,
 ) -> Decision:
     namespace, plain = request.namespace or "", vm.plain()
     # What has just been created has no revisions, whatever status its sender claims.
@@ -119,7 +124,8 @@ def _until(cause: Cause) -> str:
 
 def _ways_out(vm: Whole, operation: str, candidate: Json, lookups: Lookups) -> tuple[str, ...]:
     """What may be news to whoever is refused: an instancetype or preference stands in the way that nobody had named."""
-    marks = {matcher: mark for matcher in MATCHERS if (mark := owner.default_of(matcher, vm))}
+    manifests = Manifests(vm)
+    marks = {matcher: mark for matcher in MATCHERS if (mark := owner.default_of(matcher, vm, manifests))}
     if operation == "CREATE":
         mark = marks.get(INSTANCETYPE_MATCHER)
         text = f"name another one in spec.instancetype, or say a size, to go without the default {mark}"

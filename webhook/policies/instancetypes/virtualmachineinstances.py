@@ -119,7 +119,19 @@ def _filled(
         named = _named(one, namespace, settings, warnings)
         if named:
             references[one.matcher] = one, named
-    lookups.expect((named for _, named in references.values()), namespace)
+    # A preset's size counts like the VMI's own.
+    beside_none = [
+        one.matcher
+        for one, _ in references.values()
+        if not (one.asked or owner.goes_beside_a_size(one.matcher, settings))
+    ]
+    lookups.expect((named for _, named in references.values()), namespace, presets=bool(beside_none))
+    metadata = {"labels": vmi.meta.labels, "annotations": vmi.meta.annotations}
+    sizing = owner.preset_size(metadata, namespace, lookups, warnings) if beside_none else None
+    for matcher in beside_none if sizing else ():
+        del references[matcher]
+    if sizing and not references:
+        return Decision((Reason(Code.SIZED, f"{sizing}, so no default"),), warnings=tuple(warnings))
     found: dict[Matcher, tuple[Reference, Json]] = {}
     for matcher, (one, named) in references.items():
         whole = lookups.get(named.kind, namespace, named.name)

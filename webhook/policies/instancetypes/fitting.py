@@ -1,0 +1,175 @@
+"""Which defaults KubeVirt would accept in a VM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason
+from webhook.kubevirt import admission, topology
+from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.refusal import Crash, Refusal
+from webhook.kubevirt.shape import Json, decode
+from webhook.kubevirt.topology import Topology
+from webhook.kubevirt.types.machines import MATCHER
+from webhook.names import Code
+from webhook.objects import Whole
+from webhook.policies.instancetypes.lookups import Lookups
+from webhook.policies.instancetypes.owner import MARKS
+
+
+class Default(msgspec.Struct, frozen=True):
+    """A default that stands in a VM, or may be written into it.
+
+    Attributes:
+        value: the VM's matcher, plain JSON.
+        mark: its annotation, ``KIND/NAME``.
+    """
+
+    matcher: Matcher
+    value: Json
+    mark: str
+
+    def changes(self, reason: str) -> tuple[Change, ...]:
+        """What writes it into a VM that has none."""
+        return (
+            Change(("spec", self.matcher.field), None, self.value, reason),
+            Change(("metadata", "annotations", MARKS[self.matcher.field]), None, self.mark, reason),
+        )
+
+
+class Fit(msgspec.Struct, frozen=True):
+    """The outcome of trying defaults in a VM.
+
+    Attributes:
+        chosen: the most of them that KubeVirt would accept.
+        why_not: what KubeVirt has against the others, in its words; empty where there are none.
+        crash: why KubeVirt's webhook would crash on the VM without any default.
+    """
+
+    chosen: Sequence[Default]
+    why_not: str = ""
+    crash: Crash | None = None
+
+
+class Findings:
+    """What becomes known on the way to a decision, for its reasons and warnings."""
+
+    def __init__(self) -> None:
+        self.reasons: list[Reason] = []
+        self.warnings: list[str] = []
+
+    def note(self, code: str, text: str, *, warn: bool = False) -> None:
+        """Adds a reason, and the same as a warning."""
+        self.reasons.append(Reason(code, text))
+        if warn:
+            self.warnings.append(f"kubevirt-webhook: {text}")
+
+    def note_unfit(self, defaults: Sequence[Default], found: Fit) -> None:
+        """Warns of the defaults that the VM stays without."""
+        for default in defaults:
+            if default not in found.chosen:
+                text = f"the default {default.matcher.field} {default.mark} does not fit this VM, which stays without"
+                self.note(Code.DEFAULT_CONFLICTS, f"{text}: {found.why_not}", warn=True)
+
+    def decision(self, *, changes: Sequence[Change] = (), notes: dict[str, str] | None = None) -> Decision:
+        """The decision that rests on these findings."""
+        return Decision(tuple(self.reasons), tuple(changes), warnings=tuple(self.warnings), notes=notes or {})
+
+
+def plain_vm(vm: Whole, namespace: str, status: dict[str, Any]) -> Json:
+    """A VM as plain JSON for KubeVirt's rules.
+
+    Args:
+        status: what counts as its status, whatever the sender claims.
+    """
+    plain = vm.plain()
+    return {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "spec": vm.spec or {}, "status": status}
+
+
+def with_defaults(vm: Json, defaults: Sequence[Default]) -> Json:
+    """A decoded VM with defaults in it."""
+    matchers = {
+        default.matcher.field: decode(MATCHER, default.value, f"spec.{default.matcher.field}") for default in defaults
+    }
+    return {**vm, "spec": vm["spec"] | matchers}
+
+
+def fit(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit:
+    """Both defaults if KubeVirt would accept them, else the instancetype alone, else the preference alone.
+
+    Args:
+        vm: decoded, without the defaults.
+
+    Raises:
+        Unreadable, InputError: the VM cannot be judged.
+    """
+    attempts: list[Sequence[Default]] = [defaults, *([default] for default in defaults if len(defaults) > 1)]
+    why_not = ""
+    for attempt in attempts if defaults else ():
+        refusal = objection(with_defaults(vm, attempt), attempt, lookups)
+        if refusal is None:
+            return Fit(attempt, why_not)
+        why_not = why_not or refusal.what
+    refusal = objection(vm, (), lookups) if vm["spec"].get(PREFERENCE_MATCHER.field) else None
+    return Fit((), why_not, refusal if isinstance(refusal, Crash) else None)
+
+
+def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Refusal | None:
+    """What KubeVirt's webhooks would have against a VM, as far as it can be known without inferring.
+
+    Args:
+        vm: decoded.
+        added: the defaults among its matchers.
+
+    Raises:
+        Unreadable, InputError: the VM cannot be judged.
+    """
+    spec = vm["spec"]
+    given = {matcher: spec.get(matcher.field) for matcher in MATCHERS}
+    if not any(given.values()):
+        return None
+    inferred = [matcher.field for matcher, value in given.items() if value and value.get("inferFromVolume")]
+    if inferred and not added:
+        return None
+    # What KubeVirt will find is not known here.
+    if INSTANCETYPE_MATCHER.field in inferred:
+        # Only a preference that asks for nothing goes with anything.
+        if not _is_demanding(vm, lookups):
+            return None
+        return Refusal("the VM's instancetype is still to be inferred, so it can't be checked against that")
+    if inferred:
+        # Whatever a preference asks for, a VM without any size offers less of it than one with an instancetype.
+        vm = {**vm, "spec": {field: value for field, value in spec.items() if field not in inferred}}
+    lookups.passed_over = False
+    configuration = lookups.configuration()
+    refusal = admission.objection(vm, lookups.get, configuration)
+    if refusal is not None:
+        return refusal
+    requires = preference_of(vm, lookups).get("requirements", {}) if added and lookups.passed_over else {}
+    if "architecture" in requires:
+        return Refusal("the preference requires an architecture, and the VM takes its own from a volume's source")
+    return None
+
+
+def preference_of(vm: Json, lookups: Lookups) -> Json:
+    """The spec of the preference that a VM names; empty where there is none."""
+    try:
+        return PREFERENCE_MATCHER.find_spec(vm, lookups.get) or {}
+    except Refusal:
+        return {}
+
+
+def _is_demanding(vm: Json, lookups: Lookups) -> bool:
+    """Whether a preference fits some instancetypes only: by requirements, by a spread, or by CPU features."""
+    found = preference_of(vm, lookups)
+    spreads = topology.preferred(found) is Topology.SPREAD
+    return spreads or "requirements" in found or "preferredCPUFeatures" in found.get("cpu", {})
+
+
+def refused(crash: Crash) -> Decision:
+    """The refusal of a VM on which KubeVirt's webhook would crash: the user would read "EOF"."""
+    denial = Denial(422, crash.what, (FieldCause("FieldValueInvalid", crash.what, "spec.preference"),))
+    return Decision((Reason(Code.REFUSED, crash.what),), denial=denial)

@@ -1,0 +1,76 @@
+"""What an owner's matcher looks like without the rest of our default, into which it was merged.
+
+Client-side apply, server-side apply and patches all merge into the matcher that stands in the VM. An owner who applies
+``instancetype: {name: u1.medium}``, a cluster-wide one, gets our ``kind`` with it, and so another object, or none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from webhook.kubevirt.matcher import Matcher
+from webhook.kubevirt.reference import Reference
+from webhook.policies.instancetypes.lookups import Lookups
+from webhook.policies.ownership import Manifests
+
+# By these a matcher says what it is for.
+_CHOICES: Final = frozenset({"name", "inferFromVolume"})
+
+
+class Merged(msgspec.Struct, frozen=True):
+    """An owner's matcher.
+
+    Attributes:
+        value: the owner's alone; None: nothing is left of it.
+        assumed: what it was taken for, as a sentence; empty where there is no doubt.
+    """
+
+    value: Mapping[str, Any] | None
+    assumed: str = ""
+
+
+def separate(
+    matcher: Matcher,
+    default: Mapping[str, Any],
+    given: Mapping[str, Any],
+    manifests: Manifests,
+    namespace: str,
+    lookups: Lookups,
+) -> Merged | None:
+    """What the owner wrote of a matcher that holds our default too; None where the owner chose nothing in it.
+
+    Args:
+        default: the matcher before the update, ours.
+        given: the matcher now.
+        manifests: of the VM now.
+
+    Raises:
+        Unreadable, NotRead: as `Lookups.get`.
+    """
+    present = {name: value for name, value in given.items() if value is not None}
+    changed = {name for name, value in present.items() if value != default.get(name)}
+    declared = {name for name, value in present.items() if manifests.declare(("spec", matcher.field, name), value)}
+    if not (changed | declared) & _CHOICES:
+        return None if _CHOICES & present.keys() else Merged(None)
+    own = {name: value for name, value in present.items() if name in changed | declared}
+    certain = declared & _CHOICES or own.keys() & {"inferFromVolume", "kind"} or default.get("kind") is None
+    # A name of another type is the API server's to refuse.
+    if certain or not isinstance(own.get("name"), str):
+        return Merged(own)
+    return _patched(matcher, own, default["kind"], namespace, lookups)
+
+
+def _patched(matcher: Matcher, own: dict[str, Any], kind: str, namespace: str, lookups: Lookups) -> Merged:
+    """A patch has changed the name beside our kind, and no manifest tells whether that kind was meant to stay."""
+    name = own["name"]
+    ours = Reference(matcher.kind_of(kind), name)
+    if ours.is_cluster_wide:
+        return Merged(own)
+    other = Reference(matcher.cluster, name)
+    if lookups.get(ours.kind, namespace, name) is None:
+        return Merged(own, f"spec.{matcher.field}.name {name} is taken for {other}: there is no {ours}")
+    text = f"spec.{matcher.field}.name {name} is taken for {ours}, of the kind of the default that stood there"
+    return Merged({"kind": kind, **own}, text)

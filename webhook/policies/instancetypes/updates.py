@@ -1,0 +1,305 @@
+"""Defaults at UPDATE: the owner's word counts, ours gives way, and what an overwrite took is put back.
+
+Nothing new is ever added. A default that we gave stays as long as the VM works with it, and leaves in the very request
+that makes it wrong: where the owner names another one, says a size, or writes what KubeVirt refuses beside it. So the
+VM becomes what a new VM of that manifest would be, and no manifest has to mention what we once wrote.
+
+But a pool and `kubectl replace` write the whole spec anew, without what we had added: then both are put back, whoever
+asks, unless the owner's new spec makes them wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from webhook import names
+from webhook.admission.decision import Change, Decision, Reason, skip
+from webhook.admission.wire import Request
+from webhook.kubevirt.machine import read_vm
+from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.shape import Json
+from webhook.kubevirt.sized import has_memory, sized
+from webhook.names import Code
+from webhook.objects import Whole, WholeVm
+from webhook.policies.instancetypes import merging, owner
+from webhook.policies.instancetypes.fitting import Default, Findings, Fit, fit, objection, plain_vm, refused
+from webhook.policies.instancetypes.lookups import Lookups
+from webhook.policies.instancetypes.owner import MARKS
+from webhook.policies.ownership import Manifests
+from webhook.policies.unreadable import Unreadable
+from webhook.settings.snapshot import InstancetypeSettings
+
+_FIELDS: Final = tuple(matcher.field for matcher in MATCHERS)
+# What of a VM decides whether a default fits.
+_DECISIVE: Final = ("template", "dataVolumeTemplates", *_FIELDS)
+
+
+class _Slot(msgspec.Struct, frozen=True):
+    """One of a VM's matchers in an update.
+
+    Attributes:
+        value: as it is to be: where the owner wrote into a default, the owner's part alone; None: none.
+        changes: what that takes.
+        kept: the default that stands there.
+        lost: the default that the update has removed with its mark.
+    """
+
+    matcher: Matcher
+    value: Any = None
+    changes: tuple[Change, ...] = ()
+    kept: Default | None = None
+    lost: Default | None = None
+
+
+class _Update(msgspec.Struct, frozen=True):
+    """An update, and what it does to defaults."""
+
+    vm: Whole
+    old: Whole
+    namespace: str
+    slots: tuple[_Slot, ...]
+
+    @property
+    def spec(self) -> Json:
+        """The VM's as it is to be, but for what gives way or is put back."""
+        others = {field: value for field, value in (self.vm.spec or {}).items() if field not in _FIELDS}
+        return others | {slot.matcher.field: slot.value for slot in self.slots if slot.value is not None}
+
+    @property
+    def is_decisive(self) -> bool:
+        """Whether it changes anything that decides whether a default fits."""
+        before, now = self.old.spec or {}, self.spec
+        return any(now.get(field) != before.get(field) for field in _DECISIVE)
+
+    @property
+    def kept(self) -> list[Default]:
+        return [slot.kept for slot in self.slots if slot.kept]
+
+    def read(self, without: Sequence[Default] = ()) -> Json:
+        """The VM as it is to be, decoded, without some defaults."""
+        left_out = [default.matcher.field for default in without]
+        spec = {field: value for field, value in self.spec.items() if field not in left_out}
+        return self._read(self.vm, spec)
+
+    def read_old(self) -> Json:
+        """The VM as it is stored, decoded."""
+        return self._read(self.old, self.old.spec or {})
+
+    def _read(self, vm: Whole, spec: Json) -> Json:
+        # The stored status: the API server puts it back only after mutating webhooks.
+        plain = plain_vm(vm, self.namespace, self.old.status or {})
+        return read_vm({**plain, "spec": _without_our_scheduler(vm, spec)})
+
+
+def updated(vm: Whole, request: Request[WholeVm], lookups: Lookups, settings: InstancetypeSettings) -> Decision:
+    """What becomes of defaults in an update.
+
+    Raises:
+        Unreadable, InputError: the VM cannot be judged.
+    """
+    old, namespace = request.old_object, request.namespace or ""
+    if old is None or old.spec == vm.spec:
+        return skip(Code.UNCHANGED, "the VM's spec stays as it is")
+    findings = Findings()
+    manifests = Manifests(old), Manifests(vm)
+    slots = (_slot(matcher, vm, old, manifests, namespace, lookups, findings) for matcher in MATCHERS)
+    update = _Update(vm, old, namespace, tuple(slots))
+    outgrown = _outgrown(update, settings)
+    carried, put_back = _carried(update, settings, findings), []
+    try:
+        found, unfit = _fitted(update, outgrown, carried, lookups)
+        if found.crash:
+            return refused(found.crash)
+        outgrown |= unfit
+        put_back = [default for default in carried if default in found.chosen]
+        findings.note_unfit(carried, found)
+    except Unreadable as error:
+        # What the owner wrote into our default is certain all the same.
+        if not (outgrown or any(slot.changes for slot in update.slots)):
+            raise
+        findings.warnings.append(f"kubevirt-webhook did not judge the VM's other defaults: {error.why}")
+    _explain(update, outgrown, put_back, findings)
+    if _has_lost_its_size(update, outgrown, put_back):
+        metadata = owner.template_metadata(vm)
+        if owner.preset_size(metadata, namespace, lookups, findings.warnings) is None:
+            text = "the VM does not say a size any more and cannot start: set spec.instancetype or a memory size"
+            findings.note(Code.UNSIZED, text, warn=True)
+    return _decided(update, outgrown, put_back, findings)
+
+
+def _fitted(
+    update: _Update, outgrown: Mapping[Matcher, str], carried: Sequence[Default], lookups: Lookups
+) -> tuple[Fit, dict[Matcher, str]]:
+    """Which defaults fit the VM as it is to be, and why those that stand in it do not any more.
+
+    Args:
+        outgrown: the defaults that leave anyway.
+        carried: the defaults that may be put back.
+
+    Raises:
+        Unreadable, InputError: the VM cannot be judged.
+    """
+    # What an update doesn't touch stays, whatever has become of the objects that it names.
+    standing = update.kept if update.is_decisive else []
+    judged = [default for default in standing if default.matcher not in outgrown]
+    found = fit(update.read(standing), sorted([*judged, *carried], key=_place), lookups)
+    unfit = {default.matcher: found.why_not for default in judged if default not in found.chosen}
+    if unfit and objection(update.read_old(), update.kept, lookups) is not None:
+        # It didn't fit before either, so that is not the owner's doing.
+        unfit = {}
+    return found, unfit
+
+
+def _place(default: Default) -> int:
+    return MATCHERS.index(default.matcher)
+
+
+def _slot(
+    matcher: Matcher,
+    vm: Whole,
+    old: Whole,
+    manifests: tuple[Manifests, Manifests],
+    namespace: str,
+    lookups: Lookups,
+    findings: Findings,
+) -> _Slot:
+    """What an update does to one matcher.
+
+    Args:
+        manifests: of the stored VM, and of the VM as it is to be.
+    """
+    was = owner.default_of(matcher, old, manifests[0])
+    mark, given = vm.meta.annotation(MARKS[matcher.field]), (vm.spec or {}).get(matcher.field)
+    default: Json = (old.spec or {}).get(matcher.field) or {}
+    if given is None:
+        if mark:
+            text = f"the owner took the {matcher.field} out and left our mark: that is meant"
+            findings.note(Code.OWNER_REMOVED_INSTANCETYPE, text)
+        return _Slot(matcher, lost=Default(matcher, default, was) if was and not mark else None)
+    merged = None
+    if was and was == mark:
+        # Without the mark the matcher was written anew, and nothing of ours is left in it.
+        merged = merging.separate(matcher, default, given, manifests[1], namespace, lookups)
+    if merged:
+        return _Slot(matcher, merged.value, tuple(_separated(matcher, vm, merged, manifests[1], findings)))
+    standing = owner.default_of(matcher, vm, manifests[1])
+    if standing is None:
+        findings.note(Code.OWNER_CHOSE_INSTANCETYPE, f"the VM has its own {matcher.field}")
+    return _Slot(matcher, given, kept=Default(matcher, given, standing) if standing else None)
+
+
+def _separated(
+    matcher: Matcher, vm: Whole, merged: merging.Merged, manifests: Manifests, findings: Findings
+) -> Iterator[Change]:
+    """What leaves the owner's part of a matcher alone, and takes our mark away with the rest."""
+    given = (vm.spec or {})[matcher.field]
+    if merged.value is None:
+        findings.note(Code.OWNER_REMOVED_INSTANCETYPE, f"the owner took the name out of the {matcher.field}")
+        yield Change(("spec", matcher.field), given, None, Code.OWNER_REMOVED_INSTANCETYPE)
+        return
+    text = merged.assumed or f"what the owner writes into spec.{matcher.field} takes the default's place"
+    findings.note(Code.DEFAULT_WITHDRAWN, text, warn=bool(merged.assumed))
+    yield Change(("spec", matcher.field), given, merged.value, Code.DEFAULT_WITHDRAWN)
+    yield from _unmarked(matcher, vm, manifests)
+
+
+def _unmarked(matcher: Matcher, vm: Whole, manifests: Manifests) -> Iterator[Change]:
+    """What takes our mark away; one that a manifest declares would only come back."""
+    path = ("metadata", "annotations", MARKS[matcher.field])
+    mark = vm.meta.annotation(path[-1])
+    if mark and not manifests.declare(path, mark):
+        yield Change(path, mark, None, Code.DEFAULT_WITHDRAWN)
+
+
+def _outgrown(update: _Update, settings: InstancetypeSettings) -> dict[Matcher, str]:
+    """The defaults that stand beside a size which the owner says now, and why a new VM would not get them."""
+    field, before = _size(update.vm), _size(update.old)
+    if field is None or before is not None:
+        return {}
+    beside = [] if settings.preference_scope == "all" else [PREFERENCE_MATCHER]
+    why = f"the VM now says spec.template.spec.domain.{field}"
+    return {kept.matcher: why for kept in update.kept if kept.matcher in (INSTANCETYPE_MATCHER, *beside)}
+
+
+def _carried(update: _Update, settings: InstancetypeSettings, findings: Findings) -> list[Default]:
+    """The defaults that were lost and are to be put back if they fit."""
+    if owner.opted_out(update.vm):
+        return []
+    # A size that stood there before is no news: a preference beside it was given by a wider scope.
+    beside = settings.preference_scope == "all" or _size(update.old) is not None
+    field = _size(update.vm)
+    carried = []
+    for slot in update.slots:
+        if slot.lost and field and (slot.matcher is INSTANCETYPE_MATCHER or not beside):
+            text = f"the VM says spec.template.spec.domain.{field}, so no default {slot.matcher.field}"
+            findings.note(Code.SIZED, text)
+        elif slot.lost:
+            carried.append(slot.lost)
+    return carried
+
+
+def _explain(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default], findings: Findings) -> None:
+    """Puts first what is done."""
+    if outgrown:
+        gone = " and ".join(f"{kept.matcher.field} {kept.mark}" for kept in update.kept if kept.matcher in outgrown)
+        why = "; ".join(dict.fromkeys(outgrown.values()))
+        findings.note(Code.DEFAULT_WITHDRAWN, f"removed the default {gone}: {why}", warn=True)
+        findings.reasons.insert(0, findings.reasons.pop())
+    if put_back:
+        given = " and ".join(f"{default.matcher.field} {default.mark}" for default in put_back)
+        text = f"an overwrite of the whole VM had removed {given}, which we had written"
+        findings.reasons.insert(0, Reason(Code.DEFAULTS_CARRIED_OVER, text))
+
+
+def _decided(
+    update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default], findings: Findings
+) -> Decision:
+    """The decision that makes the changes."""
+    manifests = Manifests(update.vm)
+    changes = [change for slot in update.slots for change in slot.changes]
+    for kept in update.kept:
+        if kept.matcher in outgrown:
+            changes.append(Change(("spec", kept.matcher.field), kept.value, None, Code.DEFAULT_WITHDRAWN))
+            changes += _unmarked(kept.matcher, update.vm, manifests)
+    changes += [change for default in put_back for change in default.changes(Code.DEFAULTS_CARRIED_OVER)]
+    if not findings.reasons and update.kept:
+        findings.note(Code.UNCHANGED, "the VM keeps its defaults")
+    if not findings.reasons:
+        findings.note(Code.NOTHING_TO_CARRY, "nothing is added to a VM at UPDATE: a running one would need a restart")
+    return findings.decision(changes=changes, notes={default.matcher.field: default.mark for default in put_back})
+
+
+def _has_lost_its_size(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default]) -> bool:
+    """Whether the VM had a size and will have none."""
+    field = INSTANCETYPE_MATCHER.field
+    stays = update.spec.get(field) is not None and INSTANCETYPE_MATCHER not in outgrown
+    if stays or any(default.matcher is INSTANCETYPE_MATCHER for default in put_back):
+        return False
+    had = (update.old.spec or {}).get(field) is not None or has_memory(_domain(update.old))
+    return had and not has_memory(_domain(update.vm))
+
+
+def _without_our_scheduler(vm: Whole, spec: Json) -> Json:
+    """A spec without the scheduler that is our choice, which gives way by itself where an instancetype sets one."""
+    template = spec.get("template")
+    inner = template.get("spec") if isinstance(template, dict) else None
+    mark = vm.meta.annotation(names.SCHEDULER_MARK)
+    if not mark or not isinstance(template, dict) or not isinstance(inner, dict) or inner.get("schedulerName") != mark:
+        return spec
+    others = {field: value for field, value in inner.items() if field != "schedulerName"}
+    return {**spec, "template": {**template, "spec": others}}
+
+
+def _size(vm: Whole) -> str | None:
+    """The field by which a VM says its size; None if it says none."""
+    return sized(_domain(vm))
+
+
+def _domain(vm: Whole) -> Any:
+    value: Any = vm.spec
+    for name in ("template", "spec", "domain"):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

@@ -1,0 +1,95 @@
+"""Which fields of a VM the manifests of its owner declare, and which nobody but this server wrote.
+
+A VM changes in many ways, and only some of them say what its owner wants as a whole. Server-side apply lists in
+``metadata.managedFields`` every field that a manifest declares, and client-side apply keeps the manifest in an
+annotation. Both are complete before admission begins, and neither names what a webhook writes: the API server computes
+the owners of fields before it calls mutating webhooks.
+
+Fields that someone merely updated are listed too, but say nothing here. A clone, a restore or a backup lists whatever
+it copied, and of a change that is judged now the old object says more. That is why a manifest counts and a mere writer
+does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+
+from webhook.objects import Object, OwnedMeta
+from webhook.paths import ABSENT
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class _Entry(msgspec.Struct, frozen=True, rename="camel"):
+    """One entry of ``metadata.managedFields``."""
+
+    operation: str = ""
+    subresource: str = ""
+    fields_v1: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="fieldsV1")
+
+
+_entries: Final = msgspec.json.Decoder(list[_Entry] | None)
+_tree: Final = msgspec.json.Decoder(dict[str, Any])
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Manifests:
+    """What the manifests declare that were applied to an object, the one that is being applied now among them.
+
+    What cannot be read declares nothing. Nothing is decoded before the first question.
+    """
+
+    def __init__(self, found: Object) -> None:
+        self._found: Final = found
+        self._declared: list[dict[str, Any]] | None = None
+        self._last_applied: dict[str, Any] | None = None
+
+    def declare(self, path: Sequence[str], value: object) -> bool:
+        """Whether a manifest declares the field at a path.
+
+        Args:
+            path: JSON names from the object's root, unescaped.
+            value: what stands there now. A manifest of client-side apply that says something else is an old one.
+        """
+        if self._declared is None:
+            self._declared = _declared(self._found)
+            self._last_applied = _applied_last(self._found)
+        listed = [f"f:{segment}" for segment in path]
+        if any(_reached(tree, listed) is not ABSENT for tree in self._declared):
+            return True
+        return self._last_applied is not None and _reached(self._last_applied, path) == value
+
+
+def _declared(found: Object) -> list[dict[str, Any]]:
+    """The fields of each server-side apply, as trees."""
+    meta = found.metadata
+    raw = meta.managed_fields if isinstance(meta, OwnedMeta) else msgspec.UNSET
+    if raw is msgspec.UNSET:
+        return []
+    try:
+        entries = _entries.decode(raw) or []
+        applied = [entry for entry in entries if entry.operation == "Apply" and not entry.subresource]
+        return [_tree.decode(entry.fields_v1) for entry in applied]
+    except _UNREADABLE:
+        return []
+
+
+def _applied_last(found: Object) -> dict[str, Any] | None:
+    """The manifest of the latest client-side apply."""
+    text = found.meta.annotation(LAST_APPLIED)
+    if not text:
+        return None
+    try:
+        return _tree.decode(text)
+    except _UNREADABLE:
+        return None
+
+
+def _reached(tree: object, path: Sequence[str]) -> object:
+    """What stands at a path of plain JSON; `ABSENT` where there is nothing, or null."""
+    for segment in path:
+        tree = tree.get(segment) if isinstance(tree, dict) else None
+    return ABSENT if tree is None else tree
