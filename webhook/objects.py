@@ -79,6 +79,7 @@ class Object(View, frozen=True):
 class PodSpec(View, frozen=True):
     scheduler_name: str | None = None
     node_name: str | None = None
+    topology_spread_constraints: list[dict[str, Any]] | None = None
 
 
 class Pod(Object, frozen=True):
@@ -179,6 +180,7 @@ class TemplateMeta(View, frozen=True):
 
 class VmiSpec(View, frozen=True):
     scheduler_name: str | None = None
+    topology_spread_constraints: list[dict[str, Any]] | None = None
 
 
 class VmTemplate(View, frozen=True):

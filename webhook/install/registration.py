@@ -18,7 +18,7 @@ import msgspec
 from webhook import names
 from webhook.cluster.api import Requests, Unreachable
 from webhook.errors import InputError
-from webhook.install.conditions import marked, of_vms, only_ours, unset
+from webhook.install.conditions import marked, of_vmis, of_vms, only_ours, unset, unspread
 from webhook.kubevirt.launcher import controller_account
 from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.policies.table import ENDPOINTS, Endpoint
@@ -105,8 +105,8 @@ def _configuration(kind: str, name: str, entries: list[Manifest]) -> Manifest:
 
 def _wanted(endpoint: Endpoint, settings: Settings) -> bool:
     switches = {
-        (names.SCHEDULING, "virtualmachines"): settings.scheduling.virtual_machines,
-        (names.SCHEDULING, "virtualmachineinstances"): settings.scheduling.virtual_machine_instances,
+        (names.SCHEDULING, "virtualmachines"): settings.scheduling.looks_at_virtual_machines,
+        (names.SCHEDULING, "virtualmachineinstances"): settings.scheduling.looks_at_virtual_machine_instances,
         (names.INSTANCETYPES, "virtualmachines"): settings.instancetypes.virtual_machines,
         (names.INSTANCETYPES, "virtualmachineinstances"): settings.instancetypes.virtual_machine_instances,
     }
@@ -193,9 +193,7 @@ def _conditions(endpoint: Endpoint, settings: Settings) -> list[Manifest]:
     by_place = {
         ("mutate", names.SCHEDULING, "pods"): _pod_conditions(scheduling),
         ("mutate", names.SCHEDULING, "virtualmachines"): {**_NOT_DELETED, **of_vms(scheduling)},
-        ("mutate", names.SCHEDULING, "virtualmachineinstances"): {
-            "no-scheduler-chosen": f"has(object.spec) && ({unset('object.spec', 'schedulerName')})"
-        },
+        ("mutate", names.SCHEDULING, "virtualmachineinstances"): of_vmis(scheduling),
         ("mutate", names.INSTANCETYPES, "virtualmachines"): {
             **_NOT_DELETED,
             "created-or-changed": 'request.operation == "CREATE" || object.spec != oldObject.spec',
@@ -259,9 +257,10 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
         "made-by-kubevirt": maker,
         "unbound": unset("object.spec", "nodeName"),
         # Ours too: while its scheduler is dead, our choice is taken back.
-        "default-scheduler-or-ours": (
+        "default-scheduler-or-ours-or-unspread": (
             f'{unset("object.spec", "schedulerName")} || object.spec.schedulerName == "{names.DEFAULT_SCHEDULER}"'
             f" || {marked('object')}{only_ours('object.spec.schedulerName', scheduling)}"
+            f" || {unspread('object.spec')}"
         ),
     }
 
