@@ -307,14 +307,14 @@ class TestVms:
         merged["labelSelector"] = {"matchLabels": {"app": "web", "kubevirt.io": "virt-launcher"}}
         new = spread_vm([merged], "hostname")
         item = 'k:{"topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"ScheduleAnyway"}'
-        tree = {
+        tree: Json = {
             ".": {},
             "f:topologyKey": {},
             "f:whenUnsatisfiable": {},
             "f:maxSkew": {},
             "f:labelSelector": {"f:matchLabels": {"f:app": {}}},
         }
-        fields = {"f:spec": {"f:template": {"f:spec": {"f:topologySpreadConstraints": {item: tree}}}}}
+        fields: Json = {"f:spec": {"f:template": {"f:spec": {"f:topologySpreadConstraints": {item: tree}}}}}
         new["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
 
         decision = self.updated(spread_vm(constraints("hostname"), "hostname"), new)
@@ -331,7 +331,7 @@ class TestVms:
     def test_an_owner_who_declares_the_very_same_keeps_them_without_annotations(self) -> None:
         new = spread_vm(constraints("hostname"), "hostname")
         item = 'k:{"topologyKey":"kubernetes.io/hostname","whenUnsatisfiable":"ScheduleAnyway"}'
-        fields = {"f:spec": {"f:template": {"f:spec": {"f:topologySpreadConstraints": {item: {}}}}}}
+        fields: Json = {"f:spec": {"f:template": {"f:spec": {"f:topologySpreadConstraints": {item: {}}}}}}
         new["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
 
         decision = self.updated(spread_vm(constraints("hostname"), "hostname"), new)
