@@ -35,6 +35,11 @@ def job_label(job: str) -> str:
 
 # Parameters of a namespace, as annotations.
 SCHEDULER_NAME_ANNOTATION: Final = f"{DOMAIN}/scheduler-name"
+# Of a namespace, and of a VM's template or a VMI, where its owner's value counts before the namespace's.
+SPREAD_ANNOTATION: Final = f"{DOMAIN}/spread"
+# Its values, and the setting's.
+Spread = Literal["off", "hostname", "zone", "both"]
+SPREADS: Final[tuple[Spread, ...]] = ("off", "hostname", "zone", "both")
 
 DEFAULT_INSTANCETYPE_ANNOTATION: Final = f"{DOMAIN}/default-instancetype"
 DEFAULT_PREFERENCE_ANNOTATION: Final = f"{DOMAIN}/default-preference"
@@ -49,6 +54,8 @@ PREFERENCE_ANNOTATION: Final = f"{DOMAIN}/preference"
 # Our mark: the scheduler name that we wrote. It stands on the VM and on its template, so that it reaches the VMI and
 # its pods; a value is ours only while the mark says the same.
 SCHEDULER_MARK: Final = f"{DOMAIN}/injected-scheduler"
+# The same for topology spread constraints: the value of the setting that they were made from.
+SPREAD_MARK: Final = f"{DOMAIN}/injected-spread"
 # The same for instancetypes and preferences, ``KIND/NAME``; they stand on VMs, and on the VMIs that we fill.
 INSTANCETYPE_MARK: Final = f"{DOMAIN}/injected-instancetype"
 PREFERENCE_MARK: Final = f"{DOMAIN}/injected-preference"
@@ -184,3 +191,13 @@ class Code:
     UNDECLARED: Final = "scheduler-undeclared"
     SCHEDULER_DEAD: Final = "scheduler-dead"
     SCHEDULER_UNKNOWN: Final = "scheduler-unknown"
+
+    # Scheduling: topology spread constraints.
+    SPREAD_INJECTED: Final = "spread-injected"
+    SPREAD_PRESERVED: Final = "spread-preserved"
+    SPREAD_WITHDRAWN: Final = "spread-withdrawn"
+    SPREAD_PRESENT: Final = "spread-already-injected"
+    SPREAD_CHOSEN: Final = "owner-chose-spread"
+    SPREAD_OPTED_OUT: Final = "owner-opted-out-of-spread"
+    SPREAD_REMOVED: Final = "owner-removed-spread"
+    SPREAD_INVALID: Final = "spread-invalid"

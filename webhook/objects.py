@@ -80,6 +80,7 @@ class Object(View, frozen=True):
 class PodSpec(View, frozen=True):
     scheduler_name: str | None = None
     node_name: str | None = None
+    topology_spread_constraints: list[dict[str, Any]] | None = None
 
 
 class Pod(Object, frozen=True):
@@ -229,6 +230,7 @@ class TemplateMeta(View, frozen=True):
 
 class VmiSpec(View, frozen=True):
     scheduler_name: str | None = None
+    topology_spread_constraints: list[dict[str, Any]] | None = None
 
 
 class VmTemplate(View, frozen=True):

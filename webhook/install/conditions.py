@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from webhook import names
-from webhook.install.scheduler_conditions import marked, of_vms, only_ours, unset
+from webhook.install.scheduler_conditions import marked, of_vmis, of_vms, only_ours, unset, unspread
 from webhook.kubevirt.launcher import controller_account
 from webhook.policies.eviction.pods import REQUESTED_BY
 from webhook.policies.table import Endpoint
@@ -25,9 +25,7 @@ def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, A
     by_place = {
         ("mutate", names.SCHEDULING, "pods"): _pod_conditions(scheduling),
         ("mutate", names.SCHEDULING, "virtualmachines"): {**_NOT_DELETED, **of_vms(scheduling)},
-        ("mutate", names.SCHEDULING, "virtualmachineinstances"): {
-            "no-scheduler-chosen": f"has(object.spec) && ({unset('object.spec', 'schedulerName')})"
-        },
+        ("mutate", names.SCHEDULING, "virtualmachineinstances"): of_vmis(scheduling),
         ("mutate", names.INSTANCETYPES, "virtualmachines"): {
             **_NOT_DELETED,
             "created-or-changed": 'request.operation == "CREATE" || object.spec != oldObject.spec',
@@ -114,9 +112,10 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
         "made-by-kubevirt": maker,
         "unbound": unset("object.spec", "nodeName"),
         # Ours too: while its scheduler is dead, our choice is taken back.
-        "default-scheduler-or-ours": (
+        "default-scheduler-or-ours-or-unspread": (
             f'{unset("object.spec", "schedulerName")} || object.spec.schedulerName == "{names.DEFAULT_SCHEDULER}"'
             f" || {marked('object')}{only_ours('object.spec.schedulerName', scheduling)}"
+            f" || {unspread('object.spec')}"
         ),
     }
 

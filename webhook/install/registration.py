@@ -102,8 +102,8 @@ def _configuration(kind: str, name: str, entries: list[Manifest]) -> Manifest:
 
 def _wanted(endpoint: Endpoint, settings: Settings) -> bool:
     switches = {
-        (names.SCHEDULING, "virtualmachines"): settings.scheduling.virtual_machines,
-        (names.SCHEDULING, "virtualmachineinstances"): settings.scheduling.virtual_machine_instances,
+        (names.SCHEDULING, "virtualmachines"): settings.scheduling.looks_at_virtual_machines,
+        (names.SCHEDULING, "virtualmachineinstances"): settings.scheduling.looks_at_virtual_machine_instances,
         (names.INSTANCETYPES, "virtualmachines"): settings.instancetypes.virtual_machines,
         (names.INSTANCETYPES, "virtualmachineinstances"): settings.instancetypes.virtual_machine_instances,
     }

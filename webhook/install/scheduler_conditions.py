@@ -1,4 +1,4 @@
-"""CEL that tells, before this server is called, whose choice a scheduler is.
+"""CEL that tells, before this server is called, whose choice a scheduler or a topology spread constraint is.
 
 An expression that fails keeps the request away from a webhook that may be passed over, so whatever may be absent is
 tested for first.
@@ -12,6 +12,7 @@ from webhook import names
 from webhook.settings.snapshot import SchedulingSettings
 
 _MARK: Final = f'"{names.SCHEDULER_MARK}"'
+_SPREAD_MARK: Final = f'"{names.SPREAD_MARK}"'
 
 
 def unset(parent: str, field: str) -> str:
@@ -20,9 +21,15 @@ def unset(parent: str, field: str) -> str:
     return f'!has({parent}.{field}) || {parent}.{field} == null || {parent}.{field} == ""'
 
 
-def marked(root: str) -> str:
-    """That an object carries the annotation with our choice."""
-    return f"has({root}.metadata.annotations) && {_MARK} in {root}.metadata.annotations"
+def marked(root: str, mark: str = _MARK) -> str:
+    """That an object carries an annotation with a choice of ours."""
+    return f"has({root}.metadata.annotations) && {mark} in {root}.metadata.annotations"
+
+
+def unspread(parent: str) -> str:
+    """That an object has no topology spread constraints."""
+    field = f"{parent}.topologySpreadConstraints"
+    return f"!has({field}) || {field} == null || size({field}) == 0"
 
 
 def only_ours(field: str, scheduling: SchedulingSettings) -> str:
@@ -32,24 +39,37 @@ def only_ours(field: str, scheduling: SchedulingSettings) -> str:
 
 
 def of_vms(scheduling: SchedulingSettings) -> dict[str, str]:
-    """The conditions on VMs, by name: those that choose no scheduler, and those that carry our choice or did so."""
+    """The conditions on VMs, by name: those that leave a choice open, and those that carry our choice or did so."""
     spec = "object.spec.template.spec"
     template = "has(object.spec) && has(object.spec.template) && has(object.spec.template.spec)"
     free, ours, was_ours = unset(spec, "schedulerName"), _marked_anywhere("object"), _marked_anywhere("oldObject")
     # Copies may bring our choice with some of its annotations, or none.
     named = only_ours(f"{spec}.schedulerName", scheduling)
-    created = f"({free}) || ({ours}){named}"
+    unset_spread = f" || ({unspread(spec)})" if scheduling.spread_virtual_machines else ""
+    created = f"({free}) || ({ours}){named}{unset_spread}"
     updated = f"({free}) ? ({was_ours}) && !({ours}) : ({was_ours}) || ({ours}){named}"
+    # What was injected earlier gives way to the owner's, whatever the settings say now.
+    spread = " || ".join(f"({_marked_anywhere(root, _SPREAD_MARK)})" for root in ("object", "oldObject"))
     return {
-        "ours-or-nobodys-choice": f'{template} && (request.operation == "CREATE" ? ({created}) : ({updated}))',
+        "ours-or-nobodys-choice": f'{template} && (request.operation == "CREATE" ? ({created}) : ({updated}) || {spread})',
         "created-or-changed": 'request.operation == "CREATE" || object.spec != oldObject.spec',
     }
 
 
-def _marked_anywhere(root: str) -> str:
-    """That a VM or its template carries the annotation."""
+def of_vmis(scheduling: SchedulingSettings) -> dict[str, str]:
+    """The conditions on VMIs, by name: those that leave a choice open."""
+    choices = []
+    if scheduling.virtual_machine_instances:
+        choices.append(unset("object.spec", "schedulerName"))
+    if scheduling.spread_virtual_machine_instances:
+        choices.append(unspread("object.spec"))
+    return {"nobodys-choice": f"has(object.spec) && ({' || '.join(choices) or 'false'})"}
+
+
+def _marked_anywhere(root: str, mark: str = _MARK) -> str:
+    """That a VM or its template carries one of the annotations."""
     template = f"{root}.spec.template"
     within = f"has({template}.metadata) && {template}.metadata != null && has({template}.metadata.annotations)"
     annotations = f"{template}.metadata.annotations"
-    inner = f"{within} && {annotations} != null && {_MARK} in {annotations}"
-    return f"({marked(root)}) || ({inner})"
+    inner = f"{within} && {annotations} != null && {mark} in {annotations}"
+    return f"({marked(root, mark)}) || ({inner})"

@@ -146,6 +146,8 @@ def _leave_out(expected: Json, actual: Json, annotations: dict[str, str]) -> Non
     # Our own job scheduling chooses the scheduler at the VMI's creation, and marks it.
     if "schedulerName" not in expected and annotations.get(names.SCHEDULER_MARK) == actual.get("schedulerName"):
         actual.pop("schedulerName", None)
+    if "topologySpreadConstraints" not in expected and names.SPREAD_MARK in annotations:
+        actual.pop("topologySpreadConstraints", None)
     # A request to start paused, or to wait for a migration from elsewhere, is gone from the VM once it was followed.
     if "startStrategy" not in expected:
         actual.pop("startStrategy", None)

@@ -12,7 +12,7 @@ does not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -45,7 +45,7 @@ class Manifests:
     def __init__(self, found: Object) -> None:
         self._found: Final = found
         self._declared: list[dict[str, Any]] | None = None
-        self._last_applied: dict[str, Any] | None = None
+        self._last_applied: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
     def declare(self, path: Sequence[str], value: object) -> bool:
         """Whether a manifest declares the field at a path.
@@ -56,11 +56,46 @@ class Manifests:
         """
         if self._declared is None:
             self._declared = _declared(self._found)
+        if self._last_applied is msgspec.UNSET:
             self._last_applied = _applied_last(self._found)
         listed = [f"f:{segment}" for segment in path]
         if any(_reached(tree, listed) is not ABSENT for tree in self._declared):
             return True
         return self._last_applied is not None and _reached(self._last_applied, path) == value
+
+    def declared_items(self, path: Sequence[str], *fields: str) -> dict[tuple[object, ...], Mapping[str, Any]]:
+        """What server-side applies declare of a list that is merged by keys, item by item.
+
+        Client-side apply never merges lists of custom resources, so there an item is never partly its owner's.
+
+        Args:
+            path: of the list, as for `declare`.
+            fields: those that tell the items apart.
+
+        Returns:
+            The items' trees in ``fieldsV1``, by the values of these fields.
+        """
+        if self._declared is None:
+            self._declared = _declared(self._found)
+        listed = [f"f:{segment}" for segment in path]
+        found: dict[tuple[object, ...], Mapping[str, Any]] = {}
+        for tree in self._declared:
+            items = _reached(tree, listed)
+            for name, item in items.items() if isinstance(items, dict) else ():
+                key = _key(name)
+                if key is not None and isinstance(item, dict):
+                    found.setdefault(tuple(key.get(field) for field in fields), item)
+        return found
+
+
+def _key(name: str) -> dict[str, Any] | None:
+    """The fields that ``k:{...}`` names in ``fieldsV1``; None where it names none."""
+    if not name.startswith("k:"):
+        return None
+    try:
+        return _tree.decode(name[2:])
+    except _UNREADABLE:
+        return None
 
 
 def _declared(found: Object) -> list[dict[str, Any]]:

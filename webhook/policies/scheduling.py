@@ -283,6 +283,8 @@ def _chosen(name: str, mark: str | None) -> Decision:
 def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> Decision | None:
     """Why a scheduler must not be written into anything now; None if it may."""
     declared = settings.schedulers.get(name)
+    if declared is None and not settings.schedulers:
+        return skip(Code.UNDECLARED, "the settings declare no scheduler")
     if declared is None:
         text = f"the settings don't declare the scheduler {name} that the namespace asks for"
         return skip(Code.UNDECLARED, text, f"{text}; nothing was changed")

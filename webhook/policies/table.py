@@ -23,7 +23,7 @@ from webhook.objects import (
     WholeVm,
 )
 from webhook.placement.workload import Migration
-from webhook.policies import scheduling
+from webhook.policies import scheduling, spread
 from webhook.policies.eviction import pods as evictions
 from webhook.policies.instancetypes import validation, virtualmachineinstances, virtualmachines
 from webhook.policies.migration import pods, virtualmachineinstancemigrations
@@ -34,6 +34,34 @@ V = TypeVar("V", bound=Object)
 # A policy says what mode enforce would do; it has no clock, no network and no memory. Its settings are its job's
 # section of the snapshot, with the namespace's parameters worked in.
 Policy = Callable[[Any, Request[Any], Facts, Any], Decision]
+
+
+def together(first: Policy, second: Callable[[Any, Request[Any], Facts, Any], Decision | None]) -> Policy:
+    """The policy that decides what two say that change different fields.
+
+    Args:
+        first: always says something.
+        second: says None where it has nothing to say; it never denies.
+    """
+
+    def policy(view: Any, request: Request[Any], facts: Facts, settings: Any) -> Decision:
+        one, other = first(view, request, facts, settings), second(view, request, facts, settings)
+        if other is None:
+            return one
+        # The most telling reason comes first, and one that changes something tells more.
+        reasons = (
+            (*other.reasons, *one.reasons) if other.changes and not one.changes else (*one.reasons, *other.reasons)
+        )
+        return Decision(
+            reasons,
+            (*one.changes, *other.changes),
+            one.denial,
+            (*one.warnings, *other.warnings),
+            {**one.notes, **other.notes},
+            one.details,
+        )
+
+    return policy
 
 
 class Endpoint(msgspec.Struct, frozen=True):
@@ -125,7 +153,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         VirtualMachine,
         "VirtualMachine",
         ("CREATE", "UPDATE"),
-        scheduling.virtualmachines,
+        together(scheduling.virtualmachines, spread.virtualmachines),
         "allow",
     ),
     *_both(
@@ -136,10 +164,12 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         VirtualMachineInstance,
         "VirtualMachineInstance",
         ("CREATE",),
-        scheduling.virtualmachineinstances,
+        together(scheduling.virtualmachineinstances, spread.virtualmachineinstances),
         "allow",
     ),
-    *_both("mutate", "scheduling", "", "pods", Pod, "Pod", ("CREATE",), scheduling.pods, "allow"),
+    *_both(
+        "mutate", "scheduling", "", "pods", Pod, "Pod", ("CREATE",), together(scheduling.pods, spread.pods), "allow"
+    ),
     *_both(
         "mutate",
         "migration",

@@ -30,6 +30,17 @@ class Scheduling(Section):
     virtual_machine_instances: bool = Field(
         default=False, description="Write the name into VirtualMachineInstances too, when they are created."
     )
+    spread: names.Spread = Field(
+        default="off",
+        description="The soft topology spread constraints that launcher pods get whose owners set none, where a "
+        f"namespace has no annotation {names.SPREAD_ANNOTATION}.",
+    )
+    spread_virtual_machines: bool = Field(
+        default=False, description="Write the constraints into VirtualMachines too, when they are created."
+    )
+    spread_virtual_machine_instances: bool = Field(
+        default=False, description="Write the constraints into VirtualMachineInstances too, when they are created."
+    )
 
 
 class Parity(Section):

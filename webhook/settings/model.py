@@ -307,6 +307,9 @@ class SettingsModel(Section):
         declared = info.data.get("schedulers")
         if declared and len(declared) == 1 and "scheduler_name" not in scheduling.model_fields_set:
             return scheduling.model_copy(update={"scheduler_name": next(iter(declared))})
+        if not declared and "scheduler_name" not in scheduling.model_fields_set:
+            # Constraints need no scheduler of their own.
+            return scheduling
         if declared is not None and scheduling.scheduler_name not in declared:
             fix = f"declare it there, or use {' or '.join(sorted(declared))}" if declared else "declare it there"
             raise mistake(f"{scheduling.scheduler_name} is not declared under schedulers", fix, "schedulerName")
@@ -353,6 +356,9 @@ class SettingsModel(Section):
                 virtual_machine_instances=self.scheduling.virtual_machine_instances,
                 schedulers={name: scheduler.snapshot(name) for name, scheduler in self.schedulers.items()},
                 kubevirt_namespace=self.kubevirt.namespace,
+                spread=self.scheduling.spread,
+                spread_virtual_machines=self.scheduling.spread_virtual_machines,
+                spread_virtual_machine_instances=self.scheduling.spread_virtual_machine_instances,
             ),
             instancetypes=self.instancetypes.snapshot(),
             migration=self.migration.snapshot(self.kubevirt.namespace),

@@ -72,6 +72,10 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
         virtual_machine_instances: write the name into VMIs too, at CREATE, those of VMs among them.
         schedulers: the only names that may be written, by name.
         kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
+        spread: which topology spread constraints launcher pods get: ``off``, ``hostname``, ``zone`` or ``both``. A
+            namespace's own value stands here as it was written, valid or not.
+        spread_virtual_machines: write the constraints into VMs too, at CREATE.
+        spread_virtual_machine_instances: write the constraints into VMIs too, at CREATE, those of VMs among them.
     """
 
     cluster_wide: bool
@@ -80,6 +84,19 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
     virtual_machine_instances: bool
     schedulers: Mapping[str, SchedulerSettings]
     kubevirt_namespace: str
+    spread: str = "off"
+    spread_virtual_machines: bool = False
+    spread_virtual_machine_instances: bool = False
+
+    @property
+    def looks_at_virtual_machines(self) -> bool:
+        """Whether anything may be written into VMs."""
+        return self.virtual_machines or self.spread_virtual_machines
+
+    @property
+    def looks_at_virtual_machine_instances(self) -> bool:
+        """Whether anything may be written into VMIs."""
+        return self.virtual_machine_instances or self.spread_virtual_machine_instances
 
     @property
     def failure_policy(self) -> FailurePolicy:
@@ -92,11 +109,12 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
         return sorted(name for name, declared in self.schedulers.items() if declared.only_by_webhook)
 
     def under(self, parameters: Mapping[str, str]) -> SchedulingSettings:
-        """The section with the namespace's own choice of scheduler, whether or not it is declared."""
-        wanted = parameters.get(names.SCHEDULER_NAME_ANNOTATION)
-        if not wanted or wanted == self.scheduler_name:
+        """The section with the namespace's own choices, whether or not they can be followed."""
+        scheduler_name = parameters.get(names.SCHEDULER_NAME_ANNOTATION) or self.scheduler_name
+        spread = (parameters.get(names.SPREAD_ANNOTATION) or self.spread).strip()
+        if scheduler_name == self.scheduler_name and spread == self.spread:
             return self
-        return msgspec.structs.replace(self, scheduler_name=wanted)
+        return msgspec.structs.replace(self, scheduler_name=scheduler_name, spread=spread)
 
 
 class ParitySettings(msgspec.Struct, frozen=True):

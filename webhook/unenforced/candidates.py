@@ -25,7 +25,7 @@ from webhook.policies.table import ENDPOINTS, Endpoint
 from webhook.settings.snapshot import Settings
 
 _MARKS: Final[Mapping[str, tuple[str, ...]]] = {
-    names.SCHEDULING: (names.SCHEDULER_MARK,),
+    names.SCHEDULING: (names.SCHEDULER_MARK, names.SPREAD_MARK),
     names.INSTANCETYPES: (names.INSTANCETYPE_MARK, names.PREFERENCE_MARK),
 }
 _ENDED: Final = ("Succeeded", "Failed")
@@ -64,8 +64,8 @@ LOOKS: Final = (
 def looks(jobs: Iterable[Job], settings: Settings) -> list[Look]:
     """What to list in a namespace that enforces these jobs: nothing that the settings have switched off."""
     off = {
-        (names.SCHEDULING, WHOLE_VMS.plural): not settings.scheduling.virtual_machines,
-        (names.SCHEDULING, WHOLE_VMIS.plural): not settings.scheduling.virtual_machine_instances,
+        (names.SCHEDULING, WHOLE_VMS.plural): not settings.scheduling.looks_at_virtual_machines,
+        (names.SCHEDULING, WHOLE_VMIS.plural): not settings.scheduling.looks_at_virtual_machine_instances,
         (names.INSTANCETYPES, WHOLE_VMS.plural): not settings.instancetypes.virtual_machines,
         (names.INSTANCETYPES, WHOLE_VMIS.plural): not settings.instancetypes.virtual_machine_instances,
     }

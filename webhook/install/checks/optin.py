@@ -22,6 +22,7 @@ _MODES: Final = get_args(names.Mode)
 _LABELS: Final = tuple(names.job_label(job) for job in get_args(names.Job))
 _ANNOTATIONS: Final = (
     names.SCHEDULER_NAME_ANNOTATION,
+    names.SPREAD_ANNOTATION,
     names.DEFAULT_INSTANCETYPE_ANNOTATION,
     names.DEFAULT_PREFERENCE_ANNOTATION,
     names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION,
@@ -105,6 +106,8 @@ def _annotations(installation: Installation, namespace: Namespace) -> list[tuple
             declared = sorted(installation.settings.scheduling.schedulers)
             todo = f"declare it under schedulers, or name one of {several(declared) or 'none that are declared'}"
             problems.append((f"it names the scheduler {quoted(value)}, which the settings don't declare", todo))
+        elif key == names.SPREAD_ANNOTATION and value.strip() not in names.SPREADS:
+            problems.append((f"the annotation {name} is {quoted(value)}", f"use one of {', '.join(names.SPREADS)}"))
         elif key == names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION and value.strip() not in _SCOPES:
             problems.append((f"the annotation {name} is {quoted(value)}", f"use one of {', '.join(_SCOPES)}"))
         elif key == names.EXPAND_INSTANCETYPES_ANNOTATION and value not in ("true", "false"):

@@ -31,6 +31,9 @@ _VERDICTS: Final[dict[str, Verdict]] = {"alive": "ok", "dead": "failure", "unkno
 async def check(installation: Installation) -> list[Finding]:
     """Every declared scheduler: its life, and its profile where that can be seen."""
     declared = installation.settings.scheduling.schedulers
+    if not declared and installation.settings.scheduling.spread != names.OFF:
+        what = "no scheduler is declared; topology spread constraints need none"
+        return [Finding(CHECK, "settings", "ok", what)]
     if not declared:
         todo = "declare one under schedulers; until then the job scheduling does nothing"
         return [Finding(CHECK, "settings", "warning", "no scheduler is declared", todo)]
