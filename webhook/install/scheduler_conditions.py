@@ -47,11 +47,12 @@ def of_vms(scheduling: SchedulingSettings) -> dict[str, str]:
     named = only_ours(f"{spec}.schedulerName", scheduling)
     unset_spread = f" || ({unspread(spec)})" if scheduling.spread_virtual_machines else ""
     created = f"({free}) || ({ours}){named}{unset_spread}"
-    updated = f"({free}) ? ({was_ours}) && !({ours}) : ({was_ours}) || ({ours}){named}"
+    named_or_not = f"({free}) ? ({was_ours}) && !({ours}) : ({was_ours}) || ({ours}){named}"
     # What was injected earlier gives way to the owner's, whatever the settings say now.
     spread = " || ".join(f"({_marked_anywhere(root, _SPREAD_MARK)})" for root in ("object", "oldObject"))
+    updated = f"({named_or_not}) || {spread}"
     return {
-        "ours-or-nobodys-choice": f'{template} && (request.operation == "CREATE" ? ({created}) : ({updated}) || {spread})',
+        "ours-or-nobodys-choice": f'{template} && (request.operation == "CREATE" ? ({created}) : ({updated}))',
         "created-or-changed": 'request.operation == "CREATE" || object.spec != oldObject.spec',
     }
 
