@@ -1,0 +1,163 @@
+"""Soft topology spread constraints through the real API server, and where the stock scheduler puts pods with them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from webhook import names
+
+from .conftest import NewTenant, NewWebhook, OwnPlane
+from .kube import Json, Object, eventually
+from .objects import make_node
+from .tenant import Tenant
+from .webhook_server import WebhookServer
+from .workloads import PODS, VMS, launcher_of, migration_target_of, vm
+
+NODES = 4
+MACHINES = 3 * NODES
+# On these a small VM changes no whole-number score, so that the stock scheduler piles VMs up.
+LARGE = {"cpu": "64", "memory": "256Gi"}
+SPREADING: Mapping[str, Any] = {"schedulers": {}, "scheduling": {"spread": "hostname"}}
+CONSTRAINT = {
+    "maxSkew": 1,
+    "topologyKey": "kubernetes.io/hostname",
+    "whenUnsatisfiable": "ScheduleAnyway",
+    "labelSelector": {"matchLabels": {"kubevirt.io": "virt-launcher"}},
+    "nodeAffinityPolicy": "Honor",
+    "nodeTaintsPolicy": "Honor",
+}
+OWN = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "ScheduleAnyway"}
+
+
+def constraints(pod: Object) -> list[Json]:
+    """Those of a pod, without what the API server adds."""
+    found: list[Json] = pod["spec"].get("topologySpreadConstraints", [])
+    return found
+
+
+def placed(tenant: Tenant, count: int) -> Counter[str]:
+    """How many launcher pods of a namespace are on each node, once all have one."""
+
+    def nodes() -> list[str] | None:
+        found = [pod["spec"].get("nodeName") for pod in tenant.owner.list(PODS, tenant.namespace)]
+        return found if len(found) == count and all(found) else None
+
+    return Counter(eventually(nodes, what=f"nodes for {count} pods"))
+
+
+def test_the_stock_scheduler_spreads_vms_evenly_over_the_nodes_they_can_use(
+    own_plane: OwnPlane, new_webhook: NewWebhook
+) -> None:
+    plane = own_plane()
+    for number in range(NODES):
+        make_node(plane.admin, f"node-{number}", allocatable=LARGE)
+    # A node that no VM may use looks empty for good, and must not count.
+    make_node(plane.admin, "tainted", allocatable=LARGE)
+    taints = [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]
+    plane.admin.patch("v1/nodes", "tainted", {"spec": {"taints": taints}})
+    plane.start_scheduler("default")
+    server = new_webhook(SPREADING, access=plane)
+    without, spread = Tenant.new(server, mode=None), Tenant.new(server)
+
+    for tenant in (without, spread):
+        for number in range(MACHINES):
+            tenant.launch(tenant.start(vm(f"vm-{number}")))
+
+    assert set(placed(spread, MACHINES).values()) == {MACHINES // NODES}
+    # What this is for: without constraints some node gets more than its share.
+    assert max(placed(without, MACHINES).values()) > MACHINES // NODES
+    assert set(spread.verdicts("Pod")) == {"patched spread-injected"}
+
+
+@pytest.fixture
+def spreading(new_webhook: NewWebhook) -> WebhookServer:
+    return new_webhook(SPREADING)
+
+
+def test_launcher_pods_and_target_pods_get_constraints_and_no_warning(
+    spreading: WebhookServer, new_tenant: NewTenant
+) -> None:
+    tenant = new_tenant(server=spreading)
+    vmi = tenant.start(vm())
+    pods = [tenant.pod(launcher_of(vmi)), tenant.pod(migration_target_of(vmi))]
+
+    for pod in pods:
+        assert constraints(pod) == [CONSTRAINT]
+        assert pod["metadata"]["annotations"][names.SPREAD_MARK] == "hostname"
+        assert pod["spec"]["schedulerName"] == "default-scheduler"
+        assert not pod.warnings
+
+
+def test_a_pod_for_another_scheduler_gets_them_too(spreading: WebhookServer, new_tenant: NewTenant) -> None:
+    tenant = new_tenant(server=spreading)
+    pod = tenant.launch(tenant.start(vm(scheduler="volcano")))
+
+    assert (pod["spec"]["schedulerName"], constraints(pod)) == ("volcano", [CONSTRAINT])
+
+
+def test_the_owners_word_wins(spreading: WebhookServer, new_tenant: NewTenant) -> None:
+    tenant = new_tenant(server=spreading)
+    vmi = tenant.start(vm())
+    own = launcher_of(vmi)
+    own["spec"]["topologySpreadConstraints"] = [OWN]
+    out = launcher_of(vmi)
+    out["metadata"]["annotations"] = {names.SPREAD_ANNOTATION: "off"}
+
+    assert constraints(tenant.pod(own)) == [OWN]
+    assert constraints(tenant.pod(out)) == []
+
+
+def test_a_namespace_chooses_for_itself(spreading: WebhookServer, new_tenant: NewTenant) -> None:
+    tenant = new_tenant(server=spreading, annotations={names.SPREAD_ANNOTATION: "both"})
+    pod = tenant.launch(tenant.start(vm()))
+
+    keys = [constraint["topologyKey"] for constraint in constraints(pod)]
+    assert keys == ["topology.kubernetes.io/zone", "kubernetes.io/hostname"]
+
+
+@pytest.mark.parametrize("mode", ["warn", "audit"])
+def test_other_modes_change_nothing(mode: str, spreading: WebhookServer, new_tenant: NewTenant) -> None:
+    tenant = new_tenant(mode, server=spreading)
+    pod = tenant.launch(tenant.start(vm()))
+
+    assert constraints(pod) == []
+    assert bool(pod.warnings) == (mode == "warn")
+    assert tenant.verdicts("Pod") == ["would-patch spread-injected"]
+
+
+class TestInVms:
+    @pytest.fixture
+    def tenant(self, new_webhook: NewWebhook, new_tenant: NewTenant) -> Tenant:
+        scheduling = {"spread": "hostname", "spreadVirtualMachines": True}
+        return new_tenant(server=new_webhook({"schedulers": {}, "scheduling": scheduling}))
+
+    @staticmethod
+    def spread(found: Object) -> Any:
+        return found["spec"]["template"]["spec"].get("topologySpreadConstraints")
+
+    def test_they_are_written_and_an_overwrite_gets_them_back(self, tenant: Tenant) -> None:
+        created = tenant.create(vm())
+        assert self.spread(created) == [CONSTRAINT]
+
+        assert self.spread(tenant.overwrite(created, vm())) == [CONSTRAINT]
+
+    @pytest.mark.parametrize("writing", ["server-side apply", "merge patch"])
+    def test_they_give_way_to_what_the_owner_writes_later(self, tenant: Tenant, writing: str) -> None:
+        applied = {**vm("later"), "metadata": {"name": "later", "namespace": tenant.namespace}}
+        assert self.spread(tenant.owner.apply(applied)) == [CONSTRAINT]
+        wanted = {**CONSTRAINT, "maxSkew": 5, "labelSelector": {"matchLabels": {"app": "web"}}}
+        del wanted["nodeTaintsPolicy"]
+        if writing == "server-side apply":
+            applied["spec"]["template"]["spec"]["topologySpreadConstraints"] = [wanted, OWN]
+            result = tenant.owner.apply(applied)
+        else:
+            template = {"spec": {"topologySpreadConstraints": [wanted, OWN]}}
+            result = tenant.owner.patch(VMS, "later", {"spec": {"template": template}}, tenant.namespace)
+
+        assert self.spread(result) == [wanted, OWN]
+        assert names.SPREAD_MARK not in result["metadata"].get("annotations", {})
+        assert len(result.warnings) == 1
