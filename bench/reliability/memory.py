@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import uvloop
 
-from bench.reliability.client import PATIENCE, Clients, answered, connect, head, request, unverified
+from bench.reliability.client import PATIENCE, Clients, Stream, answered, connect, head, request, unverified
 from bench.reliability.outcome import Outcome
 from bench.reliability.server import Server, serving
 from tests.builders import VMI_UID, review, vm
@@ -104,14 +104,17 @@ async def _migrate(server: Server, statuses: Counter[str]) -> None:
     kind = {"group": "kubevirt.io", "version": "v1", "kind": asked["kind"]}
     frame["request"] |= {"kind": kind, "object": asked}
     body = msgspec.json.encode(frame)
+    stream: Stream | None = None
     try:
         async with asyncio.timeout(PATIENCE):
             stream = await connect(server.port, unverified())
             stream[1].write(head(len(body), f"{_MIGRATE}?timeout=3s") + body)
             statuses[str((await answered(stream))[0])] += 1
-            stream[1].transport.abort()
     except (OSError, EOFError, TimeoutError) as error:
         statuses[type(error).__name__] += 1
+    finally:
+        if stream:
+            stream[1].transport.abort()
 
 
 @contextmanager
