@@ -10,14 +10,14 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from bench.reliability import floods, rollouts
+from bench.reliability import floods, memory, rollouts
 from bench.reliability.errors import MissingToolError, ReliabilityError
 from bench.reliability.outcome import Outcome, machine, table
 from hack.controlplane import build
 from tests.e2e.kube import ApiError
 from tests.e2e.processes import StartError
 
-NAMES = (*floods.FLOODS, *rollouts.ROLLOUTS)
+NAMES = (*floods.FLOODS, *memory.MEMORY, *rollouts.ROLLOUTS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -65,6 +65,8 @@ def _part(text: str) -> float:
 def _run(name: str, scale: float) -> Outcome:
     if name in floods.FLOODS:
         return floods.run(name, scale)
+    if name in memory.MEMORY:
+        return memory.run(name, scale)
     try:
         binaries = build.ensure(os.environ)
     except build.UnavailableError as reason:

@@ -18,6 +18,8 @@ from bench.reliability.errors import ReliabilityError
 from tests.e2e.processes import free_port
 
 _ROOT: Final = Path(__file__).parents[2]
+_FILES: Final = f"--cluster-from={_ROOT / 'examples/cluster'}"
+_SETTINGS: Final = _ROOT / "examples/settings.yaml"
 _READY_SECONDS: Final = 60.0
 _STOP_SECONDS: Final = 30.0
 
@@ -52,13 +54,17 @@ class Server:
 
 
 @contextmanager
-def serving() -> Iterator[Server]:
-    """A server of its own for a run, so that its peak of memory is that run's."""
+def serving(facts: str = _FILES, settings: Path = _SETTINGS) -> Iterator[Server]:
+    """A server of its own for a run, so that its peak of memory is that run's.
+
+    Args:
+        facts: the argument that says where they come from.
+    """
     port, ops = free_port(), free_port()
     command = [
         *(sys.executable, "-m", "webhook", "serve"),
-        f"--cluster-from={_ROOT / 'examples/cluster'}",
-        f"--config={_ROOT / 'examples/settings.yaml'}",
+        facts,
+        f"--config={settings}",
         f"--listen=127.0.0.1:{port}",
         f"--ops-listen=127.0.0.1:{ops}",
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.reliability import floods
+from bench.reliability import floods, memory
 from bench.reliability.__main__ import NAMES, main
 from bench.reliability.client import Felt
 from bench.reliability.outcome import HEADER, Outcome, table
@@ -26,6 +26,15 @@ def test_a_flood(capsys: pytest.CaptureFixture[str]) -> None:
     assert "load" in machine
 
 
+def test_large_objects_in_the_cluster(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lists", "--scale", "0.1"]) in (0, 1)
+
+    name, attack, beside, _, _, peak, seen = capsys.readouterr().out.splitlines()[2].strip("| ").split(" | ")
+    assert (name, int(beside) > 0, int(peak) > 0) == ("lists", True, True)
+    assert attack.startswith("50 dry-run migrations at a time")
+    assert seen.startswith("answers: ")
+
+
 def test_failures_are_counted_by_what_they_were() -> None:
     felt = Felt([3.0, 1.0, 2.0])
     felt.failures.update(["429", "429", "TimeoutError"])
@@ -45,5 +54,5 @@ def test_what_can_not_be_run(arguments: list[str], capsys: pytest.CaptureFixture
 
 
 def test_names() -> None:
-    assert set(floods.FLOODS) < set(NAMES)
+    assert {*floods.FLOODS, *memory.MEMORY} < set(NAMES)
     assert len(set(NAMES)) == len(NAMES)

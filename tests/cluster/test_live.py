@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -390,6 +391,42 @@ class TestVmis:
             assert case.cluster.peek(keys[0]) is not NOT_READ
             await case.read(keys[2])
             assert [case.cluster.peek(key) is NOT_READ for key in keys] == [False, True, False]
+
+
+class TestMemory:
+    async def test_a_vmi_that_asks_for_an_endless_scheduler_is_not_remembered(self, tmp_path: Path) -> None:
+        async with live(tmp_path) as case:
+            case.put_vmi(schedulerName="x" * 100_000)
+            found = await case.read(VMI)
+            assert isinstance(found, VirtualMachineInstance)
+            assert len(found.scheduler_name) == 100_000
+            assert case.cluster.peek(VMI) is NOT_READ
+
+    async def test_what_is_kept_does_not_grow_with_what_tenants_write(self, tmp_path: Path) -> None:
+        """Of 1,500 gated pods, 300 namespaces and 50 VMIs, each with 250 kB of annotations, next to nothing is."""
+        fat = {"annotations": {"fat": "x" * 250_000}}
+
+        def prepare(server: FakeApiServer) -> None:
+            gated = {"schedulerName": "kubevirt", "resourceClaims": [{"name": "gpu"}]}
+            for number in range(1500):
+                server.put(PODS, f"gated-{number}", "foreign", metadata=fat, spec=gated, status={"phase": "Pending"})
+            for number in range(300):
+                server.put(NAMESPACES, f"ns-{number}", metadata=fat)
+            for number in range(50):
+                server.put(VMIS, f"vm-{number}", "demo", metadata=fat | {"uid": f"uid-{number}"})
+
+        lease = Guard("lease", "kubevirt-scheduler", "kubevirt-scheduler")
+        # As after each restart: the first thing is to list it all.
+        async with live(tmp_path, declared(kubevirt=lease), start=True, prepare=prepare) as case:
+            await case.ready()
+            for number in range(50):
+                await case.read(VmiKey("demo", f"vm-{number}", f"uid-{number}"))
+            kept = [*case.cluster._namespaces, *case.cluster._vmis.values(), *case.cluster._guards["kubevirt"].pods]
+            assert len(kept) == 350
+            assert len(msgspec.json.encode(kept)) < 350 * 1000
+            sizes = [size for asked in case.server.requests(PODS.path(), "get") for size in [int(asked.query["limit"])]]
+            # 4 MiB each, whatever there is.
+            assert sorted(sizes)[-3] * 250_000 <= 4 * 1024 * 1024
 
 
 class TestCopies:

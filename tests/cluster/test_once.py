@@ -52,7 +52,8 @@ async def test_nodes_are_listed_in_pages(case: Case, monkeypatch: pytest.MonkeyP
 
 async def test_objects_lists_and_kubevirt(case: Case) -> None:
     case.server.put(VMIS, "web", "demo", status={"nodeName": "n1"})
-    case.server.put(LAUNCHER_PODS, "p", "demo", metadata={"labels": {"a": "b"}}, spec={"nodeName": "n1"})
+    owned = {"labels": {"a": "b"}, "ownerReferences": [{"uid": "u", "controller": True}]}
+    case.server.put(LAUNCHER_PODS, "p", "demo", metadata=owned, spec={"nodeName": "n1"})
     case.server.put(LAUNCHER_PODS, "q", "demo")
     selectors = {"developerConfiguration": {"nodeSelectors": {"x": "y"}}}
     case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec={"configuration": selectors})

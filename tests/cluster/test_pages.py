@@ -1,19 +1,26 @@
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from aiohttp import web
 
-from tests.cluster.fake_apiserver import FakeApiServer, running
-from webhook.cluster.api import Refused
-from webhook.cluster.pages import pages
+from tests.cluster.fake_apiserver import DEEP, FakeApiServer, running
+from webhook.cluster.api import LARGEST_ANSWER_BYTES, Refused, TooLarge
+from webhook.cluster.pages import PAGE_BYTES, pages
+from webhook.cluster.skipped import SKIPPED
 from webhook.cluster.transport import KubernetesTransport, connect
-from webhook.objects import PODS
+from webhook.objects import PODS, WHOLE_VMS
+
+World = tuple[FakeApiServer, KubernetesTransport]
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[tuple[FakeApiServer, KubernetesTransport]]:
+async def world(tmp_path: Path) -> AsyncIterator[World]:
     async with running(FakeApiServer()) as server:
         for number in range(5):
             server.put(PODS, f"pod-{number}", "demo", status={"phase": "Pending" if number else "Running"})
@@ -22,7 +29,12 @@ async def world(tmp_path: Path) -> AsyncIterator[tuple[FakeApiServer, Kubernetes
         await transport.close()
 
 
-async def test_all_pages_come(world: tuple[FakeApiServer, KubernetesTransport]) -> None:
+async def names_of(transport: KubernetesTransport, resource: Any, **options: Any) -> list[str]:
+    options = {"limit": 100, "seconds": 20} | options
+    return [item.meta.name async for page in pages(transport, resource, **options) for item in page.items or ()]
+
+
+async def test_all_pages_come(world: World) -> None:
     server, transport = world
     listed = pages(transport, PODS, query={"fieldSelector": "status.phase=Pending"}, limit=3, seconds=5)
 
@@ -31,10 +43,80 @@ async def test_all_pages_come(world: tuple[FakeApiServer, KubernetesTransport]) 
     assert found == [(str(server.version), ["pod-1", "pod-2", "pod-3"]), (str(server.version), ["pod-4"])]
 
 
-async def test_a_moment_too_long_ago_is_refused(world: tuple[FakeApiServer, KubernetesTransport]) -> None:
+async def test_a_moment_too_long_ago_is_refused(world: World) -> None:
     server, transport = world
     server.page_hook = server.compact
 
     with pytest.raises(Refused) as caught:
         _ = [page async for page in pages(transport, PODS, limit=2, seconds=5)]
     assert caught.value.status == 410
+
+
+class TestBytes:
+    async def test_pages_of_large_objects_have_fewer_of_them(self, world: World) -> None:
+        server, transport = world
+        for number in range(60):
+            server.put(PODS, f"fat-{number:02}", "demo", metadata={"annotations": {"a": "x" * 250_000}})
+        sizes = [page.size async for page in pages(transport, PODS, limit=100, seconds=20)]
+
+        assert len(await names_of(transport, PODS)) == 65
+        assert max(sizes) <= PAGE_BYTES
+        # 15 MB: most pages are half full, and few were too large.
+        assert len(sizes) <= 12
+        assert len(server.asked) <= 2 * 16
+
+    async def test_pages_of_small_ones_are_as_large_as_they_may_be(self, world: World) -> None:
+        server, transport = world
+        for number in range(500):
+            server.put(PODS, f"small-{number}", "demo")
+
+        assert len(await names_of(transport, PODS)) == 505
+        assert len(server.asked) == 6
+
+    async def test_one_object_may_be_larger_than_a_page(self, world: World) -> None:
+        server, transport = world
+        # etcd's 1.5 MB of characters that JSON must escape.
+        server.put(PODS, "escaped", "demo", metadata={"annotations": {"a": "\u0001" * 1_500_000}})
+
+        assert "escaped" in await names_of(transport, PODS)
+
+    async def test_but_not_without_bounds(self, world: World) -> None:
+        server, transport = world
+        server.put(PODS, "endless", "demo", metadata={"annotations": {"a": "x" * (LARGEST_ANSWER_BYTES + 1)}})
+
+        with pytest.raises(TooLarge, match="larger than 16 MiB"):
+            await names_of(transport, PODS)
+
+
+class TestDepth:
+    async def test_objects_that_are_too_deep_are_passed_over_and_counted(
+        self, world: World, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        server, transport = world
+        for number in range(40):
+            server.put(WHOLE_VMS, f"vm-{number:02}", "demo", spec={"running": True})
+        for name in ("a-deep", "vm-17-deep", "z-deep"):
+            server.put(WHOLE_VMS, name, "demo", spec={"template": {"metadata": DEEP}})
+        before = SKIPPED.counts["virtualmachines"]
+        caplog.set_level(logging.WARNING)
+
+        for _ in range(2):
+            found = await names_of(transport, WHOLE_VMS)
+            assert found == [f"vm-{number:02}" for number in range(40)]
+
+        assert SKIPPED.counts["virtualmachines"] == before + 6
+        assert caplog.text.count("demo/vm-17-deep") == 1
+
+    async def test_where_none_may_be_missing_the_list_fails(self, world: World) -> None:
+        server, transport = world
+        server.put(WHOLE_VMS, "deep", "demo", spec={"template": {"metadata": DEEP}})
+
+        with pytest.raises(msgspec.DecodeError):
+            await names_of(transport, WHOLE_VMS, skip=False)
+
+    async def test_what_is_no_list_at_all(self, world: World) -> None:
+        server, transport = world
+        server.answer(PODS.path(), lambda _: web.Response(text="[" * 5000), times=9)
+
+        with pytest.raises(msgspec.DecodeError):
+            await names_of(transport, PODS)

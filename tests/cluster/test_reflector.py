@@ -15,12 +15,13 @@ from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running, status
+from tests.cluster.fake_apiserver import DEEP, FakeApiServer, FakeClock, HeldClock, running, status
 from tests.waiting import until
-from webhook.cluster.api import NO_QUERY, Transport, Unreachable
+from webhook.cluster.api import NO_QUERY, TooLarge, Transport, Unreachable
 from webhook.cluster.clock import REAL_TIME
 from webhook.cluster.lines import LineBuffer
 from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.skipped import SKIPPED
 from webhook.cluster.transport import connect
 from webhook.objects import KUBEVIRTS, NAMESPACES, PODS, Namespace
 
@@ -521,6 +522,59 @@ class TestTrouble:
         assert 0.25 <= clock.slept[0] <= 0.5
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
+
+
+class TestHostile:
+    LINE = b'{"metadata":{"name":"deep","resourceVersion":"%d"},"spec":' + b"[" * 5000 + b"]" * 5000 + b"}"
+
+    async def test_an_object_that_is_too_deep_ends_no_watch(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with reflected(tmp_path, "a", "deep") as copy:
+            await copy.watched()
+            before = SKIPPED.counts["namespaces"]
+            for _ in range(3):
+                copy.server.version += 1
+                copy.server.send(b'{"type":"MODIFIED","object":' + self.LINE % copy.server.version + b"}\n")
+            after = str(copy.server.version)
+            # What was known of it is not true any more.
+            await copy.becomes("a")
+            await until(lambda: SKIPPED.counts["namespaces"] == before + 3)
+            copy.server.end_watches()
+            await copy.watched(2)
+            assert copy.server.requests(PATH, "watch")[1].query["resourceVersion"] == after
+            assert copy.lists == 1
+            assert caplog.text.count("namespaces: deep is nested too deeply") <= 1
+            copy.put("b")
+            await copy.becomes("a", "b")
+
+    async def test_nor_a_list(self, tmp_path: Path) -> None:
+        def prepare(server: FakeApiServer) -> None:
+            server.put(NAMESPACES, "c-deep", spec=DEEP)
+
+        async with reflected(tmp_path, "a", "b", "d", prepare=prepare) as copy:
+            await copy.watched()
+            assert copy.names == ["a", "b", "d"]
+            assert copy.reflector.problem is None
+
+    async def test_a_line_without_end_is_broken_off(self) -> None:
+        buffer = LineBuffer(100)
+        assert buffer.feed(b"x" * 90 + b"\n" + b"x" * 90) == [b"x" * 90]
+        with pytest.raises(TooLarge):
+            buffer.feed(b"x" * 11)
+
+    async def test_no_more_is_kept_than_may_be(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a", "b", "c", most=2, largest=1000) as copy:
+            await copy.watched()
+            assert copy.names == ["a", "b"]
+            copy.put("d")
+            copy.server.remove(NAMESPACES, "a")
+            await copy.becomes("b")
+            copy.put("e")
+            await copy.becomes("b", "e")
+            copy.server.put(NAMESPACES, "e", metadata={"annotations": {"a": "x" * 1000}})
+            await copy.becomes("b")
+            assert copy.changes[-1] == ("e", None)
 
 
 class TestAbsent:

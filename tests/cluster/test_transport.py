@@ -19,7 +19,7 @@ from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.waiting import until
 from webhook import __version__
 from webhook.cluster import transport as module
-from webhook.cluster.api import Refused, Unreachable
+from webhook.cluster.api import Refused, TooLarge, Unreachable
 from webhook.cluster.transport import KubernetesTransport, connect
 from webhook.errors import InputError, Unavailable
 from webhook.objects import NAMESPACES
@@ -49,6 +49,35 @@ class TestRequests:
             assert asked.headers["Authorization"] == "Bearer t0"
             assert asked.headers["Accept"] == "application/json"
             assert asked.query == {"labelSelector": "a in (b, c)"}
+
+    async def test_answers_have_room_for_so_many_bytes(self, tmp_path: Path) -> None:
+        async with connected(tmp_path) as (server, transport):
+            server.answer(PATH, lambda _: web.Response(body=b"x" * 1000), times=3)
+            assert await transport.get(PATH, most=1000) == (200, b"x" * 1000)
+            with pytest.raises(TooLarge):
+                await transport.get(PATH, most=999)
+            # The connection that was broken off is in nobody's way.
+            assert (await transport.get(PATH))[0] == 200
+
+    async def test_few_bodies_are_taken_in_at_a_time(self, tmp_path: Path) -> None:
+        async with connected(tmp_path) as (server, transport):
+            begun: list[web.StreamResponse] = []
+            release = asyncio.Event()
+
+            async def slow(request: web.Request) -> web.StreamResponse:
+                response = web.StreamResponse()
+                await response.prepare(request)
+                await response.write(b"x")
+                begun.append(response)
+                await release.wait()
+                return response
+
+            server.answer(PATH, slow, times=30)
+            asking = [asyncio.create_task(transport.get(PATH)) for _ in range(30)]
+            await until(lambda: len(begun) == 30)
+            assert transport._readers.locked()
+            release.set()
+            assert await asyncio.gather(*asking) == [(200, b"x")] * 30
 
     @pytest.mark.parametrize("body", [{"a": [1]}, b'{"a":[1]}'])
     async def test_with_a_body(self, tmp_path: Path, body: Any) -> None:

@@ -224,6 +224,16 @@ class TestBounds:
 
         assert len(pods) == MOST_PER_NAMESPACE
 
+    def test_pods_that_come_and_go_leave_nothing(self) -> None:
+        pods = watched(pod("west"))
+        for number in range(3 * MOST):
+            made = pod("east", f"vm-{number}")
+            pods.seen(Waiting.of(read(made), 0.0))
+            pods.gone(made["metadata"]["uid"])
+
+        assert len(pods._due) <= 2 * MOST
+        assert [waiting.namespace for waiting in pods.unchecked(OVERDUE, MOST)] == ["west"]
+
     def test_namespaces_take_turns_in_being_checked(self) -> None:
         many = [pod("east", f"vm-{number}") for number in range(50)]
         pods = watched(*many, pod("west"))

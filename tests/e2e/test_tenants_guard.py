@@ -11,7 +11,7 @@ import pytest
 
 from .commands import KUBEVIRT_SCHEDULER, Lease
 from .conftest import NewWebhook, OwnPlane
-from .kube import Json, Kube, eventually
+from .kube import ApiError, Json, Kube, eventually
 from .objects import make_node
 from .plane import ControlPlane
 from .tenant import Tenant
@@ -43,6 +43,16 @@ class Mallory:
         """A pod by himself, for the scheduler of all."""
         made = {**pod, "spec": {**pod["spec"], "schedulerName": "kubevirt"}}
         self.kube.create(PODS, made, tenant.namespace)
+
+    def untried(self, name: str) -> list[str]:
+        """His pods in whose names this is, that no scheduler has written a condition into."""
+        found = []
+        for tenant in (self.foreign, *self.own):
+            for pod in tenant.owner.list(PODS, tenant.namespace):
+                conditions = {condition["type"] for condition in pod["status"].get("conditions", [])}
+                if name in pod["metadata"]["name"].split("-") and "PodScheduled" not in conditions:
+                    found.append(pod["metadata"]["name"])
+        return found
 
     def _may_create(self, tenant: Tenant) -> bool:
         attributes = {"verb": "create", "resource": "pods", "namespace": tenant.namespace}
@@ -111,6 +121,37 @@ def own_launcher_pods_whose_volumes_are_never_made(mallory: Mallory) -> None:
     _own_launcher_pods(mallory, "volumes")
 
 
+def own_launcher_pods_without_room_for_a_condition(mallory: Mallory) -> None:
+    """A pod as large as etcd allows: the scheduler's condition would make it larger, and is refused, as is its end."""
+    for tenant in mallory.own:
+        vmi = tenant.controller.create(VMIS, vmi_of(vm("large")), tenant.namespace)
+        fits, too_large = 1_200_000, 1_600_000
+        largest: Json | None = None
+        while too_large - fits > 32:
+            size = (fits + too_large) // 2
+            made = _padded(tenant, vmi, size)
+            if made is None:
+                too_large = size
+                continue
+            fits, largest = size, made
+        assert largest is not None
+        status = {"activePods": {largest["metadata"]["uid"]: ""}}
+        tenant.controller.patch(VMIS, "large", {"status": status}, tenant.namespace)
+
+
+def _padded(tenant: Tenant, vmi: Mapping[str, Any], size: int) -> Json | None:
+    """A launcher pod with so many bytes more than usual; None where etcd has no room for it."""
+    pod = launcher_of(vmi)
+    pod["spec"] |= {"schedulerName": "kubevirt", "nodeSelector": {"example.com/zone": "nowhere"}}
+    pod["spec"]["containers"][0]["env"] = [{"name": "PADDING", "value": "x" * size}]
+    try:
+        return tenant.controller.create(PODS, pod, tenant.namespace)
+    except ApiError as error:
+        if "too large" not in error.message:
+            raise
+        return None
+
+
 def _own_launcher_pods(mallory: Mallory, name: str, **spec: Any) -> None:
     for tenant in mallory.own:
         for number in range(2):
@@ -130,6 +171,7 @@ ATTACKS: tuple[Attack, ...] = (
     forged_launcher_pods,
     own_launcher_pods_that_are_gated,
     own_launcher_pods_whose_volumes_are_never_made,
+    own_launcher_pods_without_room_for_a_condition,
 )
 
 
@@ -156,6 +198,10 @@ def test_no_pod_of_a_tenant_switches_scheduling_off(cluster: ControlPlane, new_w
         answer = neighbour.create(vm("probe"), dryRun="All")
         assert (answer["spec"]["template"]["spec"].get("schedulerName"), answer.warnings) == ("kubevirt", ())
         time.sleep(1)
+    # The attacks are real: none of these pods has been tried, but for those whose gate the API server itself notes.
+    untried = {name: len(mallory.untried(name)) for name in ("claims", "none", "gated", "volumes")}
+    assert untried == {"claims": 3, "none": 4, "gated": 4, "volumes": 4}
+    assert len(mallory.untried("large")) >= 2
     promised = neighbour.launch(neighbour.start(neighbour.create(vm())))
     assert promised["spec"]["schedulerName"] == "kubevirt"
     assert neighbour.bound_by(promised) == "kubevirt"

@@ -107,6 +107,10 @@ class WaitingPods:
         self._per_namespace[pod.namespace] += 1
         if pod.owner:
             heapq.heappush(self._due, (pod.since + pod.patience, pod.uid))
+            if len(self._due) > 2 * MOST:
+                # Pods that came and went would stay here for as long as they might have waited.
+                self._due[:] = [entry for entry in self._due if entry[1] in self._waiting]
+                heapq.heapify(self._due)
 
     def tried(self, uid: str, now: float) -> None:
         """A scheduler has written a condition into a pod, or has bound it; of pods not remembered it proves nothing."""
