@@ -6,6 +6,7 @@ RecursionError, at a depth that depends on where the walk began. So depth is bou
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import msgspec
@@ -38,13 +39,28 @@ _PARTS: Final = ("item_type", "key_type", "value_type")
 
 
 def is_too_deep(value: object) -> bool:
-    """Whether a view, or plain JSON, has more levels of containers than `MAX_LEVELS`."""
-    level = [value]
+    """Whether a view, or plain JSON, has more levels of containers than `MAX_LEVELS`.
+
+    It is asked of every object, so it takes a level at a time and looks at no scalar twice.
+    """
+    level: list[Any] = [value]
     for _ in range(MAX_LEVELS):
-        level = [inner for outer in level for inner in _inside(outer)]
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if type(outer) is dict else outer if type(outer) is list else _fields(outer))
+            if type(inner) not in _SCALARS
+        ]
         if not level:
             return False
     return True
+
+
+def _fields(value: Any) -> Iterable[Any]:
+    return [getattr(value, name) for name in value.__struct_fields__] if isinstance(value, msgspec.Struct) else ()
+
+
+_SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 
 
 def cut(value: Any, levels: int) -> Any:
@@ -56,16 +72,6 @@ def cut(value: Any, levels: int) -> Any:
     if type(value) is dict:
         return {key: cut(item, levels - 1) for key, item in value.items()}
     return [cut(item, levels - 1) for item in value]
-
-
-def _inside(value: Any) -> list[Any]:
-    if type(value) is dict:
-        return [item for item in value.values() if type(item) in _CONTAINERS or isinstance(item, msgspec.Struct)]
-    if type(value) is list:
-        return [item for item in value if type(item) in _CONTAINERS or isinstance(item, msgspec.Struct)]
-    if isinstance(value, msgspec.Struct):
-        return [item for name in value.__struct_fields__ if (item := getattr(value, name)) is not None]
-    return []
 
 
 _CONTAINERS: Final = frozenset((dict, list))
