@@ -46,7 +46,7 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         serial = x509.random_serial_number()
         # A name of its own: with the same name on two CAs a verifier has to try both.
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"kubevirt-webhook CA {serial & 0xFFFFFFFF:08x}")])
+        name = _name(serial)
         certificate = (
             _builder(name, name, key, serial, now, now + life)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
@@ -124,6 +124,26 @@ class Authority:
         return _key_pem(self.key)
 
 
+def is_bound(certificate: x509.Certificate, hosts: Sequence[str]) -> bool:
+    """Whether a CA is one as `Authority.new` makes it for these hosts: named so, and of no use for any others.
+
+    Anybody can make such a one; but nobody gains more by it than to sign for these hosts.
+    """
+    try:
+        extensions = certificate.extensions
+        basic = extensions.get_extension_for_class(x509.BasicConstraints)
+        bounds = extensions.get_extension_for_class(x509.NameConstraints)
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, ValueError):
+        return False
+    return (
+        certificate.subject == certificate.issuer == _name(certificate.serial_number)
+        and basic.value == x509.BasicConstraints(ca=True, path_length=0)
+        and bounds.value == _constraints(hosts)
+        and basic.critical
+        and bounds.critical
+    )
+
+
 def bundle(certificates: Iterable[x509.Certificate]) -> bytes:
     """Certificates as PEM, one after the other."""
     return b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
@@ -169,6 +189,10 @@ def _builder(
         .not_valid_after(end)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
+
+
+def _name(serial: int) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, f"kubevirt-webhook CA {serial & 0xFFFFFFFF:08x}")])
 
 
 def _constraints(hosts: Sequence[str]) -> x509.NameConstraints:

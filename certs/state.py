@@ -2,8 +2,9 @@
 
 A CA is first `incoming`: published, without a leaf. Once every caBundle has it, it becomes the `issuer`, and the issuer
 before it is `retired`: trusted until no leaf of it can be valid any more. Then it is `leaving`, and is forgotten once
-no caBundle has it. A certificate that a caBundle trusts and the Secret doesn't know is retired, not dropped: somebody
-may be serving with it, whoever edited the Secret.
+no caBundle has it. A CA that a caBundle trusts and the Secret doesn't know is retired, not dropped, if it is bound as
+ours are: somebody may be serving with it, whoever edited the Secret. Any other is dropped, unless the Secret holds
+nothing yet.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 
 from cryptography import x509
 
-from certs.authority import Authority, bundle, parse_bundle
+from certs.authority import Authority, bundle, is_bound, parse_bundle
 from certs.source import CertificateError
 
 CA_CRT: Final = "ca.crt"
@@ -190,9 +191,20 @@ def _due(issuer: Authority | None, hosts: Sequence[str], now: datetime) -> bool:
 def _adopted(
     state: State, terms: Terms, now: datetime, mine: x509.Certificate | None, found: Iterable[x509.Certificate]
 ) -> State:
-    """Nothing leaves a caBundle but by our own decision: what nobody knows of is kept for an overlap."""
+    """What a caBundle trusts and the Secret doesn't know is kept for an overlap, if it is bound as our own CAs are.
+
+    Who may write caBundles for a moment shall not have a CA of theirs trusted for a week. Where the Secret holds
+    nothing yet, whoever served before (with mounted certificates, or another tool's) may serve on: all of it is kept.
+    """
     known = state.known()
-    unknown = [each for each in found if each not in known and each != mine and each.not_valid_after_utc > now]
+    unknown = [
+        each
+        for each in found
+        if each not in known
+        and each != mine
+        and each.not_valid_after_utc > now
+        and (not known or is_bound(each, terms.hosts))
+    ]
     unknown.sort(key=lambda each: (each.not_valid_before_utc, each.serial_number), reverse=True)
     if mine and mine not in known:
         unknown.insert(0, mine)

@@ -168,8 +168,43 @@ async def unread(server: Server, scale: float) -> tuple[str, str]:
     return f"{count} clients that never read", seen
 
 
+async def metrics(server: Server, scale: float) -> tuple[str, str]:
+    """Clients that scrape without a pause, on a connection for as long as it lasts."""
+    return await _scraped(server, scale, 50)
+
+
+async def metrics200(server: Server, scale: float) -> tuple[str, str]:
+    """As `metrics`, four times as many."""
+    return await _scraped(server, scale, 200)
+
+
+async def _scraped(server: Server, scale: float, count: int) -> tuple[str, str]:
+    scraped = ended = 0
+    end = time.monotonic() + SECONDS * scale
+
+    async def one() -> None:
+        nonlocal scraped, ended
+        try:
+            stream = await asyncio.open_connection(HOST, server.ops)
+            try:
+                while time.monotonic() < end:
+                    stream[1].write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+                    await answered(stream)
+                    scraped += 1
+            finally:
+                stream[1].transport.abort()
+        except (OSError, EOFError):
+            ended += 1
+            # As long as a client needs to come back: what is tried is scraping, not dialling.
+            await asyncio.sleep(0.05)
+
+    await _repeated(one, count, SECONDS * scale)
+    return f"{count} clients that scrape without a pause", f"{scraped:,} scrapes; {ended:,} connections ended by us"
+
+
 FLOODS: Final[dict[str, Flood]] = {
-    each.__name__: each for each in (quiet, idle, handshakes, garbage, bodies, objects, trickle, unread)
+    each.__name__: each
+    for each in (quiet, idle, handshakes, garbage, bodies, objects, trickle, unread, metrics, metrics200)
 }
 
 

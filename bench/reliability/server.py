@@ -27,8 +27,9 @@ _STOP_SECONDS: Final = 30.0
 class Server:
     """A running server."""
 
-    def __init__(self, port: int, pid: int) -> None:
+    def __init__(self, port: int, ops: int, pid: int) -> None:
         self.port: Final = port
+        self.ops: Final = ops
         self._pid: Final = pid
 
     @property
@@ -71,7 +72,7 @@ def serving(facts: str = _FILES, settings: Path = _SETTINGS) -> Iterator[Server]
     with tempfile.TemporaryFile() as log, subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log) as process:
         try:
             _wait_ready(ops, process)
-            yield Server(port, process.pid)
+            yield Server(port, ops, process.pid)
             if process.poll() is not None:
                 raise ReliabilityError(f"the server has ended with status {process.returncode}")
         finally:

@@ -6,7 +6,13 @@ import json
 from dataclasses import replace
 from datetime import timedelta
 
-from certs.authority import Authority, parse_bundle
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from certs.authority import Authority, bundle, parse_bundle
 from certs.state import KEYS, MOST_RETIRED, RETIRED, ROTATED, Retired, State, planned
 from tests.certs.memory import HOST, START, TERMS
 
@@ -115,3 +121,66 @@ def test_there_is_a_limit_to_what_is_kept_but_the_own_ca_is_always_among_it() ->
     assert mine in [each.certificate for each in state.retired]
     assert len(parse_bundle(state.trusted())) == MOST_RETIRED + 1
     assert planned(state, TERMS, START, [many, state.trusted()], mine=mine) == state
+
+
+def foreign(
+    name: str | None = None, constraints: x509.NameConstraints | None = None, path_length: int | None = 0
+) -> x509.Certificate:
+    """A CA of somebody else, as like ours as is wanted."""
+    key, serial = ec.generate_private_key(ec.SECP256R1()), x509.random_serial_number()
+    subject = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, name or f"kubevirt-webhook CA {serial & 0xFFFFFFFF:08x}")]
+    )
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(serial)
+        .not_valid_before(START)
+        .not_valid_after(START + TERMS.authority)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=path_length), critical=True)
+    )
+    if constraints:
+        builder = builder.add_extension(constraints, critical=True)
+    return builder.sign(key, hashes.SHA256())
+
+
+OURS = OLD.certificate.extensions.get_extension_for_class(x509.NameConstraints).value
+ELSEWHERE = x509.NameConstraints(permitted_subtrees=[x509.DNSName("elsewhere.svc")], excluded_subtrees=None)
+EVERYWHERE = x509.NameConstraints(permitted_subtrees=[x509.DNSName("")], excluded_subtrees=None)
+FOREIGN = {
+    "no constraints": foreign(),
+    "another name": foreign("Evil CA", OURS),
+    "a name without its serial number": foreign("kubevirt-webhook CA 00000000", OURS),
+    "for other hosts": foreign(constraints=ELSEWHERE),
+    "for every host": foreign(constraints=EVERYWHERE),
+    "CAs beneath it": foreign(constraints=OURS, path_length=None),
+    "another CA of ours for other hosts": Authority.new(["elsewhere.svc"], START, TERMS.authority).certificate,
+}
+
+
+@pytest.mark.parametrize("certificate", FOREIGN.values(), ids=FOREIGN.keys())
+def test_a_foreign_ca_in_a_bundle_is_not_trusted_on(certificate: x509.Certificate) -> None:
+    pem = bundle([OLD.certificate, certificate])
+
+    assert planned(QUIET, TERMS, START, [pem, pem]) == QUIET
+    assert certificate not in parse_bundle(QUIET.trusted())
+
+
+def test_one_that_is_bound_as_ours_are_is_kept_for_an_overlap() -> None:
+    certificate = foreign(constraints=OURS)
+    kept = planned(QUIET, TERMS, START, [bundle([OLD.certificate, certificate])])
+
+    assert kept.retired == (Retired(certificate, START + TERMS.overlap),)
+
+
+@pytest.mark.parametrize("certificate", FOREIGN.values(), ids=FOREIGN.keys())
+def test_whoever_served_before_the_first_secret_is_trusted_until_it_has_been_replaced(
+    certificate: x509.Certificate,
+) -> None:
+    """From mounted certificates, or another tool's, to managed ones: replicas still to be replaced serve on."""
+    taken_over = planned(State(), TERMS, START, [bundle([certificate])])
+
+    assert taken_over.retired == (Retired(certificate, START + TERMS.overlap),)
+    assert taken_over.incoming is not None

@@ -74,6 +74,8 @@ def test_settings_image_and_grace_are_in_it() -> None:
         ("events: true", {"events"}),
         ("explain: {listen: '0.0.0.0:8090'}", {"explain"}),
         ("explain: {listen: '127.0.0.1:8090'}", set()),
+        ("metrics: {listen: '0.0.0.0:8444'}", {"metrics"}),
+        ("metrics: {listen: '127.0.0.1:8444'}", set()),
         ("unenforced: {everyMinutes: 30}", {"unenforced", "policyreports"}),
         ("unenforced: {everyMinutes: 30, policyReports: false}", {"unenforced"}),
     ],
@@ -122,6 +124,17 @@ def test_explanations_have_a_port_where_others_may_ask() -> None:
 
     assert service["spec"]["ports"][-1] == {"name": "explain", "port": 8091, "targetPort": 8091, "protocol": "TCP"}
     assert policy["spec"]["ingress"][-1] == {"ports": [{"port": 8091, "protocol": "TCP"}]}
+
+
+def test_metrics_have_a_port_of_their_own_as_their_component_has_it() -> None:
+    made = planned(f"{GUARD}explain: {{listen: '0.0.0.0:8090'}}\nmetrics: {{listen: '0.0.0.0:8444'}}\n").before
+    (service,) = (one for one in made if one["kind"] == "Service")
+    (policy,) = (one for one in made if one["kind"] == "NetworkPolicy")
+    component = yaml.safe_load((MANIFESTS / "components" / "metrics" / "kustomization.yaml").read_text())
+    patched = [yaml.safe_load(one["patch"])[0]["value"] for one in component["patches"]]
+
+    assert [port["name"] for port in service["spec"]["ports"][-2:]] == ["explain", "metrics"]
+    assert [service["spec"]["ports"][-1], policy["spec"]["ingress"][-1]] == patched
 
 
 def test_everything_is_in_all_overlays() -> None:

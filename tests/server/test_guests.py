@@ -67,9 +67,27 @@ async def test_a_connection_that_is_not_known_leaves() -> None:
 
 def test_a_burst_is_let_through_and_then_a_pace() -> None:
     pace = Pace(20, 10)
-    delays = [pace.delay(0.0) for _ in range(40)]
+    delays = [pace.delay(0.0) for _ in range(39)]
 
     assert delays[:20] == pytest.approx([0.0] * 20)
-    assert delays[39] == pytest.approx(2.0)
+    assert delays[38] == pytest.approx(1.9)
+    assert pace.delay(0.05) is not None
+    assert [pace.delay(0.0) for _ in range(1000)] == [None] * 1000, "and those book nothing"
+    assert pace.delay(0.55) == pytest.approx(1.55)
     assert pace.delay(100.0) == 0.0, "time heals"
     assert pace.due == pytest.approx(100.1), "and is not saved up"
+
+
+async def test_one_client_that_asks_too_often_takes_no_turn_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def at_once(seconds: float) -> None:
+        assert 0 < seconds <= 2
+
+    monkeypatch.setattr("webhook.server.guests.asyncio.sleep", at_once)
+    server = await guests()
+    greedy: Any = Connected(server, "10.0.0.1")
+    other: Any = Connected(server, "10.0.0.2")
+    turns = [await server.turn(greedy) for _ in range(5000)]
+
+    assert turns[:39] == [True] * 39
+    assert sum(turns) < 50
+    assert await server.turn(other)

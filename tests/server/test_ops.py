@@ -286,11 +286,13 @@ async def test_requests_that_cost_something_wait_for_their_turn(opened: Any, mon
 
     counted, _ = metrics()
     monkeypatch.setattr(guests, "_PER_SECOND", 0.1)
+    monkeypatch.setattr(guests, "_PATIENCE_SECONDS", 45.0)
     _, port = await opened(Ops(Rendering(counted.registry), lambda: ()))
     monkeypatch.setattr("webhook.server.guests.asyncio.sleep", noted)
-    for _ in range(25):
+    for _ in range(24):
         assert await get(port, "/metrics") == 200
-    assert len([seconds for seconds in slept if seconds > 0]) == 5
+    assert len([seconds for seconds in slept if seconds > 0]) == 4
+    assert await get(port, "/metrics") == 429
     slept.clear()
     for _ in range(25):
         assert await get(port, "/healthz") == 200

@@ -36,7 +36,8 @@ _NEEDED: Final[Mapping[str, Callable[[Settings], bool]]] = {
     "parity": lambda settings: settings.instancetypes.parity.sample > 0,
     "events": lambda settings: settings.events,
     "unenforced": lambda settings: settings.unenforced.every_seconds > 0,
-    "explain": lambda settings: bool(_explain_port(settings)),
+    "explain": lambda settings: "explain" in _ports(settings),
+    "metrics": lambda settings: "metrics" in _ports(settings),
     "policyreports": lambda settings: settings.unenforced.every_seconds > 0 and settings.unenforced.policy_reports,
 }
 # Between SIGTERM and the end: the settings' drain, what is given to requests that have begun, and some to spare.
@@ -124,7 +125,7 @@ def of(
         key=lambda one: _ORDER.index(one["kind"]),
     )
     return Plan(
-        tuple(_with_settings(_with_port(one, _explain_port(settings)), text) for one in before),
+        tuple(_with_settings(_with_ports(one, _ports(settings)), text) for one in before),
         _with_image(deployment, text, image, settings.server.drain_seconds),
         tuple(configurations(settings)),
         unwanted,
@@ -185,22 +186,22 @@ def _port(address: str) -> str:
     return address.rpartition(":")[2]
 
 
-def _explain_port(settings: Settings) -> int:
-    """Where bearers of tokens may ask for explanations; 0: nowhere."""
-    address = settings.server.explain_listen
-    return int(_port(address)) if address and not is_loopback(address) else 0
+def _ports(settings: Settings) -> dict[str, int]:
+    """Where bearers of tokens may ask, by what for."""
+    places = {"explain": settings.server.explain_listen, "metrics": settings.server.metrics_listen}
+    return {name: int(_port(address)) for name, address in places.items() if address and not is_loopback(address)}
 
 
-def _with_port(manifest: Manifest, port: int) -> Manifest:
-    """As the component explain does it."""
-    if not port or manifest["kind"] not in ("Service", "NetworkPolicy"):
+def _with_ports(manifest: Manifest, ports: Mapping[str, int]) -> Manifest:
+    """As the components of these names do it."""
+    if not ports or manifest["kind"] not in ("Service", "NetworkPolicy"):
         return manifest
     spec = manifest["spec"]
     if manifest["kind"] == "Service":
-        own = {"name": "explain", "port": port, "targetPort": port, "protocol": "TCP"}
-        return {**manifest, "spec": {**spec, "ports": [*spec["ports"], own]}}
-    rule = {"ports": [{"port": port, "protocol": "TCP"}]}
-    return {**manifest, "spec": {**spec, "ingress": [*spec["ingress"], rule]}}
+        own = [{"name": name, "port": port, "targetPort": port, "protocol": "TCP"} for name, port in ports.items()]
+        return {**manifest, "spec": {**spec, "ports": [*spec["ports"], *own]}}
+    rules = [{"ports": [{"port": port, "protocol": "TCP"}]} for port in ports.values()]
+    return {**manifest, "spec": {**spec, "ingress": [*spec["ingress"], *rules]}}
 
 
 def _with_settings(manifest: Manifest, text: str) -> Manifest:

@@ -29,7 +29,7 @@ from webhook.policies.migration.explanation import NotThere, explain
 from webhook.policies.unreadable import Unreadable
 from webhook.replay import replayed
 from webhook.server.bearer import Refused, authorize, token_of, user_of
-from webhook.server.guests import Guests, turn
+from webhook.server.guests import Guests, TooManyRequests, turn
 from webhook.server.lifecycle import finish, listen
 from webhook.settings.address import is_loopback
 from webhook.text import visible, visible_json
@@ -123,6 +123,8 @@ class Explainer:
             response = _json(200, visible_json(msgspec.json.encode(redacted(answer))))
         except Refused as refused:
             response = _error(refused.status, refused.sentence, **refused.headers)
+        except TooManyRequests as refused:
+            response = _error(429, refused.sentence, **{"Retry-After": "1"})
         except NotThere as error:
             response = _error(404, str(error))
         except InputError as error:

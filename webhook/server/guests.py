@@ -24,10 +24,18 @@ LIFETIME_SECONDS: Final = 60.0
 # Requests that cost something: this many at once, and then at that pace, for each client and for all together.
 _BURST: Final = 20
 _PER_SECOND: Final = 10
-_BURST_OF_ALL: Final = 60
-_PER_SECOND_OF_ALL: Final = 40
+_BURST_OF_ALL: Final = 100
+_PER_SECOND_OF_ALL: Final = 200
+# Who would wait for longer is told to come again: turns that are booked but never taken must not keep others out.
+_PATIENCE_SECONDS: Final = 2.0
 # Clients that are remembered for their pace.
 _MAX_CLIENTS: Final = 1024
+
+
+class TooManyRequests(Exception):  # noqa: N818 - an answer
+    """A client that is to come again later."""
+
+    sentence: Final = "this client asks more often than it is answered; try again"
 
 
 @dataclass(slots=True)
@@ -42,10 +50,14 @@ class Pace:
     per_second: float
     due: float = 0.0
 
-    def delay(self, now: float) -> float:
-        """The seconds that the next one must wait; it counts from now on."""
-        self.due = max(self.due, now) + 1 / self.per_second
-        return max(0.0, self.due - now - self.burst / self.per_second)
+    def delay(self, now: float) -> float | None:
+        """The seconds that the next one must wait, which counts from now on; None: too many, and it does not count."""
+        due = max(self.due, now) + 1 / self.per_second
+        delay = max(0.0, due - now - self.burst / self.per_second)
+        if delay > _PATIENCE_SECONDS:
+            return None
+        self.due = due
+        return delay
 
 
 @dataclass(slots=True)
@@ -128,12 +140,19 @@ class Guests(web.Server):
         if client and client.guests.pop(guest, self) is None:
             self._count -= 1
 
-    async def turn(self, guest: Guest) -> None:
-        """Wait until a request that costs something has its turn."""
+    async def turn(self, guest: Guest) -> bool:
+        """Wait until a request that costs something has its turn; False: it has none."""
         now = asyncio.get_running_loop().time()
-        delay = max(self._client(guest.client).pace.delay(now), self._pace.delay(now))
-        if delay > 0:
+        mine = self._client(guest.client).pace.delay(now)
+        # One client that asks too often takes nothing of what is there for all.
+        shared = None if mine is None else self._pace.delay(now)
+        if mine is None or shared is None:
+            # An answer at once would be the next request at once.
+            await asyncio.sleep(_PATIENCE_SECONDS)
+            return False
+        if delay := max(mine, shared):
             await asyncio.sleep(delay)
+        return True
 
     def _end_oldest(self, client: _Client) -> None:
         oldest = next(iter(client.guests))
@@ -157,10 +176,14 @@ class Guests(web.Server):
 
 
 async def turn(request: web.BaseRequest) -> None:
-    """Wait until a request that costs something has its turn."""
+    """Wait until a request that costs something has its turn.
+
+    Raises:
+        TooManyRequests: it has none.
+    """
     guest = request.protocol
-    if isinstance(guest, Guest):
-        await guest._guests.turn(guest)  # noqa: SLF001 - of this module
+    if isinstance(guest, Guest) and not await guest._guests.turn(guest):  # noqa: SLF001 - of this module
+        raise TooManyRequests
 
 
 async def settle(request: web.BaseRequest, seconds: float) -> None:

@@ -14,7 +14,7 @@ from webhook import __version__
 from webhook.admission.wire import is_dry_run
 from webhook.policies.table import Endpoint
 from webhook.reviewer import Verdict
-from webhook.server.guests import Guests, settle, turn
+from webhook.server.guests import Guests, TooManyRequests, settle, turn
 from webhook.server.rendering import Rendering
 
 # From half a millisecond, which is a usual review, to the API server's longest timeout.
@@ -185,7 +185,10 @@ class Ops:
             return web.Response(status=405, text="use GET\n", headers={"Allow": "GET, HEAD"})
         path = request.path
         if path == METRICS_PATH and self._rendering:
-            await turn(request)
+            try:
+                await turn(request)
+            except TooManyRequests as refused:
+                return web.Response(status=429, text=f"{refused.sentence}\n", headers={"Retry-After": "1"})
             return exposition(await self._rendering.text())
         await settle(request, SETTLE_SECONDS)
         if path == "/healthz":

@@ -23,7 +23,7 @@ from webhook.policies import accounts
 from webhook.policies.unreadable import Unreadable
 from webhook.replay import replayed
 from webhook.server.bearer import Refused, authorize, token_of, user_of
-from webhook.server.guests import Guests, turn
+from webhook.server.guests import Guests, TooManyRequests, turn
 from webhook.server.lifecycle import finish, listen
 from webhook.server.ops import METRICS_PATH, exposition
 from webhook.server.rendering import Rendering
@@ -72,6 +72,8 @@ class Scraping:
             return await self._answer(request)
         except Refused as refused:
             return _text(refused.status, refused.sentence, **refused.headers)
+        except TooManyRequests as refused:
+            return _text(429, refused.sentence, **{"Retry-After": "1"})
         except Unreadable as error:
             return _text(503, f"who asks is not known now: {error.why}", **{"Retry-After": "5"})
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
