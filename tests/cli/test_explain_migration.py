@@ -287,8 +287,8 @@ def test_a_running_cluster(tmp_path: Path) -> None:
         forbidden = run("explain", "migration", "demo/web01", "--kubeconfig", config)
 
     assert result.exit_code == 0
-    assert result.output.startswith("2 of 3 nodes are eligible: node-a2, node-b1\n")
-    assert 'Note: the volume "data" can be reached from 1 of the 2 eligible nodes.\n' in result.output
+    assert result.output.startswith("1 of 3 nodes is eligible: node-a2\n")
+    assert '1  outside the node affinity of the PersistentVolume of the volume "data"\n' in result.output
     assert "Not taken into account" not in result.output
     assert verbs == {"get"}, "nothing is watched"
     assert forbidden.exit_code == 2

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
-from tests.e2e.kube import ApiError, Json, eventually
+from tests.e2e.kube import ApiError, Json, Object, eventually
 from tests.e2e.objects import CRDS
 from tests.e2e.webhook_server import ROOT, WebhookServer
-from tests.e2e.workloads import MIGRATIONS
+from tests.e2e.workloads import MIGRATIONS, PODS, VMIS
+from tests.e2e.workloads import VMS as VIRTUAL_MACHINES
+from webhook.placement import demand, podrequests, resources, workload
+from webhook.placement.node import Node
+from webhook.placement.workload import LauncherPod, Vmi
 
-from .control_plane import NAMESPACE, ZONES, KubeVirt
+from .control_plane import KUBEVIRTS, NAMESPACE, ZONES, KubeVirt
 from .place import Place
 
 pytestmark = pytest.mark.kubevirt
@@ -63,6 +69,15 @@ def _offered(real: KubeVirt) -> Iterator[None]:
     _offer(real, HERE, {name: before.get(name) for name in OFFERED})
     real.configure(permittedHostDevices=None, developerConfiguration={"disabledFeatureGates": None})
     admin.delete(CRDS, "network-attachment-definitions.k8s.cni.cncf.io")
+
+
+@pytest.fixture(autouse=True)
+def _left(place: Place) -> Iterator[None]:
+    """Large VMs would fill the nodes of the tests that follow."""
+    yield
+    place.admin.delete_all(VIRTUAL_MACHINES, place.namespace)
+    eventually(lambda: not place.admin.list(VMIS, place.namespace), what="the VMs to be gone", timeout=60)
+    eventually(lambda: not place.admin.list(PODS, place.namespace), what="their pods to be gone", timeout=60)
 
 
 def _offer(real: KubeVirt, node: str, amounts: Mapping[str, str | None]) -> None:
@@ -175,3 +190,104 @@ def _migrates(place: Place) -> bool:
         assert "insufficient allocatable" in error.message
         return False
     return True
+
+
+POOLED = "pooled-later"
+SHAPES: Mapping[str, Json] = {
+    "small": {"memory": {"guest": "1Gi"}},
+    "threads": {"cpu": {"sockets": 3, "cores": 2, "threads": 2}, "memory": {"guest": "1500M"}},
+    "pooled": {
+        "cpu": {"cores": 3},
+        "memory": {"guest": "1Gi"},
+        "ioThreadsPolicy": "supplementalPool",
+        "ioThreads": {"supplementalPoolThreadCount": 4},
+    },
+    "requested": {
+        "cpu": {"cores": 2},
+        "memory": {"guest": "2Gi"},
+        "resources": {"requests": {"cpu": "700m", "memory": "1Gi"}, "limits": {"cpu": "2", "memory": "3Gi"}},
+    },
+    "limited": {"memory": {"guest": "1Gi"}, "resources": {"limits": {"cpu": "1", "memory": "2Gi"}}},
+    "without-overhead": {
+        "memory": {"guest": "2Gi"},
+        "resources": {"requests": {"memory": "1Gi"}, "overcommitGuestOverhead": True},
+    },
+    "huge": {"memory": {"guest": "512Mi", "hugepages": {"pageSize": "2Mi"}}},
+    "huge-and-more": {
+        "memory": {"guest": "256Mi", "hugepages": {"pageSize": "2Mi"}},
+        "resources": {"requests": {"memory": "512Mi"}},
+    },
+    "devices": {
+        "memory": {"guest": "1Gi"},
+        "devices": {"gpus": [{"name": "one", "deviceName": DEVICE}]},
+    },
+}
+
+
+def test_what_a_target_pod_will_request_is_known(place: Place) -> None:
+    """Before KubeVirt makes it, and also where the settings have changed since the present pod was made."""
+    for name, domain in SHAPES.items():
+        for turn in ("first", "later"):
+            place.vm(f"{name}-{turn}", template={"domain": {"devices": {}, **domain}})
+    later = [f"{name}-later" for name in SHAPES]
+    first = {name: _predicted(place, name) for name in (f"{name}-first" for name in SHAPES)}
+    assert first == {name: _rendered(place, name) for name in first}
+    before = {name: _predicted(place, name) for name in later}
+
+    place.real.configure(developerConfiguration={"cpuAllocationRatio": 4, "memoryOvercommit": 200})
+    try:
+        numbers = itertools.count()
+        eventually(lambda: _cpu_of_a_new_vm(place, next(numbers)) == 250, what="the ratio to be in force", timeout=60)
+        predicted = {name: _predicted(place, name) for name in later}
+        rendered = {name: _rendered(place, name) for name in later}
+    finally:
+        place.real.configure(developerConfiguration={"cpuAllocationRatio": None, "memoryOvercommit": None})
+    assert sum(predicted[name] != before[name] for name in later) >= len(later) // 2
+    # Older KubeVirts count no threads of I/O pools, so only what both request is certain.
+    assert predicted.pop(POOLED)["cpu"] < rendered.pop(POOLED)["cpu"]
+    assert predicted == rendered
+
+
+def _predicted(place: Place, name: str) -> dict[str, int]:
+    vmi, pod = place.running(name), msgspec.convert(place.launcher(name), LauncherPod)
+    node = Node.read(place.admin.get("v1/nodes", vmi["status"]["nodeName"]))
+    kubevirt = msgspec.convert(place.admin.get(KUBEVIRTS, "kubevirt", NAMESPACE), workload.KubeVirt)
+    found = demand.of(msgspec.convert(vmi, Vmi), pod, node, kubevirt)
+    assert found.gaps == ()
+    return found.requests
+
+
+def _rendered(place: Place, name: str) -> dict[str, int]:
+    """What the target pod of a migration requests; then the VM is given up, so that it takes no place of another."""
+    migration = place.migrate(name)
+
+    def target() -> Object | None:
+        return next((pod for pod in place.launchers(name) if _is_of(migration, pod)), None)
+
+    found = msgspec.convert(eventually(target, what=f"a target pod of {name}"), LauncherPod)
+    place.admin.delete(VIRTUAL_MACHINES, name, place.namespace)
+    place.admin.delete(MIGRATIONS, migration["metadata"]["name"], place.namespace)
+    return _requests(found)
+
+
+def _is_of(migration: Mapping[str, Any], pod: Mapping[str, Any]) -> bool:
+    return bool(pod["metadata"]["labels"].get("kubevirt.io/migrationJobUID") == migration["metadata"]["uid"])
+
+
+def _requests(pod: LauncherPod) -> dict[str, int]:
+    spec = pod.spec
+    assert spec
+    whole = podrequests.total(
+        [each.requests for each in spec.containers or () if each],
+        [(each.requests, podrequests.is_sidecar(each)) for each in spec.init_containers or () if each],
+    )
+    return {name: resources.counted(name, value) for name, value in sorted(whole.items())}
+
+
+def _cpu_of_a_new_vm(place: Place, number: int) -> int:
+    name = f"new-{number}"
+    place.vm(name, template={"domain": {"devices": {}, "memory": {"guest": "64Mi"}, "cpu": {"cores": 1}}})
+    pods = eventually(lambda: place.launchers(name), what="a pod")
+    place.admin.delete(VIRTUAL_MACHINES, name, place.namespace)
+    compute = next(one for one in pods[0]["spec"]["containers"] if one["name"] == "compute")
+    return resources.allocatable(compute["resources"]["requests"])["cpu"]
