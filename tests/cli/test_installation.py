@@ -139,8 +139,8 @@ def test_cleanup(api: Memory) -> None:
     put_vm(api, "web")
     put_vm(api, "running", created=True)
     shown = run("cleanup", "--dry-run").output
-    assert "VirtualMachine shop/web: the scheduler kubevirt goes, with its mark\n" in shown
-    assert "VirtualMachine shop/running: left: " in shown
+    assert "VirtualMachine shop/web: removes schedulerName kubevirt and the annotation " in shown
+    assert "VirtualMachine shop/running: not done: " in shown
     assert api.wrote == []
 
     assert run("cleanup").output.endswith("1 of 1 VMs cleaned\n")

@@ -78,6 +78,13 @@ def uninstall(**options: Any) -> None:
 @_KUBECONFIG
 @click.option("-n", "--namespace", default="", metavar="NAMESPACE", help="Only there; default: everywhere.")
 @click.option("--allow-restart-required", is_flag=True, help="Change running VMs too, which then ask for a restart.")
+@click.option(
+    "--scheduler",
+    "schedulers",
+    multiple=True,
+    metavar="NAME",
+    help="A scheduler that no VM owner ever chose: take it out of VMs that have lost our annotation too.",
+)
 @_DRY_RUN
 @_YES
 def cleanup(**options: Any) -> None:
@@ -161,7 +168,13 @@ async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeo
 
 
 async def _cleanup(
-    *, kubeconfig: Path | None, namespace: str, allow_restart_required: bool, dry_run: bool, yes: bool
+    *,
+    kubeconfig: Path | None,
+    namespace: str,
+    allow_restart_required: bool,
+    schedulers: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
 ) -> int:
     from webhook.cli.data import directory
     from webhook.cli.show import safe
@@ -176,13 +189,13 @@ async def _cleanup(
         if present:
             what = "we would put back what is taken out: we are still called"
             raise InputError(what, title(present[0]), "run kubevirt-webhook uninstall first")
-        work = Cleanup(api, namespace)
+        work = Cleanup(api, namespace, schedulers)
         tasks = await work.tasks(allow_restart_required=allow_restart_required)
         for task in tasks:
             for text in task.texts:
                 click.echo(safe(f"{task.title}: {text}"))
             if task.left:
-                click.echo(safe(f"{task.title}: left: {task.left}"))
+                click.echo(safe(f"{task.title}: {task.left}"))
         todo = [task for task in tasks if task.operations]
         failed = 0
         if todo and not dry_run and _agreed(f"Change these {len(todo)} VMs?", yes=yes):
