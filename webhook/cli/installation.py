@@ -160,11 +160,29 @@ async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeo
         objects = await installer.present(everything(directory("manifests")))
         for manifest in objects:
             click.echo(click.style(f"- {title(manifest)}", "red"))
+        if objects:
+            await _warn_of_pools(api)
         if not objects:
             click.echo("nothing is installed")
         elif not dry_run and _agreed(f"Delete these {len(objects)} objects?", yes=yes):
             await installer.uninstall(objects)
             click.echo("uninstalled")
+
+
+async def _warn_of_pools(api: KubernetesTransport) -> None:
+    """Name the pools whose VMs lose their size once nobody puts it back."""
+    from webhook.cli.show import safe
+    from webhook.errors import Unavailable
+    from webhook.install.checks import pools
+    from webhook.install.checks.reader import Reader
+
+    found = await pools.living_by_defaults(Reader(api))
+    if isinstance(found, Unavailable):
+        click.echo(safe(f"warning: pools that live by defaults were not looked for: {found.why}"), err=True)
+        return
+    for pool in found:
+        what = "its VMs have their size by default alone, and lose it when the pool changes after this"
+        click.echo(safe(f"warning: VirtualMachinePool {pool.title}: {what}; {pools.FIX} first"), err=True)
 
 
 async def _cleanup(
