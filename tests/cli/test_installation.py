@@ -15,6 +15,7 @@ from webhook import __version__
 from webhook.cli import installation
 from webhook.cluster import transport
 
+POOL: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "web"}, "spec": {}}
 MORE = """schedulers: {kubevirt: {guard: pods}}
 scheduling: {virtualMachineInstances: true}
 instancetypes: {parity: {sample: 1}}
@@ -154,6 +155,19 @@ def test_on_a_terminal_we_ask(api: Memory, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(asked) == 2
 
 
+def test_uninstall_warns_of_pools_that_live_by_defaults(api: Memory) -> None:
+    run("install")
+    api.put("/apis/pool.kubevirt.io/v1beta1/namespaces/shop/virtualmachinepools/web", POOL)
+    put_vm(api, "web-0")
+    owner = {"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "name": "web", "controller": True}
+    metadata = api.objects[VMS.format("shop", "web-0")]["metadata"]
+    metadata["ownerReferences"] = [owner]
+    assert run("uninstall", "--dry-run").stderr == ""
+
+    metadata["annotations"]["kubevirt-webhook.github.io/injected-instancetype"] = "A/b"
+    assert "VirtualMachinePool shop/web: its VMs have their size by default alone" in run("uninstall").stderr
+
+
 def put_vm(api: Memory, name: str, **status: Any) -> None:
     thing = vm({S: "kubevirt"}, {S: "kubevirt"}, "kubevirt", **status)
     thing["metadata"]["name"] = name
@@ -164,8 +178,8 @@ def test_cleanup(api: Memory) -> None:
     put_vm(api, "web")
     put_vm(api, "running", created=True)
     shown = run("cleanup", "--dry-run").output
-    assert "VirtualMachine shop/web: the scheduler kubevirt goes, with its mark\n" in shown
-    assert "VirtualMachine shop/running: left: " in shown
+    assert "VirtualMachine shop/web: removes schedulerName kubevirt and the annotation " in shown
+    assert "VirtualMachine shop/running: not done: " in shown
     assert api.wrote == []
 
     assert run("cleanup").output.endswith("1 of 1 VMs cleaned\n")

@@ -47,6 +47,23 @@ def vm(**spec: Any) -> dict[str, Any]:
     return result
 
 
+def test_a_manifest_without_a_namespace_is_sent_where_one_says(tmp_path: Path) -> None:
+    nowhere = vm()
+    del nowhere["metadata"]["namespace"]
+    file = manifest(tmp_path, nowhere)
+
+    assert json.loads(run("review", file, *CLUSTER, "-o", "json").output)["namespace"] == "default"
+    answer = json.loads(run("review", "-n", "shop", file, *CLUSTER, "-o", "json").output)
+    assert (answer["namespace"], answer["decision"]) == ("shop", "patched")
+
+
+def test_a_manifest_of_another_namespace_is_a_mistake(tmp_path: Path) -> None:
+    result = run("review", "--namespace=lab", manifest(tmp_path, vm()), *CLUSTER)
+
+    assert result.exit_code == 2
+    assert "its namespace is shop, not lab" in result.stderr
+
+
 def test_text_is_for_people(tmp_path: Path) -> None:
     output = run("review", manifest(tmp_path, vm()), *CLUSTER).output
 

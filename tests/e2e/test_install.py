@@ -398,8 +398,8 @@ def test_cleanup_takes_back_what_is_ours(marked: Tenant) -> None:
 
     shown = command(access, "cleanup", where, "--dry-run").stdout
     assert {name: found(marked, name) for name in stored} == stored
-    assert f"VirtualMachine {marked.namespace}/stopped: the scheduler kubevirt goes, with its mark" in shown
-    assert f"{marked.namespace}/running: left: the scheduler kubevirt goes, with its mark, but it runs" in shown
+    assert f"VirtualMachine {marked.namespace}/stopped: removes schedulerName kubevirt and the annotation" in shown
+    assert f"{marked.namespace}/running: not done: removes schedulerName kubevirt and the annotation" in shown
     assert "plain" not in shown
 
     assert command(access, "cleanup", where).stdout.endswith("3 of 3 VMs cleaned\n")

@@ -13,10 +13,11 @@ from tests.install.memory import Memory
 from webhook import names
 from webhook.errors import InputError
 from webhook.install.cleanup import MARKS, Cleanup, Task, task
-from webhook.objects import Stored
+from webhook.objects import WholeVm
 
 Json = dict[str, Any]
 VMS = "/apis/kubevirt.io/v1/namespaces/{}/virtualmachines/{}"
+RESTART = "the VM runs, and would ask for a restart"
 S, SIZE, TASTE = names.SCHEDULER_MARK, names.INSTANCETYPE_MARK, names.PREFERENCE_MARK
 
 
@@ -31,7 +32,7 @@ def vm(outer: Json | None = None, inner: Json | None = None, scheduler: Any = No
 
 
 def judged(thing: Json, *, allow: bool = False) -> Task | None:
-    return task(msgspec.json.decode(json.dumps(thing), type=Stored), allow_restart_required=allow)
+    return task(msgspec.json.decode(json.dumps(thing), type=WholeVm), allow_restart_required=allow)
 
 
 def cleaned(thing: Json, *, allow: bool = False) -> Json:
@@ -52,8 +53,8 @@ def test_the_owners_choice_stays(chosen: str | None) -> None:
 def test_marks_on_one_side_only() -> None:
     assert cleaned(vm({S: "kubevirt"}, None, "kubevirt")) == vm({}, None)
     assert cleaned(vm(None, {S: "kubevirt"}, "kubevirt")) == vm(None, {})
-    # The VM's own mark decides.
-    assert cleaned(vm({S: "other"}, {S: "kubevirt"}, "kubevirt")) == vm({}, {}, "kubevirt")
+    # Either of them tells, as for a pod that falls back.
+    assert cleaned(vm({S: "other"}, {S: "kubevirt"}, "kubevirt")) == vm({}, {})
 
 
 def test_instancetypes_keep_their_value_and_lose_the_mark() -> None:
@@ -65,12 +66,62 @@ def test_instancetypes_keep_their_value_and_lose_the_mark() -> None:
     assert after["spec"] == thing["spec"]
 
 
+@pytest.mark.parametrize(
+    ("matcher", "said"),
+    [
+        ({"name": "u1.medium"}, "spec.instancetype stays u1.medium"),
+        (
+            {"kind": "VirtualMachineInstancetype", "name": "own"},
+            "spec.instancetype stays VirtualMachineInstancetype/own",
+        ),
+        ({"revisionName": "r1"}, "spec.instancetype stays r1"),
+        ({}, "the VM has no spec.instancetype"),
+        (None, "the VM has no spec.instancetype"),
+    ],
+)
+def test_it_says_what_stays_and_not_what_the_mark_said(matcher: Json | None, said: str) -> None:
+    thing = vm({SIZE: "VirtualMachineClusterInstancetype/u1.small"})
+    thing["spec"]["instancetype"] = matcher
+    found = judged(thing)
+
+    assert found
+    assert found.texts == (f"removes the annotation {SIZE}; {said}",)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "said"), [("theirs", "schedulerName stays theirs"), (None, "the VM has no schedulerName")]
+)
+def test_the_same_of_schedulers(chosen: str | None, said: str) -> None:
+    found = judged(vm({S: "kubevirt"}, {S: "kubevirt"}, chosen))
+
+    assert found
+    assert found.texts == (f"removes the annotation {S}; {said}",)
+
+
+def test_a_scheduler_that_only_we_chose_goes_without_a_mark() -> None:
+    bare = msgspec.json.decode(json.dumps(vm(scheduler="kubevirt")), type=WholeVm)
+    found = task(bare, allow_restart_required=False, schedulers=["kubevirt"])
+
+    assert found
+    assert found.texts == ("removes schedulerName kubevirt",)
+    assert jsonpatch.apply_patch(vm(scheduler="kubevirt"), list(found.operations)) == vm()
+    assert task(bare, allow_restart_required=False, schedulers=["batch"]) is None
+
+
+def test_what_a_manifest_declares_is_the_owners() -> None:
+    thing = vm({S: "kubevirt"}, {S: "kubevirt"}, "kubevirt")
+    fields: Json = {"f:spec": {"f:template": {"f:spec": {"f:schedulerName": {}}}}}
+    thing["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
+
+    assert cleaned(thing)["spec"]["template"]["spec"]["schedulerName"] == "kubevirt"
+
+
 def test_a_running_vm_is_only_reported() -> None:
     running = vm({S: "kubevirt", SIZE: "A/b"}, {S: "kubevirt"}, "kubevirt", created=True)
     found = judged(running)
 
     assert found
-    assert found.left == "the scheduler kubevirt goes, with its mark, but it runs and would ask for a restart"
+    assert found.left == f"not done: removes schedulerName kubevirt and the annotation {S}; {RESTART}"
     assert cleaned(running) == vm({S: "kubevirt"}, {S: "kubevirt"}, "kubevirt", created=True)
     assert cleaned(running, allow=True) == vm({}, {}, created=True)
     # A mark that stands on the VM alone is no part of its template.

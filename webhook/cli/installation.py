@@ -85,6 +85,13 @@ def uninstall(**options: Any) -> None:
 @_KUBECONFIG
 @click.option("-n", "--namespace", default="", metavar="NAMESPACE", help="Only there; default: everywhere.")
 @click.option("--allow-restart-required", is_flag=True, help="Change running VMs too, which then ask for a restart.")
+@click.option(
+    "--scheduler",
+    "schedulers",
+    multiple=True,
+    metavar="NAME",
+    help="A scheduler that no VM owner ever chose: take it out of VMs that have lost our annotation too.",
+)
 @_DRY_RUN
 @_YES
 def cleanup(**options: Any) -> None:
@@ -187,6 +194,8 @@ async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeo
         objects = await installer.present(everything(directory("manifests")))
         for manifest in objects:
             write.line(f"- {title(manifest)}", color="red")
+        if objects:
+            await _warn_of_pools(api)
         if not objects:
             write.line("nothing is installed")
         elif not dry_run and _agreed(f"Delete these {len(objects)} objects?", yes=yes):
@@ -194,8 +203,29 @@ async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeo
             write.line("uninstalled")
 
 
+async def _warn_of_pools(api: KubernetesTransport) -> None:
+    """Name the pools whose VMs lose their size once nobody puts it back."""
+    from webhook.errors import Unavailable
+    from webhook.install.checks import pools
+    from webhook.install.checks.reader import Reader
+
+    found = await pools.living_by_defaults(Reader(api))
+    if isinstance(found, Unavailable):
+        write.line(f"warning: pools that live by defaults were not looked for: {found.why}", err=True)
+        return
+    for pool in found:
+        what = "its VMs have their size by default alone, and lose it when the pool changes after this"
+        write.line(f"warning: VirtualMachinePool {pool.title}: {what}; {pools.FIX} first", err=True)
+
+
 async def _cleanup(
-    *, kubeconfig: Path | None, namespace: str, allow_restart_required: bool, dry_run: bool, yes: bool
+    *,
+    kubeconfig: Path | None,
+    namespace: str,
+    allow_restart_required: bool,
+    schedulers: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
 ) -> int:
     from webhook.cli.data import directory
     from webhook.errors import InputError
@@ -209,13 +239,13 @@ async def _cleanup(
         if present:
             what = "we would put back what is taken out: we are still called"
             raise InputError(what, title(present[0]), "run kubevirt-webhook uninstall first")
-        work = Cleanup(api, namespace)
+        work = Cleanup(api, namespace, schedulers)
         tasks = await work.tasks(allow_restart_required=allow_restart_required)
         for task in tasks:
             for text in task.texts:
                 write.line(f"{task.title}: {text}")
             if task.left:
-                write.line(f"{task.title}: left: {task.left}")
+                write.line(f"{task.title}: {task.left}")
         todo = [task for task in tasks if task.operations]
         failed = 0
         if todo and not dry_run and _agreed(f"Change these {len(todo)} VMs?", yes=yes):

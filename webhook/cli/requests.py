@@ -58,14 +58,17 @@ def read(paths: tuple[str, ...], stdin: bytes | None) -> list[Document]:
     return documents
 
 
-async def asked(document: Document, cluster: Cluster, user: str | None, deadline: float) -> Asked:
+async def asked(
+    document: Document, cluster: Cluster, user: str | None, deadline: float, namespace: str | None = None
+) -> Asked:
     """The review in a document, or the one that creating its object would lead to.
 
     Args:
         user: who sends a manifest; None: KubeVirt's controller for a launcher pod, an admin for the rest.
+        namespace: into which a manifest is sent; None: wherever it says.
 
     Raises:
-        InputError: the document is neither a review nor an object.
+        InputError: the document is neither a review nor an object, or of another namespace.
     """
     source = f"{document.file}:{document.line}"
     value: dict[str, Any] = document.value  # `read` has refused everything else
@@ -81,6 +84,11 @@ async def asked(document: Document, cluster: Cluster, user: str | None, deadline
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
         raise InputError("it has no metadata", source, "give a manifest with a name")
+    own = metadata.get("namespace")
+    if namespace and own and own != namespace:
+        raise InputError(
+            f"its namespace is {own}, not {namespace}", source, "leave -n out, or give others by themselves"
+        )
     group, _, version = value["apiVersion"].rpartition("/")
     endpoint = next((e for e in ENDPOINTS if (e.codec.kind, e.codec.group) == (kind, group)), None)
     obj = copy.deepcopy(value)
@@ -97,7 +105,7 @@ async def asked(document: Document, cluster: Cluster, user: str | None, deadline
         },
         "subResource": endpoint.sub_resource if endpoint else "",
         "name": metadata.get("name", ""),
-        "namespace": metadata.get("namespace") or "default",
+        "namespace": own or namespace or "default",
         "operation": "CREATE",
         "userInfo": {"username": sender, "groups": ["system:authenticated"]},
         "object": obj,

@@ -32,6 +32,7 @@ from webhook.settings.snapshot import Settings
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Take facts from a cluster.")
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="The settings file.")
 @click.option("--as", "user", metavar="USER", help="Who sends the manifests.")
+@click.option("-n", "--namespace", metavar="NAMESPACE", help="Of manifests that name none; default: default.")
 @click.option("-o", "--output", type=click.Choice(["text", "json", "yaml", "patch"]), default="text", show_default=True)
 @click.option("--show-secrets", is_flag=True, help="Print objects whole, cloud-init and passwords included.")
 def review(
@@ -40,6 +41,7 @@ def review(
     kubeconfig: Path | None,
     config_file: Path | None,
     user: str | None,
+    namespace: str | None,
     output: str,
     show_secrets: bool,
 ) -> None:
@@ -50,7 +52,7 @@ def review(
     """
     settings = load(config_file) if config_file else default_settings()
     stdin = given.standard_input() if "-" in files else None
-    results = asyncio.run(_judge_all(files, stdin, cluster_from, kubeconfig, settings, user))
+    results = asyncio.run(_judge_all(files, stdin, cluster_from, kubeconfig, settings, user, namespace))
     if not show_secrets:
         for result in results:
             if _redact(result) & _PRINTED[output]:
@@ -69,6 +71,7 @@ async def _judge_all(
     kubeconfig: Path | None,
     settings: Settings,
     user: str | None,
+    namespace: str | None,
 ) -> list[dict[str, Any]]:
     documents = requests.read(files, stdin)
     async with opened(cluster_from, kubeconfig, settings) as cluster:
@@ -76,7 +79,7 @@ async def _judge_all(
         results = []
         for document in documents:
             deadline = asyncio.get_running_loop().time() + 10
-            asked = await requests.asked(document, cluster, user, deadline)
+            asked = await requests.asked(document, cluster, user, deadline, namespace)
             results.append(await _judge(asked, reviewer, cluster, settings, deadline))
         return results
 

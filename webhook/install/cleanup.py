@@ -1,12 +1,13 @@
 """Taking our marks back from VMs, after the webhooks are gone: else we would put back what an update takes away.
 
-A scheduler's name goes only where it is what the mark says; instancetypes and preferences stay, since a VM without them
-would be another one. VMIs and pods are left alone: they end, and with them their marks.
+A scheduler's name goes only where it is what a mark says, or where the admin says that nobody else ever chose it, and
+no manifest of the owner declares it. Instancetypes and preferences stay, since a VM without them would be another one.
+VMIs and pods are left alone: they end, and with them their marks.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Protocol
 from urllib.parse import quote
@@ -17,11 +18,17 @@ from webhook import names
 from webhook.cluster.api import Refused, Requests, Transport, Unreachable, explain
 from webhook.cluster.pages import pages
 from webhook.errors import InputError
-from webhook.objects import STORED_VMS, VMIS, Object, Resource, Stored
+from webhook.objects import STORED_VMS, VMIS, Object, Resource, WholeVm
+from webhook.policies.ownership import Manifests
 
 FIELD_MANAGER: Final = "kubevirt-webhook-cleanup"
 MARKS: Final = (names.SCHEDULER_MARK, names.INSTANCETYPE_MARK, names.PREFERENCE_MARK)
 
+_DEFAULT_MARKS: Final = {"instancetype": names.INSTANCETYPE_MARK, "preference": names.PREFERENCE_MARK}
+_MARK: Final = ("metadata", "annotations", names.SCHEDULER_MARK)
+_TEMPLATE_MARK: Final = ("spec", "template", *_MARK)
+_SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
+_VMS: Final = msgspec.structs.replace(STORED_VMS, view=WholeVm)
 _LAUNCHERS: Final = Resource("", "v1", "pods", "Pod", True, Object)
 _MARKED_VMIS: Final = Resource(VMIS.group, VMIS.version, VMIS.plural, VMIS.kind, True, Object)
 _LAUNCHER_LABEL: Final = {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}
@@ -56,23 +63,24 @@ class Task(msgspec.Struct, frozen=True):
         return f"VirtualMachine {self.namespace}/{self.name}"
 
 
-def task(vm: Stored, *, allow_restart_required: bool) -> Task | None:
-    """What is to be done to a VM; None where it carries no mark of ours.
+def task(vm: WholeVm, *, allow_restart_required: bool, schedulers: Collection[str] = ()) -> Task | None:
+    """What is to be done to a VM; None where nothing in it is ours.
 
     Args:
         allow_restart_required: change templates of running VMs too, which then ask for a restart.
+        schedulers: those that nobody but this server ever chose, so that they are ours without a mark.
     """
     annotations = vm.meta.annotations or {}
     operations: list[Operation] = []
     texts = []
-    for mark in (names.INSTANCETYPE_MARK, names.PREFERENCE_MARK):
+    for field, mark in _DEFAULT_MARKS.items():
         if mark in annotations:
             operations += _removed(("metadata", "annotations", mark), annotations[mark])
-            texts.append(f"the mark {mark} goes, {annotations[mark]} stays")
-    scheduler, told = _scheduler(annotations, _mapping(vm.spec, "template"))
+            texts.append(f"removes the annotation {mark}; {_remains(field, (vm.spec or {}).get(field))}")
+    scheduler, told = _scheduler(vm, schedulers)
     left = ""
     if any(one["path"].startswith("/spec/") for one in scheduler) and _runs(vm) and not allow_restart_required:
-        left = f"{told}, but it runs and would ask for a restart"
+        left = f"not done: {told}; the VM runs, and would ask for a restart"
     elif scheduler:
         operations += scheduler
         texts.append(told)
@@ -81,32 +89,41 @@ def task(vm: Stored, *, allow_restart_required: bool) -> Task | None:
     return Task(vm.meta.namespace or "", vm.meta.name or "", tuple(operations), tuple(texts), left)
 
 
-def _scheduler(annotations: Mapping[str, Any], template: Mapping[str, Any]) -> tuple[list[Operation], str]:
-    """Operations about the scheduler, and what they come to."""
-    inner = _mapping(template, "metadata", "annotations")
+def _remains(field: str, matcher: object) -> str:
+    """What the VM keeps of its instancetype or preference, whatever an annotation said of it."""
+    given = _mapping(matcher)
+    named = given.get("name") or given.get("revisionName")
+    if not named:
+        return f"the VM has no spec.{field}"
+    kind = given.get("kind")
+    return f"spec.{field} stays {kind}/{named}" if kind else f"spec.{field} stays {named}"
+
+
+def _scheduler(vm: WholeVm, schedulers: Collection[str]) -> tuple[list[Operation], str]:
+    """Operations about the scheduler, and what they do."""
+    template = _mapping(vm.spec, "template")
+    marks = {
+        path: value
+        for path, value in (
+            (_MARK, (vm.meta.annotations or {}).get(names.SCHEDULER_MARK)),
+            (_TEMPLATE_MARK, _mapping(template, "metadata", "annotations").get(names.SCHEDULER_MARK)),
+        )
+        # The template has no schema. This server writes strings; what else is there is of any size and depth.
+        if isinstance(value, str)
+    }
     chosen = _mapping(template, "spec").get("schedulerName")
-    outer_mark, inner_mark = annotations.get(names.SCHEDULER_MARK), inner.get(names.SCHEDULER_MARK)
-    if not isinstance(inner_mark, str):
-        # The template has no schema. We write strings; what else is there is not ours, and of any size and depth.
-        inner_mark = None
-    mark = inner_mark if outer_mark is None else outer_mark
-    if mark is None:
-        return [], ""
-    operations = []
-    if outer_mark is not None:
-        operations += _removed(("metadata", "annotations", names.SCHEDULER_MARK), outer_mark)
-    if inner_mark is not None:
-        path = ("spec", "template", "metadata", "annotations", names.SCHEDULER_MARK)
-        operations += _removed(path, inner_mark)
-    if chosen == mark:
-        operations += _removed(("spec", "template", "spec", "schedulerName"), chosen)
-        return operations, f"the scheduler {chosen} goes, with its mark"
-    kept = (
-        f"the owner's {chosen if isinstance(chosen, str) else 'choice'} stays"
-        if chosen
-        else "there is no scheduler beside it"
-    )
-    return operations, f"the mark {names.SCHEDULER_MARK} goes, {kept}"
+    if not isinstance(chosen, str):
+        chosen = ""
+    is_ours = bool(chosen) and (chosen in marks.values() or chosen in schedulers)
+    if is_ours and Manifests(vm).declare(_SCHEDULER, chosen):
+        is_ours = False
+    operations = [operation for path, value in marks.items() for operation in _removed(path, value)]
+    annotated = f"the annotation {names.SCHEDULER_MARK}"
+    if is_ours:
+        operations += _removed(_SCHEDULER, chosen)
+        return operations, f"removes schedulerName {chosen}" + (f" and {annotated}" if marks else "")
+    remains = f"schedulerName stays {chosen}" if chosen else "the VM has no schedulerName"
+    return operations, f"removes {annotated}; {remains}" if operations else ""
 
 
 def _removed(path: Sequence[str], value: object) -> list[Operation]:
@@ -114,7 +131,7 @@ def _removed(path: Sequence[str], value: object) -> list[Operation]:
     return [{"op": "test", "path": pointer, "value": value}, {"op": "remove", "path": pointer}]
 
 
-def _runs(vm: Stored) -> bool:
+def _runs(vm: WholeVm) -> bool:
     return bool((vm.status or {}).get("created"))
 
 
@@ -130,11 +147,13 @@ class Cleanup:
 
     Args:
         namespace: the only one; empty: all.
+        schedulers: those that nobody but this server ever chose.
     """
 
-    def __init__(self, api: Api, namespace: str = "") -> None:
+    def __init__(self, api: Api, namespace: str = "", schedulers: Collection[str] = ()) -> None:
         self._api: Final = api
         self._namespace: Final = namespace
+        self._schedulers: Final = schedulers
 
     async def tasks(self, *, allow_restart_required: bool) -> list[Task]:
         """What is to be done, in the API server's order.
@@ -143,9 +162,9 @@ class Cleanup:
             InputError: VMs can't be listed.
         """
         found = []
-        async with aclosing(self._all(STORED_VMS)) as vms:
+        async with aclosing(self._all(_VMS)) as vms:
             async for vm in vms:
-                one = task(vm, allow_restart_required=allow_restart_required)
+                one = task(vm, allow_restart_required=allow_restart_required, schedulers=self._schedulers)
                 if one:
                     found.append(one)
         return found

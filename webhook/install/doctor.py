@@ -21,6 +21,7 @@ from webhook.install.checks import (
     optin,
     order,
     pinning,
+    pools,
     relabelling,
     rights,
     schedulers,
@@ -43,7 +44,7 @@ SCHEMA: Final = 1
 
 _CHECKS: Final = (
     *(webhooks, selectors, certificates, rights, deployment, schedulers, order),
-    *(kubevirt, optin, effect, pinning, relabelling, nodes, clocks),
+    *(kubevirt, optin, effect, pools, pinning, relabelling, nodes, clocks),
 )
 _SETTINGS: Final = "settings"
 

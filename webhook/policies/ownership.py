@@ -26,6 +26,7 @@ LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
 class _Entry(msgspec.Struct, frozen=True, rename="camel"):
     """One entry of ``metadata.managedFields``."""
 
+    manager: str = ""
     operation: str = ""
     subresource: str = ""
     fields_v1: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="fieldsV1")
@@ -58,8 +59,7 @@ class Manifests:
             self._declared = _declared(self._found)
         if self._last_applied is msgspec.UNSET:
             self._last_applied = _applied_last(self._found)
-        listed = [f"f:{segment}" for segment in path]
-        if any(_reached(tree, listed) is not ABSENT for tree in self._declared):
+        if any(_lists(tree, path) for tree in self._declared):
             return True
         return self._last_applied is not None and _reached(self._last_applied, path) == value
 
@@ -98,18 +98,31 @@ def _key(name: str) -> dict[str, Any] | None:
         return None
 
 
+def writers(found: Object, path: Sequence[str]) -> set[str]:
+    """Who has written the field at a path, in any way: the names of field managers. A webhook is never among them."""
+    return {entry.manager for entry, tree in _trees(found) if _lists(tree, path)}
+
+
 def _declared(found: Object) -> list[dict[str, Any]]:
     """The fields of each server-side apply, as trees."""
+    return [tree for entry, tree in _trees(found) if entry.operation == "Apply"]
+
+
+def _trees(found: Object) -> list[tuple[_Entry, dict[str, Any]]]:
+    """The entries about the object itself, with their fields; none where they cannot be read."""
     meta = found.metadata
     raw = meta.managed_fields if isinstance(meta, OwnedMeta) else msgspec.UNSET
     if raw is msgspec.UNSET:
         return []
     try:
         entries = _entries.decode(raw) or []
-        applied = [entry for entry in entries if entry.operation == "Apply" and not entry.subresource]
-        return [_tree.decode(entry.fields_v1) for entry in applied]
+        return [(entry, _tree.decode(entry.fields_v1)) for entry in entries if not entry.subresource]
     except _UNREADABLE:
         return []
+
+
+def _lists(tree: dict[str, Any], path: Sequence[str]) -> bool:
+    return _reached(tree, [f"f:{segment}" for segment in path]) is not ABSENT
 
 
 def _applied_last(found: Object) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -121,16 +121,18 @@ def test_a_replica_sets_vmis_are_filled(place: Place) -> None:
     assert guests == ["2Gi", "2Gi"]
 
 
-def test_a_pools_vms_keep_their_defaults_when_the_pool_changes_though_they_were_withdrawn(place: Place) -> None:
+def pool(place: Place) -> None:
+    """Makes a pool of one VM, ``web-0``, that says nothing."""
     template = {"metadata": {"labels": {"app": "web"}}, "spec": {"domain": {"devices": {}}}}
     machine = {"metadata": {"labels": {"app": "web"}}, "spec": {"runStrategy": "Halted", "template": template}}
     spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "virtualMachineTemplate": machine}
     kind = {"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool"}
     place.create(POOLS, {**kind, "metadata": {"name": "web"}, "spec": spec})
     eventually(lambda: place.admin.list(VMS, place.namespace), what="the pool to make its VM")
-    withdrawn = dict.fromkeys(DEFAULTS)
-    place.admin.patch("v1/namespaces", place.namespace, {"metadata": {"annotations": withdrawn}})
 
+
+def change_pool(place: Place) -> Object:
+    """The VM of a pool after the pool has overwritten it with another template."""
     changed = {"template": {"spec": {"terminationGracePeriodSeconds": 17}}}
     place.patch(POOLS, "web", {"spec": {"virtualMachineTemplate": {"spec": changed}}})
 
@@ -138,9 +140,54 @@ def test_a_pools_vms_keep_their_defaults_when_the_pool_changes_though_they_were_
         vm = place.get(VMS, "web-0")
         return vm if vm["spec"]["template"]["spec"].get("terminationGracePeriodSeconds") == 17 else None
 
-    vm = eventually(updated, what="the pool to update its VM")
+    return eventually(updated, what="the pool to update its VM")
+
+
+def guest_memory(vm: Mapping[str, Any]) -> str | None:
+    memory: str | None = vm["spec"]["template"]["spec"]["domain"].get("memory", {}).get("guest")
+    return memory
+
+
+def test_a_pools_vms_keep_their_defaults_when_the_pool_changes_though_they_were_withdrawn(place: Place) -> None:
+    pool(place)
+    withdrawn = dict.fromkeys(DEFAULTS)
+    place.admin.patch("v1/namespaces", place.namespace, {"metadata": {"annotations": withdrawn}})
+
+    vm = change_pool(place)
+
     assert matchers(vm) == [SMALL, FEDORA]
     assert vm["spec"]["template"]["spec"]["schedulerName"] == "kubevirt"
+
+
+@pytest.fixture
+def expanding(place: Place) -> Iterator[Place]:
+    """A cluster whose KubeVirt writes out what instancetypes say."""
+    place.real.configure(instancetype={"referencePolicy": "expand"})
+    yield place
+    place.real.configure(instancetype=None)
+
+
+def test_a_pools_vms_keep_their_size_though_kubevirt_expands_them(expanding: Place) -> None:
+    pool(expanding)
+
+    def expanded() -> bool:
+        vm = expanding.get(VMS, "web-0")
+        return matchers(vm) == [None, None] and guest_memory(vm) == "2Gi"
+
+    eventually(expanded, what="virt-controller to expand the VM")
+    change_pool(expanding)
+
+    eventually(expanded, what="virt-controller to expand the VM again")
+
+
+def test_a_pools_vms_keep_their_size_though_we_expand_them(place: Place) -> None:
+    expand = {"metadata": {"annotations": {f"{DOMAIN}/expand-instancetypes": "true"}}}
+    place.admin.patch("v1/namespaces", place.namespace, expand)
+    pool(place)
+    vm = place.get(VMS, "web-0")
+    assert (matchers(vm), guest_memory(vm)) == ([None, None], "2Gi")
+
+    assert matchers(change_pool(place)) == [SMALL, FEDORA]
 
 
 def test_the_owner_exchanges_a_default_while_the_vm_runs(place: Place) -> None:

@@ -401,3 +401,54 @@ class TestSize:
         new["spec"]["template"]["metadata"] = {"labels": {"size": "large"}}
 
         assert not decide(new, facts(WORLD, presets=[preset()]), vm(instancetype=SMALL)).warnings
+
+
+class TestExpanded:
+    """A default that KubeVirt or we have written out survives the overwrite of a pool all the same."""
+
+    DOMAIN = {"cpu": {"sockets": 2, "cores": 1, "threads": 1}, "memory": {"guest": "4Gi"}}
+
+    def expanded(self, *managers: str, annotations: Json | None = None) -> Json:
+        """A VM as it is stored; managers are those who wrote the guest's memory."""
+        made = vm(self.DOMAIN, annotations=MARKS if annotations is None else annotations)
+        fields: Json = {}
+        inner = fields
+        for segment in ("spec", "template", "spec", "domain", "memory", "guest"):
+            inner = inner.setdefault(f"f:{segment}", {})
+        entries = [{"manager": manager, "operation": "Update", "fieldsV1": fields} for manager in managers]
+        made["metadata"]["managedFields"] = entries
+        return made
+
+    @pytest.mark.parametrize("managers", [(), ("virt-controller",)])
+    def test_both_are_put_back(self, managers: tuple[str, ...]) -> None:
+        decision = decide(vm(runStrategy="Halted"), facts(WORLD), self.expanded(*managers))
+
+        assert (decision.code, changes(decision)) == (Code.DEFAULTS_CARRIED_OVER, INJECTED)
+        assert not decision.warnings
+
+    @pytest.mark.parametrize("managers", [("kubectl-edit",), ("virt-controller", "flux")])
+    def test_a_size_that_its_owner_wrote_is_none_of_ours(self, managers: tuple[str, ...]) -> None:
+        decision = decide(vm(runStrategy="Halted"), facts(WORLD), self.expanded(*managers))
+
+        assert (decision.code, decision.changes) == (Code.UNSIZED, ())
+
+    def test_while_the_marks_stay_nothing_was_overwritten(self) -> None:
+        new = self.expanded()
+        new["spec"]["runStrategy"] = "Halted"
+
+        assert decide(new, facts(WORLD), self.expanded()).code == Code.NOTHING_TO_CARRY
+
+    def test_an_overwrite_that_says_a_size_gets_neither(self) -> None:
+        decision = decide(vm({"memory": {"guest": "1Gi"}}), facts(WORLD), self.expanded())
+
+        assert (decision.code, decision.changes) == (Code.SIZED, ())
+
+    def test_a_preference_alone_was_not_expanded(self) -> None:
+        old = self.expanded(annotations={PREF_MARK[2]: FEDORA_MARK})
+
+        assert not decide(vm({"memory": {"guest": "4Gi"}}), facts(WORLD), old).changes
+
+    def test_a_mark_that_names_nothing_is_none(self) -> None:
+        old = self.expanded(annotations={IT_MARK[2]: "any thing"})
+
+        assert decide(vm(), facts(WORLD), old).code == Code.UNSIZED

@@ -34,10 +34,11 @@ class Default(msgspec.Struct, frozen=True):
 
     def changes(self, reason: str) -> tuple[Change, ...]:
         """What writes it into a VM that has none."""
-        return (
-            Change(("spec", self.matcher.field), None, self.value, reason),
-            Change(("metadata", "annotations", MARKS[self.matcher.field]), None, self.mark, reason),
-        )
+        return Change(("spec", self.matcher.field), None, self.value, reason), self.marking(reason)
+
+    def marking(self, reason: str) -> Change:
+        """What marks a VM as having got it."""
+        return Change(("metadata", "annotations", MARKS[self.matcher.field]), None, self.mark, reason)
 
 
 class Fit(msgspec.Struct, frozen=True):

@@ -18,6 +18,8 @@ import msgspec
 from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
 from webhook.admission.wire import Request
+from webhook.errors import InputError
+from webhook.kubevirt import reference
 from webhook.kubevirt.machine import read_vm
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.shape import Json
@@ -28,11 +30,14 @@ from webhook.policies.instancetypes import merging, owner
 from webhook.policies.instancetypes.fitting import Default, Findings, Fit, fit, objection, plain_vm, refused
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import MARKS
-from webhook.policies.ownership import Manifests
+from webhook.policies.ownership import Manifests, writers
 from webhook.policies.unreadable import Unreadable
 from webhook.settings.snapshot import InstancetypeSettings
 
 _FIELDS: Final = tuple(matcher.field for matcher in MATCHERS)
+_GUEST_MEMORY: Final = ("spec", "template", "spec", "domain", "memory", "guest")
+# Under which KubeVirt's controller writes VMs, those that it expands among them.
+_VIRT_CONTROLLER: Final = "virt-controller"
 # What of a VM decides whether a default fits.
 _DECISIVE: Final = ("template", "dataVolumeTemplates", *_FIELDS)
 
@@ -175,10 +180,12 @@ def _slot(
     mark, given = vm.meta.annotation(MARKS[matcher.field]), (vm.spec or {}).get(matcher.field)
     default: Json = (old.spec or {}).get(matcher.field) or {}
     if given is None:
-        if mark:
+        if mark and not _was_expanded(old):
             text = f"the owner took the {matcher.field} out and left our mark: that is meant"
             findings.note(Code.OWNER_REMOVED_INSTANCETYPE, text)
-        return _Slot(matcher, lost=Default(matcher, default, was) if was and not mark else None)
+        if mark:
+            return _Slot(matcher)
+        return _Slot(matcher, lost=Default(matcher, default, was) if was else _expanded(matcher, old))
     merged = None
     if was and was == mark:
         # Without the mark the matcher was written anew, and nothing of ours is left in it.
@@ -189,6 +196,28 @@ def _slot(
     if standing is None:
         findings.note(Code.OWNER_CHOSE_INSTANCETYPE, f"the VM has its own {matcher.field}")
     return _Slot(matcher, given, kept=Default(matcher, given, standing) if standing else None)
+
+
+def _was_expanded(old: Whole) -> bool:
+    """Whether a stored VM says in its template what its default instancetype said, written out by us or by KubeVirt.
+
+    An owner who wrote a size instead is among those who wrote it; virt-controller writes what it expands, and what we
+    write has no writer.
+    """
+    if not old.meta.annotation(names.INSTANCETYPE_MARK) or (old.spec or {}).get(INSTANCETYPE_MATCHER.field) is not None:
+        return False
+    return has_memory(_domain(old)) and writers(old, _GUEST_MEMORY) <= {_VIRT_CONTROLLER}
+
+
+def _expanded(matcher: Matcher, old: Whole) -> Default | None:
+    """The default of a stored VM that was written out in it; None where it had none."""
+    mark = old.meta.annotation(MARKS[matcher.field])
+    if not mark or (old.spec or {}).get(matcher.field) is not None or not _was_expanded(old):
+        return None
+    try:
+        return Default(matcher, reference.parse(matcher, mark, MARKS[matcher.field]).matcher(), mark)
+    except InputError:
+        return None
 
 
 def _separated(
@@ -229,7 +258,7 @@ def _carried(update: _Update, settings: InstancetypeSettings, findings: Findings
     if owner.opted_out(update.vm):
         return []
     # A size that stood there before is no news: a preference beside it was given by a wider scope.
-    beside = settings.preference_scope == "all" or _size(update.old) is not None
+    beside = settings.preference_scope == "all" or (_size(update.old) is not None and not _was_expanded(update.old))
     field = _size(update.vm)
     carried = []
     for slot in update.slots:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -101,7 +101,7 @@ def _created(vm: Whole, namespace: str, lookups: Lookups, settings: Instancetype
     chosen = found.chosen
     findings.note_unfit(defaults, found)
     if settings.expand and not owner.opted_out(vm):
-        expanded = _expanded(vm, with_defaults(candidate, chosen), lookups, settings, findings)
+        expanded = _expanded(vm, candidate, chosen, lookups, settings, findings)
         if expanded:
             return expanded
     if chosen:
@@ -177,12 +177,22 @@ def _exists(matcher: Matcher, wanted: Reference, namespace: str, lookups: Lookup
 
 
 def _expanded(
-    vm: Whole, candidate: Json, lookups: Lookups, settings: InstancetypeSettings, findings: Findings
+    vm: Whole,
+    candidate: Json,
+    defaults: Sequence[Default],
+    lookups: Lookups,
+    settings: InstancetypeSettings,
+    findings: Findings,
 ) -> Decision | None:
     """The VM with what its matchers say written out; None where it stays as it is.
 
-    What will be refused stays: once written out, nobody could tell any more.
+    What will be refused stays: once written out, nobody could tell any more. The marks of defaults are left: by them
+    they are put back where an overwrite takes all of it away.
+
+    Args:
+        candidate: the VM as plain JSON, without the defaults.
     """
+    candidate = with_defaults(candidate, defaults)
     given = [candidate["spec"].get(matcher.field) for matcher in MATCHERS]
     if not any(given):
         return None
@@ -212,7 +222,8 @@ def _expanded(
     said = " and ".join(f"{field} {found}" for field, found in made.items())
     findings.reasons.insert(0, Reason(Code.EXPANDED, f"{said} is written out in the VM"))
     written = changes(("spec",), vm.spec, before["spec"], after["spec"], Code.EXPANDED)
-    return findings.decision(changes=[*written], notes={field: str(found) for field, found in made.items()})
+    marks = [default.marking(Code.EXPANDED) for default in defaults]
+    return findings.decision(changes=[*written, *marks], notes={field: str(found) for field, found in made.items()})
 
 
 def _source(matcher: Matcher, given: Json) -> Reference:
