@@ -89,11 +89,14 @@ class Case(msgspec.Struct, frozen=True):
 
 
 def reviews(body: bytes, *, counted: bool = False) -> str:
-    """All endpoints, in all their modes."""
-    signature = [
-        review(endpoint, mode, body, counted=counted) for endpoint in ENDPOINTS for mode in MODES[endpoint.stage]
-    ]
-    return " ".join(sorted(set(signature)))
+    """All endpoints that the body is a review for, in all their modes; the others refuse it."""
+    taking = {endpoint.codec: _refused(lambda: endpoint.codec.decode(body)) for endpoint in ENDPOINTS}  # noqa: B023
+    signature = {
+        review(endpoint, mode, body, counted=counted) if taking[endpoint.codec] == "taken" else "no-review"
+        for endpoint in ENDPOINTS
+        for mode in MODES[endpoint.stage]
+    }
+    return " ".join(sorted(signature))
 
 
 def review(endpoint: Endpoint, mode: str, body: bytes, *, counted: bool = False) -> str:
