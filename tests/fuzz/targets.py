@@ -88,9 +88,13 @@ class Case(msgspec.Struct, frozen=True):
         return World(mode, self.parameters, self.state, mutator.value)
 
 
+# Both stages of a path have the same.
+_CODECS = tuple(dict.fromkeys(endpoint.codec for endpoint in ENDPOINTS))
+
+
 def reviews(body: bytes, *, counted: bool = False) -> str:
     """All endpoints that the body is a review for, in all their modes; the others refuse it."""
-    taking = {endpoint.codec: _refused(lambda: endpoint.codec.decode(body)) for endpoint in ENDPOINTS}  # noqa: B023
+    taking = {codec: _refused(lambda: codec.decode(body)) for codec in _CODECS}  # noqa: B023 - called here
     signature = {
         review(endpoint, mode, body, counted=counted) if taking[endpoint.codec] == "taken" else "no-review"
         for endpoint in ENDPOINTS
