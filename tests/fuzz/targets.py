@@ -88,12 +88,19 @@ class Case(msgspec.Struct, frozen=True):
         return World(mode, self.parameters, self.state, mutator.value)
 
 
+# Both stages of a path have the same.
+_CODECS = tuple(dict.fromkeys(endpoint.codec for endpoint in ENDPOINTS))
+
+
 def reviews(body: bytes, *, counted: bool = False) -> str:
-    """All endpoints, in all their modes."""
-    signature = [
-        review(endpoint, mode, body, counted=counted) for endpoint in ENDPOINTS for mode in MODES[endpoint.stage]
-    ]
-    return " ".join(sorted(set(signature)))
+    """All endpoints that the body is a review for, in all their modes; the others refuse it."""
+    taking = {codec: _refused(lambda: codec.decode(body)) for codec in _CODECS}  # noqa: B023 - called here
+    signature = {
+        review(endpoint, mode, body, counted=counted) if taking[endpoint.codec] == "taken" else "no-review"
+        for endpoint in ENDPOINTS
+        for mode in MODES[endpoint.stage]
+    }
+    return " ".join(sorted(signature))
 
 
 def review(endpoint: Endpoint, mode: str, body: bytes, *, counted: bool = False) -> str:

@@ -52,6 +52,7 @@ PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "nothing": {},
 }
 STATES = ("known", "absent", "unreadable", "hostile")
+_NODES = NodeIndex(Node.read(one) for one in placement.NODES)
 _WATCHED = (NamespaceKey, KubeVirtKey, ConfigurationKey, PlacementKey, NodesKey, SchedulerKey)
 
 
@@ -68,7 +69,6 @@ class World:
         self._annotations = dict(PARAMETERS[parameters])
         self._state = state
         self._spoil = spoil
-        self._nodes = NodeIndex(Node.read(one) for one in placement.NODES)
 
     def peek(self, key: Key[Any]) -> object:
         return self._answer(key) if isinstance(key, _WATCHED) else NOT_READ
@@ -95,7 +95,7 @@ class World:
         if isinstance(key, PlacementKey):
             return KubeVirt()
         if isinstance(key, NodesKey):
-            return self._nodes
+            return _NODES
         if isinstance(key, SchedulerKey):
             return DEAD if self._state == "unreadable" else ALIVE
         return self._read(key)
