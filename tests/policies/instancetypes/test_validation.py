@@ -29,7 +29,10 @@ MISSING = ("VirtualMachineClusterInstancetype", "u1.gone")
 BY_DEFAULT = "the default of the VM's creation"
 IT_TO_NULL = f"set spec.instancetype to null with kubectl patch to go without {SMALL_MARK}, {BY_DEFAULT}"
 PREF_TO_NULL = f"set spec.preference to null with kubectl patch to go without {FEDORA_MARK}, {BY_DEFAULT}"
-BOTH_TO_NULL = f"set spec.instancetype and spec.preference to null with kubectl patch to go without {SMALL_MARK} and {FEDORA_MARK}, {BY_DEFAULT}"
+BOTH_TO_NULL = (
+    "set spec.instancetype and spec.preference to null with kubectl patch "
+    f"to go without {SMALL_MARK} and {FEDORA_MARK}, {BY_DEFAULT}"
+)
 
 
 def judge(obj: Json, world: dict[Any, object] | None = None, old: Json | None = None, **settings: Any) -> Decision:
