@@ -31,10 +31,12 @@ BUILD = Path(__file__).resolve().parents[2] / "hack" / "controlplane" / "build.p
 EX_UNAVAILABLE = 69
 # By which coverage has Python programs measure themselves.
 MEASURED = "COVERAGE_PROCESS_CONFIG"
-# Of the server that most tests share: the plane's own scheduler, one that is dead, and one that nobody looks after.
+# Of the server that most tests share: the plane's own scheduler, one that is dead, one that is dead too and that no
+# owner ever chooses, and one that nobody looks after.
 SCHEDULERS = {
     "kubevirt": {"guard": "lease kubevirt-scheduler/kubevirt-scheduler"},
     "dead": {"guard": "lease kubevirt-scheduler/nobody"},
+    "dead-ours": {"guard": "lease kubevirt-scheduler/nobody", "onlyByWebhook": True},
     "unguarded": {"guard": "off"},
 }
 

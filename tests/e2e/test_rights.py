@@ -27,6 +27,7 @@ from .installed import SETTINGS, Installation
 from .kube import ApiError, Json, Kube, eventually
 from .objects import CRDS
 from .processes import free_port
+from .sizes import SIZED_TEMPLATE
 from .tenant import Tenant
 from .webhook_server import ACCOUNT, DOMAIN, INSTANCETYPES, SCHEDULING
 from .workloads import MIGRATIONS, PODS, VMIS, VMS, launcher_of, vm
@@ -123,6 +124,10 @@ def judge(tenant: Tenant) -> None:
             named: Json = {field: {"kind": f"{kind}{what}", "name": "nothing"}}
             tenant.create(vm("named", **named), dryRun="All")
     tenant.create(vm("kept", instancetype={"name": "nothing", "revisionName": "kept"}), dryRun="All")
+    # Whether a preset gives a size to a VM that loses its own.
+    tenant.create(vm("sized", template=SIZED_TEMPLATE))
+    unsized = {"spec": {"template": {"spec": {"domain": {"memory": None}}}}}
+    tenant.owner.patch(VMS, "sized", unsized, tenant.namespace, dryRun="All")
     tenant.label("off", MIGRATION)
     made = eventually(
         lambda: tenant.owner.create(MIGRATIONS, migration, tenant.namespace), what="a migration of nobody's concern"

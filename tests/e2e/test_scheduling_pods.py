@@ -86,6 +86,15 @@ def test_another_scheduler_is_left_alone(tenant: Tenant) -> None:
     assert tenant.verdicts() == []  # our entry's conditions keep it away
 
 
+def test_a_dead_one_without_our_mark_is_left_alone_unless_only_we_ever_choose_it(tenant: Tenant) -> None:
+    """A clone that filters annotations has lost the mark, and the admin's word tells."""
+    pods = [tenant.launch(tenant.start(vm(name, scheduler=name))) for name in ("dead", "dead-ours")]
+
+    assert [pod["spec"]["schedulerName"] for pod in pods] == ["dead", "default-scheduler"]
+    assert tenant.verdicts() == ["patched scheduler-fell-back"]
+    assert tenant.bound_by(pods[1]) == "default-scheduler"
+
+
 def test_a_pod_that_somebody_else_put_elsewhere_is_left_alone(tenant: Tenant) -> None:
     vmi = tenant.start(vm(scheduler="volcano"))
     rewritten = launcher_of(vmi)

@@ -26,11 +26,12 @@ from webhook.names import Code
 
 WORLD = [instancetype(), preference()]
 MISSING = ("VirtualMachineClusterInstancetype", "u1.gone")
-BY_DEFAULT = "which the VM got by default when it was created"
-IT_TO_NULL = f"set spec.instancetype to null to go without {SMALL_MARK}, {BY_DEFAULT}"
-PREF_TO_NULL = f"set spec.preference to null to go without {FEDORA_MARK}, {BY_DEFAULT}"
+BY_DEFAULT = "the default of the VM's creation"
+IT_TO_NULL = f"set spec.instancetype to null with kubectl patch to go without {SMALL_MARK}, {BY_DEFAULT}"
+PREF_TO_NULL = f"set spec.preference to null with kubectl patch to go without {FEDORA_MARK}, {BY_DEFAULT}"
 BOTH_TO_NULL = (
-    f"set spec.instancetype and spec.preference to null to go without {SMALL_MARK} and {FEDORA_MARK}, {BY_DEFAULT}"
+    "set spec.instancetype and spec.preference to null with kubectl patch "
+    f"to go without {SMALL_MARK} and {FEDORA_MARK}, {BY_DEFAULT}"
 )
 
 

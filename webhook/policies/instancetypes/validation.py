@@ -134,7 +134,7 @@ def _ways_out(vm: Whole, operation: str, candidate: Json, lookups: Lookups) -> t
         if all(matcher in marks for matcher in without) and _fits(without, candidate, lookups):
             fields = " and ".join(f"spec.{matcher.field}" for matcher in without)
             given = " and ".join(marks[matcher] for matcher in without)
-            text = f"set {fields} to null to go without {given}, which the VM got by default when it was created"
+            text = f"set {fields} to null with kubectl patch to go without {given}, the default of the VM's creation"
             return (f"kubevirt-webhook: {text}",)
     return ()
 
