@@ -58,7 +58,7 @@ def main() -> int:
         print(report.markdown(), end="")
     else:
         report.print()
-    return 0
+    return 0 if report.is_complete else 1
 
 
 def plan_of(options: argparse.Namespace) -> Plan:

@@ -62,7 +62,11 @@ class Client:
             ApiError: the API server's status was 400 or higher.
         """
         response = self._exchange(request)
-        answer: dict[str, Any] = json.loads(response.read())
+        try:
+            answer: dict[str, Any] = json.loads(response.read())
+        except (TimeoutError, http.client.IncompleteRead):
+            self._connection().close()
+            raise
         if response.status >= http.client.BAD_REQUEST:
             warnings = parse_warnings(response.headers.get_all("Warning", []))
             line = f"{request.method} {request.path}"
@@ -79,7 +83,7 @@ class Client:
 
     def _send_patiently(self, request: Request) -> None:
         for _attempt in range(_ATTEMPTS - 1):
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(TimeoutError, http.client.IncompleteRead):
                 if self._send_once(request):
                     return
         self.send(request)

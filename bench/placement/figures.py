@@ -62,6 +62,12 @@ class Figures:
         vms = f"{self.most} VMs on every node" if even else f"{self.fewest} to {self.most} VMs on a node"
         return f"{vms}, standard deviation {self.deviation:.1f}, {empty}"
 
+    @property
+    def shares_summary(self) -> str:
+        """How evenly CPU and memory are requested, for people."""
+        fullest = f"{max(self.memory):.0f}% on the fullest node"
+        return f"CPU {self.cpu_deviation:.1f} pp, memory {self.memory_deviation:.1f} pp, {fullest}"
+
 
 def count_figures(nodes: Sequence[Node], placed: Mapping[str, str], sizes: Mapping[str, Size]) -> Figures:
     """The figures of a placement.

@@ -14,6 +14,7 @@ from rich.table import Table
 from bench.placement.cases import Case
 from bench.placement.chart import Chart, Group, Series, svg
 from bench.placement.cost import Cost
+from bench.placement.errors import PlacementError
 from bench.placement.figures import Figures
 from bench.placement.nodes import LAUNCHER_BYTES, REPORTED_IMAGES
 from bench.placement.rows import Row
@@ -58,6 +59,7 @@ class Report:
         document = {
             "kubernetes": self._outcome.kubernetes,
             "rows": [{"key": row.key, "title": row.title, "cases": self._cases(row)} for row in self._plan.rows],
+            "failures": list(self._outcome.failures),
             "cost": [
                 {
                     "key": cost.key,
@@ -75,9 +77,17 @@ class Report:
         """The VMs on each node of one row, two cases beside each other.
 
         Raises:
-            LookupError: the row was not measured in these cases.
+            PlacementError: the row could not be measured in these cases.
         """
-        return svg(chart_of(row, [self._outcome.cell(row, case) for case in cases]))
+        cells = [cell for case in cases if (cell := self._outcome.cell(row, case))]
+        if len(cells) < len(cases):
+            raise PlacementError(f"the row {row.key} has no figures, so no chart was drawn")
+        return svg(chart_of(row, cells))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every cell has figures."""
+        return not self._outcome.failures
 
     def _tables(self) -> list[tuple[Sequence[str], list[list[str]]]]:
         tables: list[tuple[Sequence[str], list[list[str]]]] = []
@@ -102,11 +112,9 @@ class Report:
 
     def _cases(self, row: Row) -> dict[str, object]:
         return {
-            case.key: {
-                **_values(self._outcome.cell(row, case).shown),
-                "rounds": [_values(figures) for figures in self._outcome.cell(row, case).rounds],
-            }
+            case.key: {**_values(cell.shown), "rounds": [_values(figures) for figures in cell.rounds]}
             for case in self._plan.cases
+            if (cell := self._outcome.cell(row, case))
         }
 
 
@@ -158,7 +166,9 @@ def _values(figures: Figures) -> dict[str, object]:
     }
 
 
-def _cell(cell: Cell) -> str:
+def _cell(cell: Cell | None) -> str:
+    if cell is None:
+        return "failed"
     figures = cell.shown
     empty = f"; {figures.empty} empty" if figures.empty else ""
     return f"{figures.deviation:.1f}; {figures.cpu_deviation:.1f}, {figures.memory_deviation:.1f}{empty}"

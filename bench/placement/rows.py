@@ -104,7 +104,7 @@ ROWS: Final = (
     Row("mixed-300", 300, MIXED, load=Load.DAEMON_SETS, quick=True),
     Row("mixed-all-images-300", 300, MIXED, load=Load.DAEMON_SETS, images=Images.ALL),
     Row("mixed-192cpu-600", 600, MIXED, nodes=_LARGE, load=Load.DAEMON_SETS),
-    Row("mixed-half-full-100", 100, MIXED, load=Load.HALF),
+    Row("mixed-half-full-100", 100, MIXED, nodes=_LARGE, load=Load.HALF),
     Row("mixed-uneven-load-150", 150, MIXED, load=Load.UNEVEN, alike=False),
     Row("medium-300", 300, "u1.medium", load=Load.DAEMON_SETS),
     # -- namespaces

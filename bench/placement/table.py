@@ -12,6 +12,7 @@ from bench.placement.bindings import Bindings
 from bench.placement.cases import Case
 from bench.placement.cluster import Cluster
 from bench.placement.cost import Cost, CostPlan, measure_cost
+from bench.placement.errors import PlacementError
 from bench.placement.figures import Figures, middle
 from bench.placement.placement import Clients, Placement
 from bench.placement.plane import Plane
@@ -48,22 +49,16 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What was measured, of which version of Kubernetes."""
+    """What was measured, of which version of Kubernetes; a cell that failed leaves a sentence, and the others count."""
 
     kubernetes: str
     cells: Sequence[Cell]
     costs: Sequence[Cost] = ()
+    failures: Sequence[str] = ()
 
-    def cell(self, row: Row, case: Case) -> Cell:
-        """One cell.
-
-        Raises:
-            LookupError: it was not measured.
-        """
-        for cell in self.cells:
-            if (cell.row.key, cell.case.key) == (row.key, case.key):
-                return cell
-        raise LookupError(f"row {row.key} was not measured in the case {case.key}")
+    def cell(self, row: Row, case: Case) -> Cell | None:
+        """One cell; None if it failed."""
+        return next((cell for cell in self.cells if (cell.row.key, cell.case.key) == (row.key, case.key)), None)
 
 
 def measure(plan: Plan, binaries: Path, directory: Path, say: Callable[[str], None]) -> Outcome:
@@ -85,12 +80,13 @@ def measure(plan: Plan, binaries: Path, directory: Path, say: Callable[[str], No
             stack.enter_context(webhook.serving(plane))
         clients = Clients(stack.enter_context(plane.client()), stack.enter_context(plane.controller_client()))
         version = plane.admin.request("GET", "/version")["gitVersion"]
-        cells = _measure_cells(plan, clients, say) if plan.rows else []
+        failures: list[str] = []
+        cells = _measure_cells(plan, clients, say, failures) if plan.rows else []
         costs = measure_cost(plane, clients.admin, plan.cost, say) if plan.cost else []
-        return Outcome(version, cells, costs)
+        return Outcome(version, cells, costs, failures)
 
 
-def _measure_cells(plan: Plan, clients: Clients, say: Callable[[str], None]) -> list[Cell]:
+def _measure_cells(plan: Plan, clients: Clients, say: Callable[[str], None], failures: list[str]) -> list[Cell]:
     cluster = Cluster(clients.admin)
     bindings = Bindings(clients.admin)
     cells: list[Cell] = []
@@ -98,9 +94,13 @@ def _measure_cells(plan: Plan, clients: Clients, say: Callable[[str], None]) -> 
         nodes = row.make_nodes()
         cluster.rebuild(nodes, row.devices)
         for case in plan.cases:
-            rounds = tuple(
-                Placement(row, case, cluster, clients, bindings).run(nodes) for _number in range(plan.rounds)
-            )
-            cells.append(Cell(row, case, rounds))
-            say(f"{row.key}, {case.key}: {cells[-1].shown.summary}")
+            try:
+                rounds = [Placement(row, case, cluster, clients, bindings).run(nodes) for _ in range(plan.rounds)]
+            except PlacementError as error:
+                failures.append(f"{row.key}, {case.key}: {error}")
+                say(failures[-1])
+                continue
+            cells.append(Cell(row, case, tuple(rounds)))
+            shown = cells[-1].shown
+            say(f"{row.key}, {case.key}: {shown.summary}; {shown.shares_summary}")
     return cells

@@ -13,6 +13,7 @@ from bench.placement.__main__ import _parser, main, plan_of
 from bench.placement.cases import BOTH, CASES, DEFAULT, MAIN
 from bench.placement.constraint import Constraint, constrain
 from bench.placement.cost import Cost, CostPlan, read_metrics
+from bench.placement.errors import PlacementError
 from bench.placement.figures import Figures, count_figures, middle
 from bench.placement.nodes import (
     LAUNCHER_BYTES,
@@ -238,6 +239,30 @@ def test_one_round_has_no_median() -> None:
     assert "; one round." in Report(Plan([ROW], [DEFAULT], 1), outcome).markdown()
 
 
+def test_a_cell_that_failed_leaves_the_others(tmp_path: Path) -> None:
+    outcome = Outcome("v1.36.3", [Cell(ROW, DEFAULT, (SKEWED,))], failures=["row, both: not bound"])
+    report = Report(Plan([ROW], [DEFAULT, BOTH], 1), outcome)
+    file = tmp_path / "placement.json"
+
+    report.write_json(file)
+
+    assert not report.is_complete
+    assert "| 5.0; 5.0, 10.1; 3 empty | failed |" in report.markdown()
+    document = json.loads(file.read_text())
+    assert (list(document["rows"][0]["cases"]), document["failures"]) == (["default"], ["row, both: not bound"])
+    with pytest.raises(PlacementError, match="no chart"):
+        report.svg(ROW, (DEFAULT, BOTH))
+
+
+def test_every_size_fits_into_some_node() -> None:
+    largest = max(INSTANCE_TYPES.values(), key=lambda size: size.memory_bytes)
+
+    for row in ROWS:
+        if row.sizes == MIXED:
+            free = max(node.size.memory_bytes - node.load_bytes for node in row.make_nodes())
+            assert free >= largest.memory_bytes, row.key
+
+
 def test_for_a_terminal(report: Report, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "120")
 
@@ -282,7 +307,7 @@ def test_the_list_names_every_key(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert main() == 0
 
     printed = capsys.readouterr().out.split()
-    assert {one.key for one in (*ROWS, *CASES)} <= set(printed)
+    assert {row.key for row in ROWS} | {case.key for case in CASES} <= set(printed)
 
 
 @pytest.mark.parametrize(
