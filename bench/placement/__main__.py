@@ -8,35 +8,44 @@ import os
 import signal
 import sys
 import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeVar
 
 from bench.options import at_least, writable
+from bench.placement.cases import BOTH, CASES, DEFAULT, MAIN, Case
+from bench.placement.cost import CostPlan
 from bench.placement.errors import MissingToolError, PlacementError
 from bench.placement.report import Report
-from bench.placement.rounds import Plan, measure
+from bench.placement.rows import ROWS, Row
+from bench.placement.table import Plan, measure
 from hack.controlplane import build
 from tests.e2e.kube import ApiError
-from tests.e2e.objects import NODE_ALLOCATABLE
 from tests.e2e.processes import StartError
 
-_PODS_ON_A_NODE: Final = int(NODE_ALLOCATABLE["pods"])
+_CHARTED: Final = "64cpu-daemonsets-100"
+T = TypeVar("T", Row, Case)
 
 
 def main() -> int:
     """Measure and report; the exit code is 2 where the machine lacks something, 1 where something failed."""
     parser = _parser()
     options = parser.parse_args()
-    if options.pods > options.nodes * _PODS_ON_A_NODE:
-        parser.error(f"{options.nodes} nodes hold {options.nodes * _PODS_ON_A_NODE} pods: choose fewer with --pods")
+    if options.list:
+        _list_all()
+        return 0
+    plan = plan_of(options)
+    if options.svg and not _can_chart(plan):
+        parser.error(f"--svg draws the row {_CHARTED} in the cases {DEFAULT.key} and {BOTH.key}: choose these too")
     # As Ctrl-C does, so that no server outlives the benchmark.
     signal.signal(signal.SIGTERM, _terminated)
     try:
-        report = _measured(Plan(options.pods, options.nodes, options.rounds))
+        report = _measured(plan)
         if options.json:
             report.write_json(options.json)
         if options.svg:
-            options.svg.write_text(report.svg())
+            charted = next(row for row in plan.rows if row.key == _CHARTED)
+            options.svg.write_text(report.svg(charted, (DEFAULT, BOTH)))
     except PlacementError as error:
         return _failed(str(error), error.exit_code)
     except (StartError, ApiError, OSError, http.client.HTTPException) as error:
@@ -49,22 +58,73 @@ def main() -> int:
         print(report.markdown(), end="")
     else:
         report.print()
-    return 0
+    return 0 if report.is_complete else 1
+
+
+def plan_of(options: argparse.Namespace) -> Plan:
+    """What the command line asks for."""
+    rows: Sequence[Row] = options.rows or [row for row in ROWS if row.quick]
+    if options.all:
+        rows = ROWS
+    if options.cost_only:
+        rows = []
+    cost = CostPlan(*options.cost) if options.cost else CostPlan() if options.all or options.cost_only else None
+    return Plan(rows, options.cases or MAIN, options.rounds, cost)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench.placement",
-        description="Count where a real kube-scheduler puts launcher pods, by its default profile and by ours.",
+        description="Count where a real kube-scheduler puts VMs, and what that costs it.",
         epilog="The first run builds the control plane, which takes a few minutes more.",
     )
-    parser.add_argument("--pods", metavar="N", type=at_least(1), default=100, help="launcher pods (default: 100)")
-    parser.add_argument("--nodes", metavar="N", type=at_least(2), default=20, help="nodes (default: 20)")
-    parser.add_argument("--rounds", metavar="N", type=at_least(1), default=3, help="rounds (default: 3)")
-    parser.add_argument("--svg", metavar="FILE", type=writable, help="also draw the middle round into FILE")
+    rows = parser.add_mutually_exclusive_group()
+    rows.add_argument(
+        "--rows", metavar="KEY,…", type=_keys(ROWS), help="clusters and VMs (default: a few that take five minutes)"
+    )
+    rows.add_argument("--all", action="store_true", help="all rows, and the cost on a large cluster")
+    rows.add_argument("--cost-only", action="store_true", help="no rows, only the cost on a large cluster")
+    parser.add_argument(
+        "--cases", metavar="KEY,…", type=_keys(CASES), help=f"columns (default: {','.join(case.key for case in MAIN)})"
+    )
+    parser.add_argument("--rounds", metavar="N", type=at_least(1), default=1, help="rounds of each cell (default: 1)")
+    parser.add_argument(
+        "--cost",
+        metavar=("NODES", "PODS", "SCHEDULED"),
+        nargs=3,
+        type=at_least(1),
+        help="also measure the cost, on a cluster of this size "
+        f"({CostPlan().nodes} {CostPlan().pods} {CostPlan().attempts} with --all and --cost-only)",
+    )
+    parser.add_argument("--list", action="store_true", help="list all rows and cases, measure nothing")
+    parser.add_argument("--svg", metavar="FILE", type=writable, help=f"also draw the row {_CHARTED} into FILE")
     parser.add_argument("--markdown", action="store_true", help="print Markdown instead of a table")
     parser.add_argument("--json", metavar="FILE", type=writable, help="also write all figures to FILE")
     return parser
+
+
+def _keys(known: Sequence[T]) -> Callable[[str], list[T]]:
+    """Some of the rows or cases, in the order given."""
+    by_key = {one.key: one for one in known}
+
+    def chosen(text: str) -> list[T]:
+        keys = text.split(",")
+        if unknown := [key for key in keys if key not in by_key]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is unknown; --list shows all rows and cases")
+        return [by_key[key] for key in keys]
+
+    return chosen
+
+
+def _list_all() -> None:
+    for heading, known in (("rows", ROWS), ("cases", CASES)):
+        print(f"{heading}:")
+        for one in known:
+            print(f"  {one.key:34} {one.title}")
+
+
+def _can_chart(plan: Plan) -> bool:
+    return _CHARTED in {row.key for row in plan.rows} and {DEFAULT.key, BOTH.key} <= {case.key for case in plan.cases}
 
 
 def _measured(plan: Plan) -> Report:

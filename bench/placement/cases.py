@@ -1,40 +1,66 @@
-"""The two cases that are compared."""
+"""The columns of the table: which scheduler places the pods, and what the pods ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
-from webhook import names
+from bench.placement import profiles
+from bench.placement.constraint import Constraint
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A namespace, and the scheduler that its launcher pods are to end up with.
+    """One way to place launcher pods.
 
     Attributes:
-        key: what programs call it, in the JSON.
-        title: what people do.
-        labels: the namespace's; they decide whether the API server calls us.
-        mark: the annotation's value that our webhook leaves on the pods; None: it must not have touched them.
+        key: its name on the command line and in the JSON.
+        title: for people.
+        profile: the scheduler that places the pods.
+        max_skew: the constraint's; the larger it is, the less the constraint weighs beside other scores.
+        through_webhook: the pods name no scheduler; kubevirt-webhook chooses the profile as they are created.
     """
 
     key: str
     title: str
-    namespace: str
-    scheduler: str
-    labels: Mapping[str, str] = field(default_factory=dict)
-    mark: str | None = None
+    profile: str = profiles.STOCK
+    constraint: Constraint = Constraint.NONE
+    through_webhook: bool = False
+    max_skew: int = 1
 
 
-NOT_OPTED_IN: Final = Case("default-scheduler", "default-scheduler", "not-opted-in", names.DEFAULT_SCHEDULER)
-OPTED_IN: Final = Case(
-    "kubevirt",
-    "kubevirt, through the webhook",
-    "opted-in",
-    "kubevirt",
-    {names.job_label(names.SCHEDULING): names.ENFORCE},
-    mark="kubevirt",
+DEFAULT: Final = Case("default", "default-scheduler")
+PROFILE: Final = Case("profile", "profile", profiles.SHIPPED)
+CONSTRAINT: Final = Case("constraint", "constraint", constraint=Constraint.HOSTNAME)
+BOTH: Final = Case("both", "profile and constraint", profiles.SHIPPED, Constraint.HOSTNAME)
+CASES: Final = (
+    DEFAULT,
+    PROFILE,
+    CONSTRAINT,
+    BOTH,
+    Case("webhook", "profile, through kubevirt-webhook", profiles.SHIPPED, through_webhook=True),
+    *(
+        Case(f"{base.key}-skew-{skew}", f"{base.title}, maxSkew {skew}", base.profile, base.constraint, max_skew=skew)
+        for base in (CONSTRAINT, BOTH)
+        for skew in (10, 50, 200)
+    ),
+    Case("zone", "zone constraint", constraint=Constraint.ZONE),
+    Case("zone-hostname", "zone and hostname constraints", constraint=Constraint.BOTH),
+    Case("anti-affinity", "preferred anti-affinity", constraint=Constraint.ANTI_AFFINITY),
+    Case("profile-anti-affinity", "profile and anti-affinity", profiles.SHIPPED, Constraint.ANTI_AFFINITY),
+    *(
+        Case(
+            f"{profile['schedulerName']}{suffix}",
+            f"candidate {profile['schedulerName']}{suffix}",
+            profile["schedulerName"],
+            constraint,
+        )
+        for profile in profiles.candidates()
+        for suffix, constraint in (
+            ("", Constraint.NONE),
+            ("+constraint", Constraint.HOSTNAME),
+            ("+anti-affinity", Constraint.ANTI_AFFINITY),
+        )
+    ),
 )
-CASES: Final = (NOT_OPTED_IN, OPTED_IN)
+MAIN: Final = (DEFAULT, PROFILE, CONSTRAINT, BOTH)

@@ -1,64 +1,90 @@
-"""The cluster: equal nodes, of which half report the launcher's image and half are too full of others to do so."""
+"""A row's cluster in the API server: nodes, namespaces, and pods made and deleted by the hundred."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
-from bench.placement.cases import CASES
-from tests.e2e.kube import Kube
-from tests.e2e.objects import NODE_ALLOCATABLE, make_node
+from bench.placement.client import Client, Request
+from bench.placement.nodes import LOAD_NAMESPACE, Node
+from tests.e2e.kube import PATCHES, ApiError
 
-LAUNCHER_IMAGE: Final = "registry.example/kubevirt/virt-launcher:v1"
-LAUNCHER_BYTES: Final = 600_000_000
-# How large a node is, for people.
-NODE_SIZE: Final = f"{NODE_ALLOCATABLE['cpu']} CPUs and {NODE_ALLOCATABLE['memory'].removesuffix('Gi')} GiB"
-# A kubelet reports that many, the largest first (its nodeStatusMaxImages).
-REPORTED_IMAGES: Final = 50
-# The smallest of the others: larger than the launcher's, so that they come before it.
-_OTHER_BYTES: Final = 700_000_000
+_CONFLICT: Final = 409
+_AT_ONCE: Final = "gracePeriodSeconds=0"
 
 
-@dataclass(frozen=True, slots=True)
-class Layout:
-    """The nodes by name; those that list the launcher's image come first."""
+class Cluster:
+    """The nodes and namespaces that exist; each method leaves the API server as it says."""
 
-    nodes: int
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._nodes: Sequence[Node] = ()
+        self._namespaces: set[str] = set()
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        digits = len(str(self.nodes))
-        return tuple(f"node-{number:0{digits}}" for number in range(1, self.nodes + 1))
+    def rebuild(self, nodes: Sequence[Node], devices: int) -> None:
+        """Replace all nodes, and the load on them."""
+        self.empty_namespaces([LOAD_NAMESPACE])
+        self._client.send_all_patiently([Request("DELETE", "/api/v1/nodes")])
+        self.create_namespaces([LOAD_NAMESPACE])
+        objects = [node.object(devices) for node in nodes]
+        self._client.send_all(Request("POST", "/api/v1/nodes", node) for node in objects)
+        merge = PATCHES["merge"]
+        self._client.send_all(
+            Request("PATCH", f"{_node(node['metadata']['name'])}/status", {"status": node["status"]}, merge)
+            for node in objects
+        )
+        loads = (pod for node in nodes if (pod := node.load_pod()))
+        self._client.send_all(Request("POST", pods_path(LOAD_NAMESPACE), pod) for pod in loads)
+        self._nodes = nodes
 
-    @property
-    def listing(self) -> tuple[str, ...]:
-        """Nodes that list the launcher's image."""
-        return self.names[: self.nodes // 2]
+    def create_namespaces(self, namespaces: Iterable[str], labels: dict[str, str] | None = None) -> None:
+        """Create those that don't exist yet."""
+        missing = [name for name in namespaces if name not in self._namespaces]
+        for name in missing:
+            metadata = {"name": name, "labels": labels or {}}
+            try:
+                self._client.send(
+                    Request(
+                        "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
+                    )
+                )
+            except ApiError as error:
+                if error.status != _CONFLICT:
+                    raise
+        self._namespaces.update(missing)
 
-    @property
-    def full(self) -> tuple[str, ...]:
-        """Nodes whose list is full of larger images."""
-        return self.names[self.nodes // 2 :]
+    def cordon(self, node: str, *, unschedulable: bool) -> None:
+        """Close or open a node for new pods."""
+        spec = {"spec": {"unschedulable": unschedulable or None}}
+        self._client.send(Request("PATCH", _node(node), spec, PATCHES["merge"]))
 
-    def build(self, kube: Kube) -> None:
-        """Make the nodes, both namespaces, and the object that tells where KubeVirt runs."""
-        for name in self.listing:
-            make_node(kube, name, images=[_image(LAUNCHER_IMAGE, LAUNCHER_BYTES)])
-        for name in self.full:
-            make_node(kube, name, images=_others())
-        for case in CASES:
-            metadata = {"name": case.namespace, "labels": dict(case.labels)}
-            kube.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
-        kubevirt = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"}, "spec": {}}
-        kube.create("kubevirt.io/v1/kubevirts", kubevirt, "kubevirt")
+    def empty_namespaces(self, namespaces: Iterable[str]) -> None:
+        """Delete all pods and VMIs of these namespaces, and return when they are gone.
+
+        They are gone at once, for no kubelet is there to end them. The scheduler knows it before it hears of the next
+        pods: one watch tells it of both, in order.
+        """
+        existing = [name for name in namespaces if name in self._namespaces]
+        self._client.send_all_patiently(
+            Request("DELETE", f"{path(name)}?{_AT_ONCE}") for name in existing for path in (pods_path, machines_path)
+        )
+
+    def delete_pods(self, pods: Iterable[tuple[str, str]]) -> None:
+        """Delete single pods, given by namespace and name."""
+        self._client.send_all(
+            Request("DELETE", f"{pods_path(namespace)}/{name}?{_AT_ONCE}") for namespace, name in pods
+        )
 
 
-def _others() -> Iterator[dict[str, Any]]:
-    """As many as a node reports, each larger than the launcher's."""
-    for number in range(1, REPORTED_IMAGES + 1):
-        yield _image(f"registry.example/other/image-{number:02}:v1", _OTHER_BYTES + number * 10_000_000)
+def pods_path(namespace: str) -> str:
+    """The URL path of a namespace's pods."""
+    return f"/api/v1/namespaces/{namespace}/pods"
 
 
-def _image(name: str, size: int) -> dict[str, Any]:
-    return {"names": [name], "sizeBytes": size}
+def machines_path(namespace: str) -> str:
+    """The URL path of a namespace's VirtualMachineInstances."""
+    return f"/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances"
+
+
+def _node(name: str) -> str:
+    return f"/api/v1/nodes/{name}"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from bench.placement.cluster import LAUNCHER_IMAGE
+from bench.placement.nodes import LAUNCHER_IMAGE
+from bench.placement.sizes import RECORDED, Size
 from tests.e2e.objects import launcher_pod
 
 
@@ -19,11 +20,12 @@ def machine(name: str) -> dict[str, Any]:
     }
 
 
-def pod(vmi: Mapping[str, Any]) -> dict[str, Any]:
+def pod(vmi: Mapping[str, Any], size: Size = RECORDED) -> dict[str, Any]:
     """The launcher pod of a VirtualMachineInstance.
 
     Containers and requests are those of a pod that KubeVirt made (tests/data/captures/pod-create-launcher.json), less
-    its container disk: the guest's console is read by a sidecar of the same image, which counts twice for that.
+    its container disk: the guest's console is read by a sidecar of the same image, which counts twice for that. It
+    also requests the KVM device, which a pod of a node without it (as the recorded one) does not.
     """
     result = launcher_pod(f"virt-launcher-{vmi['metadata']['name']}", vmi=vmi)
     result["spec"]["initContainers"] = [
@@ -37,19 +39,34 @@ def pod(vmi: Mapping[str, Any]) -> dict[str, Any]:
             },
         }
     ]
+    devices = {"devices.kubevirt.io/kvm": "1", "devices.kubevirt.io/tun": "1"}
     result["spec"]["containers"] = [
         {
             "name": "compute",
             "image": LAUNCHER_IMAGE,
             "resources": {
                 "requests": {
-                    "cpu": "100m",
-                    "memory": "426240Ki",
+                    "cpu": f"{size.compute_millis}m",
+                    "memory": f"{size.compute_bytes // 1024}Ki",
                     "ephemeral-storage": "50M",
-                    "devices.kubevirt.io/tun": "1",
+                    **devices,
                 },
-                "limits": {"devices.kubevirt.io/tun": "1"},
+                "limits": devices,
             },
         }
     ]
     return result
+
+
+def keep_off_source(pod: dict[str, Any], uid: str) -> None:
+    """What KubeVirt adds to a migration's target pod, so that it does not land on its source's node.
+
+    pkg/virt-controller/watch/migration/migration.go, createMigrationPodAntiAffinityRule.
+    """
+    terms = pod["spec"].setdefault("affinity", {}).setdefault("podAntiAffinity", {})
+    terms["requiredDuringSchedulingIgnoredDuringExecution"] = [
+        {
+            "labelSelector": {"matchLabels": {"kubevirt.io/created-by": uid}},
+            "topologyKey": "kubernetes.io/hostname",
+        }
+    ]

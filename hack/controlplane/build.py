@@ -9,6 +9,9 @@ The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`
 pin every byte that is compiled, and ``-mod=readonly`` keeps the build from changing either. Standard library only: CI
 runs this before anything is installed.
 
+``--kubernetes 1.34`` builds the kube-scheduler of an older minor version, from ``k8s-1.34/go.mod``. It runs beside the
+control plane of this project's own version, so that two versions of the scheduler are compared on the same API server.
+
 Exit codes: 0 built or found (the directory is the last line of output), 1 the build failed, 2 usage, 69 there is
 nothing to build with: the last line on standard error is the reason.
 """
@@ -31,6 +34,7 @@ EX_UNAVAILABLE = 69  # sysexits.h: "a support program or file does not exist"
 
 HERE = Path(__file__).resolve().parent
 KUBERNETES = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl")
+OLDER = "k8s-"
 LOG_TAIL = 15
 
 
@@ -105,6 +109,17 @@ KUBEVIRT = Bundle(
     "about three minutes",
     (Part("kubevirt", "kubevirt.io/kubevirt", ("virt-api", "virt-controller", "virt-operator-objects")),),
 )
+
+
+def older_versions() -> list[str]:
+    """The minor versions of Kubernetes, besides the control plane's own, whose kube-scheduler can be built."""
+    return sorted(module.parent.name.removeprefix(OLDER) for module in HERE.glob(f"{OLDER}*/go.mod"))
+
+
+def older_scheduler(minor: str) -> Bundle:
+    """The kube-scheduler of a minor version that ``older_versions`` lists, such as 1.34."""
+    part = Part(f"{OLDER}{minor}", "k8s.io/kubernetes", ("kube-scheduler",), stamped=True)
+    return Bundle("scheduler", "Kubernetes scheduler", "about three minutes", (part,))
 
 
 def _required(go_mod: Path, module: str) -> str:
@@ -228,8 +243,15 @@ def _parser() -> argparse.ArgumentParser:
         prog="build.py",
         description="Build what the end-to-end tests run; the last line is its directory.",
     )
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument(
         "--kubevirt", action="store_true", help="build KubeVirt's virt-api and virt-controller, not Kubernetes"
+    )
+    what.add_argument(
+        "--kubernetes",
+        metavar="VERSION",
+        choices=older_versions(),
+        help=f"build only the kube-scheduler of an older minor version ({', '.join(older_versions())})",
     )
     parser.add_argument(
         "--cache",
@@ -243,10 +265,16 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _bundle(options: argparse.Namespace) -> Bundle:
+    if options.kubernetes:
+        return older_scheduler(options.kubernetes)
+    return KUBEVIRT if options.kubevirt else CONTROL_PLANE
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Prints the directory or one sentence of what is wrong; returns the exit code."""
     options = _parser().parse_args(arguments)
-    bundle = KUBEVIRT if options.kubevirt else CONTROL_PLANE
+    bundle = _bundle(options)
     find = location if options.print else ensure
     try:
         print(find(os.environ, options.cache, bundle))

@@ -1,0 +1,88 @@
+"""The case in which kubevirt-webhook chooses the profile: its server, as one runs it beside a cluster."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from bench.placement import launcher, profiles
+from bench.placement.errors import PlacementError
+from tests.e2e.access import Access
+from tests.e2e.kube import ApiError, Json, Kube
+from tests.e2e.pki import ADMIN
+from tests.e2e.processes import Process, free_port
+from webhook import names
+
+SETTINGS: Final = Path(__file__).with_name("settings.yaml")
+# The namespace's label decides whether the API server calls the webhook at all.
+LABELS: Final = {names.job_label(names.SCHEDULING): names.ENFORCE}
+MACHINES: Final = "kubevirt.io/v1/virtualmachineinstances"
+_PROBE: Final = "webhook-probe"
+# It deletes its webhook configurations at the end, which takes it a moment.
+_GRACE_SECONDS: Final = 10.0
+
+
+@contextmanager
+def serving(plane: Access) -> Iterator[None]:
+    """Run the server for as long as the context lasts; entered, the API server calls it."""
+    prepare(plane.admin)
+    process = Process("kubevirt-webhook", _command(plane), plane.directory / "logs" / "kubevirt-webhook.log")
+    process.start()
+    try:
+        probe = plane.kubevirt_controller.create(MACHINES, launcher.machine("probe"), _PROBE)
+        # Later than its own readiness: the API server learns of webhooks by a watch.
+        process.wait_ready(lambda: _is_called(plane, probe))
+        plane.kubevirt_controller.delete(MACHINES, "probe", _PROBE)
+        yield
+    finally:
+        process.stop(_GRACE_SECONDS)
+
+
+def prepare(kube: Kube) -> None:
+    """Make the object that tells where KubeVirt runs, and the namespace of the probe."""
+    kubevirt = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"}, "spec": {}}
+    kube.create("kubevirt.io/v1/kubevirts", kubevirt, "kubevirt")
+    metadata = {"name": _PROBE, "labels": LABELS}
+    kube.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+
+def check_injected(pods: list[dict[str, Any]]) -> None:
+    """That kubevirt-webhook chose the scheduler of each of these pods: they name it, and carry the annotation.
+
+    Raises:
+        PlacementError: it did not.
+    """
+    for pod in pods:
+        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+        scheduler = pod["spec"]["schedulerName"]
+        mark = pod["metadata"].get("annotations", {}).get(names.SCHEDULER_MARK)
+        if (scheduler, mark) != (profiles.SHIPPED, profiles.SHIPPED):
+            raise PlacementError(
+                f"pod {namespace}/{name} has the scheduler {scheduler} and the annotation {mark}, "
+                f"not {profiles.SHIPPED}: kubevirt-webhook did not choose it"
+            )
+
+
+def _command(plane: Access) -> list[str]:
+    port = free_port()
+    return [
+        *(sys.executable, "-m", "webhook", "serve"),
+        *("--kubeconfig", str(plane.kubeconfig_for(*ADMIN))),
+        *("--config", str(SETTINGS)),
+        *("--listen", f"127.0.0.1:{port}"),
+        *("--ops-listen", "127.0.0.1:0"),
+        *("--url", f"https://localhost:{port}"),
+        *("--register", "--register-as", "bench"),
+    ]
+
+
+def _is_called(plane: Access, vmi: Json) -> bool:
+    """Whether a launcher pod made now would get its scheduler from the server; asked without making one."""
+    try:
+        answer = plane.kubevirt_controller.create("v1/pods", launcher.pod(vmi), _PROBE, dryRun="All")
+    except ApiError:
+        return False
+    return bool(answer["spec"]["schedulerName"] == profiles.SHIPPED)
