@@ -108,6 +108,10 @@ bench-placement: binaries ## Measure where a real kube-scheduler puts launcher p
 bench-index: $(READY) ## Measure the index of nodes beside looking at each node
 	@$(BIN)/python -m bench.index $(BENCH)
 
+.PHONY: bench-complexity
+bench-complexity: $(READY) ## Review the largest objects that etcd takes, in every shape
+	@$(BIN)/python -m bench.complexity $(BENCH)
+
 .PHONY: bench-reliability
 bench-reliability: binaries ## Attack the server at full size, and count what the reviews beside feel
 	@$(BIN)/python -m bench.reliability $(BENCH)

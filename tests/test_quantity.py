@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from webhook import quantity
 from webhook.errors import InputError
 from webhook.quantity import Format, Quantity, canonical, int64, overcommitted, parse
 
@@ -183,3 +184,9 @@ def test_any_text_is_a_quantity_or_a_sentence(text: str) -> None:
         canonical(text)
     except InputError as error:
         assert "quantity" in str(error)
+
+
+@given(st.integers(1, 10**100).map(lambda number: number if number % 10 else number + 1), st.integers(0, 1100))
+def test_zeros_at_the_end_are_taken_off_at_once(number: int, zeros: int) -> None:
+    assert quantity._without_zeros(number * 10**zeros) == (number, zeros)
+    assert quantity._without_zeros(-number * 10**zeros) == (-number, zeros)

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from tests.test_reviewer import MemoryCluster
-from webhook.errors import Unavailable
+from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, Key, NamespaceKey
 from webhook.replay import MAX_ROUNDS, replayed
+from webhook.work import MAX_STEPS, spend
 
 NAMES = [NamespaceKey(f"n{number}") for number in range(MAX_ROUNDS + 1)]
 
@@ -55,3 +56,18 @@ async def test_there_is_an_end_to_it() -> None:
     assert await replayed(counting(NAMES[:-1]), cluster, Facts(), 1.0, "it") == [None] * MAX_ROUNDS
     with pytest.raises(RuntimeError, match="it asked for facts in more than 8 rounds"):
         await replayed(counting(NAMES), cluster, Facts(), 1.0, "it")
+
+
+async def test_all_rounds_share_one_budget_of_steps() -> None:
+    cluster = MemoryCluster(dict.fromkeys(NAMES), peeked=set())
+    facts = Facts()
+
+    def decide(known: Facts) -> str:
+        spend(MAX_STEPS // 2, "names")
+        known.need(*NAMES[:1])
+        return "done"
+
+    assert await replayed(decide, cluster, facts, 1.0, "it") == "done"
+    assert facts.work.spent == 2 * (MAX_STEPS // 2)
+    with pytest.raises(InputError, match="it: the object is too complex: names"):
+        await replayed(decide, cluster, facts, 1.0, "it")

@@ -49,6 +49,7 @@ from webhook.policies.table import BY_PATH, Endpoint
 from webhook.replay import MAX_ROUNDS
 from webhook.reviewer import Reviewer, Silent, Verdict
 from webhook.settings.snapshot import InstancetypeSettings, MigrationSettings, Settings
+from webhook.work import MAX_STEPS, spend
 
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
 PODS_OBSERVED = BY_PATH["/mutate/scheduling/pods/observe"]
@@ -282,6 +283,10 @@ def test_unreadable_namespace_is_admitted_unchanged_with_a_warning() -> None:
 
 def _with_policy(policy: Any, on_error: Any = "allow", stage: Any = "enforce") -> Endpoint:
     return msgspec.structs.replace(PODS, policy=policy, on_error=on_error, stage=stage)
+
+
+def _validating(policy: Any) -> Endpoint:
+    return msgspec.structs.replace(PODS, policy=policy, verb="validate")
 
 
 def _broken(*_: object) -> Decision:
@@ -546,3 +551,35 @@ def test_evictions_that_are_only_observed(mode: str, warnings: int) -> None:
 
     assert (verdict.label, response["allowed"]) == ("would-deny", True)
     assert len(response.get("warnings", ())) == warnings
+
+
+def _endless(*_: object) -> Decision:
+    try:
+        spend(MAX_STEPS + 1, "terms")
+    except Exception:
+        return skip(Code.ELIGIBLE, "a policy forgives what it does not know")
+    raise AssertionError
+
+
+def test_what_is_too_complex_is_allowed_with_a_warning() -> None:
+    verdict, response = judge(review(launcher_pod()), endpoint=_with_policy(_endless))
+
+    assert (verdict.label, verdict.decision.code, verdict.mode) == ("error", Code.TOO_COMPLEX, "enforce")
+    assert response["allowed"] is True
+    assert "terms" in response["warnings"][0]
+    assert "patch" not in response
+
+
+def test_what_is_too_complex_is_refused_where_errors_are() -> None:
+    verdict, response = judge(review(launcher_pod()), endpoint=_validating(_endless))
+
+    assert (verdict.label, verdict.decision.code) == ("error", Code.TOO_COMPLEX)
+    # Not 503, for to ask again would not help.
+    assert (response["allowed"], response["status"]["code"]) == (False, 422)
+
+
+@pytest.mark.parametrize("mode", ["warn", "audit"])
+def test_what_is_too_complex_is_refused_in_enforce_only(mode: str) -> None:
+    _, response = judge(review(launcher_pod()), known(vmi(), mode=mode), _validating(_endless))
+
+    assert response["allowed"] is True

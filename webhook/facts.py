@@ -18,6 +18,7 @@ from webhook.kubevirt.configuration import Configuration
 from webhook.objects import Namespace, Object, Resource, VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.placement.workload import KubeVirt
+from webhook.work import Work
 
 T = TypeVar("T")
 V = TypeVar("V", bound=Object)
@@ -167,9 +168,10 @@ class Facts:
 
     Attributes:
         remembered: the keys that were answered from memory.
+        work: the steps that the review may take, in all its rounds.
     """
 
-    __slots__ = ("_known", "_peek", "now", "remembered", "verified")
+    __slots__ = ("_known", "_peek", "now", "remembered", "verified", "work")
 
     def __init__(
         self, now: float = 0.0, peek: Callable[[Key[Any]], object] = lambda _: NOT_READ, *, verified: bool = True
@@ -179,6 +181,7 @@ class Facts:
         self._known: dict[Key[Any], object] = {}
         self._peek = peek
         self.remembered: Final[list[Key[Any]]] = []
+        self.work: Final = Work()
 
     @classmethod
     def of(cls, known: Mapping[Key[Any], object], now: float = 0.0, *, verified: bool = True) -> Facts:

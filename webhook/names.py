@@ -95,6 +95,7 @@ class Code:
     SWITCHED_OFF: Final = "switched-off"
     MALFORMED_OBJECT: Final = "malformed-object"
     BUG: Final = "internal-error"
+    TOO_COMPLEX: Final = "too-complex"
     BEING_DELETED: Final = "being-deleted"
     OTHER_OPERATION: Final = "other-operation"
 

@@ -77,10 +77,34 @@ class Object(View, frozen=True):
         return self.metadata or NO_META
 
 
+class SpreadExpression(View, frozen=True):
+    key: str | None = None
+    operator: str | None = None
+    values: list[str] | None = None
+
+
+class SpreadSelector(View, frozen=True):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[SpreadExpression] | None = None
+
+
+class SpreadConstraint(View, frozen=True):
+    """A topology spread constraint, whole: whether it is the injected one depends on every field."""
+
+    max_skew: int | None = None
+    topology_key: str | None = None
+    when_unsatisfiable: str | None = None
+    label_selector: SpreadSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: list[str] | None = None
+
+
 class PodSpec(View, frozen=True):
     scheduler_name: str | None = None
     node_name: str | None = None
-    topology_spread_constraints: list[dict[str, Any]] | None = None
+    topology_spread_constraints: list[SpreadConstraint] | None = None
 
 
 class Pod(Object, frozen=True):
@@ -230,12 +254,18 @@ class TemplateMeta(View, frozen=True):
 
 class VmiSpec(View, frozen=True):
     scheduler_name: str | None = None
+    topology_spread_constraints: list[SpreadConstraint] | None = None
+
+
+class TemplateSpec(View, frozen=True):
+    scheduler_name: str | None = None
+    # Plain JSON, for what is the owner's of it is written back as it was.
     topology_spread_constraints: list[dict[str, Any]] | None = None
 
 
 class VmTemplate(View, frozen=True):
     metadata: TemplateMeta | None = None
-    spec: VmiSpec | None = None
+    spec: TemplateSpec | None = None
 
 
 class VmSpec(View, frozen=True):

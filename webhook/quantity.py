@@ -37,6 +37,8 @@ _BINARY_SUFFIX: Final = {exponent: suffix for suffix, exponent in _BINARY.items(
 _DECIMAL_SUFFIX: Final = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
 # Powers of ten by which Go multiplies an int64 at once, and lets it wrap around.
 _WRAPPING: Final = (1, 2, 3, 6, 9)
+# Together they take off all the zeros that `_MAX_LENGTH` and `_MAX_EXPONENT` allow, and more.
+_POWERS: Final = tuple((2**step, 10**2**step) for step in range(10, -1, -1))
 
 
 @total_ordering
@@ -103,16 +105,24 @@ class Quantity:
         return self._decimal()
 
     def _decimal(self) -> str:
-        mantissa, exponent = self.nanos, -9
-        while mantissa % 10 == 0:
-            mantissa //= 10
-            exponent += 1
+        mantissa, zeros = _without_zeros(self.nanos)
+        exponent = zeros - 9
         shift = exponent % 3
         mantissa, exponent = mantissa * 10**shift, exponent - shift
         if self.format is not Format.DECIMAL_EXPONENT:
             # Beyond the last suffix, Kubernetes writes none at all.
             return f"{mantissa}{_DECIMAL_SUFFIX.get(exponent, '')}"
         return f"{mantissa}e{exponent}" if exponent else str(mantissa)
+
+
+def _without_zeros(number: int) -> tuple[int, int]:
+    """A number, not 0, without the zeros at its end, and how many there were: an exponent may have made a thousand."""
+    zeros = 0
+    for count, power in _POWERS:
+        shorter, rest = divmod(number, power)
+        if not rest:
+            number, zeros = shorter, zeros + count
+    return number, zeros
 
 
 def _scaled_down(nanos: int) -> int:
@@ -211,7 +221,7 @@ def canonical(value: Any) -> str:
     Raises:
         InputError: it is none.
     """
-    if type(value) is not str and (type(value) not in (int, float) or not abs(value) < 10**_MAX_LENGTH):
+    if not isinstance(value, str) and (type(value) not in (int, float) or not abs(value) < 10**_MAX_LENGTH):
         raise InputError("is no quantity such as 4Gi, 1500m or 2e9")
     return _canonical(text(value))
 

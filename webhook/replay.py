@@ -7,8 +7,9 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from webhook.cluster.source import Cluster
-from webhook.errors import Unavailable
+from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, Key, NotRead
+from webhook.work import TooComplex
 
 T = TypeVar("T")
 
@@ -27,12 +28,15 @@ async def replayed(decide: Callable[[Facts], T], cluster: Cluster, facts: Facts,
         what: asks, for the error.
 
     Raises:
+        InputError: all rounds together take more steps than ``facts.work`` allows.
         RuntimeError: it never gets to an end, a bug.
     """
     rounds = 0
     while True:
         try:
-            return decide(facts)
+            return facts.work.run(lambda: decide(facts))
+        except TooComplex as error:
+            raise InputError(str(error), what) from None
         except NotRead as missing:
             rounds += 1
             if rounds > MAX_ROUNDS:

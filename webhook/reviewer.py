@@ -33,6 +33,7 @@ from webhook.policies.scope import Scope
 from webhook.policies.table import Endpoint
 from webhook.replay import replayed
 from webhook.settings.snapshot import Settings
+from webhook.work import TooComplex
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -197,6 +198,9 @@ def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings:
     except RecursionError:
         # Depth comes with data, never with code: here with what was read beside the object.
         return _unread(endpoint, received, where.mode, "it, or an object that it names, is nested too deeply")
+    except TooComplex as error:
+        # To ask again would not help, so a denial is about the object and not about the server.
+        return _unread(endpoint, received, where.mode, str(error), Code.TOO_COMPLEX)
     return Verdict(received.api_version, request, where.mode, decision, outcome, rendered, _label(decision, where.mode))
 
 
@@ -234,13 +238,16 @@ def _undecided(endpoint: Endpoint, received: Received[Any], mode: Mode, reason: 
     return Verdict(received.api_version, received.request, mode, decision, outcome, None, "error")
 
 
-def _unread(endpoint: Endpoint, received: Received[Any], mode: Mode, why: str) -> Verdict:
-    """The answer to an object that can't be read: what only helps leaves it alone, what validates denies it."""
-    reason = Reason(Code.MALFORMED_OBJECT, f"the {endpoint.kind} can't be evaluated: {why}")
+def _unread(
+    endpoint: Endpoint, received: Received[Any], mode: Mode, why: str, code: str = Code.MALFORMED_OBJECT
+) -> Verdict:
+    """The answer to an object that can't be evaluated: what only helps leaves it alone, what validates denies it."""
+    reason = Reason(code, f"the {endpoint.kind} can't be evaluated: {why}")
     if endpoint.verb == "validate":
         text = f"{reason.text}; correct the object and send it again"
         decision = Decision((reason,), denial=Denial(422, text))
-        outcome, label = decision.under(mode, endpoint.job), _label(decision, mode)
+        label = "error" if code == Code.TOO_COMPLEX else _label(decision, mode)
+        outcome = decision.under(mode, endpoint.job)
     else:
         warning = f"kubevirt-webhook admitted this {endpoint.kind} unchanged: {reason.text}"
         decision = Decision((reason,), warnings=(warning,))

@@ -111,10 +111,11 @@ def test_base64_that_is_not_a_text_stays() -> None:
 
 
 @given(st.lists(st.sampled_from([*'abAB09 =:/?&@"\n.-_$#+{}', "://", "token", "eyJ", "Bearer ", "$6$", "password"])))
-def test_twice_is_the_same_as_once(pieces: list[str]) -> None:
+def test_what_is_hidden_stays_hidden_at_every_further_edge(pieces: list[str]) -> None:
     text = "".join(pieces)
     for scrub in (scrubbed, scrubbed_prose):
-        assert scrub(scrub(text)) == scrub(text)
+        once = scrub(text)
+        assert scrub(once).count("<redacted>") >= once.count("<redacted>")
 
 
 HOSTILE = [

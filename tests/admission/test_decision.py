@@ -3,7 +3,19 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from webhook.admission.decision import MAX_WARNING, Change, Decision, Denial, FieldCause, Reason, skip
+from webhook.admission.decision import (
+    MAX_CAUSES,
+    MAX_MESSAGE,
+    MAX_SHOWN_BYTES,
+    MAX_WARNING,
+    MAX_WARNINGS,
+    Change,
+    Decision,
+    Denial,
+    FieldCause,
+    Reason,
+    skip,
+)
 from webhook.names import Mode
 
 CHANGE = Change(("spec", "schedulerName"), "default-scheduler", "kubevirt", "r")
@@ -82,3 +94,35 @@ def test_what_is_said_of_a_decision_neither_hides_nor_tells_anything() -> None:
 
 def test_code_is_that_of_the_first_reason() -> None:
     assert skip("c", "text").code == "c"
+
+
+def test_a_refusal_ends_whatever_it_quotes() -> None:
+    causes = tuple(FieldCause("FieldValueInvalid", "word " * 2000, "word " * 2000) for _ in range(100))
+    decision = Decision((Reason("r", "because"),), denial=Denial(422, "word " * 20_000, causes))
+
+    denial = decision.under("enforce", "migration").denial
+
+    assert denial
+    assert (denial.code, len(denial.message), len(denial.causes)) == (422, MAX_MESSAGE, MAX_CAUSES)
+    assert all(len(cause.message) + len(cause.field) <= MAX_MESSAGE for cause in denial.causes)
+
+
+@pytest.mark.parametrize("mode", ["enforce", "warn"])
+def test_so_many_warnings_as_the_api_server_shows(mode: Mode) -> None:
+    changes = tuple(Change(("metadata", "annotations", str(number)), None, "x" * 999, "r") for number in range(1000))
+    decision = Decision((Reason("r", "because"),), changes, warnings=("w" * 999,) * 1000)
+
+    warnings = decision.under(mode, "instancetypes").warnings
+
+    assert len(warnings) == MAX_WARNINGS
+    assert sum(map(len, warnings)) <= 4096
+    assert warnings[-1].endswith(" more warnings")
+
+
+@pytest.mark.parametrize("value", ["x" * (MAX_SHOWN_BYTES + 1), ["x" * 100] * 1000, {"a": {"b": "x" * 100_000}}])
+def test_of_a_long_value_the_length_is_shown(value: object) -> None:
+    shown = Change(("spec", "volumes"), value, None, "r").shown()
+
+    assert isinstance(shown.old, str)
+    assert shown.old.endswith(" bytes, too long to show>")
+    assert (shown.path, shown.new) == (("spec", "volumes"), None)

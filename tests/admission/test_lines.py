@@ -10,7 +10,7 @@ import pytest
 
 from webhook.admission.audit import SCHEMA, AuditedObject, DifferingField, ParityRecord, Record, timestamp
 from webhook.admission.decision import Change, Reason
-from webhook.admission.lines import LineWriter
+from webhook.admission.lines import MAX_LINE, MAX_LONG_LINE, LineWriter, line
 from webhook.admission.output import Descriptor
 
 
@@ -179,3 +179,32 @@ def test_a_non_blocking_reader_tears_no_line() -> None:
 
     assert [json.loads(line)["uid"] for line in read.splitlines()] == [str(number) for number in range(1000)]
     assert lines.dropped == 0
+
+
+def test_a_usual_line_is_as_it_is() -> None:
+    assert line(record()) == msgspec.json.encode(record())
+
+
+def test_all_nodes_of_a_large_cluster_stay() -> None:
+    names = [f"node-{number}.example.com" for number in range(5000)]
+    long = msgspec.structs.replace(record(), details={"nodes": [{"fails": ["x" * 1000], "nodes": names}]})
+
+    group = json.loads(line(long))["details"]["nodes"][0]
+
+    assert group["nodes"] == names
+    assert len(group["fails"][0]) == 300
+
+
+def _deep(width: int, depth: int) -> Any:
+    return {f"key-{number}": _deep(width, depth - 1) for number in range(width)} if depth else "x" * 400
+
+
+@pytest.mark.parametrize("value", [["x"] * 300_000, _deep(60, 3), [[_deep(4, 7)]]])
+def test_however_much_changes_the_line_ends(value: Any) -> None:
+    changes = (Change(("spec", "volumes"), None, value, "instancetype-applied"),)
+
+    encoded = line(msgspec.structs.replace(record(), changes=changes))
+
+    assert len(line(record())) < MAX_LINE
+    assert len(encoded) <= MAX_LONG_LINE
+    assert json.loads(encoded)["uid"] == "u"

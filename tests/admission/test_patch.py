@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from webhook.admission import patch
 from webhook.admission.decision import Change
 from webhook.admission.patch import operations, pointer, render
 from webhook.objects import Pod
@@ -103,6 +104,13 @@ def test_unknown_field_of_a_view_is_a_bug() -> None:
 
 def test_pointer_escapes() -> None:
     assert pointer(("metadata", "annotations", "a/b~c")) == "/metadata/annotations/a~1b~0c"
+
+
+def test_keys_that_tenants_make_up_are_not_kept() -> None:
+    kept = patch._kept.cache_info().currsize
+
+    assert pointer(("metadata", "annotations", "k/" * 100)) == "/metadata/annotations/" + "k~1" * 100
+    assert patch._kept.cache_info().currsize == kept
 
 
 def test_no_changes_no_patch() -> None:

@@ -1,0 +1,1 @@
+"""What tenants try: objects that are made to cost much, or to get around a rule."""

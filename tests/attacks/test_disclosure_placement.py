@@ -38,7 +38,16 @@ from webhook.objects import (
 )
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node
-from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, KubeVirt, LauncherPod, Migration
+from webhook.placement.workload import (
+    EVACUEES,
+    LAUNCHER_PODS,
+    MIGRATIONS,
+    UNFINISHED,
+    Evacuee,
+    KubeVirt,
+    LauncherPod,
+    Migration,
+)
 from webhook.settings.snapshot import EvictionSettings, MigrationSettings
 
 # -- nodes, VMIs, pods and migrations ----------------------------------------------------------------------------------
@@ -125,7 +134,7 @@ def test_the_migrations_of_a_namespace() -> None:
     running = {"metadata": {"name": "n", "labels": {"a": "b"}, "annotations": {"a": "b"}}, "spec": {"vmiName": "v"}}
     running["status"] = {"phase": "Running", "migrationState": {"sourceNode": "n", "targetPod": "p"}}
     others = msgspec.convert(planted(running, ["status.phase"]), Migration)
-    facts = moving() | {ListKey(MIGRATIONS, "demo"): (others,) * 3}
+    facts = moving() | {ListKey(UNFINISHED, "demo"): (others,) * 3}
     made = settings(migration=MigrationSettings(max_unfinished=2))
     shown = show(MIGRATE, migrations.asking(migrations.migration({"zone": "a"})), facts, made)
 
@@ -136,18 +145,21 @@ def test_the_migrations_of_a_namespace() -> None:
 @pytest.mark.parametrize("caps", [{"max_per_cluster": 2}, {"max_per_namespace": 2}, {}])
 def test_the_pod_the_vmi_and_the_migrations_of_an_eviction(caps: Json) -> None:
     """To the descheduler: the VM's name, and how many evacuations are unfinished, also in the whole cluster."""
-    one = evictions.migration(
-        "Running", name=CANARY, vm=CANARY, namespace="demo" if "max_per_namespace" in caps else CANARY
-    )
-    one["metadata"]["annotations"] |= {CANARY: CANARY}
-    one["status"]["migrationState"] = {"sourceNode": CANARY, "targetNode": CANARY}
-    key = ListKey(MIGRATIONS, "" if "max_per_cluster" in caps else "demo")
+    place = "demo" if "max_per_namespace" in caps else CANARY
+    vms = [f"{CANARY}-{number}" for number in range(3)]
+    each = [evictions.migration("Running", name=vm, vm=vm, namespace=place) for vm in vms]
+    for one in each:
+        one["metadata"]["annotations"] |= {CANARY: CANARY}
+        one["status"]["migrationState"] = {"sourceNode": CANARY, "targetNode": CANARY}
+    key = ListKey(UNFINISHED, "" if "max_per_cluster" in caps else "demo")
+    evacuated = {"metadata": {"name": CANARY}, "status": {"phase": "Running", "evacuationNodeName": CANARY}}
     found = evictions.vmi() | {}
     found["spec"] |= {"nodeSelector": {"zone": "c"}}
     facts = moving(found)
     pod = evictions.pod(f"{CANARY}-a1", annotations={"a": CANARY})
     facts[ObjectKey(LAUNCHER_PODS, "demo", evictions.POD)] = msgspec.convert(pod, LauncherPod)
-    facts |= {key: evictions.read(one, one, one), evictions.MINE: ()}
+    facts |= {key: evictions.read(*each), evictions.MINE: ()}
+    facts |= {ObjectKey(EVACUEES, place, vm): msgspec.convert(evacuated, Evacuee) for vm in vms}
     shown = show(EVICT, evictions.review(), facts, settings(eviction=EvictionSettings(**caps)))
 
     assert shown.verdict.decision.code == (Code.TOO_MANY_EVACUATIONS if caps else Code.NO_ELIGIBLE_NODE)

@@ -72,3 +72,8 @@ def test_patterns_of_any_length_end() -> None:
 
     assert allowed(["a*" * 253], INSTANCETYPE_MATCHER, named)
     assert not allowed(["a*" * 100_000, "*a" * 100_000 + "b"], INSTANCETYPE_MATCHER, named)
+
+
+def test_a_name_longer_than_any_is_on_no_list() -> None:
+    assert allowed(["*"], INSTANCETYPE_MATCHER, Reference(CLUSTER, "u" * 253))
+    assert not allowed(["*"], INSTANCETYPE_MATCHER, Reference(CLUSTER, "u" * 254))

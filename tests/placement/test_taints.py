@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from tests.placement.samples import thorough
 from webhook.placement.node import Taint
-from webhook.placement.taints import tolerated, tolerates
+from webhook.placement.taints import Tolerated, tolerated, tolerates
 from webhook.placement.workload import Toleration
 
 TAINT = Taint("dedicated", "x", "NoSchedule")
@@ -31,6 +34,7 @@ TAINT = Taint("dedicated", "x", "NoSchedule")
 )
 def test_tolerations(toleration: Toleration, covers: bool) -> None:
     assert tolerates(toleration, TAINT) is covers
+    assert Tolerated([toleration]).covers(TAINT) is covers
 
 
 @pytest.mark.parametrize("operator", ["Gt", "Lt"])
@@ -47,3 +51,22 @@ def test_any_toleration_will_do() -> None:
     assert tolerated(TAINT, [Toleration("other"), Toleration("dedicated", "Exists")])
     assert not tolerated(TAINT, [Toleration("other")])
     assert not tolerated(TAINT, [])
+
+
+_texts = st.sampled_from([None, "", "a", "b"])
+_tolerations = st.builds(
+    Toleration,
+    _texts,
+    st.sampled_from([None, "", "Equal", "Exists", "Gt", "equal"]),
+    _texts,
+    st.sampled_from([None, "", "NoSchedule", "NoExecute"]),
+)
+_taints = st.builds(
+    Taint, st.sampled_from(["", "a", "b"]), st.sampled_from(["", "a"]), st.sampled_from(["NoSchedule", "NoExecute"])
+)
+
+
+@thorough
+@given(st.lists(_tolerations, max_size=4), _taints)
+def test_found_at_once_is_found_one_by_one(tolerations: list[Toleration], taint: Taint) -> None:
+    assert Tolerated(tolerations).covers(taint) is tolerated(taint, tolerations)

@@ -16,6 +16,15 @@ from webhook.text import shortened
 
 # The API server may cut a longer warning (k8s.io/apiserver, pkg/warning): 256 characters each are safe.
 MAX_WARNING: Final = 256
+# It shows 4096 characters of warnings in all.
+MAX_WARNINGS: Final = 15
+
+# Of what a user reads of a refusal. KubeVirt itself names ten causes; our own lists end at twenty and a rest.
+MAX_MESSAGE: Final = 4096
+MAX_CAUSES: Final = 32
+
+# Of a value of a change that others may read: the search for secrets in it takes time, and nobody reads more.
+MAX_SHOWN_BYTES: Final = 64 * 1024
 
 
 class Reason(msgspec.Struct, frozen=True):
@@ -42,8 +51,23 @@ class Change(msgspec.Struct, frozen=True):
 
     def shown(self) -> Change:
         """The change as others may read it, without secrets."""
-        old, new = redacted_at(self.path, self.old), redacted_at(self.path, self.new)
+        old, new = _shown(self.path, self.old), _shown(self.path, self.new)
         return self if old is self.old and new is self.new else Change(self.path, old, new, self.reason)
+
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+def _shown(path: tuple[str, ...], value: Any) -> Any:
+    """A value without secrets; of one that is too long only its length."""
+    size = len(value) if isinstance(value, str) else 0
+    if isinstance(value, dict | list):
+        try:
+            size = len(_encode(value))
+        except RecursionError:
+            # What is nested too deeply is cut where secrets are looked for.
+            return redacted_at(path, value)
+    return redacted_at(path, value) if size <= MAX_SHOWN_BYTES else f"<{size} bytes, too long to show>"
 
 
 class FieldCause(msgspec.Struct, frozen=True):
@@ -76,6 +100,21 @@ class Denial(msgspec.Struct, frozen=True):
         """The refusal as everybody may read it."""
         causes = tuple(FieldCause(cause.reason, shown(cause.message), shown(cause.field)) for cause in self.causes)
         return Denial(self.code, shown(self.message), causes)
+
+    def told(self) -> Denial:
+        """The refusal as the user reads it: whatever it quotes, it ends."""
+        short = all(len(each.message) + len(each.field) <= MAX_MESSAGE // 2 for each in self.causes)
+        if short and len(self.message) <= MAX_MESSAGE and len(self.causes) <= MAX_CAUSES:
+            return self
+        causes = (
+            FieldCause(each.reason, _cut(each.message, MAX_MESSAGE // 4), _cut(each.field, MAX_MESSAGE // 4))
+            for each in self.causes[:MAX_CAUSES]
+        )
+        return Denial(self.code, _cut(self.message, MAX_MESSAGE), tuple(causes))
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -119,7 +158,9 @@ class Decision(msgspec.Struct, frozen=True):
     def under(self, mode: Mode, job: str) -> Outcome:
         """What this decision does to the request in a mode: only ``enforce`` patches or denies."""
         if mode == names.ENFORCE:
-            return Outcome(self.denial, () if self.denial else self.changes, _short(self.warnings), self.notes)
+            if self.denial:
+                return Outcome(self.denial.told(), (), _short(self.warnings), self.notes)
+            return Outcome(None, self.changes, _short(self.warnings), self.notes)
         if mode == names.WARN:
             would = _would(self, f"{job} is in mode warn")
             return Outcome(None, (), _short(would + self.warnings), self.notes)
@@ -156,4 +197,9 @@ def _plain(change: Change) -> str:
 
 
 def _short(warnings: tuple[str, ...]) -> tuple[str, ...]:
+    if not warnings:
+        return warnings
+    if len(warnings) > MAX_WARNINGS:
+        most = MAX_WARNINGS - 1
+        warnings = (*warnings[:most], f"kubevirt-webhook: {len(warnings) - most} more warnings")
     return tuple(shortened(shown(text), MAX_WARNING) for text in warnings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
+from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,9 @@ GATHER_SECONDS: Final = 0.02
 # A longer line holds some absurd name or value, for metadata is checked only after admission. Its strings are cut.
 MAX_LINE: Final = 16 * 1024
 _MAX_STRING: Final = 300
+# What is longer even so holds long lists: those of all nodes may stay, those of tenants are cut until it is short.
+MAX_LONG_LINE: Final = 1024 * 1024
+_MAX_ITEMS: Final = (1000, 50)
 
 # What is written at once: far less than the smallest file, so that files keep to their size.
 _BATCH_BYTES: Final = 256 * 1024
@@ -33,14 +37,31 @@ MAX_WAITING: Final = 64 * 1024 * 1024
 
 logger = logging.getLogger(__name__)
 
+_encode: Final = msgspec.json.Encoder().encode
 
-def _cut(value: Any) -> Any:
-    """Plain JSON with all long strings shortened."""
+
+def _cut(value: Any, most: int) -> Any:
+    """Plain JSON with all long strings shortened, and the first items of all lists and maps."""
     if isinstance(value, str):
         return value if len(value) <= _MAX_STRING else value[: _MAX_STRING - 1] + "…"
     if isinstance(value, dict):
-        return {key: _cut(item) for key, item in value.items()}
-    return [_cut(item) for item in value] if isinstance(value, list | tuple) else value
+        return {_cut(key, most): _cut(item, most) for key, item in islice(value.items(), most)}
+    return [_cut(item, most) for item in value[:most]] if isinstance(value, list | tuple) else value
+
+
+def line(record: AnyRecord) -> bytes:
+    """A record as a line without its end, of bounded length."""
+    encoded = _encode(record)
+    if len(encoded) <= MAX_LINE:
+        return encoded
+    plain = msgspec.to_builtins(record)
+    for most in (MAX_LONG_LINE, *_MAX_ITEMS):
+        encoded = _encode(_cut(plain, most))
+        if len(encoded) <= MAX_LONG_LINE:
+            return encoded
+    # Who, what and why stay; what lies so deep and so wide is left out.
+    left_out: dict[str, Any] = {"changes": [], "details": {}}
+    return _encode(_cut(plain | {name: empty for name, empty in left_out.items() if name in plain}, _MAX_ITEMS[-1]))
 
 
 class LineWriter:
@@ -58,7 +79,6 @@ class LineWriter:
         self._output: Final = output
         self._capacity: Final = capacity
         self._lines: deque[bytes] = deque()
-        self._encode: Final = msgspec.json.Encoder().encode
         self._pending: Final = threading.Event()
         self._closing: Final = threading.Event()
         self._thread: Final = threading.Thread(target=self._run, name="audit", daemon=True)
@@ -78,12 +98,9 @@ class LineWriter:
         if len(self._lines) >= self._capacity or self._given - self._taken >= MAX_WAITING:
             self._refused += 1
             return
-        line = self._encode(record)
-        if len(line) > MAX_LINE:
-            line = self._encode(_cut(msgspec.to_builtins(record)))
-        line = visible_json(line)
-        self._given += len(line)
-        self._lines.append(line)
+        encoded = visible_json(line(record))
+        self._given += len(encoded)
+        self._lines.append(encoded)
         if not self._pending.is_set():
             self._pending.set()
 

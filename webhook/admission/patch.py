@@ -27,10 +27,20 @@ class Operation(msgspec.Struct, frozen=True):
     value: object = msgspec.UNSET
 
 
-@lru_cache(maxsize=1024)
+# Our own paths are kept, which are few and short; keys that tenants make up would fill the memory.
+_LONGEST_KEPT: Final = 100
+
+
 def pointer(path: tuple[str, ...]) -> str:
     """The JSON pointer (RFC 6901) of a path: ``~`` and ``/`` in names are escaped."""
+    return _kept(path) if len(path[-1]) <= _LONGEST_KEPT else _escaped(path)
+
+
+def _escaped(path: tuple[str, ...]) -> str:
     return "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
+
+
+_kept: Final = lru_cache(maxsize=1024)(_escaped)
 
 
 def segments(text: str) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ from webhook.facts import (
     TokenKey,
     VmiKey,
 )
-from webhook.objects import KUBEVIRTS, NAMESPACES, VMIS, Namespace, ObjectMeta, VirtualMachineInstance
+from webhook.objects import KUBEVIRTS, NAMESPACES, VMIS, Namespace, ObjectMeta, VirtualMachineInstance, VmiSpec
 from webhook.settings.snapshot import Settings
 
 T = TypeVar("T")
@@ -283,7 +283,8 @@ class LiveCluster(Cluster):
         meta = vmi.meta
         # Labels and the like may change: in the cache they would be wrong one day.
         kept = VirtualMachineInstance(
-            metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid), spec=vmi.spec
+            metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid),
+            spec=VmiSpec(vmi.spec.scheduler_name) if vmi.spec else None,
         )
         if meta.uid and len(vmi.scheduler_name) <= _LONGEST_NAME:
             self._vmis[meta.uid] = kept

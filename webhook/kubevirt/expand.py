@@ -36,37 +36,46 @@ def expand(vm: Any, get: Get, configuration: Configuration = DEFAULTS) -> Json:
         Refusal: an object is missing, the default interface is forbidden, or KubeVirt would crash.
         InputError: an object is malformed.
     """
-    decoded, _ = _expanded(vm, get, configuration)
+    decoded, _ = _expanded(vm, get, configuration, traced=False)
     return encode(VM, decoded)
 
 
 def explain(vm: Any, get: Get, configuration: Configuration = DEFAULTS) -> tuple[Json, dict[str, Origin]]:
     """The same as `expand`, with the origin of every leaf by its path. Raises as `expand`."""
-    decoded, origins = _expanded(vm, get, configuration)
+    decoded, origins = _expanded(vm, get, configuration, traced=True)
     expanded = encode(VM, decoded)
     return expanded, origins.by_path(expanded)
 
 
-def _expanded(vm: Any, get: Get, configuration: Configuration) -> tuple[Json, Origins]:
+def _expanded(vm: Any, get: Get, configuration: Configuration, *, traced: bool) -> tuple[Json, Origins]:
     decoded = read_vm(vm)
-    before = Origins(decoded, given=vm)
+    # Watching copies the whole VM at every change.
+    before = Origins(decoded, given=vm) if traced else Origins({})
     if any(matcher.field in decoded["spec"] for matcher in MATCHERS):
         found = (INSTANCETYPE_MATCHER.find_spec(decoded, get), PREFERENCE_MATCHER.find_spec(decoded, get))
-        decoded, origins = resolve(decoded, *found, configuration)
+        decoded, origins = resolve(decoded, *found, configuration, traced=traced)
         origins.inherit(before)
         return decoded, origins
     return decoded, before
 
 
 def resolve(
-    vm: Json, found_instancetype: Json | None, found_preference: Json | None, configuration: Configuration
+    vm: Json,
+    found_instancetype: Json | None,
+    found_preference: Json | None,
+    configuration: Configuration,
+    *,
+    traced: bool = True,
 ) -> tuple[Json, Origins]:
     """The expansion of a decoded VM, a new object, from the specs of what it names; and who set its fields.
+
+    Args:
+        traced: with origins; of none where nobody wants to know.
 
     Raises as `expand`.
     """
     expanded: Json = copied(vm)
-    origins = Origins(expanded)
+    origins = Origins(expanded if traced else {})
     note = origins.note
     template = expanded["spec"]["template"]
     spec, annotations = template["spec"], template["metadata"].setdefault("annotations", {})

@@ -135,7 +135,9 @@ def _devices(preferred: Json, spec: Json) -> None:
     autoattach({"devices": preferred}, spec)
     for disk in devices.get("disks", ()):
         _disk(preferred, disk)
-    networks = spec.get("networks", [])
+    networks: dict[str, Json] = {}
+    for network in spec.get("networks", ()):
+        networks.setdefault(network["name"], network)
     for interface in devices.get("interfaces", ()):
         _interface(preferred, interface, networks)
     for device in devices.get("inputs", ()):
@@ -163,11 +165,11 @@ def _disk(preferred: Json, disk: Json) -> None:
         _fill(disk, "dedicatedIOThread", preferred.get("preferredDiskDedicatedIoThread"))
 
 
-def _interface(preferred: Json, interface: Json, networks: list[Json]) -> None:
+def _interface(preferred: Json, interface: Json, networks: dict[str, Json]) -> None:
     _fill(interface, "model", preferred.get("preferredInterfaceModel"))
     if "preferredInterfaceMasquerade" not in preferred or any(binding in interface for binding in BINDINGS):
         return
-    network = next((network for network in networks if network["name"] == interface["name"]), {})
+    network = networks.get(interface["name"], {})
     if "pod" in network:
         interface["masquerade"] = copied(preferred["preferredInterfaceMasquerade"])
 

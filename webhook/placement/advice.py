@@ -12,6 +12,7 @@ from typing import Any, Final
 from webhook.errors import quoted
 from webhook.placement.node import Node
 from webhook.placement.workload import PersistentVolume, Vmi, VmiSpec
+from webhook.work import spend
 
 _HARD: Final = "DoNotSchedule"
 
@@ -58,6 +59,7 @@ def _unreachable(nodes: tuple[Node, ...], volumes: Mapping[str, PersistentVolume
         terms = volume.terms
         if not terms:
             continue
+        spend(len(terms) * len(nodes), "volumes that only some nodes reach")
         reaching = sum(any(term.matches(node.labels, node.name) for term in terms) for node in nodes)
         if reaching < len(nodes):
             yield f"the volume {quoted(name)} can be reached from {reaching} of the {len(nodes)} eligible nodes"

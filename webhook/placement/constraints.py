@@ -28,10 +28,14 @@ from webhook.placement.workload import (
     Vmi,
     VmiSpec,
 )
+from webhook.work import spend
 
 # The API server's own admission tolerates them for pods that say nothing of them (DefaultTolerationSeconds).
 _TOLERATED_BY_DEFAULT = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _NO_POD = LauncherPod()
+# What each takes on the way from an object to the answer, beside its evaluation.
+_LABEL_STEPS = 3
+_EXPRESSION_STEPS = 2
 # What KubeVirt computes anew for every pod, so that the present pod's say nothing: a feature gate may have been closed.
 _RECOMPUTED = (
     *(generated.CPU_FEATURE, generated.CPU_MODEL, generated.CPU_MODEL_MIGRATION, generated.CPU_VENDOR),
@@ -74,6 +78,7 @@ def of(
     pod = {} if migration.receives else (source_pod or _NO_POD).node_selector
     made = {key: value for key, value in pod.items() if key not in (source_pod_added or {})}
     spec = vmi.spec or VmiSpec()
+    spend(_LABEL_STEPS * _labels(vmi, spec, migration, pod), "labels that are asked of nodes")
     added = migration.added.items()
     labels = _source_labels(vmi, migration, source_node)
     carried = _host_model(vmi, pod, labels)
@@ -82,7 +87,8 @@ def of(
         for key, (value, origin) in _layer(vmi, spec, kubevirt, pod).items()
         if carried.get(key, value) == value  # else KubeVirt overwrites it
     }
-    absent = tuple(Expression(key, DOES_NOT_EXIST) for key in generated.absent(vmi))
+    # A feature that is named again forbids nothing more.
+    absent = tuple(Expression(key, DOES_NOT_EXIST) for key in dict.fromkeys(generated.absent(vmi)))
     known = {**layer, **carried}
     return (
         *(Label(requirement.ADDED, Expression.equals(key, value)) for key, value in added),
@@ -97,6 +103,17 @@ def of(
         *admitted,
         *_resources(requests or {}, kubevirt),
     )
+
+
+def _labels(vmi: Vmi, spec: VmiSpec, migration: Migration, pod: Mapping[str, str]) -> int:
+    """As how many labels at most an object asks of nodes, each of which is built, told apart and looked up."""
+    return sum(
+        map(len, (pod, migration.added, spec.node_selector or (), vmi.cpu.features or (), _carried(vmi, migration)))
+    )
+
+
+def _carried(vmi: Vmi, migration: Migration) -> Mapping[str, str]:
+    return (vmi.source_state.node_selectors or {}) if migration.receives else {}
 
 
 def gaps(vmi: Vmi, migration: Migration, source_pod: LauncherPod | None, source_node: Node | None) -> tuple[str, ...]:
@@ -118,7 +135,7 @@ def gaps(vmi: Vmi, migration: Migration, source_pod: LauncherPod | None, source_
 def _source_labels(vmi: Vmi, migration: Migration, node: Node | None) -> Mapping[str, str]:
     """The labels of the node that the VM comes from; from another cluster only those that say what its CPU is."""
     if migration.receives:
-        return vmi.source_state.node_selectors or {}
+        return _carried(vmi, migration)
     return node.labels if node else {}
 
 
@@ -147,9 +164,11 @@ def _affinity(placed: Placed, absent: tuple[Expression, ...] = ()) -> Iterator[R
     required = placed.required_affinity
     if required is None:
         return
+    spend(_EXPRESSION_STEPS * required.size, "expressions of the node affinity")
     empty = Term(absent)
     terms = (term if term.expressions or term.fields else empty for term in required.terms())
-    yield OneOf(requirement.AFFINITY, tuple(terms))
+    # One of two equal alternatives is no alternative; malformed ones differ by their place, which is told.
+    yield OneOf(requirement.AFFINITY, tuple(dict.fromkeys(terms)))
 
 
 def _resources(requests: Mapping[str, int], kubevirt: KubeVirt) -> Iterator[Requirement]:

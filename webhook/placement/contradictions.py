@@ -22,6 +22,7 @@ from webhook.placement.expression import (
 from webhook.placement.generated import CPU_VENDOR
 from webhook.placement.node import HOSTNAME
 from webhook.placement.requirement import ADDED, VENDOR, Elsewhere, Label, OneOf, Requirement, Requirements
+from webhook.work import spend
 
 _Asked = tuple[Requirement, Expression]
 
@@ -64,6 +65,7 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
     """All of them, label by label in the order of the requirements, then those of node affinities."""
     asked: dict[str, list[_Asked]] = {}
     names: list[_Asked] = []
+    spend(len(requirements), "requirements")
     for requirement in requirements:
         if isinstance(requirement, Label):
             asked.setdefault(requirement.expression.key, []).append((requirement, requirement.expression))
@@ -101,15 +103,28 @@ def compatible(together: Sequence[Expression]) -> bool:
 
 def satisfiable(together: Sequence[Expression]) -> bool:
     """Whether any value does: as `compatible`, of what every node has."""
-    listed = [set(expression.values) for expression in together if expression.operator == IN]
-    if listed:
-        return any(all(expression.accepts(value) for expression in together) for value in set.intersection(*listed))
     if any(expression.operator == DOES_NOT_EXIST for expression in together):
         return False
+    listed = [set(expression.values) for expression in together if expression.operator == IN]
+    if listed:
+        forbidden = {value for each in together if each.operator == NOT_IN for value in each.values}
+        bounds = _tightest(together)
+        return any(_all_accept(bounds, value) for value in set.intersection(*listed) - forbidden)
     # Numbers are written in many ways and texts are endless, so a few forbidden ones never exhaust them.
     above = max((_bound(each) for each in together if each.operator == GREATER), default=_INT64.start - 1)
     below = min((_bound(each) for each in together if each.operator == LESS), default=_INT64.stop)
     return below - above > 1
+
+
+def _tightest(together: Sequence[Expression]) -> list[Expression]:
+    """Of all lower bounds the greatest, and of all upper ones the least: they say what all together say."""
+    lower = max((each for each in together if each.operator == GREATER), key=_bound, default=None)
+    upper = min((each for each in together if each.operator == LESS), key=_bound, default=None)
+    return [each for each in (lower, upper) if each is not None]
+
+
+def _all_accept(bounds: Sequence[Expression], value: str) -> bool:
+    return all(bound.accepts(value) for bound in bounds)
 
 
 def _bound(expression: Expression) -> int:
@@ -117,6 +132,8 @@ def _bound(expression: Expression) -> int:
 
 
 def _of_one_label(asked: Sequence[_Asked]) -> Iterator[Contradiction]:
+    # Every source of requirements asks for each label once: a handful of pairs, whatever the object.
+    spend(len(asked) * len(asked), "requirements of one label")
     pairs = [(one[0], two[0]) for one, two in combinations(asked, 2) if not compatible((one[1], two[1]))]
     if pairs:
         yield from (_contradiction(pair) for pair in pairs)
@@ -142,6 +159,7 @@ def _against(
     term: Term, asked: Mapping[str, Sequence[_Asked]], names: Sequence[_Asked]
 ) -> Sequence[Requirement] | None:
     """What excludes a term; empty if it excludes itself; None if nothing does."""
+    spend(len(term.expressions) + len(term.fields), "expressions of the node affinity")
     if not all(field.accepts("") for field in term.fields if field.key != NAME_FIELD):
         return ()
     by_label: dict[str, list[Expression]] = {}

@@ -22,6 +22,7 @@ from webhook.placement.expression import (
     Expression,
     Term,
     field_value,
+    integer,
 )
 from webhook.placement.levels import Levels
 from webhook.placement.node import HOSTNAME, Node, Taint
@@ -35,13 +36,19 @@ from webhook.placement.requirement import (
     Uncordoned,
     Untainted,
 )
+from webhook.placement.taints import Tolerated
+from webhook.placement.thresholds import Thresholds
 from webhook.placement.verdict import Failure, Verdict
+from webhook.work import spend
 
 T = TypeVar("T")
 
 _NO_LABELS: Final[Mapping[str, str]] = {}
 _NO_VALUES: Final[Mapping[str, int]] = {}
 _NO_LEVELS: Final = Levels()
+
+# Labels whose values are kept sorted, those last asked for. With values of their own on 5,000 nodes each takes 200 KB.
+_MAX_THRESHOLDS: Final = 32
 
 
 class NodeIndex:
@@ -54,6 +61,7 @@ class NodeIndex:
         self._all = 0
         self._values: dict[str, dict[str, int]] = {}  # label, value -> nodes
         self._labelled: dict[str, int] = {}  # label -> nodes
+        self._thresholds: dict[str, Thresholds] = {}  # label -> its values sorted; least recently used first
         self._taints: dict[Taint, int] = {}
         self._unschedulable = 0
         self._no_kvm = 0
@@ -103,6 +111,7 @@ class NodeIndex:
         """Which nodes have all that is required, and what the others fail."""
         if self._snapshot is None:
             self._snapshot = tuple(self._nodes)
+        spend(len(requirements), "requirements")
         failures = []
         eligible = self._all
         for requirement in requirements:
@@ -150,6 +159,7 @@ class NodeIndex:
 
     def _change_labels(self, bit: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:
         for key, value in before.items() ^ after.items():
+            self._thresholds.pop(key, None)
             values = self._values.setdefault(key, {})
             _flip(values, value, bit)
             if not values:
@@ -164,11 +174,14 @@ class NodeIndex:
                 yield None, self._all ^ self._accepting(requirement.expression)
             case OneOf():
                 matching = 0
+                spend(len(requirement.terms), "terms of the node affinity")
                 for term in requirement.terms:
                     matching |= self._matching(term)
                 yield None, self._all ^ matching
             case Untainted():
-                for taint in sorted(taint for taint in self._taints if not requirement.tolerates(taint)):
+                spend(len(requirement.tolerations) + len(self._taints), "tolerations")
+                tolerated = Tolerated(requirement.tolerations)
+                for taint in sorted(taint for taint in self._taints if not tolerated.covers(taint)):
                     yield taint, self._taints[taint]
             case Uncordoned():
                 yield None, 0 if requirement.waived else self._unschedulable
@@ -190,6 +203,7 @@ class NodeIndex:
     def _matching(self, term: Term) -> int:
         if term.hopeless:
             return 0
+        spend(len(term.expressions) + len(term.fields), "expressions of the node affinity")
         nodes = self._all
         for expression in term.expressions:
             nodes &= self._accepting(expression)
@@ -206,13 +220,23 @@ class NodeIndex:
         values = self._values.get(key, _NO_VALUES)
         nodes = 0
         if operator in {IN, NOT_IN}:
+            spend(len(expression.values), "values of the node affinity")
             for value in expression.values:
                 nodes |= values.get(value, 0)
             return nodes if operator == IN else self._all ^ nodes
-        for value, having in values.items():
-            if expression.accepts(value):
-                nodes |= having
-        return nodes
+        bound = integer(expression.values[0])
+        return 0 if bound is None else self._sorted(key, values).beyond(operator, bound)
+
+    def _sorted(self, key: str, values: Mapping[str, int]) -> Thresholds:
+        """The values of a label, sorted; kept until the label changes on any node."""
+        known = self._thresholds.pop(key, None)
+        if known is None:
+            spend(len(values), "labels that the node affinity compares with numbers")
+            known = Thresholds(values)
+            if len(self._thresholds) >= _MAX_THRESHOLDS:
+                del self._thresholds[next(iter(self._thresholds))]
+        self._thresholds[key] = known
+        return known
 
     def _accepting_field(self, field: Expression) -> int:
         if field.key != NAME_FIELD:

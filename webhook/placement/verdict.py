@@ -10,9 +10,13 @@ import msgspec
 from webhook.placement.bits import chosen, positions
 from webhook.placement.node import Node, Taint
 from webhook.placement.requirement import Label, OneOf, Reason, Requirement, Untainted
+from webhook.work import spend
 
 # Sets of so few nodes are gone through one by one: where every node has a taint of its own there are thousands.
 _FEW: Final = 32
+
+# Noting one more failure for a part of the nodes takes a fraction of a step.
+_PARTS_A_STEP: Final = 16
 
 # Nodes that fail the same, by the failures' places in their order.
 _Part: TypeAlias = tuple[tuple[int, ...], int]
@@ -121,21 +125,24 @@ class Verdict:
             if failure.count > _FEW:
                 together.setdefault(failure.nodes, []).append(index)
         for nodes, indices in together.items():
+            # Where each of thousands of nodes lacks something else, and all of them thousands of labels.
+            spend(len(parts) * (1 + len(indices)) // _PARTS_A_STEP, "different ways in which nodes do not fit")
             parts = [half for part in parts for half in _split(part, indices, nodes)]
         last = len(self.failures)
         found = sorted((-nodes.bit_count(), (*sorted(failed), last), nodes) for failed, nodes in parts)
-        return tuple(Group(tuple(self.failures[index] for index in failed[:-1]), nodes) for _, failed, nodes in found)
+        return tuple(Group(tuple(map(self.failures.__getitem__, failed[:-1])), nodes) for _, failed, nodes in found)
 
     def _alike(self) -> list[_Part]:
         """All nodes by which of the failures of a few they have."""
-        failed: dict[int, tuple[int, ...]] = {}
+        failed: dict[int, list[int]] = {}
         for index, failure in enumerate(self.failures):
             if failure.count <= _FEW:
                 for position in positions(failure.nodes):
-                    failed[position] = (*failed.get(position, ()), index)
+                    failed.setdefault(position, []).append(index)
         parts: dict[tuple[int, ...], int] = {}
         for position, indices in failed.items():
-            parts[indices] = parts.get(indices, 0) | 1 << position
+            alike = tuple(indices)
+            parts[alike] = parts.get(alike, 0) | 1 << position
         rest = self._everyone
         for nodes in parts.values():
             rest ^= nodes

@@ -41,6 +41,12 @@ class TermView(View, frozen=True):
     match_expressions: list[ExpressionView | None] | None = None
     match_fields: list[ExpressionView | None] | None = None
 
+    @property
+    def size(self) -> int:
+        """The expressions and their values."""
+        views = (*(self.match_expressions or ()), *(self.match_fields or ()))
+        return len(views) + sum(len(view.values or ()) for view in views if view)
+
     def term(self, path: str) -> Term:
         return Term.of(_expressions(self.match_expressions), _expressions(self.match_fields), path)
 
@@ -51,6 +57,12 @@ def _expressions(views: list[ExpressionView | None] | None) -> tuple[Expression,
 
 class NodeSelector(View, frozen=True):
     node_selector_terms: list[TermView | None] | None = None
+
+    @property
+    def size(self) -> int:
+        """The terms, their expressions, and the values of those."""
+        views = self.node_selector_terms or ()
+        return len(views) + sum(view.size for view in views if view)
 
     def terms(self) -> tuple[Term, ...]:
         """In their order; the empty ones too, which match nothing."""

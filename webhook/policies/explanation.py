@@ -10,6 +10,7 @@ from webhook.placement.verdict import Failure, Verdict
 
 # Nodes are all in the audit record; the combinations of reasons could be as many as they.
 _AUDITED_GROUPS: Final = 100
+_AUDITED_FAILURES: Final = 50
 _TOLD_CLASSES: Final = 10
 
 
@@ -34,14 +35,36 @@ def _classes(failures: Sequence[Failure]) -> str:
 def details(verdict: Verdict) -> dict[str, Any]:
     """All nodes by what they fail, for the audit record; those of the rarest combinations of reasons together."""
     found = verdict.groups()
+    lacking = Lacking(verdict)
     groups = [
-        _shown([failure.lacking for failure in group.failures], verdict.names(group))
+        _shown(lacking.first(group.failures, _AUDITED_FAILURES), verdict.names(group))
         for group in found[:_AUDITED_GROUPS]
     ]
     if rest := found[_AUDITED_GROUPS:]:
         names = sorted(name for group in rest for name in verdict.names(group))
         groups.append(_shown([f"other reasons, in {len(rest)} combinations"], names))
     return {"nodes": groups}
+
+
+class Lacking(dict[int, str]):
+    """What nodes lack that fail something, by the failure's identity: many groups have the same, worded once.
+
+    Args:
+        verdict: whose failures they are.
+    """
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__()
+        self._failures: Final = {id(failure): failure for failure in verdict.failures}
+
+    def __missing__(self, identity: int) -> str:
+        text = self[identity] = self._failures[identity].lacking
+        return text
+
+    def first(self, failures: Sequence[Failure], most: int) -> list[str]:
+        """The words for failures, of many the first, and how many there are more."""
+        told = list(map(self.__getitem__, map(id, failures[:most])))
+        return [*told, f"{len(failures) - most} more"] if len(failures) > most else told
 
 
 def _shown(fails: list[str], names: list[str]) -> dict[str, Any]:

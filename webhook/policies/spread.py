@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+
 from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
 from webhook.admission.wire import Request
@@ -21,7 +23,7 @@ from webhook.errors import quoted
 from webhook.facts import Facts
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.names import Code
-from webhook.objects import Object, Pod, VirtualMachine, VirtualMachineInstance
+from webhook.objects import Object, Pod, SpreadConstraint, VirtualMachine, VirtualMachineInstance
 from webhook.paths import ABSENT, lookup
 from webhook.policies import accounts
 from webhook.policies.ownership import Manifests
@@ -177,7 +179,10 @@ def _overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | N
 
 def _is_injected(present: object, mark: object) -> bool:
     """Whether constraints are those that an annotation of ours says, unchanged."""
-    return isinstance(mark, str) and mark in _TOPOLOGY_KEYS and present == constraints(mark)
+    if not isinstance(mark, str) or mark not in _TOPOLOGY_KEYS:
+        return False
+    injected = constraints(mark)
+    return present == injected or present == msgspec.convert(injected, list[SpreadConstraint])
 
 
 def _marks(vm: VirtualMachine) -> dict[tuple[str, ...], object]:

@@ -218,3 +218,27 @@ def test_the_result_is_the_and_of_both(given_: Any, added: dict[str, str], label
 
     expected = matches(given_, labels) and all(labels.get(key) == value for key, value in added.items())
     assert matches(terms(obj, decision) if decision.changes else given_, labels) == expected
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"key": "zone", "operator": "In", "values": ["b", "c"]},
+        {"key": "zone", "operator": "In", "values": ["b"], "more": 1},
+        {"key": "zone", "operator": "NotIn", "values": ["b"]},
+        {"key": "zone", "operator": "In", "values": "b"},
+        {"key": 1, "operator": "In", "values": ["b"]},
+        None,
+        "zone=b",
+    ],
+)
+def test_only_an_equal_expression_is_there_already(odd: Any) -> None:
+    obj = pod([{"matchExpressions": [odd]}])
+
+    assert terms(obj, judge(obj, {"zone": "b"})) == [{"matchExpressions": [odd, B]}]
+
+
+def test_what_is_no_list_is_left_to_the_api_server() -> None:
+    obj = pod([{"matchExpressions": "zone=b"}])
+
+    assert not judge(obj, {"zone": "b"}).changes

@@ -24,6 +24,7 @@ from webhook.errors import Unavailable
 from webhook.facts import NodesKey, ObjectKey
 from webhook.names import Code
 from webhook.placement.workload import VMIS
+from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED
 
 B = {"zone": "b"}
 LISTER = [("list", "nodes")]
@@ -64,11 +65,19 @@ class TestSelector:
         assert len(denial.causes) == 2
 
     def test_of_many_mistakes_the_first_are_told(self) -> None:
-        denial = decide(migration({f"{number:04} ": "x" for number in range(1000)}), {}).denial
+        denial = decide(migration({f"{number:04} ": "x" for number in range(MAX_ADDED)}), {}).denial
 
         assert denial
         assert len(denial.causes) == 21
-        assert "; 980 more mistakes; the migration would hang" in denial.message
+        assert f"; {MAX_ADDED - 20} more mistakes; the migration would hang" in denial.message
+
+    def test_a_longer_selector_than_any_node_could_satisfy(self) -> None:
+        decision = decide(migration({f"key-{number}": "x" for number in range(MAX_ADDED + 1)}), {})
+
+        assert decision.denial
+        assert (decision.code, decision.denial.code) == (Code.BAD_SELECTOR, 422)
+        assert [cause.field for cause in decision.denial.causes] == ["spec.addedNodeSelector"]
+        assert str(MAX_ADDED) in decision.denial.message
 
     @pytest.mark.parametrize("key", [AMD, "cpu-feature.node.kubevirt.io/x", "kubevirt.io/schedulable"])
     def test_reserved_keys(self, key: str) -> None:

@@ -176,7 +176,8 @@ def _reserved(added: Mapping[str, str]) -> Iterator[str]:
 def _alone(target: Target, nodes: NodeIndex, verdict: Verdict) -> Alone:
     kept = kept_by_kubevirt(target.requirements)
     alone = nodes.review(kept)
-    dropped = [each for each in target.requirements if isinstance(each, Label) and each not in kept]
+    remaining = {each for each in kept if isinstance(each, Label)}
+    dropped = [each for each in target.requirements if isinstance(each, Label) and each not in remaining]
     drops = tuple(str(each.expression) for each in dropped if each.origin == requirement.ADDED)
     guards = [str(each.expression) for each in dropped if each.origin == requirement.VENDOR]
     return Alone(drops, Nodes(alone.count, alone.names()), _alone_text(drops, guards, alone, verdict))

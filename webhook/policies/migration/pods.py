@@ -24,12 +24,17 @@ from webhook.policies import accounts, targets
 from webhook.policies.targets import JOB_NAME, JOB_UID
 from webhook.policies.unreadable import Unreadable, read
 from webhook.settings.snapshot import MigrationSettings
+from webhook.work import spend
 
 _TERMS: Final = (
     *("spec", "affinity", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),
     "nodeSelectorTerms",
 )
 _SELECTOR: Final = ("spec", "nodeSelector")
+
+# A key is checked, compared and written; an expression of the pod is compared and copied.
+_KEY_STEPS: Final = 4
+_EXPRESSION_STEPS: Final = 2
 
 Json = dict[str, Any]
 
@@ -76,6 +81,7 @@ def _constrained(
     settings: MigrationSettings,
     unsure: tuple[str, ...],
 ) -> Decision:
+    spend(_KEY_STEPS * len(migration.added), "keys that the migration adds")
     selector = (pod.spec.node_selector if pod.spec else None) or {}
     malformed = {key for key, value in migration.added.items() if syntax.malformed({key: value}, "")}
     wanted = {
@@ -111,22 +117,33 @@ def _terms(pod: TargetPod, expressions: list[Json]) -> list[Change]:
     terms = pod.terms
     if terms is None:
         return [Change(_TERMS, None, [{"matchExpressions": expressions}], Code.CONSTRAINED)] if expressions else []
+    spend(len(terms) * (1 + len(expressions)), "nodeSelectorTerms, each with all that the migration adds,")
     new = [_term(term, expressions) for term in terms]
     return [Change(_TERMS, terms, new, Code.CONSTRAINED)] if new != terms else []
 
 
 def _term(term: Json, expressions: list[Json]) -> Json:
     present = term.get("matchExpressions") or []
-    if not present and not term.get("matchFields"):
+    if not isinstance(present, list) or not (present or term.get("matchFields")):
         return term
-    missing = [expression for expression in expressions if expression not in present]
+    spend(_EXPRESSION_STEPS * len(present), "expressions of the node affinity")
+    there = {_label(expression) for expression in present}
+    missing = [expression for expression in expressions if _label(expression) not in there]
     return {**term, "matchExpressions": [*present, *missing]} if missing else term
+
+
+def _label(expression: Any) -> tuple[str, str] | None:
+    """The label that an expression of `_equals` requires; None of any other."""
+    match expression:
+        case {"key": str(key), "operator": "In", "values": [str(value)], **rest} if not rest:
+            return key, value
+    return None
 
 
 def _unstuck(selector: dict[str, str], added: dict[str, str], requirements: Requirements) -> list[Change]:
     """The node selector without CPU keys that only this migration asks for: its affinity holds them this once."""
     required = {item.expression.key for item in requirements if isinstance(item, Label) and item.origin != ADDED}
-    stuck = [key for key in added if key in selector and generated.sticky(key) and key not in required]
+    stuck = {key for key in added if key in selector and generated.sticky(key) and key not in required}
     if not stuck or not requirements:
         return []
     kept = {key: value for key, value in selector.items() if key not in stuck}

@@ -18,7 +18,7 @@ from webhook.placement.requirement import ADDED
 from webhook.placement.verdict import Verdict
 from webhook.placement.workload import UNFINISHED, WORKLOAD_UPDATE, Migration
 from webhook.policies import accounts, targets
-from webhook.policies.explanation import details, no_node
+from webhook.policies.explanation import Lacking, details, no_node
 from webhook.policies.targets import Target
 from webhook.policies.unreadable import Unreadable, read
 from webhook.settings.snapshot import MigrationSettings
@@ -33,6 +33,13 @@ _TOLD_MISTAKES: Final = 20
 
 # In a cluster of so many nodes a refusal may name them all.
 _NAMED_NODES: Final = 10
+# Of each of them, and of what the VM requires.
+_TOLD_FAILURES: Final = 10
+_TOLD_CONTRADICTIONS: Final = 10
+
+# Longer selectors than any node could satisfy. Neither the API server nor KubeVirt limits it, so this is KubeVirt's
+# limit for its own longest lists (disks, volumes, networks: `maxItems` of its CRDs); nodes carry some 100 labels.
+MAX_ADDED: Final = 256
 
 
 def validate(migration: Migration, request: Request[Migration], facts: Facts, settings: MigrationSettings) -> Decision:
@@ -106,6 +113,9 @@ def _selector(migration: Migration, settings: MigrationSettings) -> Decision | N
         text = f"metadata.name: migrations named {name} are KubeVirt's own, which add no selector; name yours otherwise"
         cause = FieldCause("FieldValueInvalid", text, "metadata.name")
         return Decision((Reason(Code.RESERVED_NAME, text),), denial=Denial(422, text, (cause,)))
+    if len(migration.added) > MAX_ADDED:
+        text = f"{_FIELD} has {len(migration.added)} keys, of which {MAX_ADDED} are allowed; remove some"
+        return _denied(Code.BAD_SELECTOR, 422, text, [text])
     malformed = syntax.malformed(migration.added, _FIELD)
     if malformed:
         texts = [mistake.what for mistake in malformed[:_TOLD_MISTAKES]]
@@ -205,7 +215,10 @@ def _colliding(target: Target) -> list[Contradiction]:
 
 
 def _said(found: Sequence[Contradiction]) -> str:
-    return ", and ".join(str(contradiction) for contradiction in found)
+    told = [str(contradiction) for contradiction in found[:_TOLD_CONTRADICTIONS]]
+    if more := len(found) - len(told):
+        told.append(f"{more} more contradictions")
+    return ", and ".join(told)
 
 
 def _refused(code: str, text: str, verdict: Verdict, user: UserInfo, facts: Facts) -> Decision:
@@ -225,8 +238,9 @@ def _may_list_nodes(user: UserInfo, facts: Facts) -> bool:
 
 
 def _named(verdict: Verdict) -> str:
+    lacking = Lacking(verdict)
     return "; ".join(
-        f"{', '.join(verdict.names(group))}: {', '.join(failure.lacking for failure in group.failures) or 'eligible'}"
+        f"{', '.join(verdict.names(group))}: {', '.join(lacking.first(group.failures, _TOLD_FAILURES)) or 'eligible'}"
         for group in verdict.groups()
     )
 

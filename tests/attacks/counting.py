@@ -1,0 +1,118 @@
+"""What a function costs, counted and not timed: how often each line of Python is run, and compares a tenant's texts.
+
+Each turn of a loop is a line event, of a comprehension too, and each line is counted by itself, so that a loop within a
+loop shows however little it is beside the rest. What hides from line events are loops within C, of which the usual one
+compares: ``x in a_list``. So texts can be made to count how often they are compared, for the line that does it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias, TypeVar
+
+import msgspec
+
+from webhook.objects import Whole
+
+T = TypeVar("T")
+
+# Events by the file and line.
+Cost: TypeAlias = Counter[tuple[str, int]]
+
+
+class EndlessError(BaseException):
+    """A function takes so many lines that nobody should wait for its end."""
+
+
+def lines(function: Callable[[], object], most: int = 5_000_000) -> Cost:
+    """How often a call runs each line.
+
+    Raises:
+        EndlessError: it runs more than ``most``.
+    """
+    hits: Counter[tuple[Any, int]] = Counter()
+    left = most
+
+    def trace(frame: Any, event: str, argument: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise EndlessError(f"more than {most} lines")
+        hits[frame.f_code, frame.f_lineno] += 1
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        function()
+    finally:
+        sys.settrace(before)
+    cost: Cost = Counter()
+    for (code, line), count in hits.items():
+        cost[code.co_filename, line] += count
+    return cost
+
+
+def comparisons(function: Callable[[], object]) -> Cost:
+    """How often each line of a call compares `watched` texts."""
+    Text.compared = Counter()
+    function()
+    return Text.compared
+
+
+def nonlinear(none: Cost, once: Cost, twice: Cost) -> dict[tuple[str, int], tuple[int, int, int]]:
+    """The lines at which the second n items cost more than the first n did; of a square they cost three times as much.
+
+    Args:
+        none: events without the items.
+        once: with n of them.
+        twice: with 2 n.
+    """
+    # A few events more are no growth: thresholds, such as that from which a text is cut.
+    few = 40
+    return {
+        line: (none[line], once[line], count)
+        for line, count in twice.items()
+        if count - once[line] > 1.2 * max(once[line] - none[line], 0) + few
+    }
+
+
+class Text(str):
+    """A string that counts how often one is compared with another, and where."""
+
+    __slots__ = ()
+    compared: ClassVar[Cost] = Counter()
+
+    def __eq__(self, other: object) -> bool:
+        frame = sys._getframe(1)
+        Text.compared[frame.f_code.co_filename, frame.f_lineno] += 1
+        return str.__eq__(self, other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+def watched(value: T) -> T:
+    """A copy of plain JSON or of a decoded view in which every string counts."""
+    return _watched(value)  # type: ignore[no-any-return]
+
+
+def _watched(value: Any) -> Any:
+    if isinstance(value, str):
+        return Text(value)
+    if isinstance(value, dict):
+        return {_watched(key): _watched(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_watched(item) for item in value)
+    if isinstance(value, Whole):
+        # Its metadata passes through msgspec, which knows no other strings than Python's own.
+        return msgspec.structs.replace(
+            value, **{name: _watched(getattr(value, name)) for name in ("spec", "status", "data")}
+        )
+    if isinstance(value, msgspec.Struct):
+        return type(value)(**{name: _watched(getattr(value, name)) for name in value.__struct_fields__})
+    return value

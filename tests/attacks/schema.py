@@ -1,0 +1,219 @@
+"""What an object may hold, walked down to its last list and map, so that each can be made long.
+
+There are two sources, and neither can be forgotten: the views that reviews and facts are decoded into, and the shapes
+of `webhook.kubevirt` for objects that are read as plain JSON. What a view calls anything has its content here, by the
+field's name; a field that has none is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+from msgspec import inspect
+
+from webhook.kubevirt import shape
+from webhook.kubevirt.types import core
+from webhook.objects import Whole
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """A leaf; ``kind`` is ``text``, ``number``, ``truth`` or ``amount``."""
+
+    kind: str
+
+
+@dataclass(frozen=True)
+class Items:
+    """A list."""
+
+    item: Node
+
+
+@dataclass(frozen=True)
+class Entries:
+    """A map with keys that people make up."""
+
+    value: Node
+
+
+@dataclass(frozen=True)
+class Fields:
+    """An object with known fields."""
+
+    fields: Mapping[str, Node] = field(default_factory=dict)
+
+
+Node: TypeAlias = Scalar | Items | Entries | Fields
+
+TEXT: Final = Scalar("text")
+_SCALARS: Final[dict[type, Scalar]] = {
+    inspect.StrType: TEXT,
+    inspect.IntType: Scalar("number"),
+    inspect.FloatType: Scalar("number"),
+    inspect.BoolType: Scalar("truth"),
+}
+
+
+class UnknownError(Exception):
+    """A view has a list or map of which nothing here knows what it holds."""
+
+
+# What stands in fields that the views leave open, by their names.
+_OPEN: Final[dict[str, Node]] = {
+    "annotations": TEXT,
+    "configuration": TEXT,
+    "realtime": TEXT,
+    "snp": TEXT,
+    "tdx": TEXT,
+    "sendTo": TEXT,
+    "receive": TEXT,
+    "multus": TEXT,
+    "data": TEXT,
+    "topologySpreadConstraints": Fields({"whenUnsatisfiable": TEXT, "topologyKey": TEXT}),
+    "requiredDuringSchedulingIgnoredDuringExecution": Fields({"topologyKey": TEXT}),
+}
+
+
+def of_view(view: Any, where: str = "", whole: Node | None = None) -> Node:
+    """What a view reads.
+
+    Args:
+        where: the field's name, for what is left open.
+        whole: of the ``spec``, ``status`` and ``data`` of an object that is read as plain JSON.
+
+    Raises:
+        UnknownError: a field is left open, and nothing here says what stands in it.
+    """
+    known = inspect.type_info(view) if not isinstance(view, inspect.Type) else view
+    if isinstance(known, inspect.UnionType):
+        kinds = [each for each in known.types if not isinstance(each, inspect.NoneType)]
+        return of_view(kinds[0], where, whole)
+    if type(known) in _SCALARS:
+        return _SCALARS[type(known)]
+    if isinstance(known, inspect.ListType):
+        return Items(of_view(known.item_type, where))
+    if isinstance(known, inspect.DictType):
+        if where == "nodeSelectorTerms":
+            return of_shape(core._NODE_TERM)
+        return Entries(of_view(known.value_type, where))
+    if isinstance(known, inspect.StructType):
+        fields = {each.encode_name: each.type for each in known.fields}
+        if whole is not None and issubclass(known.cls, Whole):
+            assert isinstance(whole, Fields)
+            return Fields({**whole.fields, "metadata": of_view(fields["metadata"])})
+        return Fields({name: of_view(each, name) for name, each in fields.items()})
+    if isinstance(known, inspect.AnyType) and where in _OPEN:
+        return _OPEN[where]
+    raise UnknownError(f"nothing says what {where or view} ({type(known).__name__}) holds; add it to _OPEN")
+
+
+def of_shape(given: Any) -> Node:
+    """What a shape reads."""
+    if isinstance(given, shape.Amount):
+        return Scalar("amount")
+    if isinstance(given, shape.Scalar):
+        return Scalar({str: "text", bool: "truth", int: "number"}[type(given.zero)])
+    if isinstance(given, shape.Struct):
+        return Fields({name: of_shape(each) for name, each in given.fields.items()})
+    if isinstance(given, shape.Value | shape.OrNull):
+        return of_shape(given._shape)
+    if isinstance(given, shape.List):
+        return Items(of_shape(given._item))
+    if isinstance(given, shape.Map):
+        return Entries(of_shape(given._item))
+    assert isinstance(given, shape.Free), given
+    return Items(Entries(TEXT))
+
+
+Path: TypeAlias = tuple[str, ...]
+# In a path, the first item of a list.
+FIRST: Final = "[]"
+
+
+def places(node: Node, path: Path = ()) -> Iterator[tuple[Path, Items | Entries]]:
+    """Every list and map, those within the first item of another one too."""
+    if isinstance(node, Fields):
+        for name, each in node.fields.items():
+            yield from places(each, (*path, name))
+    elif isinstance(node, Items):
+        yield path, node
+        yield from places(node.item, (*path, FIRST))
+    elif isinstance(node, Entries):
+        yield path, node
+
+
+# -- made up -----------------------------------------------------------------------------------------------------------
+
+# Values that lead a rule somewhere, by field; an item takes them in turn.
+_WORDS: Final[dict[str, tuple[str, ...]]] = {
+    "policy": ("forbid", "require", "", "force"),
+    "effect": ("NoSchedule", "NoExecute", ""),
+    "whenUnsatisfiable": ("DoNotSchedule",),
+    "phase": ("Running", "Succeeded"),
+    "apiVersion": ("kubevirt.io/v1",),
+    "operation": ("CREATE",),
+    "image": ("registry.example/fedora:40",),
+    "protocol": ("TCP",),
+    "pageSize": ("2Mi",),
+    "inferFromVolumeFailurePolicy": ("Ignore",),
+}
+_TOLERATION: Final = ("Exists", "Equal")
+_EXPRESSION: Final = {"key", "operator", "values"}
+
+
+def made(node: Node, name: str, index: int, *, alike: bool) -> Any:
+    """One item, with a value in each of its fields and one item in each of its lists.
+
+    Args:
+        name: of the field that it is for.
+        index: among its fellows.
+        alike: equal to all of them.
+    """
+    number = 0 if alike else index
+    if isinstance(node, Scalar):
+        return _leaf(node.kind, name, number)
+    if isinstance(node, Items):
+        return [made(node.item, name, number, alike=alike)]
+    if isinstance(node, Entries):
+        return {f"{name}-{number}": made(node.value, name, number, alike=alike)}
+    if node.fields.keys() >= _EXPRESSION:
+        return expression(number)
+    return {each: made(inner, each, number, alike=alike) for each, inner in node.fields.items()}
+
+
+def _leaf(kind: str, name: str, number: int) -> Any:
+    if kind == "text":
+        if name == "operator":
+            return _TOLERATION[number % 2]
+        words = _WORDS.get(name)
+        return words[number % len(words)] if words else f"{name}-{number}"
+    return {"number": number % 100, "truth": True, "amount": f"{number + 1}Mi"}[kind]
+
+
+def expression(number: int) -> dict[str, Any]:
+    """An expression over labels; all operators in turn."""
+    operator = ("In", "NotIn", "Gt", "Lt", "Exists", "DoesNotExist")[number % 6]
+    values = [f"v{number}"] if number % 6 < 2 else [str(number)] if number % 6 < 4 else []
+    key = "serial" if number % 6 in (2, 3) else f"label-{number}"
+    return {"key": key, "operator": operator, "values": values}
+
+
+def grown(base: Any, node: Node, path: Path, count: int, *, alike: bool, name: str = "item") -> Any:
+    """A copy of an object with so many more items in the list or map at a path; what leads there is made."""
+    if path and path[0] == FIRST:
+        assert isinstance(node, Items)
+        head, *tail = base or [made(node.item, name, 0, alike=alike)]
+        return [grown(head, node.item, path[1:], count, alike=alike, name=name), *tail]
+    if path:
+        assert isinstance(node, Fields)
+        field = path[0]
+        below = (base or {}).get(field)
+        return {**(base or {}), field: grown(below, node.fields[field], path[1:], count, alike=alike, name=field)}
+    if isinstance(node, Items):
+        return [*(base or ()), *(made(node.item, name, index, alike=alike) for index in range(count))]
+    assert isinstance(node, Entries)
+    more = {f"{name}-{index}": made(node.value, name, index, alike=alike) for index in range(count)}
+    return {**(base or {}), **more}

@@ -1,0 +1,200 @@
+"""Twice as long an object costs at most twice as much, whichever of its lists and maps it is that is long.
+
+Nothing is timed: see `counting`. That every list and map of every object takes part follows from the views and shapes
+themselves, see `schema`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.attacks import counting, schema, worlds
+from tests.attacks.counting import Cost, nonlinear, watched
+from tests.attacks.schema import Path
+from tests.attacks.worlds import WORLDS, World
+from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, VmiKey
+from webhook.objects import View, Whole
+from webhook.placement import bits, verdict
+from webhook.placement.expression import Expression
+from webhook.placement.requirement import ADDED, Label
+from webhook.placement.verdict import Failure, Verdict
+from webhook.policies.table import ENDPOINTS
+from webhook.work import TooComplex, Work
+
+# Enough items for a square to show.
+FEW = 12
+# For each of them, where the cluster grows too.
+NODES = 4
+
+MOST_LINES = 20_000_000
+
+each_world = pytest.mark.parametrize("world", [pytest.param(world, id=world.name) for world in WORLDS])
+each_kind = pytest.mark.parametrize("alike", [False, True], ids=["different", "alike"])
+
+
+def lines(world: World, places: Iterable[tuple[str, Path]], count: int, *, alike: bool) -> Cost:
+    return counting.lines(world.review(world.objects(places, count, alike=alike)), MOST_LINES)
+
+
+def comparisons(world: World, places: Iterable[tuple[str, Path]], count: int, *, alike: bool) -> Cost:
+    return counting.comparisons(world.policy(world.objects(places, count, alike=alike), watched))
+
+
+@each_world
+@each_kind
+def test_each_list_and_map_by_itself(world: World, alike: bool) -> None:
+    world.review(world.objects())()  # What is remembered for all reviews is not a review's cost.
+    none = lines(world, (), 0, alike=alike)
+    found = {}
+
+    for place in world.places():
+        once, twice = (lines(world, [place], count, alike=alike) for count in (FEW, 2 * FEW))
+        found.update({(place, line): costs for line, costs in nonlinear(none, once, twice).items()})
+
+    assert found == {}
+
+
+@each_world
+@each_kind
+@pytest.mark.parametrize("cost", [lines, comparisons])
+def test_all_of_them_together(world: World, alike: bool, cost: Any) -> None:
+    places = world.everything()
+    world.review(world.objects())()
+
+    assert nonlinear(*(cost(world, places, count, alike=alike) for count in (0, FEW, 2 * FEW))) == {}
+
+
+@each_world
+def test_an_object_and_the_cluster_together(world: World) -> None:
+    """The nodes, each with labels and taints of its own, are no factor of what a tenant writes.
+
+    With one exception, the groups of nodes that lack the same: the larger sets are paid for, see
+    `test_groups_are_paid_for`, and the others have 32 nodes at most.
+    """
+    if NodesKey() not in world.facts:
+        pytest.skip("it asks for no nodes")
+    places = world.everything()
+
+    def cost(count: int) -> Cost:
+        grown = dataclasses.replace(world, facts={**world.facts, NodesKey(): worlds.nodes(count * NODES)})
+        return lines(grown, places, count, alike=False)
+
+    cost(0)
+    found = nonlinear(*(cost(count) for count in (0, FEW, 2 * FEW)))
+
+    assert {line for line in found if line[0] not in {verdict.__file__, bits.__file__}} == set()
+
+
+def test_groups_are_paid_for() -> None:
+    failing = [int("1" * 40, 2) << shift for shift in range(200)]
+    failures = tuple(
+        Failure(Label(ADDED, Expression.equals(str(n), "x")), None, bits) for n, bits in enumerate(failing)
+    )
+    everyone = (1 << 240) - 1
+    work = Work()
+
+    work.run(Verdict([None] * 240, everyone, 0, failures).groups)
+
+    assert work.spent > len(failures) * len(failures) // 32
+    with pytest.raises(TooComplex, match="nodes"):
+        Work(100).run(Verdict([None] * 240, everyone, 0, failures).groups)
+
+
+def test_every_endpoint_has_a_world() -> None:
+    assert {world.endpoint.path for world in WORLDS} == {each.path for each in ENDPOINTS if each.stage == "enforce"}
+
+
+@each_world
+def test_every_object_that_is_asked_for_can_be_made_long(world: World) -> None:
+    asked: set[Key[Any]] = set()
+
+    class Asking(Facts):
+        def get(self, key: Any) -> Any:
+            asked.add(key)
+            return super().get(key)
+
+    objects = world.objects()
+    facts = Asking()
+    facts._known.update(world.known(objects))
+    request = world.endpoint.codec.decode(world.body(objects)).request
+    settings = world._settings().job(world.endpoint.job).under({})
+    world.endpoint.policy(request.object, request, facts, settings)
+
+    theirs = {key for key in asked if isinstance(key, ObjectKey | ListKey | VmiKey | NamespaceKey)}
+    assert theirs <= {subject.key for subject in world.subjects.values()}
+
+
+def test_a_list_whose_content_nobody_knows_is_an_error() -> None:
+    class New(View, frozen=True):
+        whatever: list[Any] | None = None
+
+    with pytest.raises(schema.UnknownError, match="whatever"):
+        schema.of_view(New)
+
+
+def test_a_square_is_noticed() -> None:
+    items = [f"item-{number}" for number in range(2 * FEW)]
+
+    def nested(count: int) -> Cost:
+        return counting.lines(lambda: [None for one in items[:count] for other in items[:count]])
+
+    def looked_up(count: int) -> Cost:
+        texts = watched(items[:count])
+        return counting.comparisons(lambda: [text for text in watched(items[:count]) if text in texts])
+
+    def once_each(count: int) -> Cost:
+        return counting.lines(lambda: [None for one in items[:count]])
+
+    for cost in (nested, looked_up):
+        assert nonlinear(cost(0), cost(FEW), cost(2 * FEW))
+    assert nonlinear(once_each(0), once_each(FEW), once_each(2 * FEW)) == {}
+
+
+def test_what_is_watched_is_equal() -> None:
+    world = WORLDS[0]
+    request = world.endpoint.codec.decode(world.body(world.objects(world.everything(), 2))).request
+
+    assert watched(request) == request
+    assert msgspec.structs.asdict(watched(request)) == msgspec.structs.asdict(request)
+
+
+def test_the_largest_vm_that_kubevirt_admits_is_no_attack() -> None:
+    """256 of each is what `maxItems` of KubeVirt's CRDs allows."""
+    numbers = range(256)
+    claim = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": "100Gi"}},
+        "storageClassName": "fast",
+    }
+    source = {"kind": "DataSource", "name": "fedora", "namespace": "golden-images"}
+    template = {
+        "architecture": "amd64",
+        "domain": {
+            "devices": {
+                "disks": [{"name": f"d{n}", "disk": {"bus": "virtio"}, "cache": "none"} for n in numbers],
+                "interfaces": [{"name": f"i{n}", "bridge": {}, "model": "virtio"} for n in numbers],
+            }
+        },
+        "volumes": [{"name": f"d{n}", "dataVolume": {"name": f"web01-{n}"}} for n in numbers],
+        "networks": [{"name": f"i{n}", "multus": {"networkName": f"demo/vlan-{n}"}} for n in numbers],
+    }
+    volumes = [{"metadata": {"name": f"web01-{n}"}, "spec": {"storage": claim, "sourceRef": source}} for n in numbers]
+
+    for world in WORLDS:
+        if world.endpoint.kind != "VirtualMachine" or worlds.view(world.endpoint) is not Whole:
+            continue
+        usual = world.objects()
+        vm = usual[worlds.OBJECT]
+        spec = {**vm["spec"], "template": {"spec": template}, "dataVolumeTemplates": volumes}
+        large = {**usual, worlds.OBJECT: {**vm, "spec": spec}}
+        assert reason(world, large) == reason(world, usual), world.name
+
+
+def reason(world: World, objects: Any) -> Any:
+    return json.loads(world.review(objects)())["response"]["auditAnnotations"]["reason"]

@@ -1,0 +1,112 @@
+"""Three objects that took seconds, or megabytes, when they were first tried."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests import builders
+from tests.attacks.counting import lines
+from tests.builders import Json
+from tests.policies.migration import world
+from tests.policies.migration.test_pods import pod as target_pod
+from tests.test_reviewer import MemoryCluster
+from webhook import names
+from webhook.admission.audit import NoAudit
+from webhook.facts import Key, NamespaceKey, NodesKey, ObjectKey
+from webhook.names import Code
+from webhook.objects import Namespace, ObjectMeta
+from webhook.placement.index import NodeIndex
+from webhook.placement.node import Node
+from webhook.placement.workload import MIGRATIONS, Migration
+from webhook.policies.table import BY_PATH
+from webhook.reviewer import Reviewer, Silent
+
+VALIDATE = "/validate/migration/virtualmachineinstancemigrations/enforce"
+TARGETS = "/mutate/migration/pods/enforce"
+
+# etcd takes no larger object, so that a larger answer helps nobody.
+MAX_ANSWER = 2 * 1024 * 1024
+# Lines of Python; an everyday migration takes some 1,500.
+BOUND = 1_000_000
+
+
+def ask(path: str, obj: Json, known: dict[Key[Any], object], user: str = world.USER) -> bytes:
+    """The answer of a review that takes few enough lines.
+
+    Raises:
+        EndlessError: it takes more than `BOUND`.
+    """
+    endpoint, group = BY_PATH[path], "" if obj["kind"] == "Pod" else "kubevirt.io"
+    body = msgspec.json.encode(
+        {
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "u",
+                "kind": {"group": group, "version": "v1", "kind": obj["kind"]},
+                "namespace": "demo",
+                "operation": "CREATE",
+                "userInfo": {"username": user, "groups": ["devs"]},
+                "object": obj,
+            },
+        }
+    )
+    there = Namespace(ObjectMeta(name="demo", labels={names.job_label(endpoint.job): "enforce"}))
+    cluster = MemoryCluster({**known, NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there})
+    reviewer = Reviewer(cluster, builders.settings, NoAudit(), Silent())
+    answers: list[bytes] = []
+
+    def review() -> None:
+        # Every fact is at hand, so that it never waits.
+        with pytest.raises(StopIteration) as ended:
+            reviewer.review(endpoint, body, 1e9).send(None)
+        answers.append(ended.value.value)
+
+    lines(review, BOUND)
+    return answers[0]
+
+
+def test_eight_thousand_times_the_same_cpu_feature() -> None:
+    features = [{"name": "vmx", "policy": "forbid"}] * 8000
+    found = world.vmi(domain={"cpu": {"model": "host-passthrough", "features": features}})
+
+    answer = ask(VALIDATE, world.migration({"zone": "b"}), world.facts(found))
+
+    assert json.loads(answer)["response"]["allowed"] is True
+
+
+@pytest.mark.parametrize("operator", ["Gt", "Lt"])
+def test_thresholds_over_a_label_that_every_node_has_with_a_value_of_its_own(operator: str) -> None:
+    nodes = [world.node(f"node-{number}", "b", serial=str(number)) for number in range(2000)]
+    terms = [{"matchExpressions": [{"key": "serial", "operator": operator, "values": [str(n)]}]} for n in range(800)]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    found = world.vmi(affinity={"nodeAffinity": required})
+
+    answer = ask(VALIDATE, world.migration({"zone": "b"}), world.facts(found, nodes))
+
+    assert json.loads(answer)["response"]["allowed"] is True
+
+
+def test_a_target_pod_with_many_terms_for_a_migration_with_many_keys() -> None:
+    added = {f"key-{number}": "x" for number in range(1000)}
+    terms = [{"matchExpressions": [{"key": f"k{n}", "operator": "Exists"}]} for n in range(200)]
+    pod = target_pod(terms)
+    known = {
+        **world.facts(),
+        ObjectKey(MIGRATIONS, "demo", "m1"): msgspec.convert(world.migration(added), Migration),
+        NodesKey(): NodeIndex(Node.read(one) for one in world.NODES),
+    }
+
+    answer = ask(TARGETS, pod, known, builders.CONTROLLER)
+
+    response = json.loads(answer)["response"]
+    assert len(answer) < MAX_ANSWER
+    assert response["allowed"] is True
+    assert response["auditAnnotations"]["reason"] == Code.TOO_COMPLEX
+    assert "nodeSelectorTerms" in response["warnings"][0]
+    assert not b64decode(response.get("patch", ""))

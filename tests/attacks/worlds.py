@@ -1,0 +1,403 @@
+"""One small world for each way of a policy: the objects that it reads, each of which a test can make long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from tests import builders
+from tests.attacks import schema
+from tests.attacks.schema import Fields, Node, Path
+from tests.builders import CONTROLLER, DEAD, VMI_UID, Json
+from tests.policies.eviction import world as eviction
+from tests.policies.instancetypes import world as instancetypes
+from tests.policies.migration import world as migration
+from tests.policies.migration.test_pods import pod as target_pod
+from tests.test_reviewer import MemoryCluster
+from webhook import names
+from webhook.admission.audit import NoAudit, Record, Sink
+from webhook.admission.lines import line
+from webhook.admission.patch import operations
+from webhook.admission.wire import UserInfo
+from webhook.facts import (
+    ConfigurationKey,
+    Facts,
+    Key,
+    KubeVirtInstall,
+    KubeVirtKey,
+    ListKey,
+    NamespaceKey,
+    NodesKey,
+    ObjectKey,
+    PlacementKey,
+    SchedulerKey,
+    VmiKey,
+)
+from webhook.kubevirt.configuration import DEFAULTS
+from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
+from webhook.kubevirt.types.machines import VM, VMI
+from webhook.objects import (
+    CLUSTER_INSTANCETYPES,
+    REVISIONS,
+    WHOLE,
+    Namespace,
+    Object,
+    TargetPod,
+    VirtualMachineInstance,
+)
+from webhook.placement.index import NodeIndex
+from webhook.placement.node import Node as ClusterNode
+from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, VMIS, KubeVirt
+from webhook.policies import accounts
+from webhook.policies.table import BY_PATH, Endpoint
+from webhook.reviewer import Reviewer, Silent
+from webhook.settings.snapshot import Settings
+
+# Subjects that are in every world.
+OBJECT: Final = "object"
+OLD: Final = "old object"
+USER: Final = "user"
+NAMESPACE: Final = "namespace"
+NODE_COUNT: Final = 64
+NO_AUDIT: Final = NoAudit()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An object that a policy reads.
+
+    Attributes:
+        base: as it usually is.
+        node: what it may hold.
+        key: the fact that it is; None: it is part of the request.
+        view: what it is decoded into, of a list of objects each of them.
+    """
+
+    base: Any
+    node: Node
+    key: Key[Any] | None = None
+    view: Any = None
+
+
+@dataclass(frozen=True)
+class World:
+    """A review that takes a certain way through a policy.
+
+    Attributes:
+        name: for tests and tables.
+        endpoint: that is asked.
+        subjects: the objects that are read, by name.
+        facts: the others, which tenants don't write.
+        request: more of the request.
+        settings: of the endpoint's job.
+    """
+
+    name: str
+    endpoint: Endpoint
+    subjects: Mapping[str, Subject]
+    facts: Mapping[Key[Any], object] = field(default_factory=dict)
+    request: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def places(self) -> Iterator[tuple[str, Path]]:
+        """Every list and map in every subject."""
+        for name, subject in self.subjects.items():
+            for path, _ in schema.places(subject.node):
+                yield name, path
+
+    def everything(self) -> list[tuple[str, Path]]:
+        """Those that can be long at the same time without making another kind of request of it."""
+        left_out = {"sendTo", "receive"}
+        if view(self.endpoint) is TargetPod:
+            # Each term holds each key that is added: what comes of that is bounded, but it is a product.
+            left_out.add("addedNodeSelector")
+        return [place for place in self.places() if not left_out & set(place[1])]
+
+    def objects(self, places: Iterable[tuple[str, Path]] = (), count: int = 0, *, alike: bool = False) -> Json:
+        """The subjects' JSON by name, with so many more items at some places."""
+        made = {name: subject.base for name, subject in self.subjects.items()}
+        for name, path in places:
+            made[name] = schema.grown(made[name], self.subjects[name].node, path, count, alike=alike)
+        return made
+
+    def body(self, objects: Json) -> bytes:
+        """The review's bytes."""
+        endpoint = self.endpoint
+        request: Json = {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
+            "kind": {"group": endpoint.codec.group, "version": endpoint.version, "kind": endpoint.codec.kind},
+            "resource": {"group": endpoint.group, "version": endpoint.version, "resource": endpoint.resource},
+            "namespace": "demo",
+            "operation": "UPDATE" if OLD in objects else "CREATE",
+            "userInfo": objects[USER],
+            "object": objects[OBJECT],
+            "oldObject": objects.get(OLD),
+            **self.request,
+        }
+        if endpoint.sub_resource:
+            request["subResource"] = endpoint.sub_resource
+        return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+
+    def known(self, objects: Json) -> dict[Key[Any], object]:
+        """The facts."""
+        known = dict(self.facts)
+        for name, subject in self.subjects.items():
+            if subject.key is not None:
+                known[subject.key] = _decoded(subject.view, objects[name])
+        known[NamespaceKey("demo", fresh=True)] = known[NamespaceKey("demo")]
+        user = msgspec.convert(objects[USER], UserInfo)
+        known[accounts.access(user, "list", "", "nodes")] = True
+        return known
+
+    def review(self, objects: Json, *, audit: Sink = NO_AUDIT) -> Callable[[], bytes]:
+        """The whole review of these objects, from bytes to bytes, to be called any number of times."""
+        body, known, settings = self.body(objects), self.known(objects), self._settings()
+        reviewer = Reviewer(MemoryCluster(known), lambda: settings, audit, Silent())
+        return lambda: ended(reviewer.review(self.endpoint, body, 1e9))
+
+    def policy(self, objects: Json, watch: Callable[[Any], Any]) -> Callable[[], object]:
+        """The policy alone, and the patch's operations, where every object is what ``watch`` makes of it."""
+        request = watch(self.endpoint.codec.decode(self.body(objects)).request)
+        known = self.known(objects)
+        namespace = watch(known[NamespaceKey("demo")])
+        facts = {key: watch(fact) if isinstance(fact, Object | tuple) else fact for key, fact in known.items()}
+        settings = self._settings().job(self.endpoint.job).under(namespace.meta.annotations or {})
+
+        def call() -> object:
+            decision = self.endpoint.policy(request.object, request, Facts.of(facts), settings)
+            outcome = decision.under(names.ENFORCE, self.endpoint.job)
+            return operations(request.object, outcome.changes)
+
+        return call
+
+    def _settings(self) -> Settings:
+        settings = builders.settings()
+        section: Any = settings.job(self.endpoint.job)
+        job = msgspec.structs.replace(section, **self.settings)
+        return msgspec.structs.replace(settings, **{self.endpoint.job: job})
+
+
+class Lines:
+    """Makes audit lines as the server does, and drops them."""
+
+    def write(self, record: Record) -> None:
+        line(record)
+
+
+def ended(reviewing: Coroutine[Any, Any, bytes]) -> bytes:
+    """The answer of a review that finds every fact at hand, and so never waits."""
+    try:
+        reviewing.send(None)
+    except StopIteration as end:
+        answer: bytes = end.value
+        return answer
+    raise AssertionError("the review waits for a fact that its world has not got")
+
+
+def _decoded(view: Any, json: Any) -> Any:
+    if isinstance(json, list):
+        return tuple(msgspec.convert(one, view) for one in json)
+    return msgspec.convert(json, view)
+
+
+# -- the worlds --------------------------------------------------------------------------------------------------------
+
+Parts = Mapping[str, Subject]
+
+
+def _world(
+    name: str, path: str, obj: Json, parts: Parts, whole: Node | None = None, user: str = migration.USER, **more: Any
+) -> World:
+    endpoint = BY_PATH[f"/{path}/enforce"]
+    labels = {names.job_label(endpoint.job): more.pop("mode", "enforce")}
+    there = {"metadata": {"name": "demo", "labels": labels, "annotations": more.pop("annotations", {})}}
+    old = more.pop("old", None)
+    request_node = schema.of_view(view(endpoint), whole=whole)
+    subjects = {
+        OBJECT: Subject(obj, request_node),
+        USER: Subject({"username": user, "groups": ["devs"]}, schema.of_view(UserInfo)),
+        NAMESPACE: Subject(there, schema.of_view(Namespace), NamespaceKey("demo"), Namespace),
+        **parts,
+    }
+    if old is not None:
+        subjects[OLD] = Subject(old, request_node)
+    facts = {KubeVirtKey(): KubeVirtInstall(frozenset({"kubevirt"})), **more.pop("facts", {})}
+    return World(name, endpoint, subjects, facts, **more)
+
+
+def view(endpoint: Endpoint) -> Any:
+    """What an endpoint decodes objects into."""
+    return endpoint.codec._typed.type.__args__[0]  # type: ignore[attr-defined]
+
+
+def _object(key: ObjectKey[Any], base: Json, whole: Node | None = None) -> Subject:
+    return Subject(base, schema.of_view(key.resource.view, whole=whole), key, key.resource.view)
+
+
+def _list(key: ListKey[Any], *base: Json) -> Subject:
+    return Subject([*base], schema.Items(schema.of_view(key.resource.view)), key, key.resource.view)
+
+
+_LABELS: Final[Any] = {"label-0": "v0"}
+
+
+def nodes(count: int = NODE_COUNT) -> NodeIndex:
+    """Nodes with labels and a taint of their own, and four of everyday."""
+    made = [migration.node(f"node-{n}", "ab"[n % 2], serial=str(n), **_LABELS) for n in range(count)]
+    for number, one in enumerate(made):
+        one["spec"]["taints"] = [{"key": f"maint-{number}", "value": "x", "effect": "NoSchedule"}]
+    return NodeIndex(ClusterNode.read(one) for one in [*migration.NODES, *made])
+
+
+_POD: Final = {
+    "metadata": {"name": "p", "uid": "1", "ownerReferences": migration.OWNED},
+    "spec": {"nodeName": "node-a1", "nodeSelector": {}},
+    "status": {"phase": "Running"},
+}
+_VMI: Final = {
+    **migration.vmi(
+        domain={"cpu": {"model": "host-model"}, "machine": {"type": "q35"}}, evictionStrategy="LiveMigrate"
+    ),
+    "status": {"nodeName": "node-a1", "conditions": [{"type": "LiveMigratable", "status": "True"}]},
+}
+_PODS_OF: Final = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={migration.UID}")
+
+
+def _placement() -> dict[str, Subject]:
+    return {"vmi": _object(ObjectKey(VMIS, "demo", "web01"), _VMI), "pods": _list(_PODS_OF, _POD)}
+
+
+def _placed(count: int = NODE_COUNT) -> dict[Key[Any], object]:
+    return {NodesKey(): nodes(count), PlacementKey(): KubeVirt(), ConfigurationKey(): DEFAULTS}
+
+
+def _migrations() -> Iterator[World]:
+    validate, target = "validate/migration/virtualmachineinstancemigrations", "mutate/migration/pods"
+    others = {"migrations": _list(ListKey(MIGRATIONS, "demo"), migration.migration({"zone": "b"}))}
+    added = migration.migration({"zone": "b"})
+    yield _world("migration", validate, added, {**_placement(), **others}, facts=_placed())
+    yield _world(
+        "migration, counted",
+        validate,
+        added,
+        {**_placement(), **others},
+        facts=_placed(),
+        settings={"max_unfinished": 10_000},
+    )
+    few: Any = {"facts": _placed(4), "settings": {"reserved_keys": "allow"}}
+    yield _world("migration, nowhere", validate, migration.migration({"zone": "c"}), _placement(), **few)
+    ignoring: Any = {"facts": _placed(), "settings": {"collision": "ignore", "no_eligible_node": "warn"}}
+    yield _world("migration, dropped", validate, added, _placement(), **ignoring)
+    yield _world(
+        "migration, warned",
+        "mutate/migration/virtualmachineinstancemigrations",
+        migration.migration(),
+        _placement(),
+        facts=_placed(),
+    )
+    named = ObjectKey(MIGRATIONS, "demo", "m1")
+    for name, selector in (("target pod", {"zone": "b"}), ("target pod, guarded", {migration.INTEL: "true"})):
+        parts = {**_placement(), "migration": _object(named, migration.migration(selector))}
+        pod = target_pod([{"matchExpressions": [schema.expression(0)]}], selector)
+        yield _world(name, target, pod, parts, user=CONTROLLER, facts=_placed())
+
+
+def _evictions() -> Iterator[World]:
+    parts = {
+        **_placement(),
+        "pod": _object(ObjectKey(LAUNCHER_PODS, "demo", eviction.POD), eviction.pod()),
+        "migrations": _list(eviction.MINE, eviction.migration(ended=86_400)),
+    }
+    body = eviction.review()["request"]
+    for name, selector in (("eviction", {}), ("eviction, nowhere", {"zone": "c"})):
+        placed = {**_VMI, "spec": {**_VMI["spec"], "nodeSelector": selector}}
+        yield _world(
+            name,
+            "mutate/eviction/pods",
+            body["object"],
+            {**parts, "vmi": _object(ObjectKey(VMIS, "demo", "web01"), placed)},
+            user=eviction.USER,
+            facts=_placed(),
+            request={"name": eviction.POD},
+        )
+
+
+def _schedulings() -> Iterator[World]:
+    alive: Any = {"facts": {SchedulerKey("kubevirt"): builders.ALIVE}}
+    vmi = {
+        "metadata": {"name": "web01", "namespace": "demo", "uid": VMI_UID},
+        "spec": {"domain": {}},
+    }
+    read = Subject(
+        vmi, schema.of_view(VirtualMachineInstance), VmiKey("demo", "web01", VMI_UID), VirtualMachineInstance
+    )
+    pods, vms = "mutate/scheduling/pods", "mutate/scheduling/virtualmachines"
+    yield _world("launcher pod", pods, builders.launcher_pod(), {"vmi": read}, user=CONTROLLER, **alive)
+    marked = builders.launcher_pod(schedulerName="kubevirt")
+    marked["metadata"]["annotations"][names.SCHEDULER_MARK] = "kubevirt"
+    dead: Any = {"facts": {SchedulerKey("kubevirt"): DEAD}}
+    yield _world("launcher pod, falling back", pods, marked, {"vmi": read}, user=CONTROLLER, **dead)
+    size = _object(ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small"), instancetypes.instancetype())
+    yield _world("VM", vms, builders.vm(instancetype={"name": "u1.small"}), {"instancetype": size}, **alive)
+    pinned = ObjectKey(REVISIONS, "demo", "r1")
+    captured = _object(pinned, instancetypes.revision("r1", instancetypes.instancetype()))
+    naming = builders.vm(instancetype={"name": "u1.small", "revisionName": "r1"})
+    yield _world("VM, pinned", vms, naming, {"revision": captured}, **alive)
+    old = builders.vm("kubevirt", mark="kubevirt")
+    yield _world("VM, overwritten", vms, builders.vm(), {}, old=old, **alive)
+    new = {**vmi, "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
+    settings: Any = {"settings": {"virtual_machine_instances": True}}
+    yield _world("VMI", "mutate/scheduling/virtualmachineinstances", new, {}, **alive, **settings)
+
+
+def _instancetypes() -> Iterator[World]:
+    vms, vmis = "mutate/instancetypes/virtualmachines", "mutate/instancetypes/virtualmachineinstances"
+    validate = "validate/instancetypes/virtualmachines"
+    vm, vmi = schema.of_shape(VM), schema.of_shape(VMI)
+    size, likes = instancetypes.instancetype(), instancetypes.preference(**_PREFERENCE)
+    kinds = (("instancetype", size, INSTANCETYPE), ("preference", likes, PREFERENCE))
+    parts = {
+        name: _object(ObjectKey(WHOLE[each["kind"]], "", each["metadata"]["name"]), each, schema.of_shape(shape))
+        for name, each, shape in kinds
+    }
+    defaults = {
+        names.DEFAULT_INSTANCETYPE_ANNOTATION: "u1.small",
+        names.DEFAULT_PREFERENCE_ANNOTATION: "fedora",
+        names.ALLOWED_INSTANCETYPES_ANNOTATION: "u1.*",
+    }
+    matchers = {"instancetype": instancetypes.SMALL, "preference": instancetypes.FEDORA}
+    facts: Any = {"facts": {ConfigurationKey(): DEFAULTS}}
+    yield _world("VM, defaults", vms, instancetypes.vm(), parts, vm, annotations=defaults, **facts)
+    named = instancetypes.vm(**matchers)
+    expand: Any = {"settings": {"expand": True}}
+    yield _world("VM, expanded", vms, named, parts, vm, **expand, **facts)
+    marks = {
+        names.INSTANCETYPE_MARK: instancetypes.SMALL_MARK,
+        names.PREFERENCE_MARK: instancetypes.FEDORA_MARK,
+    }
+    old = instancetypes.vm(annotations=marks, **matchers)
+    yield _world("VM, defaults lost", vms, instancetypes.vm(), parts, vm, old=old, **facts)
+    yield _world("VM, valid", validate, named, parts, vm, annotations=defaults, **facts)
+    yield _world("VM, changed", validate, named, parts, vm, old=instancetypes.vm(), **facts)
+    pinned = instancetypes.vm(instancetype={**instancetypes.SMALL, "revisionName": "r1"})
+    key = ObjectKey(WHOLE["ControllerRevision"], "demo", "r1")
+    inner = schema.of_shape(INSTANCETYPE)
+    captured = _object(key, instancetypes.revision("r1", size), Fields({"data": inner}))
+    yield _world(
+        "VM, pinned to a revision", validate, pinned, {"revision": captured}, vm, annotations=defaults, **facts
+    )
+    for name, mode in (("VMI, filled", "enforce"), ("VMI, warned", "warn")):
+        yield _world(name, vmis, instancetypes.vmi(), parts, vmi, annotations=defaults, mode=mode, **facts)
+
+
+# All that makes KubeVirt look through a VM's lists.
+_PREFERENCE: Final[Json] = {
+    "devices": {"preferredDiskBus": "virtio", "preferredInterfaceMasquerade": {}, "preferredInterfaceModel": "virtio"},
+    "cpu": {"preferredCPUFeatures": []},
+    "volumes": {"preferredStorageClassName": "fast"},
+}
+
+WORLDS: Final = (*_migrations(), *_evictions(), *_schedulings(), *_instancetypes())
