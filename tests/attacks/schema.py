@@ -71,7 +71,10 @@ _OPEN: Final[dict[str, Node]] = {
     "sendTo": TEXT,
     "receive": TEXT,
     "multus": TEXT,
+    "resourceClaims": TEXT,
+    "schedulingGates": TEXT,
     "data": TEXT,
+    "managedFields": Items(Fields({"manager": TEXT, "operation": TEXT, "fieldsV1": Entries(TEXT)})),
     "topologySpreadConstraints": Fields({"whenUnsatisfiable": TEXT, "topologyKey": TEXT}),
     "requiredDuringSchedulingIgnoredDuringExecution": Fields({"topologyKey": TEXT}),
 }
@@ -105,7 +108,7 @@ def of_view(view: Any, where: str = "", whole: Node | None = None) -> Node:
             assert isinstance(whole, Fields)
             return Fields({**whole.fields, "metadata": of_view(fields["metadata"])})
         return Fields({name: of_view(each, name) for name, each in fields.items()})
-    if isinstance(known, inspect.AnyType) and where in _OPEN:
+    if isinstance(known, inspect.AnyType | inspect.RawType) and where in _OPEN:
         return _OPEN[where]
     raise UnknownError(f"nothing says what {where or view} ({type(known).__name__}) holds; add it to _OPEN")
 
