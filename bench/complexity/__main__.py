@@ -57,8 +57,8 @@ def _print(figures: Sequence[Figures], size: int) -> None:
     console.print(table)
     console.print(f"{host.describe()}; Python {platform.python_version()}")
     console.print(
-        f"{len(figures)} shapes of {size} bytes each: of every review the slowest, and the everyday reviews that came "
-        "while it was at work, from their arrival to their answers."
+        f"{len(figures)} shapes of {size} bytes each: of every review the slowest, and the everyday reviews that"
+        " arrived while it was at work, from their arrival to their answers."
     )
 
 

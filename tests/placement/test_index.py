@@ -11,10 +11,11 @@ from tests.placement.samples import HOST, NAMES, clusters, node, nodes, requests
 from webhook.placement.allocation import Allocatable
 from webhook.placement.constraints import of, own
 from webhook.placement.eligibility import eligibility
+from webhook.placement.expression import Expression, Term
 from webhook.placement.index import NodeIndex
 from webhook.placement.levels import Levels
 from webhook.placement.node import Node
-from webhook.placement.requirement import Requirement, Requirements
+from webhook.placement.requirement import AFFINITY, OneOf, Requirement, Requirements
 from webhook.placement.workload import Migration, Vmi
 
 ZONE_B = of(vmi(), Migration.adding({"zone": "b"}))[:1]
@@ -190,3 +191,29 @@ def test_an_unknown_requirement_is_a_bug() -> None:
     for ask in (lambda: bare.clause, lambda: bare.lacking, lambda: bare.reasons(node())):
         with pytest.raises(NotImplementedError):
             ask()
+
+
+def _above(index: NodeIndex, key: str, bound: int) -> list[str]:
+    required = OneOf(AFFINITY, (Term((Expression(key, "Gt", (str(bound),)),)),))
+    return index.review((required,)).names()
+
+
+def test_thresholds_follow_the_nodes() -> None:
+    index = NodeIndex([node("n1", {"rank": "1"}), node("n2", {"rank": "5"})])
+
+    assert _above(index, "rank", 3) == ["n2"]
+    index.put(node("n1", {"rank": "7"}))
+    assert _above(index, "rank", 3) == ["n1", "n2"]
+    index.remove("n2")
+    assert _above(index, "rank", 3) == ["n1"]
+
+
+def test_no_more_labels_are_kept_sorted_than_some() -> None:
+    index = NodeIndex([node("n1", {f"rank-{number}": str(number) for number in range(100)})])
+
+    for number in range(100):
+        assert _above(index, f"rank-{number}", number - 1) == ["n1"]
+        assert _above(index, "rank-0", 0) == []
+
+    assert len(index._thresholds) == 32
+    assert "rank-0" in index._thresholds, "what is asked for again and again stays"
