@@ -78,7 +78,7 @@ class VirtualMachineInstance(Model):
 
 class Matcher(Model):
     name: str
-    kind: str
+    kind: str | None = None
 
 
 class Template(Model):

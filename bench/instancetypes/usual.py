@@ -82,8 +82,8 @@ class Usual:
         if _refused(plain_size, plain_wishes, spec, dict(template), instancetype.TEMPLATE_BASE):
             return sent
         changed = vm.model_copy(deep=True)
-        changed.spec.instancetype = Matcher(kind=_INSTANCETYPE, name=size.metadata.name or "")
-        changed.spec.preference = Matcher(kind=_PREFERENCE, name=wishes.metadata.name or "")
+        changed.spec.instancetype = Matcher(name=size.metadata.name or "")
+        changed.spec.preference = Matcher(name=wishes.metadata.name or "")
         changed.metadata.annotations |= _marks(size, wishes)
         return changed.plain()
 

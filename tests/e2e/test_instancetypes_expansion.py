@@ -63,7 +63,9 @@ def test_a_vm_says_itself_what_its_matchers_said(expanding: Tenant) -> None:
     asked = owned()
     created = expanding.create(asked)
 
-    assert matchers_of(created) == marks_of(created) == [None, None]
+    assert matchers_of(created) == [None, None]
+    # By these both are put back where an overwrite takes the size away.
+    assert marks_of(created) == list(DEFAULTS.values())
     assert domain_of(created)["cpu"] == {"sockets": 1, "cores": 1, "threads": 1}
     assert domain_of(created)["memory"] == {"guest": "1Gi"}
     assert domain_of(created)["devices"]["disks"] == [
@@ -71,7 +73,7 @@ def test_a_vm_says_itself_what_its_matchers_said(expanding: Tenant) -> None:
         {"name": "init", "disk": {"bus": "virtio"}},
     ]
     for field in ("labels", "annotations"):
-        assert created["metadata"][field] == asked["metadata"][field]
+        assert created["metadata"][field].items() >= asked["metadata"][field].items()
     template, given = created["spec"]["template"], asked["spec"]["template"]
     assert template["metadata"] == given["metadata"]
     assert template["spec"]["tolerations"] == given["spec"]["tolerations"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import Json
-from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, Written, manifest_of
+from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, Written, manifest_of, marks_of
 from tests.policies.instancetypes.api_server import ApiServer, Refused
 from tests.policies.instancetypes.world import (
     FEDORA,
@@ -77,6 +77,10 @@ def test_the_second_manifest_makes_the_vm_that_it_would_make_anew(
     created = written(server, way, manifest_of(second, "new"))
 
     assert list(Written(way, after, there, stored, created).surprises()) == []
+    if stored is not None:
+        again = written(server, way, after, after)
+        assert again is not None
+        assert (again["spec"], marks_of(again)) == (stored["spec"], marks_of(stored))
 
 
 class TestWhatIsPutBack:
@@ -259,6 +263,12 @@ class TestMerging:
         new = self.merged(name=name)
 
         assert decide(new, facts(), self.OLD).code in (Code.MALFORMED_OBJECT, Code.OWNER_REMOVED_INSTANCETYPE)
+
+    @pytest.mark.parametrize("given", ["own", [], 5, True])
+    def test_a_matcher_of_another_type_is_left_to_the_api_server(self, given: Any) -> None:
+        new = vm(annotations={IT_MARK[2]: OWN_MARK}, instancetype=given)
+
+        assert decide(new, facts(), self.OLD).code == Code.MALFORMED_OBJECT
 
     def test_without_its_mark_a_matcher_was_written_anew(self) -> None:
         new = vm(instancetype={**OWN, "name": "big"})

@@ -187,7 +187,7 @@ def _slot(
             return _Slot(matcher)
         return _Slot(matcher, lost=Default(matcher, default, was) if was else _expanded(matcher, old))
     merged = None
-    if was and was == mark:
+    if was and was == mark and isinstance(given, dict):
         # Without the mark the matcher was written anew, and nothing of ours is left in it.
         merged = merging.separate(matcher, default, given, manifests[1], namespace, lookups)
     if merged:
