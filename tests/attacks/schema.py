@@ -181,7 +181,7 @@ def made(node: Node, name: str, index: int, *, alike: bool) -> Any:
     if isinstance(node, Items):
         return [made(node.item, name, number, alike=alike)]
     if isinstance(node, Entries):
-        return {f"{name}-{number}": made(node.value, name, number, alike=alike)}
+        return {f"{name}-{number:04}": made(node.value, name, number, alike=alike)}
     if node.fields.keys() >= _EXPRESSION:
         return expression(number)
     return {each: made(inner, each, number, alike=alike) for each, inner in node.fields.items()}
@@ -192,7 +192,7 @@ def _leaf(kind: str, name: str, number: int) -> Any:
         if name == "operator":
             return _TOLERATION[number % 2]
         words = _WORDS.get(name)
-        return words[number % len(words)] if words else f"{name}-{number}"
+        return words[number % len(words)] if words else f"{name}-{number:04}"
     return {"number": number % 100, "truth": True, "amount": f"{number + 1}Mi"}[kind]
 
 
@@ -200,7 +200,7 @@ def expression(number: int) -> dict[str, Any]:
     """An expression over labels; all operators in turn."""
     operator = ("In", "NotIn", "Gt", "Lt", "Exists", "DoesNotExist")[number % 6]
     values = [f"v{number}"] if number % 6 < 2 else [str(number)] if number % 6 < 4 else []
-    key = "serial" if number % 6 in (2, 3) else f"label-{number}"
+    key = "serial" if number % 6 in (2, 3) else f"label-{number:04}"
     return {"key": key, "operator": operator, "values": values}
 
 
@@ -218,5 +218,5 @@ def grown(base: Any, node: Node, path: Path, count: int, *, alike: bool, name: s
     if isinstance(node, Items):
         return [*(base or ()), *(made(node.item, name, index, alike=alike) for index in range(count))]
     assert isinstance(node, Entries)
-    more = {f"{name}-{index}": made(node.value, name, index, alike=alike) for index in range(count)}
+    more = {f"{name}-{index:04}": made(node.value, name, index, alike=alike) for index in range(count)}
     return {**(base or {}), **more}

@@ -18,6 +18,7 @@ from tests.attacks import counting, schema, worlds
 from tests.attacks.counting import Cost, nonlinear, watched
 from tests.attacks.schema import Path
 from tests.attacks.worlds import WORLDS, World
+from webhook.admission import credentials, wire
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, VmiKey
 from webhook.objects import View, Whole
 from webhook.placement import bits, verdict
@@ -36,6 +37,19 @@ MOST_LINES = 20_000_000
 
 each_world = pytest.mark.parametrize("world", [pytest.param(world, id=world.name) for world in WORLDS])
 each_kind = pytest.mark.parametrize("alike", [False, True], ids=["different", "alike"])
+
+
+@pytest.fixture(autouse=True)
+def _without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is left out for small reviews, or remembered of short texts, would look like growth where it ends."""
+    reading: Any = credentials._scrubbed_prose.__wrapped__
+
+    def uncached(text: str) -> str:
+        return str(reading(text))
+
+    uncached.__wrapped__ = reading  # type: ignore[attr-defined]
+    monkeypatch.setattr(credentials, "_scrubbed_prose", uncached)
+    monkeypatch.setattr(wire, "_may_be_deep", lambda _: True)
 
 
 def lines(world: World, places: Iterable[tuple[str, Path]], count: int, *, alike: bool) -> Cost:
