@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 import msgspec
 
@@ -75,8 +75,18 @@ def nonlinear(none: Cost, once: Cost, twice: Cost) -> dict[tuple[str, int], tupl
     return {
         line: (none[line], once[line], count)
         for line, count in twice.items()
-        if count - once[line] > 1.2 * max(once[line] - none[line], 0) + few
+        if count - once[line] > 1.2 * _first(none[line], once[line]) + few and not line[0].endswith(COUNTED_ELSEWHERE)
     }
+
+
+def _first(none: int, once: int) -> int:
+    """What the first items cost; where they lead another way, which is shorter, all that it costs."""
+    return once - none if once >= none else once
+
+
+# The search for credentials in texts that are shown: tests/admission/test_credentials.py counts its steps by the length
+# of a text, and how many texts an answer and an audit line show is bounded.
+COUNTED_ELSEWHERE: Final = ("webhook/admission/credentials.py", "/base64.py")
 
 
 class Text(str):

@@ -37,10 +37,12 @@ from webhook.facts import (
     VmiKey,
 )
 from webhook.kubevirt.configuration import DEFAULTS
+from webhook.kubevirt.types.domain import DOMAIN
 from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
 from webhook.kubevirt.types.machines import VM, VMI
 from webhook.objects import (
     CLUSTER_INSTANCETYPES,
+    PRESETS,
     REVISIONS,
     WHOLE,
     Namespace,
@@ -50,7 +52,7 @@ from webhook.objects import (
 )
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node as ClusterNode
-from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, VMIS, KubeVirt
+from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS, KubeVirt
 from webhook.policies import accounts
 from webhook.policies.table import BY_PATH, Endpoint
 from webhook.reviewer import Reviewer, Silent
@@ -237,11 +239,11 @@ def _object(key: ObjectKey[Any], base: Json, whole: Node | None = None) -> Subje
     return Subject(base, schema.of_view(key.resource.view, whole=whole), key, key.resource.view)
 
 
-def _list(key: ListKey[Any], *base: Json) -> Subject:
-    return Subject([*base], schema.Items(schema.of_view(key.resource.view)), key, key.resource.view)
+def _list(key: ListKey[Any], *base: Json, whole: Node | None = None) -> Subject:
+    return Subject([*base], schema.Items(schema.of_view(key.resource.view, whole=whole)), key, key.resource.view)
 
 
-_LABELS: Final[Any] = {"label-0": "v0"}
+_LABELS: Final[Any] = {"label-0000": "v0"}
 
 
 def nodes(count: int = NODE_COUNT) -> NodeIndex:
@@ -276,7 +278,7 @@ def _placed(count: int = NODE_COUNT) -> dict[Key[Any], object]:
 
 def _migrations() -> Iterator[World]:
     validate, target = "validate/migration/virtualmachineinstancemigrations", "mutate/migration/pods"
-    others = {"migrations": _list(ListKey(MIGRATIONS, "demo"), migration.migration({"zone": "b"}))}
+    others = {"migrations": _list(ListKey(UNFINISHED, "demo"), migration.migration({"zone": "b"}))}
     added = migration.migration({"zone": "b"})
     yield _world("migration", validate, added, {**_placement(), **others}, facts=_placed())
     yield _world(
@@ -326,7 +328,7 @@ def _evictions() -> Iterator[World]:
 
 
 def _schedulings() -> Iterator[World]:
-    alive: Any = {"facts": {SchedulerKey("kubevirt"): builders.ALIVE}}
+    alive: Any = {"facts": {SchedulerKey("kubevirt", "demo"): builders.ALIVE}}
     vmi = {
         "metadata": {"name": "web01", "namespace": "demo", "uid": VMI_UID},
         "spec": {"domain": {}},
@@ -338,7 +340,7 @@ def _schedulings() -> Iterator[World]:
     yield _world("launcher pod", pods, builders.launcher_pod(), {"vmi": read}, user=CONTROLLER, **alive)
     marked = builders.launcher_pod(schedulerName="kubevirt")
     marked["metadata"]["annotations"][names.SCHEDULER_MARK] = "kubevirt"
-    dead: Any = {"facts": {SchedulerKey("kubevirt"): DEAD}}
+    dead: Any = {"facts": {SchedulerKey("kubevirt", "demo"): DEAD}}
     yield _world("launcher pod, falling back", pods, marked, {"vmi": read}, user=CONTROLLER, **dead)
     size = _object(ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small"), instancetypes.instancetype())
     yield _world("VM", vms, builders.vm(instancetype={"name": "u1.small"}), {"instancetype": size}, **alive)
@@ -363,6 +365,13 @@ def _instancetypes() -> Iterator[World]:
         name: _object(ObjectKey(WHOLE[each["kind"]], "", each["metadata"]["name"]), each, schema.of_shape(shape))
         for name, each, shape in kinds
     }
+    labelled: dict[str, Node] = {
+        "matchLabels": schema.Entries(schema.TEXT),
+        "matchExpressions": schema.Items(_EXPRESSION),
+    }
+    preset = Fields({"spec": Fields({"selector": Fields(labelled), "domain": schema.of_shape(DOMAIN)})})
+    other = {"metadata": {"name": "p"}, "spec": {"selector": {"matchLabels": {"no": "vm"}}, "domain": {}}}
+    presets = {"presets": _list(ListKey(PRESETS, "demo"), other, whole=preset)}
     defaults = {
         names.DEFAULT_INSTANCETYPE_ANNOTATION: "u1.small",
         names.DEFAULT_PREFERENCE_ANNOTATION: "fedora",
@@ -370,7 +379,7 @@ def _instancetypes() -> Iterator[World]:
     }
     matchers = {"instancetype": instancetypes.SMALL, "preference": instancetypes.FEDORA}
     facts: Any = {"facts": {ConfigurationKey(): DEFAULTS}}
-    yield _world("VM, defaults", vms, instancetypes.vm(), parts, vm, annotations=defaults, **facts)
+    yield _world("VM, defaults", vms, instancetypes.vm(), {**parts, **presets}, vm, annotations=defaults, **facts)
     named = instancetypes.vm(**matchers)
     expand: Any = {"settings": {"expand": True}}
     yield _world("VM, expanded", vms, named, parts, vm, **expand, **facts)
@@ -379,7 +388,7 @@ def _instancetypes() -> Iterator[World]:
         names.PREFERENCE_MARK: instancetypes.FEDORA_MARK,
     }
     old = instancetypes.vm(annotations=marks, **matchers)
-    yield _world("VM, defaults lost", vms, instancetypes.vm(), parts, vm, old=old, **facts)
+    yield _world("VM, defaults lost", vms, instancetypes.vm(), {**parts, **presets}, vm, old=old, **facts)
     yield _world("VM, valid", validate, named, parts, vm, annotations=defaults, **facts)
     yield _world("VM, changed", validate, named, parts, vm, old=instancetypes.vm(), **facts)
     pinned = instancetypes.vm(instancetype={**instancetypes.SMALL, "revisionName": "r1"})
@@ -390,8 +399,12 @@ def _instancetypes() -> Iterator[World]:
         "VM, pinned to a revision", validate, pinned, {"revision": captured}, vm, annotations=defaults, **facts
     )
     for name, mode in (("VMI, filled", "enforce"), ("VMI, warned", "warn")):
-        yield _world(name, vmis, instancetypes.vmi(), parts, vmi, annotations=defaults, mode=mode, **facts)
+        yield _world(
+            name, vmis, instancetypes.vmi(), {**parts, **presets}, vmi, annotations=defaults, mode=mode, **facts
+        )
 
+
+_EXPRESSION: Final = Fields({"key": schema.TEXT, "operator": schema.TEXT, "values": schema.Items(schema.TEXT)})
 
 # All that makes KubeVirt look through a VM's lists.
 _PREFERENCE: Final[Json] = {
