@@ -554,7 +554,7 @@ class TestHostile:
 
         async with reflected(tmp_path, "a", "b", "d", prepare=prepare) as copy:
             await copy.watched()
-            assert copy.names == ["a", "b", "d"]
+            assert copy.names == ["a", "b", "c-deep", "d"]
             assert copy.reflector.problem is None
 
     async def test_a_line_without_end_is_broken_off(self) -> None:

@@ -289,8 +289,8 @@ class Deepening:
         self._transport = transport
         self._deep = b'{"a":' * levels + b"1" + b"}" * levels
 
-    async def get(self, *arguments: Any) -> Any:
-        status, body = await self._transport.get(*arguments)
+    async def get(self, *arguments: Any, **limits: Any) -> Any:
+        status, body = await self._transport.get(*arguments, **limits)
         return status, body.replace(b'"@deep@"', self._deep)
 
 

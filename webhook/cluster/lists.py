@@ -69,7 +69,6 @@ async def _listed(
         limit=_PAGE_LIMIT,
         # The whole list has a time of its own.
         seconds=float(60),
-        skip=False,
     )
     async with aclosing(listed):
         async for page in listed:

@@ -12,10 +12,10 @@ from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
+from webhook.admission.brackets import flattened
+from webhook.admission.nesting import MAX_LEVELS
 from webhook.cluster.api import LARGEST_ANSWER_BYTES, NO_QUERY, Refused, TooLarge, Transport
-from webhook.cluster.shallow import prune
-from webhook.cluster.skipped import SKIPPED
-from webhook.objects import Anything, Object, Resource, View
+from webhook.objects import Object, Resource, View
 
 V = TypeVar("V", bound=Object)
 
@@ -25,8 +25,8 @@ PAGE_BYTES: Final = 4 * 1024 * 1024
 _SHRINK: Final = 4
 # Of a page's bytes, what the next page is meant to have: objects are not all of the same size.
 _FILL: Final = 0.5
-# A list, its items, an item and its metadata: as deep as the name of an object lies.
-_NAMED_LEVELS: Final = 4
+# Of a list: one more in an object than are read, so that it still counts as too deep.
+_LEVELS: Final = MAX_LEVELS + 3
 
 
 class ListMeta(View, frozen=True):
@@ -38,11 +38,6 @@ class ListMeta(View, frozen=True):
 class _RawPage(View, frozen=True):
     metadata: ListMeta | None = None
     items: list[msgspec.Raw] | None = None
-
-
-class _NamedPage(View, frozen=True):
-    metadata: ListMeta | None = None
-    items: list[Anything] | None = None
 
 
 class Page(View, Generic[V], frozen=True):
@@ -63,7 +58,6 @@ class Page(View, Generic[V], frozen=True):
 
 
 _decode_raw: Final = msgspec.json.Decoder(_RawPage).decode
-_decode_named: Final = msgspec.json.Decoder(_NamedPage).decode
 
 
 async def pages(
@@ -74,7 +68,6 @@ async def pages(
     *,
     limit: int,
     seconds: float,
-    skip: bool = True,
 ) -> AsyncGenerator[Page[V], None]:
     """All objects of a resource; all pages show the moment of the first.
 
@@ -83,7 +76,6 @@ async def pages(
         query: selectors.
         limit: objects in a page at most.
         seconds: to wait for a page at most.
-        skip: pass over objects that are nested too deeply to be decoded; they are counted.
 
     Raises:
         Refused: the answer is not a list; 410 where the moment of the first page is too long ago.
@@ -107,13 +99,8 @@ async def pages(
             fits = max(1, fits // _SHRINK)
             continue
         except RecursionError:
-            if fits > 1:
-                # One object is nested too deeply. Alone in its page it can be passed over.
-                fits = max(1, fits // _SHRINK)
-                continue
-            if not skip:
-                raise msgspec.DecodeError("the object is nested too deeply") from None
-            page = _without(body, resource)
+            # One object that is nested too deeply must hide no other, and nothing that is read lies so deep.
+            page = _decoded(await asyncio.to_thread(flattened, body, _LEVELS), decode)
         del body
         yield page
         if not page.meta.continue_:
@@ -126,14 +113,6 @@ def _decoded(body: bytes, decode: Any) -> Page[Any]:
     raw = _decode_raw(body)
     items = raw.items or []
     return Page(raw.metadata, [decode(item) for item in items], [len(memoryview(item)) for item in items], len(body))
-
-
-def _without(body: bytes, resource: Resource[Any]) -> Page[Any]:
-    """The page of one object that is passed over."""
-    named = _decode_named(prune(body, _NAMED_LEVELS))
-    for found in named.items or ():
-        SKIPPED.note(resource, found)
-    return Page(named.metadata, [], [], len(body))
 
 
 def _next(limit: int, fits: int, page: Page[Any]) -> int:
