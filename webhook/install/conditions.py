@@ -108,14 +108,16 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
         maker = f'{user} == "{controller_account(scheduling.kubevirt_namespace)}"'
     else:
         maker = f'{user}.startsWith("system:serviceaccount:") && {user}.endsWith(":{names.CONTROLLER_ACCOUNT}")'
+    # Constraints do not depend on the scheduler. A namespace that asks for them alone has its pods of this one served.
+    spread = "" if scheduling.spread == names.OFF else f" || {unspread('object.spec')}"
     return {
         "made-by-kubevirt": maker,
         "unbound": unset("object.spec", "nodeName"),
         # Ours too: while its scheduler is dead, our choice is taken back.
-        "default-scheduler-or-ours-or-unspread": (
+        "default-scheduler-or-ours": (
             f'{unset("object.spec", "schedulerName")} || object.spec.schedulerName == "{names.DEFAULT_SCHEDULER}"'
             f" || {marked('object')}{only_ours('object.spec.schedulerName', scheduling)}"
-            f" || {unspread('object.spec')}"
+            f"{spread}"
         ),
     }
 
