@@ -26,7 +26,6 @@ from webhook.cli.background import LABELS, Background, background
 from webhook.cli.certificates import LABELS as CERTIFICATE_LABELS
 from webhook.cli.certificates import Certificates, cancelled, host_of, kept_fresh
 from webhook.cli.sources import one_of
-from webhook.cluster.skipped import SKIPPED
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import ConfigurationKey, SchedulerHealth, SchedulerKey
@@ -432,10 +431,6 @@ def _state(
             **certificates.counters(),
             **beside.counters(),
             "kubevirt_webhook_audit_dropped_total": ("Audit lines not written.", lambda: {"": audit.dropped}),
-            "kubevirt_webhook_objects_skipped_total": (
-                "Objects of lists and watches nested too deeply to be decoded.",
-                lambda: dict(SKIPPED.counts),
-            ),
             "kubevirt_webhook_settings_reloads_total": (
                 "Changes of the settings file.",
                 lambda: dict(settings.reloads),
@@ -459,7 +454,6 @@ def _state(
             "kubevirt_webhook_scheduler_alive": "scheduler",
             "kubevirt_webhook_staleness_seconds": "watch",
             "kubevirt_webhook_settings_reloads_total": "result",
-            "kubevirt_webhook_objects_skipped_total": "resource",
             "kubevirt_webhook_parity_checked_total": "result",
         },
     )

@@ -6,32 +6,18 @@ from typing import Final
 
 import msgspec
 
+from webhook.admission.nesting import MAX_LEVELS
 from webhook.cluster.api import LARGEST_ANSWER_BYTES, TooLarge
 from webhook.cluster.pages import ListMeta
-from webhook.cluster.shallow import prune
-from webhook.objects import Anything, ObjectMeta, View
+from webhook.objects import View
 
-# An event, its object and the metadata: as deep as the name of an object lies.
-_NAMED_LEVELS: Final = 3
+# Of an event around its object: one more in the object than are read, so that it still counts as too deep.
+EVENT_LEVELS: Final = MAX_LEVELS + 2
 
 
 class Event(View, frozen=True):
     type: str
     object: msgspec.Raw
-
-
-class NamedMeta(ObjectMeta, frozen=True):
-    resource_version: str | None = None
-
-
-class Named(Anything, frozen=True):
-    """What is still read of an object that is nested too deeply to be decoded."""
-
-    metadata: NamedMeta | None = None
-
-
-class _NamedEvent(View, frozen=True):
-    object: Named
 
 
 class _Versioned(View, frozen=True):
@@ -48,16 +34,6 @@ class _Status(View, frozen=True):
 decode_event: Final = msgspec.json.Decoder(Event).decode
 decode_versioned: Final = msgspec.json.Decoder(_Versioned).decode
 decode_status: Final = msgspec.json.Decoder(_Status).decode
-_decode_named: Final = msgspec.json.Decoder(_NamedEvent).decode
-
-
-def decode_named(line: bytes) -> Named:
-    """The name and the version of an event's object, however deep the object is.
-
-    Raises:
-        msgspec.DecodeError, UnicodeDecodeError: the line is not an event.
-    """
-    return _decode_named(prune(line, _NAMED_LEVELS)).object
 
 
 class LineBuffer:

@@ -19,19 +19,18 @@ from typing import Final, Generic, TypeVar
 
 import msgspec
 
+from webhook.admission.brackets import flattened
 from webhook.cluster.api import LARGEST_ANSWER_BYTES, Forbidden, Refused, Transport, Unreachable, explain
 from webhook.cluster.clock import REAL_TIME, Clock
 from webhook.cluster.lines import (
+    EVENT_LEVELS,
     Event,
     LineBuffer,
-    NamedMeta,
     decode_event,
-    decode_named,
     decode_status,
     decode_versioned,
 )
 from webhook.cluster.pages import ListMeta, pages
-from webhook.cluster.skipped import SKIPPED
 from webhook.errors import Unavailable
 from webhook.objects import Object, Resource
 
@@ -242,7 +241,7 @@ class Reflector(Generic[V]):
                     for line in buffer.feed(chunk):
                         if not line.strip():
                             continue
-                        self._apply(line)
+                        await self._apply(line)
                         self._failures = self._refusals = 0
                         events += 1
                         # What is already buffered comes without a wait: others want their turn, too.
@@ -255,14 +254,12 @@ class Reflector(Generic[V]):
         if not events and lasted < _SHORTEST_WATCH:
             raise Unreachable("the API server ends watches at once")
 
-    def _apply(self, line: bytes) -> None:
+    async def _apply(self, line: bytes) -> None:
         try:
             self._apply_event(decode_event(line))
         except RecursionError:
-            found = decode_named(line)
-            SKIPPED.note(self.resource, found)
-            self._drop(_name_of(found))
-            self._advance(found.metadata)
+            # Nothing that is read lies so deep. A long line takes time that reviews must not wait for.
+            self._apply_event(decode_event(await asyncio.to_thread(flattened, line, EVENT_LEVELS)))
 
     def _apply_event(self, event: Event) -> None:
         if event.type == "ERROR":
@@ -276,7 +273,7 @@ class Reflector(Generic[V]):
             self._drop(_name_of(self._decode_view(event.object)))
         self._advance(decode_versioned(event.object).metadata)
 
-    def _advance(self, meta: ListMeta | NamedMeta | None) -> None:
+    def _advance(self, meta: ListMeta | None) -> None:
         if meta and meta.resource_version:
             self._version = meta.resource_version
 
