@@ -241,13 +241,14 @@ def test_kubectl_applies_all_of_it(cluster: ControlPlane, tmp_path: Path, overla
     kept = cluster.admin.get(CONFIGURATIONS[0], "kubevirt-webhook")["webhooks"][0]["clientConfig"]
     assert kept["caBundle"] == bundle
 
-    # The API server's own controller looks at the level that the FlowSchema names.
-    def judged() -> str | None:
+    # The API server's own controller looks at the level that the FlowSchema names; one that was asked before it had
+    # seen the level says first that there is none.
+    def is_taken_up() -> bool:
         status = cluster.admin.get("flowcontrol.apiserver.k8s.io/v1/flowschemas", "kubevirt-webhook").get("status", {})
         dangling: Json = (status.get("conditions") or [{}])[0]
-        return dangling.get("status")
+        return dangling.get("status") == "False"
 
-    assert eventually(judged, what="the FlowSchema to be taken up") == "False"
+    assert eventually(is_taken_up, what="the FlowSchema to be taken up")
     # PodSecurity's restricted lets the Deployment's pods in, into a namespace that enforces it.
     pods = eventually(lambda: cluster.admin.list("v1/pods", NAMESPACE), what="pods of the Deployment")
     assert {pod["spec"]["schedulerName"] for pod in pods} == {"default-scheduler"}

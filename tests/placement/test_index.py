@@ -132,7 +132,10 @@ def test_a_node_that_reports_other_amounts() -> None:
     assert index.review(wanted).count == 1
     index.put(offering(memory="1000Mi", cpu="4"))
     assert index.review(wanted).count == 0
+    # Every kubelet reports its memory: a report without it is not complete, and no reason for good.
     index.put(offering(cpu="4"))
+    assert index.review(wanted).count == 1
+    index.put(offering(memory="0", cpu="4"))
     assert index.review(wanted).count == 0
     assert index._levels.keys() == {"cpu"}
     index.put(node("n1"))

@@ -7,6 +7,7 @@ import pytest
 from tests.placement.samples import node
 from webhook.errors import InputError
 from webhook.placement.node import CORDON, Node, Taint
+from webhook.placement.resources import KVM_DEVICE
 
 
 def test_what_is_kept_of_a_node() -> None:
@@ -38,6 +39,15 @@ def test_a_cordoned_node_has_no_second_reason_in_its_taint() -> None:
 @pytest.mark.parametrize(("kvm", "none"), [("0", True), (0, True), ("1k", False), ("110", False), (None, False)])
 def test_kvm(kvm: Any, none: bool) -> None:
     assert node(kvm=kvm).no_kvm is none
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory", "ephemeral-storage"])
+def test_what_a_kubelet_has_yet_to_report_is_not_lacking_for_good(resource: str) -> None:
+    reported = Node.read({"metadata": {"name": "n"}, "status": {"allocatable": {KVM_DEVICE: "110"}}})
+
+    assert not reported.lacks(resource, 1)
+    assert reported.lacks("hugepages-2Mi", 1)
+    assert reported.lacks("example.com/foo", 1)
 
 
 def test_little_is_needed() -> None:

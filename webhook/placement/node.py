@@ -78,7 +78,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
             tuple(sorted(taints)),
             unschedulable,
             allocatable is not None and str(allocatable.get(resources.KVM_DEVICE)) == "0",
-            None if allocatable is None else resources.allocatable(allocatable),
+            None if allocatable is None else resources.NOT_REPORTED | resources.allocatable(allocatable),
         )
 
     def lacks(self, resource: str, amount: int) -> bool:

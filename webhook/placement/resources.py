@@ -27,6 +27,8 @@ _NANOS: Final = 10**9
 _NANOS_PER_MILLI: Final = 10**6
 # What a node reports in a form that Kubernetes does not write is never a reason against the node.
 _PLENTY: Final = 2**63 - 1
+# Every kubelet reports these. Where one is missing, the report is not complete, which is never for good.
+NOT_REPORTED: Final = dict.fromkeys((CPU, MEMORY, EPHEMERAL_STORAGE), _PLENTY)
 
 # What a resource list holds in an object, by the resource's name.
 Listed: TypeAlias = dict[str, str | int | float | None]
