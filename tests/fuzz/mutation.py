@@ -93,6 +93,10 @@ _KEYS: Sequence[str] = (
 )
 
 
+# Characters of what is repeated.
+_MAX_REPEATED = 300_000
+
+
 class Mutator:
     """Makes inputs of others, the same ones for the same seed."""
 
@@ -198,11 +202,13 @@ class Mutator:
     def _repeated(self, value: Any, path: Path) -> Any:
         place = _at(value, path)
         times = self._chance.choice((2, 10, 300))
-        if isinstance(place, list) and len(json.dumps(place)) * times < 300_000:
+        if isinstance(place, list) and len(json.dumps(place)) * times < _MAX_REPEATED:
             return _set(value, path, place * times)
         if isinstance(place, dict) and place:
-            key = self._chance.choice(sorted(place))
-            place.update({f"{key}{number}": copy.deepcopy(place[key]) for number in range(min(times, 20))})
+            key, times = self._chance.choice(sorted(place)), min(times, 20)
+            # Copies of copies would grow twentyfold with every step.
+            if len(json.dumps(place[key])) * times < _MAX_REPEATED:
+                place.update({f"{key}{number}": copy.deepcopy(place[key]) for number in range(times)})
         return value
 
     def _wrapped(self, value: Any, path: Path) -> Any:
