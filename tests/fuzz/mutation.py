@@ -93,7 +93,7 @@ _KEYS: Sequence[str] = (
 )
 
 
-# Characters of what is repeated.
+# Characters of what is repeated; what has more is not mutated further.
 _MAX_REPEATED = 300_000
 
 
@@ -135,6 +135,8 @@ class Mutator:
         for _ in range(self._chance.choice((1, 1, 1, 2, 3, 8))):
             path = self._chance.choice(list(_paths(value)))
             value = self._chance.choice(self._ways)(value, path)
+            if _is_large(value):
+                break
         return value
 
     def text(self, seed: str) -> str:
@@ -203,7 +205,8 @@ class Mutator:
         place = _at(value, path)
         times = self._chance.choice((2, 10, 300))
         if isinstance(place, list) and len(json.dumps(place)) * times < _MAX_REPEATED:
-            return _set(value, path, place * times)
+            # None of them is another's double: what is added to one later would be added to all.
+            return _set(value, path, [copy.deepcopy(item) for _ in range(times) for item in place])
         if isinstance(place, dict) and place:
             key, times = self._chance.choice(sorted(place)), min(times, 20)
             # Copies of copies would grow twentyfold with every step.
@@ -223,6 +226,13 @@ class Mutator:
             key = self._chance.choice(sorted(place))
             place[self._chance.choice(_KEYS)] = place.pop(key)
         return value
+
+
+def _is_large(value: Any) -> bool:
+    try:
+        return len(json.dumps(value)) > _MAX_REPEATED
+    except RecursionError:
+        return True
 
 
 def _paths(value: Any, path: Path = ()) -> Iterator[Path]:

@@ -143,3 +143,11 @@ def test_no_mutation_grows_without_bounds(seed: int) -> None:
         value = mutator._repeated(value, path)
 
     assert len(json.dumps(value)) < 2 * MAX_INPUT
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_repeated_is_not_one_and_the_same(seed: int) -> None:
+    value = Mutator(random.Random(seed))._repeated([{"a": 1}], ())
+
+    value[0]["b"] = 2
+    assert json.dumps(value).count("b") == 1
