@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from webhook.errors import InputError, InputErrors, quoted
+import pytest
+
+from webhook.errors import MAX_SENTENCE, InputError, InputErrors, quoted
 
 
 def test_a_sentence_says_where_what_and_what_to_do() -> None:
@@ -27,3 +29,14 @@ def test_a_sentence_stays_one_line_and_shows_what_is_in_it() -> None:
 
     assert str(hostile) == "a\\x1b[2J.yaml:1: is wrong\\nError: nothing; remove \\u202e"
     assert str(InputErrors([hostile, hostile])).split("\n") == [str(hostile)] * 2
+
+
+@pytest.mark.parametrize("text", ["x" * 1_000_000, "\x1b" * 100_000, "\U000e0001" * 100_000])
+def test_a_sentence_ends_whatever_it_quotes_and_still_says_what_to_do(text: str) -> None:
+    sentence = str(InputError(f"it is {text}", text, "write it right"))
+
+    assert len(sentence) <= MAX_SENTENCE
+    assert sentence.endswith("; write it right")
+    assert ": it is " in sentence
+    assert len(str(InputError(text, text, text))) <= MAX_SENTENCE
+    assert len(str(InputErrors([InputError(text), InputError(text)]))) <= 2 * MAX_SENTENCE + 1

@@ -7,7 +7,14 @@ from typing import Final
 
 import msgspec
 
-from webhook.text import SURROGATE, visible
+from webhook.text import SURROGATE, shortened, visible
+
+# Characters of an `InputError`'s sentence, whatever it quotes. Its parts are cut one by one, so that it always says
+# what is wrong, where, and what to do.
+MAX_SENTENCE: Final = 4096
+_MAX_WHAT: Final = 2400
+_MAX_WHERE: Final = 800
+_MAX_FIX: Final = 800
 
 
 def quoted(text: str) -> str:
@@ -35,8 +42,14 @@ class InputError(Exception):
 
     def __str__(self) -> str:
         # One line, whatever a file's name or a value in it holds: what is printed here was often written by others.
-        sentence = f"{self.where}: {self.what}" if self.where else self.what
-        return visible(f"{sentence}; {self.fix}" if self.fix else sentence)
+        what, where, fix = _part(self.what, _MAX_WHAT), _part(self.where, _MAX_WHERE), _part(self.fix, _MAX_FIX)
+        sentence = f"{where}: {what}" if where else what
+        return f"{sentence}; {fix}" if fix else sentence
+
+
+def _part(text: str, length: int) -> str:
+    """A part of a sentence, made visible; cut before, so that no work is done on what is not shown, and after."""
+    return shortened(visible(shortened(text, length)), length)
 
 
 class InputErrors(InputError):  # noqa: N818 - several of them

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.builders import Json, launcher_pod, review
 from webhook.admission.decision import Denial, FieldCause, Outcome
 from webhook.admission.wire import MAX_NOTE, Codec, Request, encode, is_dry_run, object_name
-from webhook.errors import InputError
+from webhook.errors import MAX_SENTENCE, InputError
 from webhook.objects import DeleteOptions, Eviction, ObjectMeta, Pod, VirtualMachine
 from webhook.text import visible
 
@@ -89,6 +89,24 @@ def test_what_is_no_review_gets_one_sentence(data: bytes, said: str) -> None:
 def test_wrong_kind_names_both() -> None:
     with pytest.raises(InputError, match=r"judges VirtualMachine\.kubevirt\.io, not Pod;"):
         VMS.decode(body(review(launcher_pod())))
+
+
+@pytest.mark.parametrize("field", ["group", "kind"])
+def test_another_kind_however_long_its_name_is_one_short_sentence(field: str) -> None:
+    asked = review(launcher_pod())
+    asked["request"]["kind"][field] = "x" * 1_000_000
+
+    with pytest.raises(InputError) as caught:
+        PODS.decode(body(asked))
+    assert len(str(caught.value)) <= MAX_SENTENCE
+    assert str(caught.value).endswith("correct the rules of the webhook configuration that sends it here")
+
+
+@pytest.mark.parametrize("field", ["apiVersion", "kind"])
+def test_no_review_is_one_short_sentence_too(field: str) -> None:
+    with pytest.raises(InputError) as caught:
+        PODS.decode(body(review(launcher_pod()) | {field: "x" * 1_000_000}))
+    assert len(str(caught.value)) <= MAX_SENTENCE
 
 
 @pytest.mark.parametrize(

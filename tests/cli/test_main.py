@@ -4,11 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 
 from webhook import __version__
-from webhook.cli.main import main
+from webhook.cli.main import Lazy, main
 
 
 def run(*arguments: str | Path, stdin: str | None = None) -> Result:
@@ -91,3 +92,25 @@ def test_a_full_disk_is_one_sentence() -> None:
 
     assert done.returncode == 2
     assert done.stderr == "Error: the output: No space left on device\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        # An error of asyncio's and one of a socket's: neither says anything by itself.
+        (TimeoutError(), "Error: timed out waiting for an answer; check that the API server can be reached"),
+        (TimeoutError(110, "Connection timed out"), "Error: timed out waiting for an answer; check that"),
+        (ConnectionResetError(), "Error: the output: ConnectionResetError\n"),
+        (PermissionError(13, "Permission denied", "a.yaml"), "Error: a.yaml: Permission denied\n"),
+    ],
+)
+def test_an_error_without_a_text_has_a_sentence(error: OSError, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> None:
+        raise error
+
+    monkeypatch.setattr(Lazy, "get_command", lambda *_: click.Command("version", callback=fail))
+    result = run("version")
+
+    assert result.exit_code == 2
+    assert result.stderr.startswith(sentence)
+    assert result.stderr.count("\n") == 1

@@ -93,6 +93,10 @@ _KEYS: Sequence[str] = (
 )
 
 
+# Characters of what is repeated; what has more is not mutated further.
+_MAX_REPEATED = 300_000
+
+
 class Mutator:
     """Makes inputs of others, the same ones for the same seed."""
 
@@ -131,6 +135,8 @@ class Mutator:
         for _ in range(self._chance.choice((1, 1, 1, 2, 3, 8))):
             path = self._chance.choice(list(_paths(value)))
             value = self._chance.choice(self._ways)(value, path)
+            if _is_large(value):
+                break
         return value
 
     def text(self, seed: str) -> str:
@@ -198,11 +204,14 @@ class Mutator:
     def _repeated(self, value: Any, path: Path) -> Any:
         place = _at(value, path)
         times = self._chance.choice((2, 10, 300))
-        if isinstance(place, list) and len(json.dumps(place)) * times < 300_000:
-            return _set(value, path, place * times)
+        if isinstance(place, list) and len(json.dumps(place)) * times < _MAX_REPEATED:
+            # None of them is another's double: what is added to one later would be added to all.
+            return _set(value, path, [copy.deepcopy(item) for _ in range(times) for item in place])
         if isinstance(place, dict) and place:
-            key = self._chance.choice(sorted(place))
-            place.update({f"{key}{number}": copy.deepcopy(place[key]) for number in range(min(times, 20))})
+            key, times = self._chance.choice(sorted(place)), min(times, 20)
+            # Copies of copies would grow twentyfold with every step.
+            if len(json.dumps(place[key])) * times < _MAX_REPEATED:
+                place.update({f"{key}{number}": copy.deepcopy(place[key]) for number in range(times)})
         return value
 
     def _wrapped(self, value: Any, path: Path) -> Any:
@@ -217,6 +226,13 @@ class Mutator:
             key = self._chance.choice(sorted(place))
             place[self._chance.choice(_KEYS)] = place.pop(key)
         return value
+
+
+def _is_large(value: Any) -> bool:
+    try:
+        return len(json.dumps(value)) > _MAX_REPEATED
+    except RecursionError:
+        return True
 
 
 def _paths(value: Any, path: Path = ()) -> Iterator[Path]:

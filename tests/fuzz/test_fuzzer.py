@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from tests.fuzz import oracle, targets
-from tests.fuzz.fuzzer import CORPUS, Fuzzer
+from tests.fuzz.fuzzer import CORPUS, MAX_INPUT, Fuzzer
 from tests.fuzz.mutation import Mutator
 from webhook import quantity
 from webhook.admission.decision import Change, Decision, Denial, Reason
@@ -131,3 +131,23 @@ def test_mutations_depend_on_the_seed_alone_and_keep_structure() -> None:
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
     assert reviews > 80
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_no_mutation_grows_without_bounds(seed: int) -> None:
+    """Copies of copies would take the fuzzer's memory, and minutes to be encoded, before they are thrown away."""
+    value = {"a": {"b": {"c": "x" * 50_000}}}
+    mutator = Mutator(random.Random(seed))
+
+    for path in ((), ("a",), ("a", "b")):
+        value = mutator._repeated(value, path)
+
+    assert len(json.dumps(value)) < 2 * MAX_INPUT
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_repeated_is_not_one_and_the_same(seed: int) -> None:
+    value = Mutator(random.Random(seed))._repeated([{"a": 1}], ())
+
+    value[0]["b"] = 2
+    assert json.dumps(value).count("b") == 1

@@ -50,6 +50,12 @@ def test_matchers() -> None:
     assert of_matcher(INSTANCETYPE_MATCHER, {"name": "u1"}) == Reference(CLUSTER, "u1")
 
 
+@pytest.mark.parametrize("given", [{"kind": None, "name": "u1"}, {"kind": "", "name": "u1", "revisionName": None}])
+def test_null_says_nothing_as_in_kubevirt(given: dict[str, str | None]) -> None:
+    assert of_matcher(INSTANCETYPE_MATCHER, given) == Reference(CLUSTER, "u1")
+    assert of_matcher(INSTANCETYPE_MATCHER, {**given, "name": None}) == Reference(CLUSTER, "")
+
+
 def test_patterns() -> None:
     small = Reference(CLUSTER, "u1.small")
 

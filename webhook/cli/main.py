@@ -76,8 +76,13 @@ class Lazy(click.Group):
             # Whoever read us has enough: no decision, so not the exit status of a refusal.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             ctx.exit(141)
+        except TimeoutError:
+            # asyncio's has no text, and none says what did not answer. It is an OSError, too.
+            write.error("Error: timed out waiting for an answer; check that the API server can be reached")
+            ctx.exit(2)
         except OSError as error:
-            write.error(f"Error: {error.filename or 'the output'}: {error.strerror or error}")
+            reason = error.strerror or str(error) or type(error).__name__
+            write.error(f"Error: {error.filename or 'the output'}: {reason}")
             ctx.exit(2)
 
 

@@ -56,12 +56,12 @@ def parse(matcher: Matcher, text: str, where: str) -> Reference:
 
 
 def of_matcher(matcher: Matcher, given: Json) -> Reference:
-    """What a VM's matcher, decoded, refers to.
+    """What a VM's matcher refers to, decoded or as its owner wrote it: null says nothing, as in Go.
 
     Raises:
         Refusal: its kind is unknown.
     """
-    return Reference(matcher.kind_of(given.get("kind", "")), given.get("name", ""))
+    return Reference(matcher.kind_of(given.get("kind") or ""), given.get("name") or "")
 
 
 def allowed(patterns: Sequence[str], matcher: Matcher, reference: Reference) -> bool:
