@@ -1,7 +1,7 @@
 """What keeps launcher pods apart.
 
 In the rows of the table kubevirt-webhook writes its own constraints as pods are created. ``constrain`` writes what it
-does not (another maxSkew, anti-affinity), as an owner of a VM could, and serves where pods are made by the ten thousand.
+does not (another maxSkew, anti-affinity), as an owner of a VM could, and serves where pods are made by the thousand.
 """
 
 from __future__ import annotations

@@ -191,7 +191,7 @@ def test_pods_that_the_webhook_did_not_change_are_a_mistake() -> None:
     for mark in marks:
         annotations = {key: value for key, value in pod["metadata"]["annotations"].items() if key != mark}
         other = {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
-        with pytest.raises(PlacementError, match="pod tenant-001/.*kubevirt-webhook did not write them"):
+        with pytest.raises(PlacementError, match=r"pod tenant-001/.*kubevirt-webhook did not write them"):
             webhook.check_injected([pod, other], BOTH)
     del pod["spec"]["topologySpreadConstraints"]
     with pytest.raises(PlacementError, match="did not write"):

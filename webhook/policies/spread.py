@@ -100,6 +100,18 @@ def virtualmachines(
     return _created(vm, own, settings, _VM_CONSTRAINTS, _MARK, _TEMPLATE_MARK)
 
 
+def without_injected(present: list[dict[str, Any]], mark: str, manifests: Manifests) -> list[dict[str, Any]]:
+    """What of a VM's constraints its owner wrote; empty where all of them were injected.
+
+    Args:
+        present: the constraints, plain JSON, at least one.
+        mark: what the annotation says that was injected; a value of `names.Spread` other than ``off``.
+    """
+    if _is_injected(present, mark) and not manifests.declare(_VM_CONSTRAINTS, present):
+        return []
+    return list(_owners(present, mark, manifests))
+
+
 def _is_kubevirts(request: Request[Any], facts: Facts, settings: SchedulingSettings) -> bool:
     """Whether virt-controller made the object. Where that is not known, the scheduler's policy warns of it."""
     try:
@@ -154,7 +166,7 @@ def _updated(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
     manifests = Manifests(vm)
     if _is_injected(present, mark) and not manifests.declare(_VM_CONSTRAINTS, present):
         return skip(Code.SPREAD_PRESENT, f"it already has the injected constraints ({mark})")
-    kept = list(_owners(present, str(mark), manifests))
+    kept = without_injected(present, str(mark), manifests)
     text = "removed the injected topologySpreadConstraints: the owner set others"
     changes = [Change(path, value, None, Code.SPREAD_WITHDRAWN) for path, value in marks.items() if value is not ABSENT]
     if kept != present:
