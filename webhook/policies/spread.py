@@ -100,6 +100,20 @@ def virtualmachines(
     return _created(vm, own, settings, _VM_CONSTRAINTS, _MARK, _TEMPLATE_MARK)
 
 
+def launchers_of(
+    found: VirtualMachineInstance | VirtualMachine, settings: SchedulingSettings, *, annotation: object
+) -> Decision:
+    """What the next launcher pods of a VM get, as far as the VM says: KubeVirt copies constraints and annotations.
+
+    Args:
+        annotation: the owner's, of the VMI or of the VM's template; None for none.
+    """
+    if _is_unwanted(annotation, settings):
+        return skip(Code.SWITCHED_OFF, "scheduling.spread is off there, and the VM has no annotation of its own")
+    path = _VM_CONSTRAINTS if isinstance(found, VirtualMachine) else _CONSTRAINTS
+    return _created(found, annotation, settings, path, _TEMPLATE_MARK if path is _VM_CONSTRAINTS else _MARK)
+
+
 def without_injected(present: list[dict[str, Any]], mark: str, manifests: Manifests) -> list[dict[str, Any]]:
     """What of a VM's constraints its owner wrote; empty where all of them were injected.
 
