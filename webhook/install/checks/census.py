@@ -45,9 +45,8 @@ def _namespaces(found: Inventory, hosts: Sequence[Host], sizes: Counter[str], or
         counts = [host.guests[name] for host in hosts]
         deviation = statistics.pstdev(counts)
         if index < _NAMESPACES:
-            texts.append(
-                f"{name} {counted(sizes[name], 'VM')}, {histogram(counts)}, standard deviation {deviation:.1f}"
-            )
+            size = counted(sizes[name], "VM")
+            texts.append(f"{name} {size} ({histogram(counts)}), standard deviation {deviation:.1f}")
         cpu, memory = requests[name]
         figures.append(
             {

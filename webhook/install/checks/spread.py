@@ -88,7 +88,7 @@ def _verdict(outlook: Outlook) -> Finding:
         what = "VMs that start now are spread evenly; those that run were placed before"
         todo = "live-migrate VMs off the fullest nodes, or wait until they restart"
         return Finding(CHECK, "cure", "warning", what, todo)
-    what = f"the cheapest cure that is enough is {outlook.cheapest.title}"
+    what = f"the cheapest cure that is enough: {outlook.cheapest.title}"
     return Finding(CHECK, "cure", "warning", what, outlook.cheapest.todo)
 
 

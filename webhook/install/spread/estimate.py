@@ -86,8 +86,8 @@ class Spread(NamedTuple):
 def estimate(hosts: Sequence[Host], guests: Sequence[Guest], conditions: Conditions) -> Spread:
     """Place the VMs on the nodes, each where its scores are highest.
 
-    Nodes that tie are chosen from at random, but the one that the VM before went to comes first: so kube-scheduler 1.35
-    and newer was measured to place equal VMs that come in one burst.
+    Nodes that tie are chosen from at random, but the one that the VM before went to comes first: so kube-scheduler 1.36
+    was measured to place equal VMs one after the other (docs/spread.md).
 
     Args:
         hosts: the nodes without these VMs; they stay as they are.
