@@ -42,8 +42,8 @@ def cluster(key: str) -> tuple[list[Host], list[Guest], int]:
 @pytest.mark.parametrize(
     ("key", "measured"),
     [
-        # By default-scheduler, the profile, the constraint, and both. Rows of equal VMs and of unequal nodes; for VMs of
-        # mixed sizes the estimate is off by up to 2.3.
+        # By default-scheduler, the profile, the constraint, and both. All VMs of a row are equal: for mixed sizes the
+        # estimate is off by up to 2.3.
         ("64cpu-40", (3.8, 2.3, 0.0, 0.0)),
         ("64cpu-300", (15.1, 4.0, 1.0, 0.0)),
         ("64cpu-daemonsets-100", (5.2, 3.0, 0.0, 0.0)),
