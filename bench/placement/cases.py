@@ -7,6 +7,7 @@ from typing import Final
 
 from bench.placement import profiles
 from bench.placement.constraint import Constraint
+from webhook import names
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +19,25 @@ class Case:
         title: for people.
         profile: the scheduler that places the pods.
         max_skew: the constraint's; the larger it is, the less the constraint weighs beside other scores.
-        through_webhook: the pods name no scheduler; kubevirt-webhook chooses the profile as they are created.
+        chosen: kubevirt-webhook chooses the profile, though it writes no constraint.
     """
 
     key: str
     title: str
     profile: str = profiles.STOCK
     constraint: Constraint = Constraint.NONE
-    through_webhook: bool = False
+    chosen: bool = False
     max_skew: int = 1
+
+    @property
+    def spread(self) -> str:
+        """What kubevirt-webhook writes into the pods, as a value of ``scheduling.spread``."""
+        return self.constraint.spread if self.max_skew == 1 else names.OFF
+
+    @property
+    def through_webhook(self) -> bool:
+        """Whether the API server calls kubevirt-webhook for the pods; it then chooses the shipped profile, too."""
+        return self.chosen or self.spread != names.OFF
 
 
 DEFAULT: Final = Case("default", "default-scheduler")
@@ -38,7 +49,7 @@ CASES: Final = (
     PROFILE,
     CONSTRAINT,
     BOTH,
-    Case("webhook", "profile, through kubevirt-webhook", profiles.SHIPPED, through_webhook=True),
+    Case("webhook", "profile, through kubevirt-webhook", profiles.SHIPPED, chosen=True),
     *(
         Case(f"{base.key}-skew-{skew}", f"{base.title}, maxSkew {skew}", base.profile, base.constraint, max_skew=skew)
         for base in (CONSTRAINT, BOTH)

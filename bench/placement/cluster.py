@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 from bench.placement.client import Client, Request
 from bench.placement.nodes import LOAD_NAMESPACE, Node
 from tests.e2e.kube import PATCHES, ApiError
 
+NO_METADATA: Final[Mapping[str, object]] = MappingProxyType({})
 _CONFLICT: Final = 409
 _AT_ONCE: Final = "gracePeriodSeconds=0"
 
@@ -37,17 +39,17 @@ class Cluster:
         self._client.send_all(Request("POST", pods_path(LOAD_NAMESPACE), pod) for pod in loads)
         self._nodes = nodes
 
-    def create_namespaces(self, namespaces: Iterable[str], labels: dict[str, str] | None = None) -> None:
-        """Create those that don't exist yet."""
+    def create_namespaces(self, namespaces: Iterable[str], metadata: Mapping[str, object] = NO_METADATA) -> None:
+        """Create those that don't exist yet.
+
+        Args:
+            metadata: labels and annotations.
+        """
         missing = [name for name in namespaces if name not in self._namespaces]
         for name in missing:
-            metadata = {"name": name, "labels": labels or {}}
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **metadata}}
             try:
-                self._client.send(
-                    Request(
-                        "POST", "/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
-                    )
-                )
+                self._client.send(Request("POST", "/api/v1/namespaces", namespace))
             except ApiError as error:
                 if error.status != _CONFLICT:
                     raise

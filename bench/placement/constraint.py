@@ -1,6 +1,7 @@
-"""What keeps launcher pods apart, written into the pod: by the benchmark itself, as an owner of a VM could.
+"""What keeps launcher pods apart.
 
-``constrain`` is the one place that does it.
+In the rows of the table kubevirt-webhook writes its own constraints as pods are created. ``constrain`` writes what it
+does not (another maxSkew, anti-affinity), as an owner of a VM could, and serves where pods are made by the thousand.
 """
 
 from __future__ import annotations
@@ -8,9 +9,11 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any, Final
 
+from webhook import names
+from webhook.policies.spread import constraints
+
 LAUNCHER_LABELS: Final = {"kubevirt.io": "virt-launcher"}
 HOSTNAME: Final = "kubernetes.io/hostname"
-ZONE: Final = "topology.kubernetes.io/zone"
 
 
 class Constraint(Enum):
@@ -23,12 +26,10 @@ class Constraint(Enum):
     # Counts launcher pods of all namespaces, which a topology spread constraint can't.
     ANTI_AFFINITY = "anti-affinity"
 
-
-_TOPOLOGIES: Final = {
-    Constraint.HOSTNAME: (HOSTNAME,),
-    Constraint.ZONE: (ZONE,),
-    Constraint.BOTH: (ZONE, HOSTNAME),
-}
+    @property
+    def spread(self) -> str:
+        """The value of ``scheduling.spread`` that has kubevirt-webhook write it; ``off`` where none does."""
+        return self.value if self.value in names.SPREADS else names.OFF
 
 
 def constrain(pod: dict[str, Any], constraint: Constraint, max_skew: int = 1) -> None:
@@ -43,19 +44,8 @@ def constrain(pod: dict[str, Any], constraint: Constraint, max_skew: int = 1) ->
         }
     elif constraint is not Constraint.NONE:
         pod["spec"]["topologySpreadConstraints"] = [
-            _spread_over(topology, max_skew) for topology in _TOPOLOGIES[constraint]
+            {**one, "maxSkew": max_skew} for one in constraints(constraint.spread)
         ]
-
-
-def _spread_over(topology: str, max_skew: int) -> dict[str, Any]:
-    return {
-        "maxSkew": max_skew,
-        "topologyKey": topology,
-        "whenUnsatisfiable": "ScheduleAnyway",
-        "labelSelector": {"matchLabels": LAUNCHER_LABELS},
-        "nodeAffinityPolicy": "Honor",
-        "nodeTaintsPolicy": "Honor",
-    }
 
 
 def _keep_apart_everywhere() -> dict[str, Any]:

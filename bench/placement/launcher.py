@@ -10,13 +10,18 @@ from bench.placement.sizes import RECORDED, Size
 from tests.e2e.objects import launcher_pod
 
 
-def machine(name: str) -> dict[str, Any]:
-    """A VirtualMachineInstance whose owner chose no scheduler."""
+def machine(name: str, scheduler: str = "") -> dict[str, Any]:
+    """A VirtualMachineInstance.
+
+    Args:
+        scheduler: what its owner chose; empty for nothing.
+    """
+    chosen = {"schedulerName": scheduler} if scheduler else {}
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstance",
         "metadata": {"name": name},
-        "spec": {"domain": {"devices": {}}},
+        "spec": {"domain": {"devices": {}}, **chosen},
     }
 
 

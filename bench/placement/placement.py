@@ -12,12 +12,13 @@ from bench.placement import launcher, webhook
 from bench.placement.bindings import Bindings
 from bench.placement.cases import Case
 from bench.placement.client import Client, Request
-from bench.placement.cluster import Cluster, machines_path, pods_path
+from bench.placement.cluster import NO_METADATA, Cluster, machines_path, pods_path
 from bench.placement.constraint import constrain
 from bench.placement.figures import Figures, count_figures
 from bench.placement.nodes import Node
 from bench.placement.rows import Arrival, Row
 from bench.placement.sizes import Size, draw_sizes
+from webhook import names
 
 _BOUND_WITHIN_SECONDS: Final = 180.0
 _CHURNS: Final = 3
@@ -65,8 +66,8 @@ class Placement:
         self._cluster = cluster
         self._clients = clients
         self._bindings = bindings
-        # The webhook's are others, for a namespace's label decides whether it is called.
-        prefix = "webhook-" if case.through_webhook else ""
+        # The webhook's are others: the label and the annotation of a namespace say what it does there.
+        prefix = f"webhook-{case.spread}-" if case.through_webhook else ""
         self._namespaces = [f"{prefix}{name}" for name in row.namespace_names]
         self._random = random.Random(_SEED)  # noqa: S311 - not for secrets
         self._vms: list[Vm] = []
@@ -81,7 +82,8 @@ class Placement:
             PlacementError: a pod was not bound.
             ApiError: the API server denied a request.
         """
-        self._cluster.create_namespaces(self._namespaces, webhook.LABELS if self._case.through_webhook else None)
+        metadata = webhook.metadata(self._case) if self._case.through_webhook else NO_METADATA
+        self._cluster.create_namespaces(self._namespaces, metadata)
         try:
             _ARRIVALS[self._row.arrival](self, nodes)
             placed = self._placed()
@@ -153,25 +155,27 @@ class Placement:
         self._bindings.wait((vm.pod_name for vm in vms), _BOUND_WITHIN_SECONDS)
 
     def _create_through_webhook(self, vms: list[Vm]) -> None:
-        """As KubeVirt does: the webhook reads the VMI that owns a launcher pod."""
+        """As KubeVirt does: the webhook reads the VMI that owns a launcher pod, a migration's target pod too."""
         controller = self._clients.controller
+        scheduler = webhook.owners_scheduler(self._case)
+        new = [vm for vm in vms if not vm.migrations]
         made = controller.send_all(
-            Request("POST", machines_path(vm.namespace), launcher.machine(vm.pod_name)) for vm in vms
+            Request("POST", machines_path(vm.namespace), launcher.machine(vm.name, scheduler)) for vm in new
         )
-        for vm, vmi in zip(vms, made, strict=True):
+        for vm, vmi in zip(new, made, strict=True):
             vm.uid = vmi["metadata"]["uid"]
-        webhook.check_injected(
-            controller.send_all(Request("POST", pods_path(vm.namespace), self._pod(vm)) for vm in vms)
-        )
+        pods = controller.send_all(Request("POST", pods_path(vm.namespace), self._pod(vm)) for vm in vms)
+        webhook.check_injected(pods, self._case)
 
     def _pod(self, vm: Vm) -> dict[str, Any]:
-        owner = vm.pod_name if self._case.through_webhook else vm.name
-        vmi = {**launcher.machine(owner), "metadata": {"name": owner, "uid": vm.uid}}
+        vmi = {**launcher.machine(vm.name), "metadata": {"name": vm.name, "uid": vm.uid}}
         pod = launcher.pod(vmi, vm.size)
         pod["metadata"]["name"] = vm.pod_name
-        if not self._case.through_webhook:
-            pod["spec"]["schedulerName"] = self._case.profile
-        constrain(pod, self._case.constraint, self._case.max_skew)
+        scheduler = webhook.owners_scheduler(self._case) if self._case.through_webhook else self._case.profile
+        if scheduler:
+            pod["spec"]["schedulerName"] = scheduler
+        if self._case.spread == names.OFF:
+            constrain(pod, self._case.constraint, self._case.max_skew)
         if vm.migrations:
             launcher.keep_off_source(pod, vm.uid)
         return pod

@@ -1,4 +1,4 @@
-"""The case in which kubevirt-webhook chooses the profile: its server, as one runs it beside a cluster."""
+"""The cases in which kubevirt-webhook writes into the pods: its server, as one runs it beside a cluster."""
 
 from __future__ import annotations
 
@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.placement import launcher, profiles
+from bench.placement.cases import Case
 from bench.placement.errors import PlacementError
 from tests.e2e.access import Access
 from tests.e2e.kube import ApiError, Json, Kube
 from tests.e2e.pki import ADMIN
 from tests.e2e.processes import Process, free_port
 from webhook import names
+from webhook.policies.spread import constraints
 
 SETTINGS: Final = Path(__file__).with_name("settings.yaml")
 # The namespace's label decides whether the API server calls the webhook at all.
@@ -45,24 +47,41 @@ def prepare(kube: Kube) -> None:
     """Make the object that tells where KubeVirt runs, and the namespace of the probe."""
     kubevirt = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"}, "spec": {}}
     kube.create("kubevirt.io/v1/kubevirts", kubevirt, "kubevirt")
-    metadata = {"name": _PROBE, "labels": LABELS}
-    kube.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _PROBE, "labels": LABELS}}
+    kube.create("v1/namespaces", namespace)
 
 
-def check_injected(pods: list[dict[str, Any]]) -> None:
-    """That kubevirt-webhook chose the scheduler of each of these pods: they name it, and carry the annotation.
+def metadata(case: Case) -> dict[str, object]:
+    """Labels and annotations of the namespaces of a case."""
+    return {"labels": LABELS, "annotations": {names.SPREAD_ANNOTATION: case.spread}}
+
+
+def owners_scheduler(case: Case) -> str:
+    """The scheduler that the owners of the VMs choose, so that kubevirt-webhook does not; empty for none."""
+    return "" if case.profile == profiles.SHIPPED else case.profile
+
+
+def check_injected(pods: list[dict[str, Any]], case: Case) -> None:
+    """That kubevirt-webhook wrote into each of these pods what the case says, and its annotations.
 
     Raises:
         PlacementError: it did not.
     """
+    chosen = None if owners_scheduler(case) else profiles.SHIPPED
+    spread = None if case.spread == names.OFF else case.spread
+    wanted = (case.profile, chosen, spread, constraints(spread) if spread else None)
     for pod in pods:
-        name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
-        scheduler = pod["spec"]["schedulerName"]
-        mark = pod["metadata"].get("annotations", {}).get(names.SCHEDULER_MARK)
-        if (scheduler, mark) != (profiles.SHIPPED, profiles.SHIPPED):
+        annotations = pod["metadata"].get("annotations", {})
+        found = (
+            pod["spec"]["schedulerName"],
+            annotations.get(names.SCHEDULER_MARK),
+            annotations.get(names.SPREAD_MARK),
+            pod["spec"].get("topologySpreadConstraints"),
+        )
+        if found != wanted:
             raise PlacementError(
-                f"pod {namespace}/{name} has the scheduler {scheduler} and the annotation {mark}, "
-                f"not {profiles.SHIPPED}: kubevirt-webhook did not choose it"
+                f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']} has scheduler, annotations and "
+                f"constraints {found}, not {wanted}: kubevirt-webhook did not write them"
             )
 
 

@@ -30,6 +30,8 @@ from bench.placement.report import Report
 from bench.placement.rows import ROWS, Row
 from bench.placement.sizes import GIB, INSTANCE_TYPES, MIB, MIXED, MIXTURE, RECORDED, Size, draw_sizes
 from bench.placement.table import Cell, Outcome, Plan
+from webhook import names
+from webhook.policies.spread import constraints
 from webhook.settings.file import load
 
 CAPTURE = Path(__file__).parents[1] / "data" / "captures" / "pod-create-launcher.json"
@@ -49,9 +51,9 @@ EVEN = figures(5, 5, 6, 4, 5, 5)
 def test_figures_count_every_node_in_order() -> None:
     nodes = make_nodes(((3, MIDDLE_NODE),), Load.HALF, Images.ALL)
     size = Size("half a percent of the CPU, a quarter of the memory", 320, 64 * GIB)
-    names = [node.name for node in nodes]
+    hosts = [node.name for node in nodes]
 
-    counted = count_figures(nodes, {"a": names[2], "b": names[0], "c": names[2]}, dict.fromkeys("abc", size))
+    counted = count_figures(nodes, {"a": hosts[2], "b": hosts[0], "c": hosts[2]}, dict.fromkeys("abc", size))
 
     assert counted.counts == (1, 0, 2)
     assert counted.cpu == (50.5, 50, 51)
@@ -161,6 +163,39 @@ def test_every_constraint_is_a_preference() -> None:
         assert len(spreads) == {Constraint.BOTH: 2, Constraint.HOSTNAME: 1, Constraint.ZONE: 1}.get(constraint, 0)
         affinity = pod["spec"].get("affinity", {}).get("podAntiAffinity", {})
         assert "requiredDuringSchedulingIgnoredDuringExecution" not in affinity
+
+
+def test_what_the_product_can_write_it_writes_itself() -> None:
+    by_key = {case.key: case for case in CASES}
+
+    assert {key for key, case in by_key.items() if case.through_webhook} == {
+        *("webhook", "constraint", "both", "zone", "zone-hostname"),
+        *(f"{profile['schedulerName']}+constraint" for profile in profiles.candidates()),
+    }
+    assert [by_key[key].spread for key in ("webhook", "both", "zone-hostname", "both-skew-10", "anti-affinity")] == [
+        *("off", "hostname", "both", "off", "off")
+    ]
+    # The shipped profile is chosen by kubevirt-webhook, any other by the VMs' owners.
+    assert webhook.owners_scheduler(BOTH) == ""
+    assert webhook.owners_scheduler(by_key["constraint"]) == profiles.STOCK
+
+
+def test_pods_that_the_webhook_did_not_change_are_a_mistake() -> None:
+    pod = launcher.pod({**launcher.machine("vm"), "metadata": {"name": "vm", "uid": "1"}})
+    pod["metadata"]["namespace"] = "tenant-001"
+    pod["spec"] |= {"schedulerName": profiles.SHIPPED, "topologySpreadConstraints": constraints("hostname")}
+    marks = {names.SCHEDULER_MARK: profiles.SHIPPED, names.SPREAD_MARK: "hostname"}
+    pod["metadata"]["annotations"].update(marks)
+
+    webhook.check_injected([pod], BOTH)
+    for mark in marks:
+        annotations = {key: value for key, value in pod["metadata"]["annotations"].items() if key != mark}
+        other = {**pod, "metadata": {**pod["metadata"], "annotations": annotations}}
+        with pytest.raises(PlacementError, match=r"pod tenant-001/.*kubevirt-webhook did not write them"):
+            webhook.check_injected([pod, other], BOTH)
+    del pod["spec"]["topologySpreadConstraints"]
+    with pytest.raises(PlacementError, match="did not write"):
+        webhook.check_injected([pod], BOTH)
 
 
 def test_a_migration_target_keeps_both_terms() -> None:

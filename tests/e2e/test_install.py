@@ -27,7 +27,7 @@ from webhook.install.cleanup import Cleanup
 
 from . import manifests
 from .access import Access
-from .conftest import NewTenant, OwnPlane
+from .conftest import NewTenant, NewWebhook, OwnPlane
 from .installed import Replica
 from .kube import ApiError, Json, Kube, eventually
 from .manifests import MANIFESTS
@@ -420,6 +420,28 @@ def test_cleanup_takes_back_what_is_ours(marked: Tenant) -> None:
     assert scheduler_of(found(marked, "running")) is None
     assert marks(found(marked, "running")) == set()
     assert command(access, "cleanup", where).stdout == "nothing to clean\n"
+
+
+def test_cleanup_takes_injected_constraints_back_and_leaves_the_owners(
+    new_webhook: NewWebhook, new_tenant: NewTenant
+) -> None:
+    scheduling = {"spread": "both", "spreadVirtualMachines": True}
+    tenant = new_tenant(server=new_webhook({"schedulers": {}, "scheduling": scheduling}))
+    access, where = tenant.server.access, f"--namespace={tenant.namespace}"
+    for name in ("ours", "theirs"):
+        assert marks(tenant.create(vm(name))) == {"injected-spread"}
+    tenant.label(None, SCHEDULING)
+    eventually(lambda: marks(tenant.create(vm("probe"), dryRun="All")) == set(), what="the label's end to be known")
+    own = [{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}]
+    template = {"spec": {"topologySpreadConstraints": own}}
+    tenant.owner.patch(VMS, "theirs", {"spec": {"template": template}}, tenant.namespace)
+
+    assert command(access, "cleanup", where).stdout.endswith("2 of 2 VMs cleaned\n")
+
+    ours, theirs = (found(tenant, name) for name in ("ours", "theirs"))
+    assert "topologySpreadConstraints" not in ours["spec"]["template"]["spec"]
+    assert theirs["spec"]["template"]["spec"]["topologySpreadConstraints"] == own
+    assert marks(ours) == marks(theirs) == set()
 
 
 def test_cleanup_says_what_it_can_not_change(marked: Tenant) -> None:

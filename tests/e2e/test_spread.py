@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +16,9 @@ from webhook import names
 
 from .conftest import NewTenant, NewWebhook, OwnPlane
 from .kube import Json, Object, eventually
-from .objects import make_node
+from .objects import launcher_pod, make_node
 from .tenant import Tenant
-from .webhook_server import WebhookServer
+from .webhook_server import ROOT, WebhookServer
 from .workloads import PODS, VMS, launcher_of, migration_target_of, vm
 
 NODES = 4
@@ -71,6 +75,62 @@ def test_the_stock_scheduler_spreads_vms_evenly_over_the_nodes_they_can_use(
     # What this is for: without constraints some node gets more than its share.
     assert max(placed(without, MACHINES).values()) > MACHINES // NODES
     assert set(spread.verdicts("Pod")) == {"patched spread-injected"}
+
+
+def test_doctor_says_where_vms_are_and_what_the_constraint_then_does(
+    own_plane: OwnPlane, new_webhook: NewWebhook, tmp_path: Path
+) -> None:
+    plane = own_plane()
+    image = launcher_pod("any")["spec"]["containers"][0]["image"]
+    listed = {True: [image], False: [f"registry.example/other:{number}" for number in range(50)]}
+    for number in range(NODES):
+        images = [{"names": [name], "sizeBytes": 700_000_000} for name in listed[number < NODES // 2]]
+        make_node(plane.admin, f"node-{number}", allocatable=LARGE, images=images)
+    plane.start_scheduler("default")
+    server = new_webhook(SPREADING, access=plane)
+    without, spread = Tenant.new(server, mode=None), Tenant.new(server)
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(json.dumps(SPREADING))
+
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        kubeconfig = plane.kubeconfig_for("admin", ["system:masters"])
+        command = [sys.executable, "-m", "webhook", *arguments, f"--kubeconfig={kubeconfig}", f"--config={settings}"]
+        return subprocess.run([*command, "-o", "json"], check=False, capture_output=True, text=True, cwd=ROOT)
+
+    def doctor() -> dict[str, Json]:
+        report = json.loads(run("doctor").stdout)
+        return {finding["subject"]: finding for finding in report["findings"] if finding["check"] == "spread"}
+
+    for number in range(MACHINES):
+        without.launch(without.start(vm(f"vm-{number}")))
+    piled = placed(without, MACHINES)
+    before = doctor()
+
+    counts = Counter(piled[f"node-{number}"] for number in range(NODES))
+    assert before["VMs"]["figures"]["vmsPerNode"] == [
+        {"vms": vms, "nodes": nodes} for vms, nodes in sorted(counts.items())
+    ]
+    assert before["NodeResourcesBalancedAllocation"]["figures"]["biasedNodes"] == NODES
+    shown = before["launcher image"]["figures"]
+    assert (shown["image"], shown["listing"], shown["withoutItAndFull"]) == (image, NODES // 2, NODES // 2)
+    # By the estimate VMs pile up as things are, and so they did.
+    estimate = before["estimate"]["figures"]
+    assert estimate["asNow"]["nodesWithoutVms"] > 0
+    assert len(piled) < NODES
+    assert (before["cure"]["verdict"], estimate["cheapest"]) == ("warning", "constraint")
+
+    # What doctor says of the constraint is what it then does.
+    plane.admin.delete_all(PODS, without.namespace, gracePeriodSeconds="0")
+    for number in range(MACHINES):
+        spread.launch(spread.start(vm(f"vm-{number}")))
+    assert estimate["cures"][1]["cure"] == "constraint"
+    assert estimate["cures"][1]["vmsStandardDeviation"] == 0
+    assert set(placed(spread, MACHINES).values()) == {MACHINES // NODES}
+    assert doctor()["cure"]["verdict"] == "ok"
+
+    explained = run("explain", "spread", f"{spread.namespace}/vm-0")
+    assert (explained.returncode, json.loads(explained.stdout)["injected"]) == (0, [CONSTRAINT])
+    assert run("explain", "spread", f"{without.namespace}/vm-0").returncode == 1
 
 
 @pytest.fixture

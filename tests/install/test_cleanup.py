@@ -14,11 +14,14 @@ from webhook import names
 from webhook.errors import InputError
 from webhook.install.cleanup import MARKS, Cleanup, Task, task
 from webhook.objects import WholeVm
+from webhook.policies.spread import constraints
 
 Json = dict[str, Any]
 VMS = "/apis/kubevirt.io/v1/namespaces/{}/virtualmachines/{}"
 RESTART = "the VM runs, and would ask for a restart"
 S, SIZE, TASTE = names.SCHEDULER_MARK, names.INSTANCETYPE_MARK, names.PREFERENCE_MARK
+SPREAD = names.SPREAD_MARK
+OWN: Json = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
 
 
 def vm(outer: Json | None = None, inner: Json | None = None, scheduler: Any = None, **status: Any) -> Json:
@@ -29,6 +32,27 @@ def vm(outer: Json | None = None, inner: Json | None = None, scheduler: Any = No
     if outer is not None:
         metadata["annotations"] = outer
     return {"metadata": metadata, "spec": {"template": template}, "status": status}
+
+
+def spread_vm(found: Any, mark: str = "hostname", **status: Any) -> Json:
+    result = vm({SPREAD: mark}, {SPREAD: mark}, **status)
+    result["spec"]["template"]["spec"]["topologySpreadConstraints"] = found
+    return result
+
+
+def declared_by_apply(thing: Json, *items: Json) -> Json:
+    """The same VM, whose owner's manifest declares these constraints."""
+    listed: Json = {}
+    for item in items:
+        key = json.dumps({field: item[field] for field in ("topologyKey", "whenUnsatisfiable")})
+        listed[f"k:{key}"] = {f"f:{field}": {} for field in item}
+    fields: Json = {"f:spec": {"f:template": {"f:spec": {"f:topologySpreadConstraints": listed}}}}
+    thing["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
+    return thing
+
+
+def constraints_of(thing: Json) -> Any:
+    return thing["spec"]["template"]["spec"].get("topologySpreadConstraints")
 
 
 def judged(thing: Json, *, allow: bool = False) -> Task | None:
@@ -116,6 +140,75 @@ def test_what_a_manifest_declares_is_the_owners() -> None:
     assert cleaned(thing)["spec"]["template"]["spec"]["schedulerName"] == "kubevirt"
 
 
+@pytest.mark.parametrize("mark", ["hostname", "zone", "both"])
+def test_injected_constraints_go_with_their_marks(mark: str) -> None:
+    thing = spread_vm(constraints(mark), mark)
+    found = judged(thing)
+
+    assert found
+    assert found.texts == (f"removes the injected topologySpreadConstraints ({mark}) and the annotation {SPREAD}",)
+    assert cleaned(thing) == vm({}, {})
+
+
+@pytest.mark.parametrize("found", [[OWN], [{**constraints("hostname")[0], "maxSkew": 5}], ["odd"], "odd", [], None])
+def test_the_owners_constraints_stay_and_lose_the_marks(found: Any) -> None:
+    after = cleaned(spread_vm(found))
+
+    assert constraints_of(after) == found
+    assert SPREAD not in json.dumps(after)
+
+
+@pytest.mark.parametrize("mark", ["off", "rack", ""])
+def test_an_annotation_that_says_nothing_takes_no_constraints_away(mark: str) -> None:
+    after = cleaned(spread_vm(constraints("hostname"), mark))
+
+    assert constraints_of(after) == constraints("hostname")
+    assert SPREAD not in json.dumps(after)
+
+
+def test_constraints_without_a_mark_are_the_owners() -> None:
+    thing = spread_vm(constraints("hostname"))
+    del thing["metadata"]["annotations"], thing["spec"]["template"]["metadata"]["annotations"]
+
+    assert judged(thing) is None
+
+
+def test_of_a_mixture_the_injected_part_goes() -> None:
+    thing = spread_vm([*constraints("hostname"), OWN])
+    found = judged(thing)
+
+    assert found
+    assert found.texts == (
+        f"removes the injected topologySpreadConstraints, not the owner's, and the annotation {SPREAD}",
+    )
+    assert constraints_of(cleaned(thing)) == [OWN]
+
+
+def test_constraints_that_a_manifest_declares_stay() -> None:
+    injected = constraints("hostname")
+
+    assert constraints_of(cleaned(declared_by_apply(spread_vm(injected), *injected))) == injected
+
+
+def test_what_server_side_apply_merged_leaves_the_owners_fields() -> None:
+    own = {key: constraints("hostname")[0][key] for key in ("topologyKey", "whenUnsatisfiable")} | {"maxSkew": 5}
+    merged = {**constraints("hostname")[0], **own}
+
+    assert constraints_of(cleaned(declared_by_apply(spread_vm([merged]), own))) == [own]
+
+
+def test_constraints_of_a_running_vm_are_only_reported() -> None:
+    running = spread_vm(constraints("both"), "both", created=True)
+    found = judged(running)
+
+    assert found
+    assert found.operations == ()
+    assert found.left == (
+        f"not done: removes the injected topologySpreadConstraints (both) and the annotation {SPREAD}; {RESTART}"
+    )
+    assert cleaned(running, allow=True) == vm({}, {}, created=True)
+
+
 def test_a_running_vm_is_only_reported() -> None:
     running = vm({S: "kubevirt", SIZE: "A/b"}, {S: "kubevirt"}, "kubevirt", created=True)
     found = judged(running)
@@ -134,27 +227,34 @@ def test_without_marks_there_is_nothing_to_do() -> None:
     assert [judged(thing) for thing in bare] == [None] * 3
 
 
-_texts = st.sampled_from(["kubevirt", "batch", "", "a/b~c"])
+_texts = st.sampled_from(["kubevirt", "batch", "", "a/b~c", "hostname", "both"])
+_constraints = st.none() | st.lists(st.sampled_from([*constraints("both"), OWN, "odd"]), max_size=3)
 _annotations = st.none() | st.dictionaries(st.sampled_from([*MARKS, "their/s"]), _texts)
 
 
-@given(_annotations, _annotations, st.none() | _texts, st.booleans(), st.booleans())
+@given(_annotations, _annotations, st.none() | _texts, _constraints, st.booleans(), st.booleans())
 def test_afterwards_no_mark_is_left_and_nothing_else_has_changed(
-    outer: Json | None, inner: Json | None, scheduler: str | None, created: bool, allow: bool
+    outer: Json | None, inner: Json | None, scheduler: str | None, spread: Any, created: bool, allow: bool
 ) -> None:
     before = vm(outer, inner, scheduler, created=created)
+    if spread is not None:
+        before["spec"]["template"]["spec"]["topologySpreadConstraints"] = spread
     found = judged(before, allow=allow)
     after = cleaned(before, allow=allow)
 
     left = bool(found and found.left)
     assert left == bool(left and created and not allow)
     for mark in MARKS:
-        if not (left and mark == S):
+        if not (left and mark in (S, SPREAD)):
             assert mark not in after["metadata"].get("annotations", {})
     if not left:
-        assert S not in after["spec"]["template"]["metadata"].get("annotations", {})
+        assert {S, SPREAD}.isdisjoint(after["spec"]["template"]["metadata"].get("annotations") or {})
     taken = {tuple(one["path"].split("/")) for one in (found.operations if found else ()) if one["op"] == "remove"}
-    assert all("injected-" in path[-1] or path[-1] == "schedulerName" for path in taken)
+    assert all("injected-" in path[-1] or path[-1] in ("schedulerName", "topologySpreadConstraints") for path in taken)
+    # The owner's own stay, whatever the annotations say.
+    assert [one for one in spread or () if one in (OWN, "odd")] == [
+        one for one in constraints_of(after) or () if one in (OWN, "odd")
+    ]
     if created and not allow:
         assert after["spec"] == before["spec"]
     # A second time there is nothing more to do, and a VM that has changed is not touched.

@@ -155,6 +155,40 @@ class TestPods:
 
         assert changes(decide(review(pod)))[PATH] == constraints("hostname")
 
+    @pytest.mark.parametrize(
+        "wishes",
+        [
+            {"nodeSelector": {"zone": "a", "kubevirt.io/schedulable": "true"}},
+            # Dedicated CPUs: equal limits, and nodes with a CPU manager.
+            {
+                "nodeSelector": {"cpumanager": "true"},
+                "containers": [{"name": "compute", "resources": {"requests": {"cpu": "4"}, "limits": {"cpu": "4"}}}],
+            },
+            {
+                "affinity": {
+                    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "a"}]}
+                }
+            },
+            {"affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1}]}}},
+            {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}}}},
+            {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
+        ],
+    )
+    def test_a_pod_with_other_wishes_gets_them_in_addition(self, wishes: Json) -> None:
+        body = review(launcher_pod(**wishes))
+        result = patched(body, decide(body))
+
+        assert result["spec"]["topologySpreadConstraints"] == constraints("hostname")
+        assert {field: result["spec"][field] for field in wishes} == wishes
+
+    def test_a_pools_own_constraint_keeps_the_namespaces_away(self) -> None:
+        """A pool that is to be spread for itself says so in its template."""
+        pool = {**constraints("hostname")[0], "labelSelector": {"matchLabels": {"pool": "web"}}}
+        decision = decide(review(launcher_pod(topologySpreadConstraints=[pool])))
+
+        assert Code.SPREAD_CHOSEN in codes(decision)
+        assert PATH not in changes(decision)
+
     def test_an_owner_may_opt_out(self) -> None:
         pod = launcher_pod()
         pod["metadata"]["annotations"][names.SPREAD_ANNOTATION] = "off"

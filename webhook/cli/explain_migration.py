@@ -16,10 +16,12 @@ from rich.text import Text
 from webhook.admission.credentials import scrubbed_prose
 from webhook.admission.redaction import redacted
 from webhook.cli import write
+from webhook.cli.explain_spread import spread
+from webhook.cli.machine import parse_machine
 from webhook.cli.show import console, safe
 from webhook.cli.sources import once
 from webhook.cli.yamltext import dump
-from webhook.errors import InputError, quoted
+from webhook.errors import InputError
 from webhook.facts import Facts
 from webhook.placement import syntax
 from webhook.policies.migration.answer import Answer, Nodes, Reason
@@ -37,6 +39,9 @@ _MOST_REASONS: Final = 20
 @click.group()
 def explain() -> None:
     """Tell what would come of something, before anybody tries."""
+
+
+explain.add_command(spread)
 
 
 @explain.command()
@@ -66,7 +71,7 @@ def migration(
     Exit status 0 if the migration could succeed (with --node: go there), 1 if not, 2 if that can't be told: bad input,
     no such VM, a VM that doesn't run.
     """
-    where, name = _named(vm, namespace)
+    where, name = parse_machine(vm, namespace)
     added = syntax.selector(selector, "--to")
     answer = asyncio.run(_answer(where, name, added, node or "", cluster_from, kubeconfig))
     if output == "json":
@@ -77,17 +82,6 @@ def migration(
         _print(answer)
     if not answer.favourable:
         raise SystemExit(1)
-
-
-def _named(vm: str, namespace: str | None) -> tuple[str, str]:
-    before, slash, name = vm.rpartition("/")
-    if slash and namespace and namespace != before:
-        raise InputError(f"it names the namespace {quoted(before)} and -n {quoted(namespace)}", vm, "drop one")
-    where = before if slash else namespace or "default"
-    for text, what in ((where, "namespace"), (name, "VM")):
-        if not syntax.is_name(text):
-            raise InputError(f"{quoted(text)} is no name of a {what}", "VM", "write NAMESPACE/NAME")
-    return where, name
 
 
 async def _answer(

@@ -95,7 +95,9 @@ def uninstall(**options: Any) -> None:
 @_DRY_RUN
 @_YES
 def cleanup(**options: Any) -> None:
-    """Take our marks, and the schedulers that we chose, out of VMs. For after `uninstall`.
+    """Take our marks, and the schedulers and topology spread constraints that we chose, out of VMs.
+
+    For after `uninstall`.
 
     Exit status 1: some VM could not be changed.
     """

@@ -1,7 +1,8 @@
 """Taking our marks back from VMs, after the webhooks are gone: else we would put back what an update takes away.
 
 A scheduler's name goes only where it is what a mark says, or where the admin says that nobody else ever chose it, and
-no manifest of the owner declares it. Instancetypes and preferences stay, since a VM without them would be another one.
+no manifest of the owner declares it. Topology spread constraints go only where they are those that a mark says, and
+what the owner wrote among them stays. Instancetypes and preferences stay, since a VM without them would be another one.
 VMIs and pods are left alone: they end, and with them their marks.
 """
 
@@ -20,14 +21,14 @@ from webhook.cluster.pages import pages
 from webhook.errors import InputError
 from webhook.objects import STORED_VMS, VMIS, Object, Resource, WholeVm
 from webhook.policies.ownership import Manifests
+from webhook.policies.spread import without_injected
 
 FIELD_MANAGER: Final = "kubevirt-webhook-cleanup"
-MARKS: Final = (names.SCHEDULER_MARK, names.INSTANCETYPE_MARK, names.PREFERENCE_MARK)
+MARKS: Final = (names.SCHEDULER_MARK, names.SPREAD_MARK, names.INSTANCETYPE_MARK, names.PREFERENCE_MARK)
 
 _DEFAULT_MARKS: Final = {"instancetype": names.INSTANCETYPE_MARK, "preference": names.PREFERENCE_MARK}
-_MARK: Final = ("metadata", "annotations", names.SCHEDULER_MARK)
-_TEMPLATE_MARK: Final = ("spec", "template", *_MARK)
 _SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
+_CONSTRAINTS: Final = ("spec", "template", "spec", "topologySpreadConstraints")
 _VMS: Final = msgspec.structs.replace(STORED_VMS, view=WholeVm)
 _LAUNCHERS: Final = Resource("", "v1", "pods", "Pod", True, Object)
 _MARKED_VMIS: Final = Resource(VMIS.group, VMIS.version, VMIS.plural, VMIS.kind, True, Object)
@@ -77,13 +78,14 @@ def task(vm: WholeVm, *, allow_restart_required: bool, schedulers: Collection[st
         if mark in annotations:
             operations += _removed(("metadata", "annotations", mark), annotations[mark])
             texts.append(f"removes the annotation {mark}; {_remains(field, (vm.spec or {}).get(field))}")
-    scheduler, told = _scheduler(vm, schedulers)
-    left = ""
-    if any(one["path"].startswith("/spec/") for one in scheduler) and _runs(vm) and not allow_restart_required:
-        left = f"not done: {told}; the VM runs, and would ask for a restart"
-    elif scheduler:
-        operations += scheduler
-        texts.append(told)
+    held = []
+    for changes, text in (_scheduler(vm, schedulers), _spread(vm)):
+        if any(one["path"].startswith("/spec/") for one in changes) and _runs(vm) and not allow_restart_required:
+            held.append(text)
+        elif changes:
+            operations += changes
+            texts.append(text)
+    left = f"not done: {'; '.join(held)}; the VM runs, and would ask for a restart" if held else ""
     if not operations and not left:
         return None
     return Task(vm.meta.namespace or "", vm.meta.name or "", tuple(operations), tuple(texts), left)
@@ -101,17 +103,8 @@ def _remains(field: str, matcher: object) -> str:
 
 def _scheduler(vm: WholeVm, schedulers: Collection[str]) -> tuple[list[Operation], str]:
     """Operations about the scheduler, and what they do."""
-    template = _mapping(vm.spec, "template")
-    marks = {
-        path: value
-        for path, value in (
-            (_MARK, (vm.meta.annotations or {}).get(names.SCHEDULER_MARK)),
-            (_TEMPLATE_MARK, _mapping(template, "metadata", "annotations").get(names.SCHEDULER_MARK)),
-        )
-        # The template has no schema. This server writes strings; what else is there is of any size and depth.
-        if isinstance(value, str)
-    }
-    chosen = _mapping(template, "spec").get("schedulerName")
+    marks = _marks(vm, names.SCHEDULER_MARK)
+    chosen = _mapping(vm.spec, "template", "spec").get("schedulerName")
     if not isinstance(chosen, str):
         chosen = ""
     is_ours = bool(chosen) and (chosen in marks.values() or chosen in schedulers)
@@ -126,9 +119,50 @@ def _scheduler(vm: WholeVm, schedulers: Collection[str]) -> tuple[list[Operation
     return operations, f"removes {annotated}; {remains}" if operations else ""
 
 
+def _spread(vm: WholeVm) -> tuple[list[Operation], str]:
+    """Operations about topology spread constraints, and what they do."""
+    marks = _marks(vm, names.SPREAD_MARK)
+    operations = [operation for path, value in marks.items() for operation in _removed(path, value)]
+    annotated = f"the annotation {names.SPREAD_MARK}"
+    mark = next((value for value in marks.values() if value in names.SPREADS and value != names.OFF), None)
+    present = _mapping(vm.spec, "template", "spec").get("topologySpreadConstraints")
+    if not isinstance(present, list) or not present:
+        return operations, f"removes {annotated}; the VM has no topologySpreadConstraints" if operations else ""
+    # An owner's list can hold anything, for the template has no schema. This server writes objects.
+    readable = all(isinstance(one, dict) for one in present)
+    kept = without_injected(present, mark, Manifests(vm)) if mark and readable else present
+    if kept == present:
+        return operations, f"removes {annotated}; the owner's topologySpreadConstraints stay" if operations else ""
+    if kept:
+        operations += _replaced(_CONSTRAINTS, present, kept)
+        return operations, f"removes the injected topologySpreadConstraints, not the owner's, and {annotated}"
+    operations += _removed(_CONSTRAINTS, present)
+    return operations, f"removes the injected topologySpreadConstraints ({mark}) and {annotated}"
+
+
+def _marks(vm: WholeVm, annotation: str) -> dict[tuple[str, ...], str]:
+    """What an annotation of ours says on a VM and on its template, by its path."""
+    path = ("metadata", "annotations", annotation)
+    found = {
+        path: (vm.meta.annotations or {}).get(annotation),
+        ("spec", "template", *path): _mapping(vm.spec, "template", "metadata", "annotations").get(annotation),
+    }
+    # The template has no schema. This server writes strings; what else is there is of any size and depth.
+    return {path: value for path, value in found.items() if isinstance(value, str)}
+
+
 def _removed(path: Sequence[str], value: object) -> list[Operation]:
-    pointer = "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
+    pointer = _pointer(path)
     return [{"op": "test", "path": pointer, "value": value}, {"op": "remove", "path": pointer}]
+
+
+def _replaced(path: Sequence[str], before: object, after: object) -> list[Operation]:
+    pointer = _pointer(path)
+    return [{"op": "test", "path": pointer, "value": before}, {"op": "replace", "path": pointer, "value": after}]
+
+
+def _pointer(path: Sequence[str]) -> str:
+    return "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
 
 
 def _runs(vm: WholeVm) -> bool:

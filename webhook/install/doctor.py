@@ -26,6 +26,7 @@ from webhook.install.checks import (
     rights,
     schedulers,
     selectors,
+    spread,
     webhooks,
 )
 from webhook.install.checks import (
@@ -44,7 +45,7 @@ SCHEMA: Final = 1
 
 _CHECKS: Final = (
     *(webhooks, selectors, certificates, rights, deployment, schedulers, order),
-    *(kubevirt, optin, effect, pools, pinning, relabelling, nodes, clocks),
+    *(kubevirt, optin, effect, pools, pinning, relabelling, nodes, spread, clocks),
 )
 _SETTINGS: Final = "settings"
 

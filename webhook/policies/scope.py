@@ -52,7 +52,13 @@ def resolve(
 
     An ``observe`` endpoint can never patch or deny, an ``enforce`` endpoint only where the namespace says so.
     """
-    namespace = request.namespace or ""
+    return of_namespace(job, stage, request.namespace or "", facts, cluster_wide, excluded)
+
+
+def of_namespace(
+    job: Job, stage: Stage, namespace: str, facts: Facts, cluster_wide: bool, excluded: frozenset[str]
+) -> Scope:
+    """The same by the namespace's name; empty for none."""
     if not namespace:
         return _off(Code.OUT_OF_SCOPE, "the object is in no namespace")
     if namespace in excluded or _runs_kubevirt(namespace, facts):

@@ -100,6 +100,32 @@ def virtualmachines(
     return _created(vm, own, settings, _VM_CONSTRAINTS, _MARK, _TEMPLATE_MARK)
 
 
+def launchers_of(
+    found: VirtualMachineInstance | VirtualMachine, settings: SchedulingSettings, *, annotation: object
+) -> Decision:
+    """What the next launcher pods of a VM get, as far as the VM says: KubeVirt copies constraints and annotations.
+
+    Args:
+        annotation: the owner's, of the VMI or of the VM's template; None for none.
+    """
+    if _is_unwanted(annotation, settings):
+        return skip(Code.SWITCHED_OFF, "scheduling.spread is off there, and the VM has no annotation of its own")
+    path = _VM_CONSTRAINTS if isinstance(found, VirtualMachine) else _CONSTRAINTS
+    return _created(found, annotation, settings, path, _TEMPLATE_MARK if path is _VM_CONSTRAINTS else _MARK)
+
+
+def without_injected(present: list[dict[str, Any]], mark: str, manifests: Manifests) -> list[dict[str, Any]]:
+    """What of a VM's constraints its owner wrote; empty where all of them were injected.
+
+    Args:
+        present: the constraints, plain JSON, at least one.
+        mark: what the annotation says that was injected; a value of `names.Spread` other than ``off``.
+    """
+    if _is_injected(present, mark) and not manifests.declare(_VM_CONSTRAINTS, present):
+        return []
+    return list(_owners(present, mark, manifests))
+
+
 def _is_kubevirts(request: Request[Any], facts: Facts, settings: SchedulingSettings) -> bool:
     """Whether virt-controller made the object. Where that is not known, the scheduler's policy warns of it."""
     try:
@@ -154,7 +180,7 @@ def _updated(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
     manifests = Manifests(vm)
     if _is_injected(present, mark) and not manifests.declare(_VM_CONSTRAINTS, present):
         return skip(Code.SPREAD_PRESENT, f"it already has the injected constraints ({mark})")
-    kept = list(_owners(present, str(mark), manifests))
+    kept = without_injected(present, str(mark), manifests)
     text = "removed the injected topologySpreadConstraints: the owner set others"
     changes = [Change(path, value, None, Code.SPREAD_WITHDRAWN) for path, value in marks.items() if value is not ABSENT]
     if kept != present:

@@ -39,6 +39,7 @@ SAR = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 METRICS = f"/api/v1/namespaces/{NS}/services/{NS}:ops/proxy/metrics"
 MUTATING = views.CONFIGURATIONS["MutatingWebhookConfiguration"]
 VALIDATING = views.CONFIGURATIONS["ValidatingWebhookConfiguration"]
+LAUNCHER_IMAGE = "registry.example/kubevirt/virt-launcher:v1"
 PROFILE: Json = {"schedulerName": "kubevirt", "plugins": {"score": {"disabled": [{"name": "ImageLocality"}]}}}
 WELL = """\
 kubevirt_webhook_ca_bundle_match{configuration="a"} 1.0
@@ -195,6 +196,53 @@ class World:
 
     def node(self, name: str, images: int) -> None:
         self.server.put(views.NODES, name, status={"images": [{"names": ["x"], "sizeBytes": 1}] * images})
+
+    def vm_node(self, name: str, *, cpus: int = 64, lists: bool = True, zone: str = "") -> None:
+        """A node that takes VMs, with the launcher's image or as many others as a kubelet reports."""
+        images = [{"names": [LAUNCHER_IMAGE], "sizeBytes": 600_000_000}] if lists else []
+        others = [{"names": [f"registry.example/other:{number}"], "sizeBytes": 1} for number in range(50)]
+        labels = {"topology.kubernetes.io/zone": zone} if zone else {}
+        self.server.put(
+            views.NODES,
+            name,
+            metadata={"labels": {"kubevirt.io/schedulable": "true", "kubernetes.io/hostname": name, **labels}},
+            status={
+                "images": images or others,
+                "allocatable": {
+                    "cpu": str(cpus),
+                    "memory": f"{4 * cpus}Gi",
+                    "pods": "250",
+                    "devices.kubevirt.io/kvm": "1k",
+                },
+            },
+        )
+
+    def vm(self, name: str, node: str, namespace: str = "demo", **spec: Any) -> None:
+        """A VM's launcher pod on a node, of KubeVirt's own small size."""
+        owner = {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "name": name,
+            "uid": name,
+            "controller": True,
+        }
+        requests = {"cpu": "100m", "memory": "430Mi", "devices.kubevirt.io/kvm": "1"}
+        sidecar = {"requests": {"cpu": "5m", "memory": "20Mi"}}
+        self.server.put(
+            views.PODS,
+            f"virt-launcher-{name}",
+            namespace,
+            metadata={"labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [owner]},
+            spec={
+                # What the owner chose, so that nothing else finds fault with it.
+                "schedulerName": "kubevirt",
+                "nodeName": node,
+                "containers": [{"image": LAUNCHER_IMAGE, "resources": {"requests": requests}}],
+                "initContainers": [{"image": LAUNCHER_IMAGE, "restartPolicy": "Always", "resources": sidecar}],
+                **spec,
+            },
+            status={"phase": "Running"},
+        )
 
     def binding(self, role: str, *subjects: Json) -> None:
         self.server.put(views.BINDINGS, f"of-{role}", roleRef={"kind": "ClusterRole", "name": role}, subjects=subjects)

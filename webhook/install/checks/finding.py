@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -33,6 +33,16 @@ class Finding(msgspec.Struct, frozen=True):
     verdict: Verdict
     found: str
     todo: str = ""
+
+
+class Measurement(Finding, frozen=True):
+    """A finding with figures, which the JSON form shows.
+
+    Attributes:
+        figures: plain JSON, of a bounded size.
+    """
+
+    figures: dict[str, Any] = {}
 
 
 def unreadable(check: str, subject: str, why: Unavailable) -> Finding:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, Final
 
 import msgspec
 
 from webhook import names
-from webhook.objects import Object, ObjectMeta, Resource, View
+from webhook.objects import NodeSpec, Object, ObjectMeta, Resource, View
+from webhook.placement import podrequests
+from webhook.placement.resources import Listed
 
 REGISTRATION: Final = "admissionregistration.k8s.io"
 RBAC: Final = "rbac.authorization.k8s.io"
@@ -130,15 +133,52 @@ class CaSecret(Object, frozen=True):
 
 
 class Image(View, frozen=True):
-    """One of many: nothing of it is kept."""
+    """One of many; nodes have the same ones, so that each name is kept once."""
+
+    names: tuple[str, ...] | None = None
+    size_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Keep one copy of each name."""
+        msgspec.structs.force_setattr(self, "names", tuple(map(sys.intern, self.names or ())))
 
 
 class ImagesStatus(View, frozen=True):
     images: list[Image] | None = None
+    allocatable: Listed | None = None
 
 
 class ImagesNode(Object, frozen=True):
+    spec: NodeSpec = NodeSpec()
     status: ImagesStatus = ImagesStatus()
+
+
+class RunningContainer(podrequests.Container, frozen=True):
+    image: str | None = None
+
+
+class Topology(View, frozen=True):
+    """A topology spread constraint, as far as it says what it spreads over."""
+
+    topology_key: str | None = None
+
+
+class RunningSpec(View, frozen=True):
+    scheduler_name: str | None = None
+    node_name: str | None = None
+    node_selector: dict[str, str] | None = None
+    containers: list[RunningContainer] | None = None
+    init_containers: list[RunningContainer] | None = None
+    resources: podrequests.ResourceRequirements | None = None
+    overhead: Listed | None = None
+    topology_spread_constraints: list[Topology] | None = None
+
+
+class RunningPod(Object, frozen=True):
+    """A pod, with what it requests of its node."""
+
+    spec: RunningSpec = RunningSpec()
+    status: PodStatus = PodStatus()
 
 
 class KubeVirtStatus(View, frozen=True):
@@ -200,6 +240,7 @@ CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigM
 SECRETS: Final = Resource("", "v1", "secrets", "Secret", True, CaSecret)
 PODS: Final = Resource("", "v1", "pods", "Pod", True, Pod)
 NODES: Final = Resource("", "v1", "nodes", "Node", False, ImagesNode)
+RUNNING_PODS: Final = Resource("", "v1", "pods", "Pod", True, RunningPod)
 KUBEVIRTS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "kubevirts", "KubeVirt", True, KubeVirt)
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, Object)
 FLOW: Final = tuple(
