@@ -71,6 +71,7 @@ async def test_a_kind_is_watched_from_its_first_look_up_on_and_then_costs_no_get
     async with live(tmp_path, start=True, prepare=prepare) as case:
         await case.ready()
         assert not any(case.server.requests(one.path()) for one in (*KINDS, PRESETS))
+        assert [case.cluster.peek(key) for _ in range(20)] == [NOT_READ] * 20
         first = await case.read(key)
         await copied(case, key)
         gets = len(case.server.requests(path))
@@ -78,6 +79,7 @@ async def test_a_kind_is_watched_from_its_first_look_up_on_and_then_costs_no_get
         assert [guest(one) for one in (first, *found)] == [2] * 21
         assert len(case.server.requests(path)) == gets <= 1
         assert [one for one in (*KINDS, PRESETS) if case.server.requests(one.path())] == [resource]
+        assert len(case.server.requests(resource.path(), "get")) == 1
 
 
 async def test_both_views_of_a_kind_share_its_copy_and_see_what_a_get_shows(tmp_path: Path) -> None:
@@ -174,10 +176,12 @@ async def test_audit_lines_say_how_old_a_copy_was(tmp_path: Path) -> None:
 
 async def test_other_settings_begin_anew(tmp_path: Path) -> None:
     async with live(tmp_path, start=True, prepare=serving(put)) as case:
+        await case.ready()
+        await until(lambda: case.server.watching == 3)
         await copied(case)
-        before = case.server.watching
+        await until(lambda: case.server.watching == 4)
         case.cluster.use(builders.settings(schedulers={}))
-        await until(lambda: case.server.watching == before - 1)
+        await until(lambda: case.server.watching == 3)
         assert "virtualmachineinstancetypes" not in case.cluster.staleness()
         assert guest(await case.read(SMALL)) == 2
         await copied(case)
@@ -256,7 +260,7 @@ async def test_what_so_many_instancetypes_take(count: int) -> None:
     made: list[Catalog] = []
 
     async def kept() -> int:
-        catalog = Catalog(None, lambda _, work: asyncio.ensure_future(asyncio.sleep(0)))  # type: ignore[arg-type,return-value]
+        catalog = Catalog(None, lambda *_: asyncio.ensure_future(asyncio.sleep(0)))  # type: ignore[arg-type]
         catalog.peek(ObjectKey(CLUSTER_INSTANCETYPES, "", "any"))
         (copy,) = catalog.copies.values()
         made.append(catalog)

@@ -102,9 +102,11 @@ class Catalog:
 
     def peek(self, key: ObjectKey[Any] | ListKey[Any]) -> object:
         """What the copy has; `webhook.facts.NOT_READ` where it can't be told from the copy. Begins to watch."""
-        if key.fresh or key.resource.path() not in _RESOURCES:
+        path = key.resource.path()
+        if key.fresh or path not in _RESOURCES:
             return NOT_READ
-        copy = self.copy(key) or self._watch(key.resource.path())
+        # An empty copy is one, too.
+        copy = self.copies[path] if path in self.copies else self._watch(path)
         if not self._is_current(copy):
             return NOT_READ
         if isinstance(key, ListKey):
