@@ -226,12 +226,12 @@ class Facts:
         Raises:
             NotRead: some have not been read yet.
         """
-        missing = []
+        missing: list[Key[Any]] = []
         for key in keys:
             try:
                 self.get(key)
-            except NotRead:
-                missing.append(key)
+            except NotRead as not_read:
+                missing += not_read.keys
         if missing:
             raise NotRead(tuple(missing))
 
