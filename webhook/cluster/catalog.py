@@ -32,8 +32,8 @@ CLUSTER_BYTES: Final = 32 * MIB
 # What an object takes beside its JSON: its name twice, and places in two dictionaries.
 _OVERHEAD_BYTES: Final = 512
 
-# API servers send a bookmark every minute, so a copy that has not heard of them for so long is cut off.
-CURRENT_SECONDS: Final = 90.0
+# API servers send a bookmark every minute or two, so a copy that has not heard of them for so long is cut off.
+CURRENT_SECONDS: Final = 150.0
 
 Start = Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]
 
