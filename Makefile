@@ -116,6 +116,11 @@ bench-complexity: $(READY) ## Review the largest objects that etcd takes, in eve
 bench-reliability: binaries ## Attack the server at full size, and count what the reviews beside feel
 	@$(BIN)/python -m bench.reliability $(BENCH)
 
+.PHONY: bench-creation
+bench-creation: binaries ## Measure what a VM costs at admission beside a real virt-api
+	@$(BIN)/python hack/controlplane/build.py --kubevirt >/dev/null
+	@$(BIN)/python -m bench.creation $(BENCH)
+
 .PHONY: lab
 lab: binaries ## Start a control plane with KubeVirt's CRDs and leave it running, for trying things
 	@$(BIN)/python -m hack.lab

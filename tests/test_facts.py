@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.errors import Unavailable
-from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, NamespaceKey, NotRead, SchedulerKey, VmiKey
+from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, NamespaceKey, NotRead, ObjectKey, SchedulerKey, VmiKey
+from webhook.objects import CLUSTER_INSTANCETYPES
 
 KEYS: list[Key[Any]] = [
     KubeVirtKey(),
@@ -69,3 +70,37 @@ def test_the_first_answer_stands(answers: list[tuple[Key[Any], int]]) -> None:
         assert facts.get(key) == first.setdefault(key, value)
         facts.learn(key, value + 1)
         assert facts.get(key) == first[key]
+
+
+SIZE = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small")
+FRESH = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small", fresh=True)
+
+
+def peeking(memory: dict[Key[Any], object]) -> Facts:
+    return Facts(peek=lambda key: memory.get(key, NOT_READ))
+
+
+def test_fresh_facts_ask_for_what_came_from_memory_and_for_nothing_twice() -> None:
+    other = ObjectKey(CLUSTER_INSTANCETYPES, "", "read")
+    facts = peeking({SIZE: 1, KubeVirtKey(): 2})
+    facts.learn(other, None)
+    facts.get(SIZE)
+
+    with pytest.raises(NotRead) as missing:
+        facts.fresh().need(SIZE, other, KubeVirtKey())
+
+    assert missing.value.keys == (FRESH,)
+    assert facts.copied() == [SIZE]
+    facts.learn(FRESH, None)
+    assert facts.fresh().fresh().get(SIZE) is None
+    assert facts.get(SIZE) == 1  # type: ignore[comparison-overlap]
+
+
+def test_fresh_facts_never_begin_with_a_copy() -> None:
+    facts = peeking({SIZE: 1})
+
+    with pytest.raises(NotRead) as missing:
+        facts.fresh().get(SIZE)
+
+    assert missing.value.keys == (FRESH,)
+    assert facts.remembered == []

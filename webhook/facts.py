@@ -31,11 +31,12 @@ class Key(msgspec.Struct, Generic[T], frozen=True):
 
 
 class ObjectKey(Key[V], frozen=True):
-    """One object, read fresh from the API server."""
+    """One object: from a watched copy that has it, else, or if ``fresh``, from the API server itself."""
 
     resource: Resource[V]
     namespace: str
     name: str
+    fresh: bool = False
 
 
 class NamespaceKey(Key[Namespace], frozen=True):
@@ -79,7 +80,7 @@ class NodesKey(Key[NodeIndex], frozen=True):
 
 
 class ListKey(Key[tuple[V, ...]], frozen=True):
-    """The objects of one namespace, or of all, that carry a label, read fresh.
+    """The objects of one namespace, or of all, that carry a label; from where an `ObjectKey`'s come.
 
     Attributes:
         namespace: empty: all namespaces.
@@ -89,6 +90,7 @@ class ListKey(Key[tuple[V, ...]], frozen=True):
     resource: Resource[V]
     namespace: str
     label: str = ""
+    fresh: bool = False
 
 
 class AccessKey(Key[bool], frozen=True):
@@ -206,21 +208,55 @@ class Facts:
             self.remembered.append(key)
         return cast("T | None | Unavailable", value)
 
+    def has_read(self, key: Key[Any]) -> bool:
+        """Whether a fact was read for this review, and not answered from memory."""
+        return key in self._known and key not in self.remembered
+
+    def copied(self) -> list[ObjectKey[Any] | ListKey[Any]]:
+        """The objects and lists that were answered from memory, and so may be a moment old."""
+        return [key for key in self.remembered if isinstance(key, ObjectKey | ListKey) and not key.fresh]
+
+    def fresh(self) -> Facts:
+        """The same facts, but for objects and lists that come from memory: these are read anew."""
+        return _FreshFacts(self)
+
     def need(self, *keys: Key[Any]) -> None:
         """Ask for several facts at once, so that they are read in parallel.
 
         Raises:
             NotRead: some have not been read yet.
         """
-        missing = []
+        missing: list[Key[Any]] = []
         for key in keys:
             try:
                 self.get(key)
-            except NotRead:
-                missing.append(key)
+            except NotRead as not_read:
+                missing += not_read.keys
         if missing:
             raise NotRead(tuple(missing))
 
     def learn(self, key: Key[T], value: T | None | Unavailable) -> None:
         """Remember what was read. The first answer stands: a replay must not see the world change."""
         self._known.setdefault(key, value)
+
+
+class _FreshFacts(Facts):
+    """Facts of a review that never come from a watched copy. What was read for the review is not read again."""
+
+    __slots__ = ("_facts",)
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(facts.now, verified=facts.verified)
+        self._facts = facts
+
+    def get(self, key: Key[T]) -> T | None | Unavailable:
+        facts = self._facts
+        return facts.get(renewed(key) if isinstance(key, ObjectKey | ListKey) and not facts.has_read(key) else key)
+
+    def fresh(self) -> Facts:
+        return self
+
+
+def renewed(key: Key[T]) -> Key[T]:
+    """The key of the same object or list, from the API server itself."""
+    return msgspec.structs.replace(key, fresh=True)

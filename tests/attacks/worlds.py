@@ -35,6 +35,7 @@ from webhook.facts import (
     PlacementKey,
     SchedulerKey,
     VmiKey,
+    renewed,
 )
 from webhook.kubevirt.configuration import DEFAULTS
 from webhook.kubevirt.types.domain import DOMAIN
@@ -149,7 +150,10 @@ class World:
         for name, subject in self.subjects.items():
             if subject.key is not None:
                 known[subject.key] = _decoded(subject.view, objects[name])
-        known[NamespaceKey("demo", fresh=True)] = known[NamespaceKey("demo")]
+        fresh = {
+            renewed(key): fact for key, fact in known.items() if isinstance(key, NamespaceKey | ObjectKey | ListKey)
+        }
+        known.update(fresh)
         user = msgspec.convert(objects[USER], UserInfo)
         known[accounts.access(user, "list", "", "nodes")] = True
         return known

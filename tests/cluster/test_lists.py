@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.cluster.test_live import Case, live
+from tests.cluster.live_case import Case, live
 from webhook.cluster import lists, pages
 from webhook.cluster.lists import KEPT_BYTES
 from webhook.errors import Unavailable

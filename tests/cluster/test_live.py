@@ -3,8 +3,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +10,11 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from tests import builders
-from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running, status
+from tests.cluster.fake_apiserver import FakeApiServer, HeldClock, status
+from tests.cluster.live_case import declared, live
 from tests.waiting import until
 from webhook import names
-from webhook.cluster.live import ABSENT_NAMESPACES, LiveCluster
-from webhook.cluster.transport import connect
+from webhook.cluster.live import ABSENT_NAMESPACES
 from webhook.errors import Unavailable
 from webhook.facts import (
     NOT_READ,
@@ -49,81 +46,12 @@ from webhook.objects import (
 )
 from webhook.placement.index import NodeIndex
 from webhook.placement.workload import MIGRATIONS
-from webhook.settings.snapshot import Guard, SchedulerSettings, Settings
+from webhook.settings.snapshot import Guard
 
 VMI = VmiKey("demo", "web01", "uid-1")
 VMI_PATH = VMIS.path("demo", "web01")
 TYPE = ObjectKey(INSTANCETYPES, "demo", "small")
 TYPE_PATH = INSTANCETYPES.path("demo", "small")
-SOON = 10.0
-
-
-def declared(**guards: Guard) -> Settings:
-    return builders.settings(schedulers={name: SchedulerSettings(name, guard) for name, guard in guards.items()})
-
-
-class Case:
-    """A live cluster in front of a fake API server."""
-
-    def __init__(self, server: FakeApiServer, clock: FakeClock, cluster: LiveCluster) -> None:
-        self.server = server
-        self.clock = clock
-        self.cluster = cluster
-        self.changes: list[tuple[str, str]] = []
-
-    @property
-    def held(self) -> HeldClock:
-        """The clock, to be moved."""
-        assert isinstance(self.clock, HeldClock)
-        return self.clock
-
-    async def read(self, key: Key[Any], seconds: float = SOON) -> Any:
-        return await self.cluster.read(key, asyncio.get_running_loop().time() + seconds)
-
-    def reading(self, key: Key[Any], seconds: float = SOON) -> asyncio.Task[Any]:
-        return asyncio.create_task(self.read(key, seconds))
-
-    async def asked(self, path: str, times: int) -> None:
-        await until(lambda: len(self.server.requests(path)) >= times)
-
-    def put_vmi(self, uid: str = "uid-1", **spec: Any) -> None:
-        self.server.put(VMIS, "web01", "demo", metadata={"uid": uid, "labels": {"a": "b"}}, spec=spec)
-
-    async def ready(self) -> None:
-        await until(lambda: not self.cluster.waiting_for())
-
-
-@asynccontextmanager
-async def live(
-    tmp_path: Path,
-    settings: Settings | None = None,
-    *,
-    start: bool = False,
-    prepare: Callable[[FakeApiServer], None] = lambda _: None,
-    **options: Any,
-) -> AsyncIterator[Case]:
-    server = FakeApiServer()
-    for resource in (NAMESPACES, KUBEVIRTS, NODES, PODS, LEASES, MIGRATIONS):
-        server.serve(resource)
-    prepare(server)
-    clock = HeldClock()
-    case: Case
-    async with running(server):
-        transport = await connect(server.kubeconfig(tmp_path / "config"))
-        cluster = LiveCluster(
-            transport,
-            settings or declared(),
-            clock=clock,
-            on_health=lambda name, _, new: case.changes.append((name, new.state)),
-            **options,
-        )
-        case = Case(server, clock, cluster)
-        if start:
-            cluster.start()
-        try:
-            yield case
-        finally:
-            await cluster.close()
 
 
 class TestObjects:

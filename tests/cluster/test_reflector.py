@@ -5,6 +5,7 @@ import logging
 import math
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,6 +22,7 @@ from webhook.cluster.api import NO_QUERY, TooLarge, Transport, Unreachable
 from webhook.cluster.clock import REAL_TIME
 from webhook.cluster.lines import LineBuffer
 from webhook.cluster.reflector import Reflector, Timing
+from webhook.cluster.room import Counted
 from webhook.cluster.transport import connect
 from webhook.objects import KUBEVIRTS, NAMESPACES, PODS, Namespace
 
@@ -558,7 +560,7 @@ class TestHostile:
             buffer.feed(b"x" * 11)
 
     async def test_no_more_is_kept_than_may_be(self, tmp_path: Path) -> None:
-        async with reflected(tmp_path, "a", "b", "c", most=2, largest=1000) as copy:
+        async with reflected(tmp_path, "a", "b", "c", room=partial(Counted, 2), largest=1000) as copy:
             await copy.watched()
             assert copy.names == ["a", "b"]
             copy.put("d")

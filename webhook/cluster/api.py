@@ -181,7 +181,7 @@ async def fetch(
     body = await fetch_body(transport, resource, namespace, name, seconds)
     if not isinstance(body, bytes):
         return body
-    return _decoded(body, resource.view, resource.kind)
+    return decoded(body, resource.view, resource.kind)
 
 
 async def fetch_body(
@@ -214,7 +214,12 @@ async def _get(
         return Unavailable(f"the API server did not answer within {seconds * 1000:.0f} ms")
 
 
-def _decoded(body: bytes, view: type[S], what: str) -> S | Unavailable:
+def decoded(body: bytes, view: type[S], what: str) -> S | Unavailable:
+    """What the API server sent, as a view.
+
+    Args:
+        what: it is, for the reason why it can't be decoded.
+    """
     try:
         return msgspec.json.decode(body, type=view)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

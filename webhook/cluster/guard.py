@@ -10,12 +10,14 @@ import asyncio
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from webhook.cluster.api import Transport, fetch
 from webhook.cluster.clock import REAL_TIME, Clock
 from webhook.cluster.evidence import LeaseState
 from webhook.cluster.reflector import DEFAULT_TIMING, Reflector, Timing
+from webhook.cluster.room import Counted
 from webhook.cluster.waiting import LARGEST_POD_BYTES, MOST, Waiting, WaitingPods, is_listed
 from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
@@ -134,7 +136,7 @@ class Guard:
             field_selector=f"spec.schedulerName={scheduler},status.phase=Pending",
             largest=LARGEST_POD_BYTES,
             transform=self._kept,
-            most=MOST,
+            room=partial(Counted, MOST),
             on_change=self._pod_changed,
             clock=clock,
             timing=timing,

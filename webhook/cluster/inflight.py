@@ -7,11 +7,15 @@ import itertools
 from collections.abc import Callable, Hashable
 from typing import Any, Final, NamedTuple, cast
 
-from webhook.cluster.api import Transport, fetch
+import msgspec
+
+from webhook.cluster.api import Transport, decoded, fetch_body
+from webhook.cluster.clock import REAL_TIME, Clock
 from webhook.cluster.lists import fetch_list
+from webhook.cluster.recent import Recent
 from webhook.errors import Unavailable
-from webhook.facts import ListKey, ObjectKey
-from webhook.objects import Object
+from webhook.facts import NOT_READ, ListKey, ObjectKey
+from webhook.objects import REVISIONS, Object
 
 Listed = tuple[Object, ...] | Unavailable
 Found = Object | Unavailable | None
@@ -33,9 +37,11 @@ class InFlight:
         seconds: for one request, however long its askers wait.
     """
 
-    def __init__(self, transport: Transport, seconds: float) -> None:
+    def __init__(self, transport: Transport, seconds: float, clock: Clock = REAL_TIME) -> None:
         self._transport: Final = transport
         self._seconds: Final = seconds
+        self._clock: Final = clock
+        self._recent: Final = Recent()
         self._flights: Final[dict[Hashable, _Flight]] = {}
         self._order: Final = itertools.count()  # of arrivals and starts of requests
         self._listing: Final = asyncio.Semaphore(_LISTS)
@@ -44,6 +50,13 @@ class InFlight:
     def tasks(self) -> list[asyncio.Task[Any]]:
         """The requests that are on their way."""
         return [flight.task for flight in self._flights.values()]
+
+    def peek(self, key: ObjectKey[Any]) -> object:
+        """A ControllerRevision that was read a moment ago, else `webhook.facts.NOT_READ`."""
+        if key.fresh or key.resource.kind != REVISIONS.kind:
+            return NOT_READ
+        body = self._recent.get((key.namespace, key.name), self._clock.now())
+        return NOT_READ if body is None else decoded(body, key.resource.view, key.resource.kind)
 
     async def get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Found:
         """One object, by GET.
@@ -69,6 +82,8 @@ class InFlight:
         Args:
             counts: whether an answer may be taken whose request was started before we came.
         """
+        # Every request is as fresh as can be.
+        key = msgspec.structs.replace(key, fresh=True)
         loop = asyncio.get_running_loop()
         began, arrived = loop.time(), next(self._order)
         late = Unavailable(f"the API server did not answer within {max(0.0, deadline - began) * 1000:.0f} ms")
@@ -100,6 +115,15 @@ class InFlight:
 
     async def _send(self, key: ObjectKey[Any] | ListKey[Any]) -> object:
         if isinstance(key, ObjectKey):
-            return await fetch(self._transport, key.resource, key.namespace, key.name, self._seconds)
+            return await self._fetch(key)
         async with self._listing:
             return await fetch_list(self._transport, key.resource, key.namespace, key.label, self._seconds)
+
+    async def _fetch(self, key: ObjectKey[Any]) -> Found:
+        resource = key.resource
+        body = await fetch_body(self._transport, resource, key.namespace, key.name, self._seconds)
+        if not isinstance(body, bytes):
+            return body
+        if resource.kind == REVISIONS.kind:
+            self._recent.put((key.namespace, key.name), body, self._clock.now())
+        return cast("Found", decoded(body, resource.view, resource.kind))

@@ -1,4 +1,4 @@
-"""The cluster that the API server shows: watched copies for hints, GETs for what is written into objects."""
+"""The cluster that the API server shows: watched copies, and GETs for what they lack and for what must be fresh."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar, cast
 from webhook import names
 from webhook.cluster.access import allowed, authenticated
 from webhook.cluster.api import Transport
+from webhook.cluster.catalog import Catalog
 from webhook.cluster.clock import REAL_TIME, Clock
 from webhook.cluster.configured import Configured
 from webhook.cluster.guard import POLL_SECONDS, Guard, HealthChange
@@ -107,7 +108,8 @@ class LiveCluster(Cluster):
         self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes.copy)
         self._guards: dict[str, Guard] = {}
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
-        self._requests = InFlight(transport, get_seconds)
+        self._requests = InFlight(transport, get_seconds, clock)
+        self._catalog = Catalog(transport, self._run, clock=clock, timing=timing, jitter=jitter)
         self._absent = Misses(ABSENT_NAMESPACES, ABSENT_SECONDS)
         self._tasks: set[asyncio.Task[None]] = set()
         self._guard_tasks: dict[str, asyncio.Task[None]] = {}
@@ -136,6 +138,8 @@ class LiveCluster(Cluster):
     def use(self, settings: Settings) -> None:
         """Guard what these settings declare. Guards that stay as they are keep what they know."""
         self._settings = settings
+        # Policies may be off now that asked for them.
+        self._catalog.stop()
         wanted = settings.scheduling.schedulers
         for name, guard in list(self._guards.items()):
             if name not in wanted or wanted[name].guard != guard.settings:
@@ -176,7 +180,8 @@ class LiveCluster(Cluster):
     def staleness(self) -> dict[str, float]:
         """Seconds since each watch last heard from the API server, infinity if it never did."""
         now = self._clock.now()
-        watches = {copy.resource.plural: copy.staleness(now) for copy in self._copies}
+        copies = (*self._copies, *self._catalog.copies.values())
+        watches = {copy.resource.plural: copy.staleness(now) for copy in copies}
         for name in self._guards:
             pods = self._pods_of(name)
             if pods is not None:
@@ -202,6 +207,8 @@ class LiveCluster(Cluster):
             return self._kubevirts
         if isinstance(key, SchedulerKey):
             return self._pods_of(key.name)
+        if isinstance(key, ObjectKey | ListKey):
+            return self._catalog.copy(key)
         return self._nodes.copy if isinstance(key, NodesKey) else None
 
     def _pods_of(self, scheduler: str) -> Reflector[Any] | None:
@@ -232,7 +239,14 @@ class LiveCluster(Cluster):
             return _not_listed(self._kubevirts) or self._configured.placement(self._kubevirts)
         if isinstance(key, NodesKey):
             return _not_listed(self._nodes.copy) or self._nodes.index
+        if isinstance(key, ObjectKey | ListKey):
+            return self._object(key)
         return NOT_READ
+
+    def _object(self, key: ObjectKey[Any] | ListKey[Any]) -> object:
+        """An object or a list from memory."""
+        copied = self._catalog.peek(key) if self._started else NOT_READ
+        return self._requests.peek(key) if copied is NOT_READ and isinstance(key, ObjectKey) else copied
 
     async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
         """The answer, read if need be. Never raises for what goes wrong on the way.

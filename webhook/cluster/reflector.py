@@ -12,7 +12,6 @@ import asyncio
 import logging
 import math
 import random
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from typing import Final, Generic, TypeVar
@@ -31,12 +30,11 @@ from webhook.cluster.lines import (
     decode_versioned,
 )
 from webhook.cluster.pages import ListMeta, pages
+from webhook.cluster.room import Counted, ObjectName, Room
 from webhook.errors import Unavailable
 from webhook.objects import Object, Resource
 
 V = TypeVar("V", bound=Object)
-
-ObjectName = tuple[str, str]  # namespace (empty for cluster-wide kinds), name
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +85,7 @@ class Reflector(Generic[V]):
         field_selector: as in the API, for example ``status.phase=Pending``.
         label_selector: as in the API.
         largest: bytes of an object's JSON; a larger object is not kept.
-        most: objects that are kept; what comes beyond is not.
+        room: makes an empty place for what is kept; what it refuses is not.
         transform: what to keep of a view; None: nothing.
         on_change: called with the old and the new view, as kept (None: there was, or is, none), after the copy has
             changed; for the first list still before `synced`. Must neither block nor raise.
@@ -103,7 +101,7 @@ class Reflector(Generic[V]):
         field_selector: str = "",
         label_selector: str = "",
         largest: int = LARGEST_ANSWER_BYTES,
-        most: int = sys.maxsize,
+        room: Callable[[], Room[V]] = Counted,
         transform: Callable[[V], V | None] | None = None,
         on_change: Callable[[V | None, V | None], None] | None = None,
         clock: Clock = REAL_TIME,
@@ -121,7 +119,7 @@ class Reflector(Generic[V]):
         if label_selector:
             self._query["labelSelector"] = label_selector
         self._largest = largest
-        self._most = most
+        self._room = room
         self._transform = transform
         self._on_change = on_change
         self._clock = clock
@@ -129,7 +127,7 @@ class Reflector(Generic[V]):
         self._jitter = jitter
         self._decode_view = msgspec.json.Decoder(resource.view).decode
 
-        self._store: dict[ObjectName, V] = {}
+        self._store = room()
         self._synced = False
         self._trouble: Unavailable | None = None
         self._heard_at: float | None = None
@@ -141,8 +139,13 @@ class Reflector(Generic[V]):
         """The view of one object, None if there is no such object in the copy."""
         return self._store.get((namespace, name))
 
+    @property
+    def kept(self) -> Room[V]:
+        """What the copy holds now; another list brings another one."""
+        return self._store
+
     def __iter__(self) -> Iterator[V]:
-        return iter(self._store.values())
+        return iter(self._store)
 
     def __len__(self) -> int:
         return len(self._store)
@@ -198,7 +201,7 @@ class Reflector(Generic[V]):
         return 0.0
 
     async def _list(self) -> None:
-        fresh: dict[ObjectName, V] = {}
+        fresh = self._room()
         version = ""
         listed = pages(
             self._transport,
@@ -278,13 +281,13 @@ class Reflector(Generic[V]):
             self._version = meta.resource_version
 
     def _drop(self, name: ObjectName) -> None:
-        old = self._store.pop(name, None)
+        old = self._store.drop(name)
         if old is not None and self._on_change:
             self._on_change(old, None)
 
     def _put(
         self,
-        store: dict[ObjectName, V],
+        store: Room[V],
         view: V,
         size: int,
         report: Callable[[V | None, V | None], None] | None = None,
@@ -292,11 +295,10 @@ class Reflector(Generic[V]):
         name = _name_of(view)
         old = store.get(name)
         kept = self._kept(view, size)
-        if kept is None or (old is None and len(store) >= self._most):
-            store.pop(name, None)
+        if kept is None:
+            store.refuse(name)
+        elif not store.put(name, kept):
             kept = None
-        else:
-            store[name] = kept
         if report and old != kept:
             report(old, kept)
 
@@ -305,16 +307,17 @@ class Reflector(Generic[V]):
             return None
         return self._transform(view) if self._transform else view
 
-    def _replace(self, fresh: dict[ObjectName, V]) -> None:
+    def _replace(self, fresh: Room[V]) -> None:
         """Swap the whole copy: nobody sees a part of a list."""
         former, self._store = self._store, fresh
         if self._on_change:
-            for name, old in former.items():
-                if name not in fresh:
-                    self._on_change(old, None)
-            for name, view in fresh.items():
-                if former.get(name) != view:
-                    self._on_change(former.get(name), view)
+            for name in former.names():
+                if fresh.get(name) is None:
+                    self._on_change(former.get(name), None)
+            for name in fresh.names():
+                old, view = former.get(name), fresh.get(name)
+                if old != view:
+                    self._on_change(old, view)
         self._synced = True
 
     def _refused(self, refusal: Refused) -> float:
@@ -322,7 +325,7 @@ class Reflector(Generic[V]):
         if refusal.status == 404 and listing:
             # The type isn't served: its CustomResourceDefinition may come later, objects of it there are none.
             self._heard()
-            self._replace({})
+            self._replace(self._room())
             self._recovered()
             self._failures = self._refusals = 0
             return self._timing.absent_retry

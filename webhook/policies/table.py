@@ -24,16 +24,13 @@ from webhook.objects import (
 )
 from webhook.placement.workload import Migration
 from webhook.policies import scheduling, spread
+from webhook.policies.confirmation import Policy, confirmed
 from webhook.policies.eviction import pods as evictions
 from webhook.policies.instancetypes import validation, virtualmachineinstances, virtualmachines
 from webhook.policies.migration import pods, virtualmachineinstancemigrations
 from webhook.settings.snapshot import Settings
 
 V = TypeVar("V", bound=Object)
-
-# A policy says what mode enforce would do; it has no clock, no network and no memory. Its settings are its job's
-# section of the snapshot, with the namespace's parameters worked in.
-Policy = Callable[[Any, Request[Any], Facts, Any], Decision]
 
 
 def together(first: Policy, second: Callable[[Any, Request[Any], Facts, Any], Decision | None]) -> Policy:
@@ -131,7 +128,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         WholeVm,
         "VirtualMachine",
         ("CREATE", "UPDATE"),
-        virtualmachines.virtualmachines,
+        confirmed(virtualmachines.virtualmachines),
         "allow",
     ),
     *_both(
@@ -153,7 +150,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         VirtualMachine,
         "VirtualMachine",
         ("CREATE", "UPDATE"),
-        together(scheduling.virtualmachines, spread.virtualmachines),
+        confirmed(together(scheduling.virtualmachines, spread.virtualmachines)),
         "allow",
     ),
     *_both(
@@ -215,7 +212,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         WholeVm,
         "VirtualMachine",
         ("CREATE", "UPDATE"),
-        validation.virtualmachines,
+        confirmed(validation.virtualmachines),
         "refuse",
     ),
 )

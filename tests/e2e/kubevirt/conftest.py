@@ -10,11 +10,12 @@ from typing import Any, Protocol
 
 import pytest
 
+from tests.e2e.audited import AuditLog
 from tests.e2e.commands import DEFAULT_SCHEDULER, DEFAULT_SCHEDULER_LEASE, KUBEVIRT_SCHEDULER, KUBEVIRT_SCHEDULER_LEASE
 from tests.e2e.conftest import BUILD
 from tests.e2e.pki import Pki
 from tests.e2e.plane import ControlPlane
-from tests.e2e.webhook_server import DOMAIN, WebhookServer, install
+from tests.e2e.webhook_server import ACCOUNT, DOMAIN, WebhookServer, install
 
 from .control_plane import KubeVirt, aggregation
 from .place import DEFAULTS, JOBS, Place, make_place
@@ -47,13 +48,20 @@ def kubevirt_binaries(binaries: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def real(binaries: Path, kubevirt_binaries: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KubeVirt]:
+def audit_log(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
+    """What our server asks of the API server."""
+    return AuditLog(tmp_path_factory.mktemp("audit"), ACCOUNT.user)
+
+
+@pytest.fixture(scope="session")
+def real(
+    binaries: Path, kubevirt_binaries: Path, audit_log: AuditLog, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[KubeVirt]:
     """A KubeVirt for all tests of this module, on nodes that are played."""
     directory = tmp_path_factory.mktemp("kubevirt")
     front = Pki(directory / "front")
-    plane = ControlPlane(
-        directory / "plane", binaries, controller_manager=True, crds=False, apiserver_flags=aggregation(front)
-    )
+    flags = [*aggregation(front), *audit_log.flags]
+    plane = ControlPlane(directory / "plane", binaries, controller_manager=True, crds=False, apiserver_flags=flags)
     with plane, KubeVirt(plane, kubevirt_binaries, CONFIGURATION) as kubevirt:
         plane.start_scheduler("default-scheduler", DEFAULT_SCHEDULER, lease=DEFAULT_SCHEDULER_LEASE)
         plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=KUBEVIRT_SCHEDULER_LEASE)

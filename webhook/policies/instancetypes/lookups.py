@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from webhook.facts import ConfigurationKey, Facts, ListKey, ObjectKey
-from webhook.kubevirt import provenance
+from webhook.kubevirt import preset, provenance
 from webhook.kubevirt.configuration import DEFAULTS, Configuration
 from webhook.kubevirt.reference import Reference
 from webhook.kubevirt.shape import Json
@@ -49,6 +50,10 @@ class Lookups:
         plain = found.plain()
         return plain if kind != "ControllerRevision" or _is_captured(found, plain) else None
 
+    def get_fresh(self, kind: str, namespace: str, name: str) -> Json | None:
+        """The same from the API server itself; raises as `get`."""
+        return Lookups(self._facts.fresh()).get(kind, namespace, name)
+
     def expect(self, references: Iterable[Reference], namespace: str, *, presets: bool = False) -> None:
         """Say beforehand what will be looked up, so that all of it is read at the same time.
 
@@ -62,10 +67,19 @@ class Lookups:
         keys = [ObjectKey(one, namespace if one.namespaced else "", name) for one, name in resources]
         self._facts.need(*keys, *([ListKey(PRESETS, namespace)] if presets else []))
 
-    def presets(self, namespace: str) -> list[Json]:
-        """The VirtualMachineInstancePresets of a namespace, not to be changed; raises as `get`."""
-        found = read(self._facts, ListKey(PRESETS, namespace), "the namespace's VirtualMachineInstancePresets")
-        return [preset.plain() for preset in found or ()]
+    def sizing_preset(self, namespace: str, metadata: Any) -> tuple[str, str] | None:
+        """As `webhook.kubevirt.preset.sizing_preset`, of a namespace. Raises as `get`.
+
+        A VM that gets no size because of a preset which is gone would not start, so what a copy says of it is read
+        again.
+        """
+        found = None
+        for facts in (self._facts, self._facts.fresh()):
+            presets = read(facts, ListKey(PRESETS, namespace), "the namespace's VirtualMachineInstancePresets")
+            found = preset.sizing_preset((one.plain() for one in presets or ()), metadata)
+            if found is None:
+                break
+        return found
 
     def configuration(self) -> Configuration:
         """The cluster's; KubeVirt's own defaults where there is no KubeVirt. Raises as `get`."""

@@ -9,7 +9,6 @@ from typing import Any, Final
 from webhook import names
 from webhook.kubevirt import reference, revision
 from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.preset import sizing_preset
 from webhook.kubevirt.reference import Reference
 from webhook.kubevirt.refusal import Refusal
 from webhook.kubevirt.shape import Json
@@ -60,7 +59,7 @@ def preset_size(metadata: Any, namespace: str, lookups: Lookups, warnings: list[
         NotRead: as `Lookups.get`.
     """
     try:
-        found = sizing_preset(lookups.presets(namespace), metadata)
+        found = lookups.sizing_preset(namespace, metadata)
     except Unreadable as error:
         warnings.append(f"kubevirt-webhook: whether a preset gives the VM a size is not known: {error.why}")
         return None
@@ -136,7 +135,8 @@ def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[Refer
         with suppress(Refusal):
             yield reference.of_matcher(INSTANCETYPE_MATCHER, given)
     if "revisionName" in given:
-        stored = lookups.get("ControllerRevision", namespace, given["revisionName"])
+        # The list must hold: a revision can be replaced by another one of its name.
+        stored = lookups.get_fresh("ControllerRevision", namespace, given["revisionName"])
         if stored is None:
             yield None
             return

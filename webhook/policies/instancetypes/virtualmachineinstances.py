@@ -70,7 +70,8 @@ def virtualmachineinstances(
     wanted, reasons = _wanted(vmi, settings)
     if not wanted:
         return Decision(tuple(reasons) or (Reason(Code.NO_DEFAULTS, "nothing is asked for, and there is no default"),))
-    lookups = Lookups(facts)
+    # What is written out stays, whatever the objects say later.
+    lookups = Lookups(facts.fresh())
     try:
         return _filled(vmi, namespace, wanted, lookups, settings)
     except _Refused as refused:

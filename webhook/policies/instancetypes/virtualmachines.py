@@ -56,7 +56,8 @@ def virtualmachines(vm: WholeVm, request: Request[WholeVm], facts: Facts, settin
         return skip(Code.OTHER_OPERATION, f"{request.operation} chooses no instancetype")
     if vm.meta.deletion_timestamp:
         return skip(Code.BEING_DELETED, "the VM is being deleted")
-    lookups = Lookups(facts)
+    # What is written out stays, whatever the objects say later.
+    lookups = Lookups(facts.fresh() if settings.expand else facts)
     try:
         if request.operation == "UPDATE":
             return updated(vm, request, lookups, settings)

@@ -1,0 +1,1 @@
+"""What the creation of a VM costs at admission, beside a real KubeVirt."""

@@ -1,0 +1,69 @@
+"""Command line of the benchmark: ``python -m bench.creation``.
+
+Starts a control plane with a real KubeVirt and this server, creates VMs that get defaults, and prints what the API
+server says of each webhook entry, ours and virt-api's, and what our account asked for meanwhile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from bench.options import at_least
+from hack.controlplane import build
+from tests.e2e.audited import AuditLog
+from tests.e2e.kube import ApiError
+from tests.e2e.kubevirt.conftest import CONFIGURATION, SETTINGS
+from tests.e2e.kubevirt.control_plane import KubeVirt, aggregation
+from tests.e2e.kubevirt.cost import create
+from tests.e2e.kubevirt.place import DEFAULTS, JOBS, make_place
+from tests.e2e.pki import Pki
+from tests.e2e.plane import ControlPlane
+from tests.e2e.processes import StartError
+from tests.e2e.webhook_server import ACCOUNT, DOMAIN, WebhookServer, install
+
+
+def main() -> int:
+    """Measure and report; the exit code is 1 where something failed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.creation", description=__doc__.splitlines()[2])
+    parser.add_argument("--vms", type=at_least(1), default=300, help="VMs that are measured (300)")
+    parser.add_argument("--warm-up", type=at_least(0), default=50, help="VMs before those (50)")
+    options = parser.parse_args()
+    try:
+        _measure(options.vms, options.warm_up)
+    except (build.UnavailableError, build.BuildError, StartError, ApiError, OSError, AssertionError) as error:
+        print(f"bench.creation: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _measure(vms: int, warm_up: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        binaries, kubevirt_binaries = build.ensure(os.environ), build.ensure(os.environ, bundle=build.KUBEVIRT)
+        log, front = AuditLog(directory, ACCOUNT.user), Pki(directory / "front")
+        plane = ControlPlane(
+            directory / "plane",
+            binaries,
+            controller_manager=True,
+            crds=False,
+            apiserver_flags=[*aggregation(front), *log.flags],
+        )
+        with plane, KubeVirt(plane, kubevirt_binaries, CONFIGURATION) as kubevirt:
+            install(plane.admin)
+            settings = {**SETTINGS, "schedulers": {"kubevirt": {"guard": "off"}}}
+            with WebhookServer(plane, directory, "measured", settings) as server:
+                assert server.validates
+                labels = server.labels("enforce", [f"{DOMAIN}/{job}" for job in JOBS])
+                place = make_place(kubevirt, labels, DEFAULTS)
+                create(place, log, warm_up, "warm-up")
+                print(f"load average before: {os.getloadavg()[0]:.1f}")
+                print(*create(place, log, vms, "measured").lines(), sep="\n")
+                print(f"load average after: {os.getloadavg()[0]:.1f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

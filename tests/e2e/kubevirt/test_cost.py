@@ -1,0 +1,40 @@
+"""What a VM costs at admission beside a real virt-api: requests are counted; times are measured by `bench.creation`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.e2e.audited import AuditLog
+from tests.e2e.kube import eventually
+from tests.e2e.workloads import VMS
+
+from .cost import create, median
+from .place import Place, matchers
+
+pytestmark = pytest.mark.kubevirt
+
+
+def test_no_vm_costs_a_look_up_of_what_it_names(place: Place, audit_log: AuditLog) -> None:
+    def warm() -> bool:
+        return not create(place, audit_log, 1, "warm").look_ups or _removed(place)
+
+    eventually(warm, what="the first look-ups to begin the watches")
+
+    cost = create(place, audit_log, 30, "counted")
+
+    assert cost.look_ups == {}
+    names = [f"counted-{number}" for number in range(30)]
+    assert all(matchers(place.get(VMS, name)) == [{"name": "u1.small"}, {"name": "fedora"}] for name in names)
+    # Three reviews of each are ours.
+    ours = {name: calls for name, calls in cost.calls.items() if "kubevirt-webhook" in name}
+    assert [*ours.values()] == [30] * 3
+
+
+def _removed(place: Place) -> bool:
+    place.admin.delete(VMS, "warm-0", place.namespace)
+    return False
+
+
+def test_a_median_lies_where_half_of_the_calls_end() -> None:
+    assert median({0.005: 0, 0.025: 10, float("inf"): 10}) == pytest.approx(0.015)
+    assert median({0.005: 0, float("inf"): 10}) == 0.005

@@ -1,0 +1,184 @@
+"""Watched copies of what VMs name, or get by their labels: instancetypes, preferences and presets.
+
+KubeVirt watches them too, and reads by GET what its copies lack. A kind is watched from the first look-up on: where no
+policy asks for it, nothing is. Tenants write most of these objects, so what is kept of them is their spec alone, as the
+JSON that was sent, and only so many bytes of it; what is not kept is read by GET or list, as if nothing was watched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from webhook.cluster.api import Transport, decoded
+from webhook.cluster.clock import REAL_TIME, Clock
+from webhook.cluster.reflector import DEFAULT_TIMING, Reflector, Timing
+from webhook.cluster.room import Rationed
+from webhook.facts import NOT_READ, ListKey, ObjectKey
+from webhook.objects import PRESETS, REVISIONS, WHOLE, Object, Resource
+
+MIB: Final = 1024 * 1024
+# Of one object's JSON. KubeVirt's own instancetypes have 2 KiB, most of it labels and annotations.
+LARGEST_BYTES: Final = 64 * 1024
+# Of what is kept, for each kind. A namespace's instancetypes of everyday sizes have room for 300.
+NAMESPACE_BYTES: Final = 256 * 1024
+NAMESPACED_BYTES: Final = 16 * MIB
+CLUSTER_BYTES: Final = 32 * MIB
+# What an object takes beside its JSON: its name twice, and places in two dictionaries.
+_OVERHEAD_BYTES: Final = 512
+
+# API servers send a bookmark every minute or two, so a copy that has not heard of them for so long is cut off.
+CURRENT_SECONDS: Final = 150.0
+
+Start = Callable[[str, Callable[[], Awaitable[None]]], asyncio.Task[None]]
+
+
+class _Sent(Object, frozen=True):
+    """An object as the API server sends it, its spec not decoded."""
+
+    api_version: str | msgspec.UnsetType = msgspec.UNSET
+    kind: str | msgspec.UnsetType = msgspec.UNSET
+    spec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class _Trimmed(msgspec.Struct, omit_defaults=True, rename="camel"):
+    """The same without what no policy reads."""
+
+    metadata: dict[str, str]
+    api_version: str | msgspec.UnsetType = msgspec.UNSET
+    kind: str | msgspec.UnsetType = msgspec.UNSET
+    spec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class Entry(Object, frozen=True):
+    """An object as it is kept.
+
+    Attributes:
+        body: its name, kind and spec as JSON.
+    """
+
+    body: bytes = b""
+
+
+_RESOURCES: Final[Mapping[str, Resource[Any]]] = {
+    resource.path(): msgspec.structs.replace(resource, view=_Sent)
+    for resource in (*WHOLE.values(), PRESETS)
+    if resource.kind != REVISIONS.kind
+}
+
+
+class Catalog:
+    """The copies, each from the first look-up of its kind on.
+
+    Args:
+        transport: the way to the API server.
+        start: runs something in a task of the present loop.
+        timing: of all watches.
+        jitter: picks a number between two.
+
+    Attributes:
+        copies: those that are watched, by the path of the kind.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        start: Start,
+        *,
+        clock: Clock = REAL_TIME,
+        timing: Timing = DEFAULT_TIMING,
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self._start: Final = start
+        self._clock: Final = clock
+        self._make: Final = partial(_reflector, transport, clock=clock, timing=timing, jitter=jitter)
+        self._tasks: Final[list[asyncio.Task[None]]] = []
+        self.copies: Final[dict[str, Reflector[Any]]] = {}
+
+    def peek(self, key: ObjectKey[Any] | ListKey[Any]) -> object:
+        """What the copy has; `webhook.facts.NOT_READ` where it can't be told from the copy. Begins to watch."""
+        path = key.resource.path()
+        if key.fresh or path not in _RESOURCES:
+            return NOT_READ
+        # An empty copy is one, too.
+        copy = self.copies[path] if path in self.copies else self._watch(path)
+        if not self._is_current(copy):
+            return NOT_READ
+        if isinstance(key, ListKey):
+            return self._listed(copy, key)
+        found = copy.get(key.name, key.namespace)
+        # One that the copy lacks may have been created a moment ago.
+        return NOT_READ if found is None else _read(found, key.resource)
+
+    def copy(self, key: ObjectKey[Any] | ListKey[Any]) -> Reflector[Any] | None:
+        """The copy that answers a key, if it is watched."""
+        return self.copies.get(key.resource.path())
+
+    def stop(self) -> None:
+        """Watch nothing, until something is looked up again."""
+        for task in self._tasks:
+            task.cancel()
+        self._tasks.clear()
+        self.copies.clear()
+
+    def _watch(self, path: str) -> Reflector[Any]:
+        copy = self.copies[path] = self._make(_RESOURCES[path])
+        self._tasks.append(self._start(copy.resource.plural, copy.run))
+        return copy
+
+    def _is_current(self, copy: Reflector[Any]) -> bool:
+        """Whether the copy is complete, and in step with the API server as far as is known."""
+        return copy.synced and copy.problem is None and copy.staleness(self._clock.now()) < CURRENT_SECONDS
+
+    def _listed(self, copy: Reflector[Any], key: ListKey[Any]) -> object:
+        """All objects of a namespace, in the order in which the API server lists them."""
+        kept = copy.kept
+        entries = kept.all_of(key.namespace) if key.namespace and not key.label and isinstance(kept, Rationed) else None
+        if entries is None:
+            return NOT_READ
+        found = [_read(entry, key.resource) for entry in entries]
+        return tuple(found) if all(isinstance(one, Object) for one in found) else NOT_READ
+
+
+def _reflector(
+    transport: Transport,
+    resource: Resource[Any],
+    *,
+    clock: Clock,
+    timing: Timing,
+    jitter: Callable[[float, float], float],
+) -> Reflector[Any]:
+    parts = (NAMESPACED_BYTES, NAMESPACE_BYTES) if resource.namespaced else (CLUSTER_BYTES, CLUSTER_BYTES)
+    return Reflector(
+        transport,
+        resource,
+        room=lambda: Rationed(_cost, *parts),
+        transform=_entry,
+        clock=clock,
+        timing=timing,
+        jitter=jitter,
+    )
+
+
+def _entry(sent: _Sent) -> Entry | None:
+    """What is kept of an object; None for one that is too large."""
+    spec = sent.spec
+    if isinstance(spec, msgspec.Raw) and len(memoryview(spec)) > LARGEST_BYTES:
+        return None
+    meta = sent.meta
+    named = {key: value for key, value in (("name", meta.name), ("namespace", meta.namespace)) if value}
+    body = msgspec.json.encode(_Trimmed(named, sent.api_version, sent.kind, spec))
+    return Entry(body=body)
+
+
+def _cost(entry: Entry) -> int:
+    return len(entry.body) + _OVERHEAD_BYTES
+
+
+def _read(entry: Entry, resource: Resource[Any]) -> object:
+    return decoded(entry.body, resource.view, resource.kind)
