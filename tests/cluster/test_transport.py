@@ -74,8 +74,7 @@ class TestRequests:
 
             server.answer(PATH, slow, times=30)
             asking = [asyncio.create_task(transport.get(PATH)) for _ in range(30)]
-            await until(lambda: len(begun) == 30)
-            assert transport._readers.locked()
+            await until(lambda: len(begun) == 30 and transport._readers.locked())
             release.set()
             assert await asyncio.gather(*asking) == [(200, b"x")] * 30
 

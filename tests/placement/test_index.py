@@ -137,7 +137,9 @@ def test_a_node_that_reports_other_amounts() -> None:
     assert index.review(wanted).count == 1
     index.put(offering(memory="0", cpu="4"))
     assert index.review(wanted).count == 0
-    assert index._levels.keys() == {"cpu"}
+    index.put(offering(memory="0", cpu="4", **{"example.com/foo": "1"}))
+    index.put(offering(memory="0", cpu="4"))
+    assert "example.com/foo" not in index._levels
     index.put(node("n1"))
     assert index.review(wanted).count == 1
     index.remove("n1")
