@@ -181,7 +181,7 @@ def made(node: Node, name: str, index: int, *, alike: bool) -> Any:
     if isinstance(node, Items):
         return [made(node.item, name, number, alike=alike)]
     if isinstance(node, Entries):
-        return {f"{name}-{number:04}": made(node.value, name, number, alike=alike)}
+        return {f"example.com/{name}-{number:04}": made(node.value, name, number, alike=alike)}
     if node.fields.keys() >= _EXPRESSION:
         return expression(number)
     return {each: made(inner, each, number, alike=alike) for each, inner in node.fields.items()}
@@ -218,5 +218,5 @@ def grown(base: Any, node: Node, path: Path, count: int, *, alike: bool, name: s
     if isinstance(node, Items):
         return [*(base or ()), *(made(node.item, name, index, alike=alike) for index in range(count))]
     assert isinstance(node, Entries)
-    more = {f"{name}-{index:04}": made(node.value, name, index, alike=alike) for index in range(count)}
+    more = {f"example.com/{name}-{index:04}": made(node.value, name, index, alike=alike) for index in range(count)}
     return {**(base or {}), **more}

@@ -156,12 +156,18 @@ def _resources(kube: Kube, version: str) -> set[str]:
 
 
 def crds(bundle: Path | None = None) -> list[Json]:
-    """The definitions, less what a cluster adds to its objects: an export can be installed as it is."""
-    source = bundle or HERE / "crds.yaml"
+    """The definitions, less what a cluster adds to its objects: an export can be installed as it is.
+
+    Of kinds that a bundle lacks, such as presets, the tests' own.
+    """
+    own = [_as_written(item) for item in yaml.safe_load((HERE / "crds.yaml").read_text())["items"]]
+    if bundle is None:
+        return own
+    source = bundle
     try:
-        text = source.read_text()
-        listed = json.loads(text) if bundle else yaml.safe_load(text)
-        return [_as_written(item) for item in listed["items"]]
+        listed = [_as_written(item) for item in json.loads(source.read_text())["items"]]
+        there = {item["metadata"]["name"] for item in listed}
+        return [*listed, *(item for item in own if item["metadata"]["name"] not in there)]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise StartError(f"{source}: not a List of custom resource definitions ({error}); fix KUBEVIRT_CRDS") from error
 

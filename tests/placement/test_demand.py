@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.attacks.counting import Cost, lines, nonlinear
 from tests.placement.samples import Json, kubevirt, untimed
 from webhook.placement import demand
 from webhook.placement.node import Node
@@ -217,6 +218,15 @@ def test_a_pod_with_thousands_of_resources() -> None:
     assert len(found.requests) == 64
     assert found.gaps == ("the VM's pod requests 4937 more resources than are evaluated here",)
     assert len(demand.of(vmi(), pod(many)).gaps) == 64
+
+
+def test_thousands_of_resources_are_read_once() -> None:
+    def cost(count: int) -> Cost:
+        many = {f"example.com/r{number}": "1" for number in range(count)}
+        own, present = vmi({"resources": {"requests": many}}), pod(many)
+        return lines(lambda: demand.of(own, present))
+
+    assert nonlinear(cost(0), cost(100), cost(200)) == {}
 
 
 def test_a_pod_that_says_nothing_is_no_pod() -> None:

@@ -59,13 +59,14 @@ def of(vmi: Vmi, pod: LauncherPod | None = None, node: Node | None = None, kubev
     compute = next((each.requests for each in pod.spec.containers if each and each.name == _COMPUTE), {})
     wanted = _total(pod.spec, {**compute, **_rendered(vmi, compute, pod, settings)})
     amounts, gaps = _counted(wanted), []
+    again = _Again(vmi)
     for resource, shown in _counted(present).items():
         if not resources.is_extended(resource) and not resource.startswith(HUGEPAGES):
             continue
         if node is not None and node.lacks(resource, shown):
             amounts.pop(resource, None)
             gaps.append(f"the VM's pod requests {resource}, which its present node does not offer enough of either")
-        elif shown > (explained := _explained(resource, shown, vmi)):
+        elif shown > (explained := again.of(resource, shown)):
             amounts[resource] = explained
             gaps.append(f"the VM's pod requests more {resource} than the VM's devices and networks explain")
     if pod.spec.resource_claims:
@@ -166,19 +167,27 @@ def _memory(asked: int, present: int, overcommitted: int | None, pod: LauncherPo
     return max(asked, min(present, asked + max(0, present - overcommitted)))
 
 
-def _explained(resource: str, shown: int, vmi: Vmi) -> int:
-    """How much of an extended resource KubeVirt requests again.
+class _Again:
+    """How much of each extended resource KubeVirt requests again.
 
     A device plugin's resource comes from the guest's devices, from its own requests, or from a network's
-    NetworkAttachmentDefinition, each network one. A network that was removed since is not requested again.
+    NetworkAttachmentDefinition, each network one. A network that was removed since is not requested again. All of it
+    is read once: a tenant's VMI may name thousands of resources.
     """
-    if resource.startswith((_KUBEVIRT_DEVICES, HUGEPAGES)):
-        return shown
-    own = vmi.domain.resources
-    explicit = podrequests.read((own.requests if own else None) or {}).get(resource)
-    devices = (vmi.domain.devices or Devices()).by_resource()[resource]
-    certain = devices if explicit is None else resources.counted(resource, explicit)
-    return min(shown, certain + sum(1 for _ in _networks(vmi.spec or VmiSpec())))
+
+    def __init__(self, vmi: Vmi) -> None:
+        own = vmi.domain.resources
+        self._explicit: Final = podrequests.read((own.requests if own else None) or {})
+        self._devices: Final = (vmi.domain.devices or Devices()).by_resource()
+        self._networks: Final = sum(1 for _ in _networks(vmi.spec or VmiSpec()))
+
+    def of(self, resource: str, shown: int) -> int:
+        """So much of a resource of which the present pod requests ``shown``, in kube-scheduler's unit."""
+        if resource.startswith((_KUBEVIRT_DEVICES, HUGEPAGES)):
+            return shown
+        explicit = self._explicit.get(resource)
+        certain = self._devices[resource] if explicit is None else resources.counted(resource, explicit)
+        return min(shown, certain + self._networks)
 
 
 def _networks(spec: VmiSpec) -> Iterator[object]:
