@@ -12,7 +12,7 @@ from certs.source import CertificateError, read_file
 POLL_SECONDS: Final = 5.0
 
 
-class Followed:
+class FileWatcher:
     """Files that are followed by content: watching for events misses a mounted Secret's change of links.
 
     A change counts once two looks in a row have seen it, so that half a write, or a certificate whose key comes a

@@ -9,7 +9,7 @@ from typing import Final
 _SECONDS: Final = 5.0
 
 
-async def shake(address: str, port: int, host: str, pem: bytes) -> None:
+async def verify_server_certificate(address: str, port: int, host: str, pem: bytes) -> None:
     """Shake hands and hang up.
 
     Args:

@@ -17,7 +17,7 @@ from cryptography import x509
 
 from certs.authority import Authority, parse_bundle, verifies
 from certs.source import CertificateError, Pair
-from certs.state import KEYS, RENEWED_AT, State, Terms, planned
+from certs.state import KEYS, RENEWED_AT, CaState, Terms, planned
 
 # Until the next look: after a step, after a failure or while somebody else must act, and in quiet times. The last is
 # how long a caBundle that somebody took away stays away, and how late we are after the wall clock has jumped.
@@ -44,7 +44,7 @@ class NotNow(Exception):  # noqa: N818 - a state of affairs
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredSecret:
     """The Secret as read.
 
     Attributes:
@@ -58,7 +58,7 @@ class Stored:
 
 
 @dataclass(frozen=True)
-class Configuration:
+class WebhookConfiguration:
     """A webhook configuration as read.
 
     Attributes:
@@ -70,10 +70,10 @@ class Configuration:
     bundles: Mapping[str, bytes]
 
 
-class Store(Protocol):
+class SecretStore(Protocol):
     """The Secret. Every method raises `NotNow` where there is no answer, or a refusal."""
 
-    async def read(self) -> Stored | None:
+    async def read(self) -> StoredSecret | None:
         """Its newest state; None: it doesn't exist."""
 
     async def create(self, data: Mapping[str, bytes]) -> bool:
@@ -90,15 +90,15 @@ class Store(Protocol):
 class Bundles(Protocol):
     """The webhook configurations. Every method raises `NotNow` where there is no answer, or a refusal."""
 
-    async def read(self) -> Mapping[str, Configuration | None]:
+    async def read(self) -> Mapping[str, WebhookConfiguration | None]:
         """The newest state of every configuration that there should be, by name; None: it doesn't exist."""
 
     async def write(self, name: str, version: str, bundles: Mapping[str, bytes]) -> bool:
         """Change caBundles by name of the entry; False: the configuration is another one by now, or it is gone."""
 
 
-class Clock(Protocol):
-    """Time; `webhook.cluster.clock.Clock` is one."""
+class RotationClock(Protocol):
+    """Time; `webhook.k8s.client.clock.Clock` is one."""
 
     def now(self) -> float:
         """Seconds on a monotonic clock."""
@@ -141,12 +141,12 @@ class Rotation:
 
     def __init__(
         self,
-        store: Store,
+        store: SecretStore,
         bundles: Bundles,
         terms: Terms,
         serve: Callable[[Pair], None],
         *,
-        clock: Clock,
+        clock: RotationClock,
         log: Log,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
@@ -169,7 +169,7 @@ class Rotation:
         self.failures = 0
         self.authority_end: datetime | None = None
         self.rotated: datetime | None = None
-        self.found: Mapping[str, Configuration | None] = {}
+        self.found: Mapping[str, WebhookConfiguration | None] = {}
 
     @property
     def leaf_end(self) -> datetime | None:
@@ -214,7 +214,7 @@ class Rotation:
         stored = await self._store.read()
         self.found = found
         self._missing = tuple(name for name, configuration in found.items() if configuration is None)
-        state, problems = State.decode(stored.data if stored else {}, now + self._terms.overlap)
+        state, problems = CaState.decode(stored.data if stored else {}, now + self._terms.overlap)
         self._tell_problems(stored, problems)
         self._remember(state, found)
         if await self._advanced(state, stored, found, now, repair=bool(problems and stored)):
@@ -231,9 +231,9 @@ class Rotation:
 
     async def _advanced(
         self,
-        state: State,
-        stored: Stored | None,
-        found: Mapping[str, Configuration | None],
+        state: CaState,
+        stored: StoredSecret | None,
+        found: Mapping[str, WebhookConfiguration | None],
         now: datetime,
         *,
         repair: bool,
@@ -268,7 +268,7 @@ class Rotation:
             self._tell_change(state, planned_state)
         return True
 
-    def _issued(self, state: State, found: Mapping[str, Configuration | None], now: datetime) -> bool:
+    def _issued(self, state: CaState, found: Mapping[str, WebhookConfiguration | None], now: datetime) -> bool:
         """Serve with a new leaf, if one is due and everybody who calls us can verify it."""
         issuer, leaf = state.issuer, self._leaf
         if issuer is None or (why := issuer.unusable(self._terms.hosts, now)):
@@ -298,7 +298,7 @@ class Rotation:
         )
         return True
 
-    async def _written(self, state: State, found: Mapping[str, Configuration | None]) -> bool:
+    async def _written(self, state: CaState, found: Mapping[str, WebhookConfiguration | None]) -> bool:
         """Bring every caBundle to what the Secret says; those that mean the same stay as they are."""
         wanted = state.trusted()
         meant = set(parse_bundle(wanted))
@@ -327,7 +327,7 @@ class Rotation:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.wall(), UTC)
 
-    def _remember(self, state: State, found: Mapping[str, Configuration | None]) -> None:
+    def _remember(self, state: CaState, found: Mapping[str, WebhookConfiguration | None]) -> None:
         """Since when we have known each retired CA, and have seen the incoming one in every caBundle."""
         now = self._clock.now()
         incoming = state.incoming.certificate if state.incoming else None
@@ -337,13 +337,13 @@ class Rotation:
             self._published = (incoming, now)
         self._known = {each.certificate: self._known.get(each.certificate, now) for each in state.retired}
 
-    def _tell_problems(self, stored: Stored | None, problems: tuple[str, ...]) -> None:
+    def _tell_problems(self, stored: StoredSecret | None, problems: tuple[str, ...]) -> None:
         gone = stored is None and self._leaf is not None
         self._tell("the CA's Secret is gone; it is made anew, the certificate in service stays", gone=gone)
         broken = problems if stored and stored.data else ()
         self._tell("the CA's Secret is broken; it is repaired, the certificate in service stays", why=broken)
 
-    def _tell_change(self, old: State, new: State) -> None:
+    def _tell_change(self, old: CaState, new: CaState) -> None:
         if new.incoming and new.incoming != old.incoming:
             self._log.info("new CA made; it is published before it signs", ca=_named(new.incoming.certificate))
         if new.issuer and new.issuer != old.issuer:
@@ -361,11 +361,11 @@ class Rotation:
             self._log.warning(event, **fields)
 
 
-def _all(found: Mapping[str, Configuration | None]) -> set[bytes]:
+def _all(found: Mapping[str, WebhookConfiguration | None]) -> set[bytes]:
     return {pem for each in found.values() if each for pem in each.bundles.values()}
 
 
-def _has(configuration: Configuration, authority: Authority) -> bool:
+def _has(configuration: WebhookConfiguration, authority: Authority) -> bool:
     return all(authority.certificate in parse_bundle(pem) for pem in configuration.bundles.values())
 
 

@@ -72,7 +72,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class State:
+class CaState:
     """One content of the Secret."""
 
     issuer: Authority | None = None
@@ -103,7 +103,7 @@ class State:
         return data
 
     @classmethod
-    def decode(cls, data: Mapping[str, bytes], end: datetime) -> tuple[State, tuple[str, ...]]:
+    def decode(cls, data: Mapping[str, bytes], end: datetime) -> tuple[CaState, tuple[str, ...]]:
         """What can be read of a Secret, and what is wrong with the rest, as clauses.
 
         Args:
@@ -138,7 +138,7 @@ class State:
 
 
 def planned(
-    state: State,
+    state: CaState,
     terms: Terms,
     now: datetime,
     bundles: Collection[bytes],
@@ -149,7 +149,7 @@ def planned(
     may_make: bool = True,
     may_promote: bool = True,
     may_retire: Callable[[Retired], bool] = lambda _: True,
-) -> State:
+) -> CaState:
     """The content of the Secret that comes next; equal to the present one where nothing is to do.
 
     Args:
@@ -189,8 +189,8 @@ def _due(issuer: Authority | None, hosts: Sequence[str], now: datetime) -> bool:
 
 
 def _adopted(
-    state: State, terms: Terms, now: datetime, mine: x509.Certificate | None, found: Iterable[x509.Certificate]
-) -> State:
+    state: CaState, terms: Terms, now: datetime, mine: x509.Certificate | None, found: Iterable[x509.Certificate]
+) -> CaState:
     """What a caBundle trusts and the Secret doesn't know is kept for an overlap, if it is bound as our own CAs are.
 
     Who may write caBundles for a moment shall not have a CA of theirs trusted for a week. Where the Secret holds
@@ -212,7 +212,7 @@ def _adopted(
     return replace(state, retired=(*state.retired, *(Retired(each, now + terms.overlap) for each in unknown[:room])))
 
 
-def _retire(state: State, authority: Authority, until: datetime) -> State:
+def _retire(state: CaState, authority: Authority, until: datetime) -> CaState:
     return replace(state, retired=_capped((*state.retired, Retired(authority.certificate, until))))
 
 

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from hack.controlplane import build
-from tests.e2e.commands import Lease
-from tests.e2e.kube import Kube, eventually
-from tests.e2e.plane import ControlPlane
-from tests.e2e.processes import StartError
+from tests.e2e.support.commands import Lease
+from tests.e2e.support.kube import Kube, eventually
+from tests.e2e.support.plane import ControlPlane
+from tests.e2e.support.processes import StartError
 
 PLUGIN = "NodeResourcesBalancedAllocation"
 PROFILES = ("default-scheduler", "without-balanced-allocation")

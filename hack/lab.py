@@ -18,20 +18,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.commands import (
+from tests.e2e.kubevirt.control_plane import KubeVirt, aggregation
+from tests.e2e.support.commands import (
     DEFAULT_SCHEDULER,
     DEFAULT_SCHEDULER_LEASE,
     KUBEVIRT_SCHEDULER,
     KUBEVIRT_SCHEDULER_LEASE,
 )
-from tests.e2e.kubevirt.control_plane import KubeVirt, aggregation
-from tests.e2e.migrations import migration
-from tests.e2e.objects import make_node
-from tests.e2e.pki import ADMIN, KUBEVIRT_CONTROLLER, Pki
-from tests.e2e.plane import ControlPlane
-from tests.e2e.processes import StartError
-from tests.e2e.webhook_server import DOMAIN, SCHEDULING, install
-from tests.e2e.workloads import VMIS, launcher_of, vm, vmi_of
+from tests.e2e.support.migrations import migration
+from tests.e2e.support.objects import make_node
+from tests.e2e.support.pki import ADMIN, KUBEVIRT_CONTROLLER, Pki
+from tests.e2e.support.plane import ControlPlane
+from tests.e2e.support.processes import StartError
+from tests.e2e.support.webhook_server import DOMAIN, SCHEDULING, install
+from tests.e2e.support.workloads import VMIS, launcher_of, vm, vmi_of
 
 ROOT = Path(__file__).resolve().parents[1]
 NAMESPACE = "demo"
@@ -146,9 +146,11 @@ def _kubevirt_lab(directory: Path, binaries: Path, kubevirt: Path) -> Iterator[s
     with plane, KubeVirt(plane, kubevirt, {"vmRolloutStrategy": "LiveUpdate", "evictionStrategy": "LiveMigrate"}):
         _start_schedulers(plane)
         install(plane.admin)
-        jobs = {f"{DOMAIN}/{job}": "enforce" for job in ("scheduling", "instancetypes", "migration", "eviction")}
+        policies = {
+            f"{DOMAIN}/{policy}": "enforce" for policy in ("scheduling", "instancetypes", "migration", "eviction")
+        }
         defaults = {f"{DOMAIN}/default-instancetype": "u1.small", f"{DOMAIN}/default-preference": "fedora"}
-        plane.admin.create("v1/namespaces", _namespace(jobs, defaults))
+        plane.admin.create("v1/namespaces", _namespace(policies, defaults))
         zoned = vm()
         zoned["spec"]["template"]["spec"]["nodeSelector"] = {"zone": "a"}
         (directory / "vm.json").write_text(json.dumps(zoned, indent=2))
@@ -157,7 +159,7 @@ def _kubevirt_lab(directory: Path, binaries: Path, kubevirt: Path) -> Iterator[s
             plane,
             directory,
             "KubeVirt 1.9",
-            f"Namespace {NAMESPACE} is labelled for all jobs and has defaults.",
+            f"Namespace {NAMESPACE} is labelled for all policies and has defaults.",
             WITH_KUBEVIRT,
         )
 

@@ -9,12 +9,13 @@ import msgspec
 from webhook import names
 from webhook.errors import Unavailable
 from webhook.facts import Key, KubeVirtInstall, KubeVirtKey, NamespaceKey, SchedulerHealth, SchedulerKey, VmiKey
-from webhook.objects import Namespace, ObjectMeta, VirtualMachineInstance, VmiSpec
+from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.kubevirt.views import VirtualMachineInstance, VmiSpec
 from webhook.settings.snapshot import (
     EvictionSettings,
-    Guard,
     InstancetypeSettings,
     MigrationSettings,
+    SchedulerHealthSettings,
     SchedulerSettings,
     SchedulingSettings,
     ServerSettings,
@@ -32,10 +33,12 @@ Json = dict[str, Any]
 
 
 def scheduling(**changes: Any) -> SchedulingSettings:
-    """The job's settings with `kubevirt` and `batch` declared."""
+    """The policy's settings with `kubevirt` and `batch` declared."""
     declared = {
-        "kubevirt": SchedulerSettings("kubevirt", Guard("lease", "kubevirt-scheduler", "kubevirt-scheduler")),
-        "batch": SchedulerSettings("batch", Guard("pods")),
+        "kubevirt": SchedulerSettings(
+            "kubevirt", SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
+        ),
+        "batch": SchedulerSettings("batch", SchedulerHealthSettings("pods")),
     }
     base = SchedulingSettings(
         cluster_wide=False,
@@ -148,7 +151,7 @@ def vmi(scheduler: str | None = None, uid: str = VMI_UID, name: str = "web01") -
 def namespace(mode: str | None = "enforce", **annotations: str) -> Namespace:
     """The namespace ``demo``; keywords are our annotations, with ``_`` for ``-``."""
     ours = {f"{names.DOMAIN}/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    labels = {names.job_label(names.SCHEDULING): mode} if mode is not None else {}
+    labels = {names.policy_label(names.SCHEDULING): mode} if mode is not None else {}
     return Namespace(ObjectMeta(name="demo", labels=labels, annotations=ours))
 
 

@@ -21,9 +21,9 @@ from kubernetes_asyncio.client import models
 from tests.builders import Json, launcher_pod
 from tests.looks import CANARY, LOOKS, TRACES
 from tests.policies.instancetypes import world as sizes
-from tests.test_secrecy import DISKS, body_of, settings, told, world
+from tests.secrets import DISKS, body_of, settings, told, world
 from webhook.admission.redaction import redacted, redacted_at
-from webhook.policies.table import ENDPOINTS
+from webhook.review.endpoints import ENDPOINTS
 
 DATA = Path(__file__).parent / "data"
 # Secrets by nature: whatever stands there. Headers and variables are called by a name that tells, in `put`.

@@ -14,12 +14,13 @@ import yaml
 
 from tests import builders
 from tests.builders import known
-from tests.test_reviewer import Kept, MemoryCluster
+from tests.review.memory import Kept, MemoryCluster
 from webhook.cli.requests import endpoints
 from webhook.errors import Unavailable
 from webhook.facts import Key, ObjectKey, VmiKey
-from webhook.objects import INSTANCETYPES, Instancetype
-from webhook.reviewer import Reviewer, Silent
+from webhook.kubevirt.resources import INSTANCETYPES
+from webhook.kubevirt.views import Instancetype
+from webhook.review.reviewer import NullObserver, Reviewer
 
 DATA = Path(__file__).parent / "data"
 EXPECTED: dict[str, Any] = yaml.safe_load((DATA / "captures.yaml").read_text())
@@ -57,7 +58,7 @@ def test_capture(name: str, state: str) -> None:
 
     async def judge() -> Any:
         (endpoint,) = await endpoints(request, cluster, builders.settings(), 0.0)
-        reviewer = Reviewer(cluster, builders.settings, Kept(), Silent())
+        reviewer = Reviewer(cluster, builders.settings, Kept(), NullObserver())
         return await reviewer.judge(endpoint, body, 1e9), json.loads(await reviewer.review(endpoint, body, 1e9))
 
     verdict, answer = asyncio.run(judge())

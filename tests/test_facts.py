@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, Facts, Key, KubeVirtKey, NamespaceKey, NotRead, ObjectKey, SchedulerKey, VmiKey
-from webhook.objects import CLUSTER_INSTANCETYPES
+from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES
 
 KEYS: list[Key[Any]] = [
     KubeVirtKey(),

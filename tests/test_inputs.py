@@ -11,11 +11,11 @@ import pytest
 
 from certs.files import client_authorities
 from certs.source import CertificateError
-from tests.cli.test_main import run
-from webhook.cluster.transport import connect
-from webhook.documents import read_documents
+from tests.cli.running import run
 from webhook.errors import InputError
 from webhook.inputs import decompressed, limited, read_file
+from webhook.k8s.client.transport import connect
+from webhook.k8s.yaml_documents import read_documents
 from webhook.settings.file import load
 
 VM = "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a, namespace: shop}\nspec: {template: {}}\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import json
 import logging
@@ -10,42 +9,49 @@ from base64 import b64encode
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tests import builders
-from tests.builders import DEAD, VMI_UID, Json, known, launcher_pod, vmi
+from tests.builders import Json, launcher_pod
 from tests.policies.instancetypes import world as sizes
-from tests.test_reviewer import Kept, MemoryCluster
+from tests.secrets import DISKS, World, body_of, settings, told, world
 from webhook import names
-from webhook.errors import InputError, Unavailable
-from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
+from webhook.errors import InputError
 from webhook.names import Mode
-from webhook.objects import Namespace, ObjectMeta
-from webhook.policies.table import ENDPOINTS, Endpoint
-from webhook.reviewer import Reviewer, Verdict
-from webhook.server.announcer import happening_of
-from webhook.settings.snapshot import InstancetypeSettings, Settings
+from webhook.review.endpoints import ENDPOINTS, Endpoint
+from webhook.settings.snapshot import Settings
 
 CANARY = "hunter2-canary"
+
+
 ENCODED = b64encode(f"#cloud-config\npassword: {CANARY}\n".encode()).decode()
+
+
 TEXT = f"#cloud-config\npassword: {CANARY}\nssh_authorized_keys:\n- ssh-ed25519 AAAAC3{CANARY} me@home\n"
+
+
 KEY = f"ssh-rsa AAAAB3{CANARY} me@home"
+
+
 APPLIED = json.dumps({"kind": "VirtualMachine", "spec": {"userData": TEXT}})
+
+
 ANNOTATIONS = {
     "kubectl.kubernetes.io/last-applied-configuration": APPLIED,
     "kubevirt.io/ignitiondata": json.dumps({"ignition": {"version": "3"}, "passwd": CANARY}),
     "example.com/admin-password": CANARY,
     "example.com/note": KEY,
 }
+
+
 VOLUMES = [
     {f"cloudInit{kind}": {member: ENCODED if member.endswith("Base64") else TEXT, "secretRef": {"name": "s"}}}
     for kind in ("NoCloud", "ConfigDrive")
     for member in ("userData", "userDataBase64", "networkData", "networkDataBase64")
 ]
+
 
 Place = Callable[[Json], None]
 
@@ -116,7 +122,10 @@ PLACES: list[Place] = [
     *(volume(number) for number in range(len(VOLUMES))),
     *(credentials, header, source, environment),
 ]
+
+
 MALFORMED: list[Place] = [malformed_volume, malformed_data, malformed_annotations, malformed_spec]
+
 
 MIGRATION: Json = {
     "apiVersion": "kubevirt.io/v1",
@@ -124,7 +133,8 @@ MIGRATION: Json = {
     "metadata": {"name": "move", "namespace": "demo"},
     "spec": {"vmiName": "web01", "addedNodeSelector": {"zone": "west"}},
 }
-DISKS = {"devices": {"disks": [{"name": "root", "disk": {}}, {"name": "d", "disk": {}}]}}
+
+
 OBJECTS: dict[str, list[Json]] = {
     "VirtualMachine": [
         sizes.vm(DISKS),
@@ -152,73 +162,6 @@ OBJECTS: dict[str, list[Json]] = {
         }
     ],
 }
-
-
-class World(MemoryCluster):
-    """Knows what the policies ask for first, and not the rest."""
-
-    async def read(self, key: Key[Any], deadline: float) -> Any:
-        return self.facts.get(self.given(key), Unavailable("no answer in time"))
-
-
-def world(mode: str, dead: bool) -> World:
-    labels = dict.fromkeys(
-        (names.job_label(job) for job in ("scheduling", "instancetypes", "migration", "eviction")), mode
-    )
-    there = Namespace(ObjectMeta(name="demo", labels=labels))
-    preference = sizes.preference(devices={"preferredDiskBus": "scsi", "preferredInputBus": "usb"})
-    facts = sizes.facts([sizes.instancetype(), preference], missing=[("VirtualMachineInstancetype", "gone")])
-    facts |= known(vmi()) | {VmiKey("demo", "web01", VMI_UID): vmi()}
-    facts |= {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
-    return World(facts | ({SchedulerKey("kubevirt", "demo"): DEAD} if dead else {}))
-
-
-def settings(expand: bool) -> Settings:
-    made = builders.settings(virtual_machine_instances=True)
-    chosen = InstancetypeSettings(
-        default_instancetype="u1.small",
-        default_preference="fedora",
-        preference_scope="all",
-        missing="deny",
-        expand=expand,
-    )
-    return msgspec.structs.replace(made, instancetypes=chosen)
-
-
-def body_of(endpoint: Endpoint, obj: Json, old: Json | None, dry_run: bool) -> bytes:
-    request = {
-        "uid": "u",
-        "kind": {
-            "group": "policy" if endpoint.sub_resource else endpoint.group,
-            "version": endpoint.version,
-            "kind": endpoint.kind,
-        },
-        "subResource": endpoint.sub_resource,
-        "name": obj["metadata"]["name"] if endpoint.sub_resource else "",
-        "resource": {"group": endpoint.group, "version": endpoint.version, "resource": endpoint.resource},
-        "namespace": "demo",
-        "operation": "UPDATE" if old else "CREATE",
-        "userInfo": {"username": builders.CONTROLLER},
-        "object": obj,
-        "oldObject": old,
-        "dryRun": dry_run,
-    }
-    return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
-
-
-def told(endpoint: Endpoint, body: bytes, cluster: World, made: Settings) -> tuple[str, Verdict]:
-    """All that anybody is told, but for the patch."""
-    kept = Kept()
-    reviewer = Reviewer(cluster, lambda: made, kept, kept)
-
-    async def both() -> tuple[Verdict, bytes]:
-        return await reviewer.judge(endpoint, body, 1e9), await reviewer.review(endpoint, body, 1e9)
-
-    verdict, answer = asyncio.run(both())
-    assert kept.errors == []
-    response = json.loads(answer)["response"]
-    response.pop("patch", None)
-    return json.dumps([response, msgspec.to_builtins(kept.records), str(happening_of(endpoint, verdict))]), verdict
 
 
 def clean(text: str) -> None:

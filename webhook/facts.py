@@ -14,10 +14,12 @@ import msgspec
 
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
-from webhook.kubevirt.configuration import Configuration
-from webhook.objects import Namespace, Object, Resource, VirtualMachineInstance
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.views import Namespace, Object
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
-from webhook.placement.workload import KubeVirt
+from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.work import Work
 
 T = TypeVar("T")
@@ -67,11 +69,11 @@ class KubeVirtKey(Key[KubeVirtInstall], frozen=True):
     """The namespaces that hold a KubeVirt object; None where there is none."""
 
 
-class ConfigurationKey(Key[Configuration], frozen=True):
+class ConfigurationKey(Key[ClusterConfig], frozen=True):
     """KubeVirt's configuration of the cluster; None where there is no KubeVirt."""
 
 
-class PlacementKey(Key[KubeVirt], frozen=True):
+class PlacementKey(Key[PlacementKubeVirt], frozen=True):
     """What KubeVirt's settings ask of nodes; None where there is no KubeVirt."""
 
 

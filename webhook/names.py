@@ -9,14 +9,14 @@ from typing import Final, Literal
 
 DOMAIN: Final = "kubevirt-webhook.github.io"
 
-# A job's name is its namespace label, its policy module, its settings section and its page in docs/.
-Job = Literal["scheduling", "migration", "instancetypes", "eviction"]
+# A policy's name is its namespace label, its policy module, its settings section and its page in docs/.
+Policy = Literal["scheduling", "migration", "instancetypes", "eviction"]
 SCHEDULING: Final = "scheduling"
 INSTANCETYPES: Final = "instancetypes"
 MIGRATION: Final = "migration"
 EVICTION: Final = "eviction"
 
-# The values of a job's namespace label, in PodSecurity's manner.
+# The values of a policy's namespace label, in PodSecurity's manner.
 Mode = Literal["enforce", "warn", "audit", "off"]
 ENFORCE: Final = "enforce"
 WARN: Final = "warn"
@@ -28,9 +28,9 @@ Stage = Literal["enforce", "observe"]
 OBSERVE: Final = "observe"
 
 
-def job_label(job: str) -> str:
-    """The namespace label that opts a namespace in to ``job``; its value is a `Mode`."""
-    return f"{DOMAIN}/{job}"
+def policy_label(policy: str) -> str:
+    """The namespace label that opts a namespace in to ``policy``; its value is a `Mode`."""
+    return f"{DOMAIN}/{policy}"
 
 
 # Parameters of a namespace, as annotations.

@@ -14,16 +14,16 @@ from pathlib import Path
 
 from bench.options import at_least
 from hack.controlplane import build
-from tests.e2e.audited import AuditLog
-from tests.e2e.kube import ApiError
 from tests.e2e.kubevirt.conftest import CONFIGURATION, SETTINGS
 from tests.e2e.kubevirt.control_plane import KubeVirt, aggregation
 from tests.e2e.kubevirt.cost import create
-from tests.e2e.kubevirt.place import DEFAULTS, JOBS, make_place
-from tests.e2e.pki import Pki
-from tests.e2e.plane import ControlPlane
-from tests.e2e.processes import StartError
-from tests.e2e.webhook_server import ACCOUNT, DOMAIN, WebhookServer, install
+from tests.e2e.kubevirt.place import DEFAULTS, POLICIES, make_place
+from tests.e2e.support.audited import AuditLog
+from tests.e2e.support.kube import ApiError
+from tests.e2e.support.pki import Pki
+from tests.e2e.support.plane import ControlPlane
+from tests.e2e.support.processes import StartError
+from tests.e2e.support.webhook_server import ACCOUNT, DOMAIN, WebhookServer, install
 
 
 def main() -> int:
@@ -57,7 +57,7 @@ def _measure(vms: int, warm_up: int) -> None:
             settings = {**SETTINGS, "schedulers": {"kubevirt": {"guard": "off"}}}
             with WebhookServer(plane, directory, "measured", settings) as server:
                 assert server.validates
-                labels = server.labels("enforce", [f"{DOMAIN}/{job}" for job in JOBS])
+                labels = server.labels("enforce", [f"{DOMAIN}/{policy}" for policy in POLICIES])
                 place = make_place(kubevirt, labels, DEFAULTS)
                 create(place, log, warm_up, "warm-up")
                 print(f"load average before: {os.getloadavg()[0]:.1f}")

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from webhook.placement.constraints import of
+from webhook.placement.launcher_pods import LauncherPod
+from webhook.placement.migrations import Migration
 from webhook.placement.node import Node
 from webhook.placement.reading import read
 from webhook.placement.requirement import Requirements
-from webhook.placement.workload import LauncherPod, Migration, Vmi
+from webhook.placement.vmis import Vmi
 
 Json = dict[str, Any]
 

@@ -1,4 +1,4 @@
-"""What one review of the job instancetypes costs: ours beside the same work done the usual way, in one run.
+"""What one review of the instancetypes policy costs: ours beside the same work done the usual way, in one run.
 
 CPU time from the bytes of an AdmissionReview to the bytes of its answer, without HTTP and TLS, which are the same for
 both. What the namespace, its instancetype and its preference say is in memory.

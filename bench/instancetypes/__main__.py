@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Measure and report; the exit code is 1 where there is nothing to report."""
     parser = argparse.ArgumentParser(
         prog="python -m bench.instancetypes",
-        description="Compare what a review of the job instancetypes costs with the same work done the usual way.",
+        description="Compare what a review of the instancetypes policy costs with the same work done the usual way.",
     )
     parser.add_argument("--quick", action="store_true", help="a short round: shows that all works, not how fast it is")
     rounds, reviews = _QUICK if parser.parse_args(arguments).quick else _FULL

@@ -22,10 +22,10 @@ from webhook import names
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor
 from webhook.cluster.files import FilesCluster
-from webhook.kubevirt.shape import Json, encode
+from webhook.kubevirt.go_json.structs import Json, encode
 from webhook.kubevirt.types.machines import VM, VMI
-from webhook.policies.table import BY_PATH
-from webhook.reviewer import Reviewer
+from webhook.review.endpoints import BY_PATH
+from webhook.review.reviewer import Reviewer
 from webhook.server.ops import Metrics
 
 _SHAPES: Final = {"VirtualMachine": VM, "VirtualMachineInstance": VMI}

@@ -23,15 +23,19 @@ from bench.instancetypes.models import (
 )
 from webhook import names
 from webhook.cluster.files import FilesCluster
-from webhook.kubevirt import defaults, instancetype, preference, requirements, topology
-from webhook.kubevirt.configuration import DEFAULTS
-from webhook.kubevirt.sized import sized
+from webhook.kubevirt.config import DEFAULTS
+from webhook.kubevirt.defaults import vmi_spec
+from webhook.kubevirt.instancetype import apply as apply_instancetype
+from webhook.kubevirt.instancetype import cpu_topology
+from webhook.kubevirt.preference import apply as apply_preference
+from webhook.kubevirt.preference import requirements
+from webhook.kubevirt.vm.size import sized
 
 Json = dict[str, Any]
 
 _INSTANCETYPE: Final = "VirtualMachineClusterInstancetype"
 _PREFERENCE: Final = "VirtualMachineClusterPreference"
-_OPT_OUT: Final = names.job_label(names.INSTANCETYPES)
+_OPT_OUT: Final = names.policy_label(names.INSTANCETYPES)
 
 
 class Usual:
@@ -75,11 +79,11 @@ class Usual:
             return sent
         size, wishes = self._found(namespace)
         plain_size, plain_wishes = size.spec.plain(), wishes.spec.plain()
-        preference.architecture(plain_wishes, spec)
-        preference.machine_type(plain_wishes, spec["domain"])
-        preference.storage_class(plain_wishes, vm.plain()["spec"]["dataVolumeTemplates"])
+        apply_preference.architecture(plain_wishes, spec)
+        apply_preference.machine_type(plain_wishes, spec["domain"])
+        apply_preference.storage_class(plain_wishes, vm.plain()["spec"]["dataVolumeTemplates"])
         template = vm.spec.template.metadata.annotations
-        if _refused(plain_size, plain_wishes, spec, dict(template), instancetype.TEMPLATE_BASE):
+        if _refused(plain_size, plain_wishes, spec, dict(template), apply_instancetype.TEMPLATE_BASE):
             return sent
         changed = vm.model_copy(deep=True)
         changed.spec.instancetype = Matcher(name=size.metadata.name or "")
@@ -97,13 +101,13 @@ class Usual:
             return sent
         size, wishes = self._found(namespace)
         plain_size, plain_wishes = size.spec.plain(), wishes.spec.plain()
-        defaults.disks(spec)
-        preference.autoattach(plain_wishes, spec)
-        defaults.input_device(spec)
-        defaults.network_interface(spec, DEFAULTS)
+        vmi_spec.disks(spec)
+        apply_preference.autoattach(plain_wishes, spec)
+        vmi_spec.input_device(spec)
+        vmi_spec.network_interface(spec, DEFAULTS)
         annotations["kubevirt.io/cluster-instancetype-name"] = size.metadata.name
         annotations["kubevirt.io/cluster-preference-name"] = wishes.metadata.name
-        if _refused(plain_size, plain_wishes, spec, annotations, instancetype.VMI_BASE, keep=True):
+        if _refused(plain_size, plain_wishes, spec, annotations, apply_instancetype.VMI_BASE, keep=True):
             return sent
         annotations |= _marks(size, wishes)
         return after
@@ -111,13 +115,13 @@ class Usual:
 
 def _refused(size: Json, wishes: Json, spec: Json, annotations: Json, base: str, *, keep: bool = False) -> bool:
     """Whether KubeVirt would refuse a spec, to which both are applied."""
-    if topology.check_divisible(size["cpu"]["guest"], wishes):
+    if cpu_topology.check_divisible(size["cpu"]["guest"], wishes):
         return True
-    if instancetype.apply(size, wishes, spec, annotations, base):
+    if apply_instancetype.apply(size, wishes, spec, annotations, base):
         return True
     # What KubeVirt checks has its defaults; what is written must not.
     scratch = json.loads(json.dumps(spec)) if keep else spec
-    defaults.spec_defaults(scratch, DEFAULTS)
+    vmi_spec.spec_defaults(scratch, DEFAULTS)
     return requirements.check(size, wishes, scratch) is not None
 
 

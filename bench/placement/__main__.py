@@ -20,8 +20,8 @@ from bench.placement.report import Report
 from bench.placement.rows import ROWS, Row
 from bench.placement.table import Plan, measure
 from hack.controlplane import build
-from tests.e2e.kube import ApiError
-from tests.e2e.processes import StartError
+from tests.e2e.support.kube import ApiError
+from tests.e2e.support.processes import StartError
 
 _CHARTED: Final = "64cpu-daemonsets-100"
 T = TypeVar("T", Row, Case)

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from tests.e2e.kube import PATIENCE, ApiError, parse_warnings
+from tests.e2e.support.kube import PATIENCE, ApiError, parse_warnings
 
 _WORKERS: Final = 6
 _ATTEMPTS: Final = 10

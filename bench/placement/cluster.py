@@ -8,7 +8,7 @@ from typing import Final
 
 from bench.placement.client import Client, Request
 from bench.placement.nodes import LOAD_NAMESPACE, Node
-from tests.e2e.kube import PATCHES, ApiError
+from tests.e2e.support.kube import PATCHES, ApiError
 
 NO_METADATA: Final[Mapping[str, object]] = MappingProxyType({})
 _CONFLICT: Final = 409

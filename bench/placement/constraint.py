@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any, Final
 
 from webhook import names
-from webhook.policies.spread import constraints
+from webhook.policies.scheduling.spread import constraints
 
 LAUNCHER_LABELS: Final = {"kubevirt.io": "virt-launcher"}
 HOSTNAME: Final = "kubernetes.io/hostname"

@@ -7,7 +7,7 @@ from typing import Any
 
 from bench.placement.nodes import LAUNCHER_IMAGE
 from bench.placement.sizes import RECORDED, Size
-from tests.e2e.objects import launcher_pod
+from tests.e2e.support.objects import launcher_pod
 
 
 def machine(name: str, scheduler: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any, Final
 
 from bench.placement.sizes import GIB, MIB
-from tests.e2e import objects
+from tests.e2e.support import objects
 
 LAUNCHER_IMAGE: Final = "registry.example/kubevirt/virt-launcher:v1"
 LAUNCHER_BYTES: Final = 600_000_000

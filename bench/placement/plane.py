@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from bench.placement import profiles
 from bench.placement.client import Client
-from tests.e2e import commands
-from tests.e2e.commands import Lease
-from tests.e2e.kube import Kube
-from tests.e2e.pki import ADMIN, KUBE_SCHEDULER, KUBEVIRT_CONTROLLER
-from tests.e2e.plane import ControlPlane
+from tests.e2e.support import commands
+from tests.e2e.support.commands import Lease
+from tests.e2e.support.kube import Kube
+from tests.e2e.support.pki import ADMIN, KUBE_SCHEDULER, KUBEVIRT_CONTROLLER
+from tests.e2e.support.plane import ControlPlane
 
 # The API server would taint each new node until its kubelet reports, and no kubelet is there.
 _FLAGS: Final = ("--disable-admission-plugins=TaintNodesByCondition",)

@@ -11,16 +11,16 @@ from typing import Any, Final
 from bench.placement import launcher, profiles
 from bench.placement.cases import Case
 from bench.placement.errors import PlacementError
-from tests.e2e.access import Access
-from tests.e2e.kube import ApiError, Json, Kube
-from tests.e2e.pki import ADMIN
-from tests.e2e.processes import Process, free_port
+from tests.e2e.support.access import Access
+from tests.e2e.support.kube import ApiError, Json, Kube
+from tests.e2e.support.pki import ADMIN
+from tests.e2e.support.processes import Process, free_port
 from webhook import names
-from webhook.policies.spread import constraints
+from webhook.policies.scheduling.spread import constraints
 
 SETTINGS: Final = Path(__file__).with_name("settings.yaml")
 # The namespace's label decides whether the API server calls the webhook at all.
-LABELS: Final = {names.job_label(names.SCHEDULING): names.ENFORCE}
+LABELS: Final = {names.policy_label(names.SCHEDULING): names.ENFORCE}
 MACHINES: Final = "kubevirt.io/v1/virtualmachineinstances"
 _PROBE: Final = "webhook-probe"
 # It deletes its webhook configurations at the end, which takes it a moment.

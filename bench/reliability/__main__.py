@@ -14,8 +14,8 @@ from bench.reliability import floods, memory, rollouts
 from bench.reliability.errors import MissingToolError, ReliabilityError
 from bench.reliability.outcome import Outcome, machine, table
 from hack.controlplane import build
-from tests.e2e.kube import ApiError
-from tests.e2e.processes import StartError
+from tests.e2e.support.kube import ApiError
+from tests.e2e.support.processes import StartError
 
 NAMES = (*floods.FLOODS, *memory.MEMORY, *rollouts.ROLLOUTS)
 

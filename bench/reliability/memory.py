@@ -25,8 +25,9 @@ from bench.reliability.server import Server, serving
 from tests.builders import VMI_UID, review, vm
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from webhook import names
-from webhook.objects import KUBEVIRTS, LEASES, NAMESPACES, NODES, PODS, VMIS
-from webhook.placement.workload import MIGRATIONS
+from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PODS
+from webhook.kubevirt.resources import KUBEVIRTS, VMIS
+from webhook.placement.migrations import MIGRATIONS
 
 SECONDS: Final = 10.0
 # About as large as the annotations of an object may be together.
@@ -145,7 +146,7 @@ def _cluster(scenario: Scenario, scale: float, kubeconfig: Path) -> Iterator[Non
 def _furnish(cluster: FakeApiServer) -> None:
     for resource in (NAMESPACES, KUBEVIRTS, NODES, PODS, LEASES, VMIS, MIGRATIONS):
         cluster.serve(resource)
-    labels = {names.job_label(names.SCHEDULING): "enforce", names.job_label(names.MIGRATION): "enforce"}
+    labels = {names.policy_label(names.SCHEDULING): "enforce", names.policy_label(names.MIGRATION): "enforce"}
     cluster.put(NAMESPACES, "demo", metadata={"labels": labels})
     cluster.put(KUBEVIRTS, "kubevirt", "kubevirt", spec={}, status={"phase": "Deployed"})
     for zone in "ab":

@@ -18,10 +18,10 @@ import uvloop
 
 from bench.reliability.client import Clients, Felt, request
 from bench.reliability.outcome import Outcome
-from tests.e2e.balancer import Balancer
-from tests.e2e.installed import Installation, Load
-from tests.e2e.plane import ControlPlane
-from tests.e2e.tenant import Tenant
+from tests.e2e.support.balancer import Balancer
+from tests.e2e.support.installed import Installation, Load
+from tests.e2e.support.plane import ControlPlane
+from tests.e2e.support.tenant import Tenant
 
 REQUESTS: Final = 20_000
 ROTATIONS: Final = 3

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.reliability.errors import ReliabilityError
-from tests.e2e.processes import free_port
+from tests.e2e.support.processes import free_port
 
 _ROOT: Final = Path(__file__).parents[2]
 _FILES: Final = f"--cluster-from={_ROOT / 'examples/cluster'}"

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from tests.admission.test_lines import record
+from tests.admission.audit_schema import STRICT, valid
+from tests.admission.records import record
 from webhook.admission.audit import (
     SCHEMA,
     AuditedObject,
@@ -23,27 +24,9 @@ from webhook.admission.audit import (
 from webhook.admission.decision import Change, Reason
 
 WEB = AuditedObject("VirtualMachine", "demo", "web01")
+
+
 NOW = timestamp(1_700_000_000.25)
-
-
-def closed(node: Any) -> Any:
-    """The schema as a writer must keep to it: readers pass over fields that they don't know, we may write none."""
-    if isinstance(node, list):
-        return [closed(item) for item in node]
-    if not isinstance(node, dict):
-        return node
-    extra = {"additionalProperties": False} if "properties" in node else {}
-    return {**{key: closed(item) for key, item in node.items()}, **extra}
-
-
-STRICT = Draft202012Validator(closed(schema()))
-
-
-def valid(record: object) -> dict[str, Any]:
-    """The record as it is written, if the schema describes all of it."""
-    line: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(record))
-    STRICT.validate(line)
-    return line
 
 
 def test_no_audit_takes_everything() -> None:

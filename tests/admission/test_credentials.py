@@ -163,7 +163,7 @@ def steps(work: Callable[[], object]) -> int:
 def test_reading_takes_steps_in_proportion_to_the_text(piece: str, prose: bool) -> None:
     def read(size: int) -> int:
         text = piece * (size // len(piece))
-        return steps(lambda: credentials._Reading(text, prose=prose).scrubbed())
+        return steps(lambda: credentials._Scrubber(text, prose=prose).scrubbed())
 
     small, large = read(4000), read(16_000)
     assert large <= 4.2 * small + 50

@@ -8,30 +8,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from webhook.admission.audit import SCHEMA, AuditedObject, DifferingField, ParityRecord, Record, timestamp
-from webhook.admission.decision import Change, Reason
+from tests.admission.records import record
+from webhook.admission.audit import SCHEMA, AuditedObject, DifferingField, ParityRecord, timestamp
+from webhook.admission.decision import Change
 from webhook.admission.lines import MAX_LINE, MAX_LONG_LINE, LineWriter, line
 from webhook.admission.output import Descriptor
-
-
-def record(uid: str = "u") -> Record:
-    return Record(
-        SCHEMA,
-        "2026-01-01T00:00:00.000000Z",
-        uid,
-        "/mutate/scheduling/pods/enforce",
-        "CREATE",
-        AuditedObject("Pod", "demo", "virt-launcher-web01-"),
-        "system:serviceaccount:kubevirt:kubevirt-controller",
-        False,
-        "enforce",
-        "patched",
-        (Reason("scheduler-injected", "the VM chose none"),),
-        (Change(("spec", "schedulerName"), "default-scheduler", "kubevirt", "scheduler-injected"),),
-        None,
-        0.125,
-        {"namespaces": 12.5},
-    )
 
 
 def written(count: int, capacity: int = 10_000) -> list[dict[str, Any]]:

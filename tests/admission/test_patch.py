@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from webhook.admission import patch
 from webhook.admission.decision import Change
 from webhook.admission.patch import operations, pointer, render
-from webhook.objects import Pod
-from webhook.paths import ABSENT, lookup
+from webhook.k8s.json_path import ABSENT, lookup
+from webhook.k8s.pods import Pod
 
 # Names with everything that a JSON pointer must escape, and few of them, so that paths meet.
 _names = st.sampled_from(["a", "b", "a/b", "m~n", "~1", "", "kubevirt-webhook.github.io/x"])

@@ -13,7 +13,9 @@ from tests.builders import Json, launcher_pod, review
 from webhook.admission.decision import Denial, FieldCause, Outcome
 from webhook.admission.wire import MAX_NOTE, Codec, Request, encode, is_dry_run, object_name
 from webhook.errors import MAX_SENTENCE, InputError
-from webhook.objects import DeleteOptions, Eviction, ObjectMeta, Pod, VirtualMachine
+from webhook.k8s.pods import DeleteOptions, Eviction, Pod
+from webhook.k8s.views import ObjectMeta
+from webhook.kubevirt.views import VirtualMachine
 from webhook.text import visible
 
 PODS: Codec[Pod] = Codec(Pod, "", "Pod")

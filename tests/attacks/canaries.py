@@ -17,13 +17,13 @@ import msgspec
 
 from tests import builders
 from tests.builders import Json
-from tests.test_reviewer import Kept, MemoryCluster
+from tests.review.memory import Kept, MemoryCluster
 from webhook import names
+from webhook.background.event_observer import event_of
 from webhook.facts import Key, NamespaceKey
-from webhook.objects import Namespace
-from webhook.policies.table import BY_PATH, ENDPOINTS
-from webhook.reviewer import Reviewer, Verdict
-from webhook.server.announcer import happening_of
+from webhook.k8s.views import Namespace
+from webhook.review.endpoints import BY_PATH, ENDPOINTS
+from webhook.review.reviewer import Evaluation, Reviewer
 from webhook.settings.snapshot import Settings
 
 CANARY = "canary-7d1f"
@@ -64,7 +64,7 @@ class Shown(msgspec.Struct):
         asked: the keys of what was looked up.
     """
 
-    verdict: Verdict
+    verdict: Evaluation
     requester: str
     patch: str
     audit: str
@@ -81,7 +81,7 @@ def show(
     path: str, body: Json, facts: Mapping[Key[Any], object], made: Settings | None = None, mode: str = "enforce"
 ) -> Shown:
     """Has a review judged by a server whose caller is not verified, as anybody's is by default."""
-    labels = dict.fromkeys((names.job_label(one.job) for one in ENDPOINTS), mode)
+    labels = dict.fromkeys((names.policy_label(one.policy) for one in ENDPOINTS), mode)
     there = facts.get(NamespaceKey("demo")) if mode == "as given" else None
     there = there or msgspec.convert({"metadata": {"name": "demo", "labels": labels}}, Namespace)
     place: Facts = {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
@@ -90,7 +90,7 @@ def show(
     reviewer = Reviewer(cluster, lambda: made or settings(), kept, kept)
     endpoint, data = BY_PATH[path], msgspec.json.encode(body)
 
-    async def both() -> tuple[Verdict, bytes]:
+    async def both() -> tuple[Evaluation, bytes]:
         judged = await reviewer.judge(endpoint, data, 1e9, verified=False)
         return judged, await reviewer.review(endpoint, data, 1e9, verified=False)
 
@@ -100,7 +100,7 @@ def show(
     patch = base64.b64decode(response.pop("patch", "")).decode()
     record = msgspec.to_builtins(kept.records[0])
     details = json.dumps(record.pop("details", None))
-    requester = json.dumps([response, str(happening_of(endpoint, verdict))])
+    requester = json.dumps([response, str(event_of(endpoint, verdict))])
     return Shown(verdict, requester, patch, json.dumps(record), details, cluster.reads)
 
 

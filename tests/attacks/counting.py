@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final, TypeAlias, TypeVar
 
 import msgspec
 
-from webhook.objects import Whole
+from webhook.k8s.views import Unstructured
 
 T = TypeVar("T")
 
@@ -118,7 +118,7 @@ def _watched(value: Any) -> Any:
         return {_watched(key): _watched(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(_watched(item) for item in value)
-    if isinstance(value, Whole):
+    if isinstance(value, Unstructured):
         # Its metadata passes through msgspec, which knows no other strings than Python's own.
         return msgspec.structs.replace(
             value, **{name: _watched(getattr(value, name)) for name in ("spec", "status", "data")}

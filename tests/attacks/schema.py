@@ -13,9 +13,9 @@ from typing import Any, Final, TypeAlias
 
 from msgspec import inspect
 
-from webhook.kubevirt import shape
+from webhook.k8s.views import Unstructured
+from webhook.kubevirt.go_json import structs
 from webhook.kubevirt.types import core
-from webhook.objects import Whole
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def of_view(view: Any, where: str = "", whole: Node | None = None) -> Node:
         return Entries(of_view(known.value_type, where))
     if isinstance(known, inspect.StructType):
         fields = {each.encode_name: each.type for each in known.fields}
-        if whole is not None and issubclass(known.cls, Whole):
+        if whole is not None and issubclass(known.cls, Unstructured):
             assert isinstance(whole, Fields)
             return Fields({**whole.fields, "metadata": of_view(fields["metadata"])})
         return Fields({name: of_view(each, name) for name, each in fields.items()})
@@ -115,19 +115,19 @@ def of_view(view: Any, where: str = "", whole: Node | None = None) -> Node:
 
 def of_shape(given: Any) -> Node:
     """What a shape reads."""
-    if isinstance(given, shape.Amount):
+    if isinstance(given, structs.Amount):
         return Scalar("amount")
-    if isinstance(given, shape.Scalar):
+    if isinstance(given, structs.Scalar):
         return Scalar({str: "text", bool: "truth", int: "number"}[type(given.zero)])
-    if isinstance(given, shape.Struct):
+    if isinstance(given, structs.Struct):
         return Fields({name: of_shape(each) for name, each in given.fields.items()})
-    if isinstance(given, shape.Value | shape.OrNull):
+    if isinstance(given, structs.Value | structs.OrNull):
         return of_shape(given._shape)
-    if isinstance(given, shape.List):
+    if isinstance(given, structs.List):
         return Items(of_shape(given._item))
-    if isinstance(given, shape.Map):
+    if isinstance(given, structs.Map):
         return Entries(of_shape(given._item))
-    assert isinstance(given, shape.Free), given
+    assert isinstance(given, structs.Free), given
     return Items(Entries(TEXT))
 
 

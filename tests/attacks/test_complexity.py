@@ -20,12 +20,12 @@ from tests.attacks.schema import Path
 from tests.attacks.worlds import WORLDS, World
 from webhook.admission import credentials, redaction, wire
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, VmiKey
-from webhook.objects import View, Whole
+from webhook.k8s.views import Unstructured, View
 from webhook.placement import bits, verdict
 from webhook.placement.expression import Expression
 from webhook.placement.requirement import ADDED, Label
 from webhook.placement.verdict import Failure, Verdict
-from webhook.policies.table import ENDPOINTS
+from webhook.review.endpoints import ENDPOINTS
 from webhook.work import TooComplex, Work
 
 # Enough items for a square to show.
@@ -67,7 +67,7 @@ def comparisons(world: World, places: Iterable[tuple[str, Path]], count: int, *,
         for world in WORLDS
         for alike in (False, True)
         # Equal items of whole VMs are looked at together, below: there are too many lists to do both with each.
-        if not (alike and worlds.view(world.endpoint) is Whole)
+        if not (alike and worlds.view(world.endpoint) is Unstructured)
     ],
 )
 def test_each_list_and_map_by_itself(world: World, alike: bool) -> None:
@@ -147,8 +147,8 @@ def test_every_object_that_is_asked_for_can_be_made_long(world: World) -> None:
     facts = Asking()
     facts._known.update(world.known(objects))
     request = world.endpoint.codec.decode(world.body(objects)).request
-    settings = world._settings().job(world.endpoint.job).under({})
-    world.endpoint.policy(request.object, request, facts, settings)
+    settings = world._settings().policy(world.endpoint.policy).under({})
+    world.endpoint.handler(request.object, request, facts, settings)
 
     theirs = {key for key in asked if isinstance(key, ObjectKey | ListKey | VmiKey | NamespaceKey)}
     assert theirs <= {subject.key for subject in world.subjects.values()}
@@ -211,7 +211,7 @@ def test_the_largest_vm_that_kubevirt_admits_is_no_attack() -> None:
     volumes = [{"metadata": {"name": f"web01-{n}"}, "spec": {"storage": claim, "sourceRef": source}} for n in numbers]
 
     for world in WORLDS:
-        if world.endpoint.kind != "VirtualMachine" or worlds.view(world.endpoint) is not Whole:
+        if world.endpoint.kind != "VirtualMachine" or worlds.view(world.endpoint) is not Unstructured:
             continue
         usual = world.objects()
         vm = usual[worlds.OBJECT]

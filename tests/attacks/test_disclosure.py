@@ -28,16 +28,10 @@ from tests.builders import Json, known
 from tests.policies.instancetypes import world as sizes
 from webhook import names
 from webhook.facts import NamespaceKey, ObjectKey
+from webhook.k8s.views import Namespace, Unstructured
+from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, REVISIONS, UNSTRUCTURED
+from webhook.kubevirt.views import ControllerRevision, Instancetype
 from webhook.names import Code
-from webhook.objects import (
-    CLUSTER_INSTANCETYPES,
-    REVISIONS,
-    WHOLE,
-    ControllerRevision,
-    Instancetype,
-    Namespace,
-    Whole,
-)
 from webhook.settings.snapshot import InstancetypeSettings
 
 # -- ControllerRevisions -----------------------------------------------------------------------------------------------
@@ -78,7 +72,7 @@ NAMING_ONE: list[tuple[str, Json]] = [
 
 def revision_facts(revision: Json | None) -> Facts:
     facts: Facts = known() | sizes.facts()
-    for resource, view in ((WHOLE["ControllerRevision"], Whole), (REVISIONS, ControllerRevision)):
+    for resource, view in ((UNSTRUCTURED["ControllerRevision"], Unstructured), (REVISIONS, ControllerRevision)):
         with suppress(msgspec.ValidationError):
             facts[ObjectKey(resource, "demo", "r1")] = None if revision is None else msgspec.convert(revision, view)
     return facts
@@ -223,7 +217,7 @@ def test_an_instancetype_and_a_preference(path: str, obj: Json, code: str) -> No
 @pytest.mark.parametrize("mode", ["enforce", "warn", "off", CANARY])
 def test_the_namespace(mode: str) -> None:
     """To who sends an object to it: the mode, the defaults and the allow-list; no other label or annotation."""
-    ours = {names.job_label("instancetypes"): mode}
+    ours = {names.policy_label("instancetypes"): mode}
     parameters = {names.ALLOWED_INSTANCETYPES_ANNOTATION: "u1.*"}
     meta = planted({"name": "demo", "labels": {"a": "b"}, "annotations": {"a": "b"}}, ["name"])
     meta["labels"] |= ours
@@ -252,4 +246,4 @@ def test_volumes_and_their_sources_are_never_read() -> None:
             shown = show(path, review(obj), sized_facts(), made)
             read = {key.resource.kind for key in shown.asked if isinstance(key, ObjectKey)}
             assert read <= {"VirtualMachineClusterInstancetype", "VirtualMachineClusterPreference"}
-    assert not {kind for kind in WHOLE if "Volume" in kind or "DataSource" in kind}
+    assert not {kind for kind in UNSTRUCTURED if "Volume" in kind or "DataSource" in kind}

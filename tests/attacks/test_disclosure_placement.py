@@ -31,23 +31,15 @@ from tests.policies.eviction import world as evictions
 from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as migrations
 from webhook.facts import AccessKey, Key, ListKey, NodesKey, ObjectKey, PlacementKey, VmiKey
+from webhook.kubevirt.resources import REVISIONS
+from webhook.kubevirt.views import VirtualMachineInstance
 from webhook.names import Code
-from webhook.objects import (
-    REVISIONS,
-    VirtualMachineInstance,
-)
 from webhook.placement.index import NodeIndex
+from webhook.placement.kubevirt_config import PlacementKubeVirt
+from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
+from webhook.placement.migrations import MIGRATIONS, UNFINISHED, Migration
 from webhook.placement.node import Node
-from webhook.placement.workload import (
-    EVACUEES,
-    LAUNCHER_PODS,
-    MIGRATIONS,
-    UNFINISHED,
-    Evacuee,
-    KubeVirt,
-    LauncherPod,
-    Migration,
-)
+from webhook.placement.vmis import EVACUEES, Evacuee
 from webhook.settings.snapshot import EvictionSettings, MigrationSettings
 
 # -- nodes, VMIs, pods and migrations ----------------------------------------------------------------------------------
@@ -102,8 +94,8 @@ def moving(found: Json | None = None, **vmi: Any) -> Facts:
 @pytest.mark.parametrize("mode", ["enforce", "warn"])
 def test_nodes_and_the_vmi_of_a_migration(path: str, spec: Json, added: Json | None, code: str, mode: str) -> None:
     """To who migrates the VM: what the VM requires, how many nodes have it, taints. To the audit record: node names."""
-    job = migrations.migration(added, **spec)
-    body = migrations.asking(job)
+    policy = migrations.migration(added, **spec)
+    body = migrations.asking(policy)
     shown = show(path, body, moving(), mode=mode)
 
     # The requester's own words may come back.
@@ -122,8 +114,8 @@ def test_the_node_that_a_vm_comes_from_in_another_cluster() -> None:
     # Which is called as one of this cluster.
     state = {"sourceState": {"node": f"{CANARY}-a1", "pod": CANARY, "nodeSelectors": {}}}
     found["status"] |= {"migrationState": state, "phase": "WaitingForSync"}
-    job = migrations.migration({"disk": "floppy"}, receive={"migrationID": "m"})
-    shown = show(MIGRATE, migrations.asking(job), moving(found))
+    policy = migrations.migration({"disk": "floppy"}, receive={"migrationID": "m"})
+    shown = show(MIGRATE, migrations.asking(policy), moving(found))
 
     assert shown.verdict.decision.code == Code.NO_ELIGIBLE_NODE
     silent(shown)
@@ -177,18 +169,18 @@ def test_the_vmi_of_a_pod(uid: str) -> None:
     silent(shown, shown.patch)
 
 
-@pytest.mark.parametrize("uid", [migrations.JOB, "another"])
+@pytest.mark.parametrize("uid", [migrations.POLICY, "another"])
 def test_the_migration_of_a_target_pod(uid: str) -> None:
     """To virt-controller: what the migration adds, into the pod. To who guesses a name without the UID: nothing."""
     pod = launcher_pod()
-    pod["metadata"]["labels"]["kubevirt.io/migrationJobUID"] = migrations.JOB
+    pod["metadata"]["labels"]["kubevirt.io/migrationJobUID"] = migrations.POLICY
     pod["metadata"]["annotations"]["kubevirt.io/migrationJobName"] = "m1"
-    job = migrations.migration({CANARY: CANARY})
-    job["metadata"]["uid"] = uid
-    facts = known() | {ObjectKey(MIGRATIONS, "demo", "m1"): msgspec.convert(job, Migration)}
+    policy = migrations.migration({CANARY: CANARY})
+    policy["metadata"]["uid"] = uid
+    facts = known() | {ObjectKey(MIGRATIONS, "demo", "m1"): msgspec.convert(policy, Migration)}
     shown = show(CONSTRAIN, builders.review(pod), facts)
 
-    if uid == migrations.JOB:
+    if uid == migrations.POLICY:
         assert CANARY in shown.patch
     else:
         assert shown.verdict.decision.code == Code.MIGRATION_GONE
@@ -211,7 +203,9 @@ def test_kubevirts_configuration() -> None:
             },
         },
     }
-    view = msgspec.convert(planted(whole, ["spec.configuration.developerConfiguration.nodeSelectors"]), KubeVirt)
+    view = msgspec.convert(
+        planted(whole, ["spec.configuration.developerConfiguration.nodeSelectors"]), PlacementKubeVirt
+    )
     shown = show(MIGRATE, migrations.asking(migrations.migration({"disk": "x"})), moving() | {PlacementKey(): view})
 
     assert shown.verdict.decision.denial

@@ -13,18 +13,18 @@ from tests import builders
 from tests.attacks.counting import lines
 from tests.builders import Json
 from tests.policies.migration import world
-from tests.policies.migration.test_pods import pod as target_pod
-from tests.test_reviewer import MemoryCluster
+from tests.policies.migration.target_pods import pod as target_pod
+from tests.review.memory import MemoryCluster
 from webhook import names
 from webhook.admission.audit import NoAudit
 from webhook.facts import Key, NamespaceKey, NodesKey, ObjectKey
+from webhook.k8s.views import Namespace, ObjectMeta
 from webhook.names import Code
-from webhook.objects import Namespace, ObjectMeta
 from webhook.placement.index import NodeIndex
+from webhook.placement.migrations import MIGRATIONS, Migration
 from webhook.placement.node import Node
-from webhook.placement.workload import MIGRATIONS, Migration
-from webhook.policies.table import BY_PATH
-from webhook.reviewer import Reviewer, Silent
+from webhook.review.endpoints import BY_PATH
+from webhook.review.reviewer import NullObserver, Reviewer
 
 VALIDATE = "/validate/migration/virtualmachineinstancemigrations/enforce"
 TARGETS = "/mutate/migration/pods/enforce"
@@ -56,9 +56,9 @@ def ask(path: str, obj: Json, known: dict[Key[Any], object], user: str = world.U
             },
         }
     )
-    there = Namespace(ObjectMeta(name="demo", labels={names.job_label(endpoint.job): "enforce"}))
+    there = Namespace(ObjectMeta(name="demo", labels={names.policy_label(endpoint.policy): "enforce"}))
     cluster = MemoryCluster({**known, NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there})
-    reviewer = Reviewer(cluster, builders.settings, NoAudit(), Silent())
+    reviewer = Reviewer(cluster, builders.settings, NoAudit(), NullObserver())
     answers: list[bytes] = []
 
     def review() -> None:

@@ -15,8 +15,8 @@ from tests.builders import CONTROLLER, DEAD, VMI_UID, Json
 from tests.policies.eviction import world as eviction
 from tests.policies.instancetypes import world as instancetypes
 from tests.policies.migration import world as migration
-from tests.policies.migration.test_pods import pod as target_pod
-from tests.test_reviewer import MemoryCluster
+from tests.policies.migration.target_pods import pod as target_pod
+from tests.review.memory import MemoryCluster
 from webhook import names
 from webhook.admission.audit import NoAudit, Record, Sink
 from webhook.admission.lines import line
@@ -37,26 +37,23 @@ from webhook.facts import (
     VmiKey,
     renewed,
 )
-from webhook.kubevirt.configuration import DEFAULTS
+from webhook.k8s.pods import TargetPod
+from webhook.k8s.views import Namespace, Object
+from webhook.kubevirt.config import DEFAULTS
+from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED
 from webhook.kubevirt.types.domain import DOMAIN
 from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
 from webhook.kubevirt.types.machines import VM, VMI
-from webhook.objects import (
-    CLUSTER_INSTANCETYPES,
-    PRESETS,
-    REVISIONS,
-    WHOLE,
-    Namespace,
-    Object,
-    TargetPod,
-    VirtualMachineInstance,
-)
+from webhook.kubevirt.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
+from webhook.placement.kubevirt_config import PlacementKubeVirt
+from webhook.placement.launcher_pods import LAUNCHER_PODS
+from webhook.placement.migrations import MIGRATIONS, UNFINISHED
 from webhook.placement.node import Node as ClusterNode
-from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS, KubeVirt
-from webhook.policies import accounts
-from webhook.policies.table import BY_PATH, Endpoint
-from webhook.reviewer import Reviewer, Silent
+from webhook.placement.vmis import VMIS
+from webhook.policies.common import accounts
+from webhook.review.endpoints import BY_PATH, Endpoint
+from webhook.review.reviewer import NullObserver, Reviewer
 from webhook.settings.snapshot import Settings
 
 # Subjects that are in every world.
@@ -95,7 +92,7 @@ class World:
         subjects: the objects that are read, by name.
         facts: the others, which tenants don't write.
         request: more of the request.
-        settings: of the endpoint's job.
+        settings: of the endpoint's policy.
     """
 
     name: str
@@ -161,7 +158,7 @@ class World:
     def review(self, objects: Json, *, audit: Sink = NO_AUDIT) -> Callable[[], bytes]:
         """The whole review of these objects, from bytes to bytes, to be called any number of times."""
         body, known, settings = self.body(objects), self.known(objects), self._settings()
-        reviewer = Reviewer(MemoryCluster(known), lambda: settings, audit, Silent())
+        reviewer = Reviewer(MemoryCluster(known), lambda: settings, audit, NullObserver())
         return lambda: ended(reviewer.review(self.endpoint, body, 1e9))
 
     def policy(self, objects: Json, watch: Callable[[Any], Any]) -> Callable[[], object]:
@@ -170,20 +167,20 @@ class World:
         known = self.known(objects)
         namespace = watch(known[NamespaceKey("demo")])
         facts = {key: watch(fact) if isinstance(fact, Object | tuple) else fact for key, fact in known.items()}
-        settings = self._settings().job(self.endpoint.job).under(namespace.meta.annotations or {})
+        settings = self._settings().policy(self.endpoint.policy).under(namespace.meta.annotations or {})
 
         def call() -> object:
-            decision = self.endpoint.policy(request.object, request, Facts.of(facts), settings)
-            outcome = decision.under(names.ENFORCE, self.endpoint.job)
+            decision = self.endpoint.handler(request.object, request, Facts.of(facts), settings)
+            outcome = decision.under(names.ENFORCE, self.endpoint.policy)
             return operations(request.object, outcome.changes)
 
         return call
 
     def _settings(self) -> Settings:
         settings = builders.settings()
-        section: Any = settings.job(self.endpoint.job)
-        job = msgspec.structs.replace(section, **self.settings)
-        return msgspec.structs.replace(settings, **{self.endpoint.job: job})
+        section: Any = settings.policy(self.endpoint.policy)
+        policy = msgspec.structs.replace(section, **self.settings)
+        return msgspec.structs.replace(settings, **{self.endpoint.policy: policy})
 
 
 class Lines:
@@ -218,7 +215,7 @@ def _world(
     name: str, path: str, obj: Json, parts: Parts, whole: Node | None = None, user: str = migration.USER, **more: Any
 ) -> World:
     endpoint = BY_PATH[f"/{path}/enforce"]
-    labels = {names.job_label(endpoint.job): more.pop("mode", "enforce")}
+    labels = {names.policy_label(endpoint.policy): more.pop("mode", "enforce")}
     there = {"metadata": {"name": "demo", "labels": labels, "annotations": more.pop("annotations", {})}}
     old = more.pop("old", None)
     request_node = schema.of_view(view(endpoint), whole=whole)
@@ -277,7 +274,7 @@ def _placement() -> dict[str, Subject]:
 
 
 def _placed(count: int = NODE_COUNT) -> dict[Key[Any], object]:
-    return {NodesKey(): nodes(count), PlacementKey(): KubeVirt(), ConfigurationKey(): DEFAULTS}
+    return {NodesKey(): nodes(count), PlacementKey(): PlacementKubeVirt(), ConfigurationKey(): DEFAULTS}
 
 
 def _migrations() -> Iterator[World]:
@@ -366,7 +363,7 @@ def _instancetypes() -> Iterator[World]:
     size, likes = instancetypes.instancetype(), instancetypes.preference(**_PREFERENCE)
     kinds = (("instancetype", size, INSTANCETYPE), ("preference", likes, PREFERENCE))
     parts = {
-        name: _object(ObjectKey(WHOLE[each["kind"]], "", each["metadata"]["name"]), each, schema.of_shape(shape))
+        name: _object(ObjectKey(UNSTRUCTURED[each["kind"]], "", each["metadata"]["name"]), each, schema.of_shape(shape))
         for name, each, shape in kinds
     }
     labelled: dict[str, Node] = {
@@ -396,7 +393,7 @@ def _instancetypes() -> Iterator[World]:
     yield _world("VM, valid", validate, named, parts, vm, annotations=defaults, **facts)
     yield _world("VM, changed", validate, named, parts, vm, old=instancetypes.vm(), **facts)
     pinned = instancetypes.vm(instancetype={**instancetypes.SMALL, "revisionName": "r1"})
-    key = ObjectKey(WHOLE["ControllerRevision"], "demo", "r1")
+    key = ObjectKey(UNSTRUCTURED["ControllerRevision"], "demo", "r1")
     inner = schema.of_shape(INSTANCETYPE)
     captured = _object(key, instancetypes.revision("r1", size), Fields({"data": inner}))
     yield _world(

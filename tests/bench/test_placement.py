@@ -31,7 +31,7 @@ from bench.placement.rows import ROWS, Row
 from bench.placement.sizes import GIB, INSTANCE_TYPES, MIB, MIXED, MIXTURE, RECORDED, Size, draw_sizes
 from bench.placement.table import Cell, Outcome, Plan
 from webhook import names
-from webhook.policies.spread import constraints
+from webhook.policies.scheduling.spread import constraints
 from webhook.settings.file import load
 
 CAPTURE = Path(__file__).parents[1] / "data" / "captures" / "pod-create-launcher.json"

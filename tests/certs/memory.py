@@ -11,7 +11,7 @@ from typing import Any
 from cryptography import x509
 
 from certs.authority import verifies
-from certs.rotation import Configuration, NotNow, Rotation, Stored
+from certs.rotation import NotNow, Rotation, StoredSecret, WebhookConfiguration
 from certs.source import Pair
 from certs.state import Terms
 
@@ -74,8 +74,8 @@ class World:
 
     def __init__(self, *, configurations: tuple[str, ...] = NAMES) -> None:
         self.clock = FakeClock()
-        self.secret: Stored | None = None
-        self.configurations: dict[str, Configuration | None] = dict.fromkeys(NAMES)
+        self.secret: StoredSecret | None = None
+        self.configurations: dict[str, WebhookConfiguration | None] = dict.fromkeys(NAMES)
         self._versions = itertools.count(1)
         for name in configurations:
             self.create(name)
@@ -92,12 +92,12 @@ class World:
 
     def overwrite(self, name: str, bundles: Mapping[str, bytes]) -> None:
         entries = {entry: bundles.get(entry, b"") for entry in ENTRIES}
-        self.configurations[name] = Configuration(self.version(), entries)
+        self.configurations[name] = WebhookConfiguration(self.version(), entries)
 
     def edit(self, change: Callable[[dict[str, bytes]], None]) -> None:
         data = dict(self.secret.data) if self.secret else {}
         change(data)
-        self.secret = Stored(data, self.version())
+        self.secret = StoredSecret(data, self.version())
 
     def ask(self) -> None:
         assert self.secret
@@ -170,7 +170,7 @@ class Replica:
 
     # -- the Secret ----------------------------------------------------------------------------------------------------
 
-    async def read(self) -> Stored | None:
+    async def read(self) -> StoredSecret | None:
         self.world.at("read secret")
         return self.world.secret
 
@@ -178,7 +178,7 @@ class Replica:
         self.world.at("create secret")
         done = self.world.secret is None
         if done:
-            self.world.secret = Stored(dict(data), self.world.version())
+            self.world.secret = StoredSecret(dict(data), self.world.version())
             self.world.writes += 1
         self.world.at("created secret")
         return done
@@ -188,7 +188,7 @@ class Replica:
         secret = self.world.secret
         done = secret is not None and secret.version == version
         if done and secret:
-            self.world.secret = Stored(dict(data), self.world.version(), secret.asked and not answered)
+            self.world.secret = StoredSecret(dict(data), self.world.version(), secret.asked and not answered)
             self.world.writes += 1
         self.world.at("replaced secret")
         return done
@@ -198,7 +198,7 @@ class _Bundles:
     def __init__(self, world: World) -> None:
         self._world = world
 
-    async def read(self) -> Mapping[str, Configuration | None]:
+    async def read(self) -> Mapping[str, WebhookConfiguration | None]:
         self._world.at("read bundles")
         return dict(self._world.configurations)
 
@@ -207,7 +207,7 @@ class _Bundles:
         found = self._world.configurations[name]
         done = found is not None and found.version == version
         if done and found:
-            self._world.configurations[name] = Configuration(self._world.version(), {**found.bundles, **bundles})
+            self._world.configurations[name] = WebhookConfiguration(self._world.version(), {**found.bundles, **bundles})
             self._world.writes += 1
         self._world.at(f"wrote {name}")
         return done

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from certs.files import Followed, client_authorities
+from certs.files import FileWatcher, client_authorities
 from certs.source import CertificateError, self_signed
 
 
@@ -12,7 +12,7 @@ def test_a_change_counts_once_it_has_settled(tmp_path: Path) -> None:
     crt, key = tmp_path / "crt", tmp_path / "key"
     crt.write_text("1")
     key.write_text("1")
-    followed = Followed(crt, key)
+    followed = FileWatcher(crt, key)
     assert [followed.changed() for _ in range(2)] == [False, False]
 
     crt.write_text("2")
@@ -28,7 +28,7 @@ def test_mounted_secrets_change_by_a_link(tmp_path: Path) -> None:
     data = tmp_path / "..data"
     data.symlink_to("1")
     (tmp_path / "crt").symlink_to("..data/crt")
-    followed = Followed(tmp_path / "crt")
+    followed = FileWatcher(tmp_path / "crt")
     new = tmp_path / "..new"
     new.symlink_to("2")
     new.replace(data)
@@ -39,7 +39,7 @@ def test_mounted_secrets_change_by_a_link(tmp_path: Path) -> None:
 def test_files_that_go_and_come_back(tmp_path: Path) -> None:
     crt = tmp_path / "crt"
     crt.write_text("1")
-    followed = Followed(crt)
+    followed = FileWatcher(crt)
     crt.unlink()
     assert not followed.changed()
     crt.write_text("1")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from certs.authority import Authority
-from certs.handshake import shake
+from certs.handshake import verify_server_certificate
 
 DAY = timedelta(days=1)
 
@@ -35,27 +35,27 @@ async def port(authority: Authority, tmp_path: Path) -> AsyncIterator[int]:
 
 
 async def test_a_server_that_the_bundle_vouches_for(port: int, authority: Authority) -> None:
-    await shake("127.0.0.1", port, "service.test", authority.pem)
+    await verify_server_certificate("127.0.0.1", port, "service.test", authority.pem)
 
 
 async def test_another_bundle_refuses_it(port: int) -> None:
     other = Authority.new(["service.test"], datetime.now(UTC), DAY)
 
     with pytest.raises(ssl.SSLCertVerificationError):
-        await shake("127.0.0.1", port, "service.test", other.pem)
+        await verify_server_certificate("127.0.0.1", port, "service.test", other.pem)
 
 
 async def test_so_does_another_name(port: int, authority: Authority) -> None:
     with pytest.raises(ssl.SSLCertVerificationError):
-        await shake("127.0.0.1", port, "other.test", authority.pem)
+        await verify_server_certificate("127.0.0.1", port, "other.test", authority.pem)
 
 
 @pytest.mark.parametrize(("pem", "kind"), [(b"\xff", ValueError), (b"no certificate", OSError)])
 async def test_a_bundle_that_is_none(port: int, pem: bytes, kind: type[Exception]) -> None:
     with pytest.raises(kind):
-        await shake("127.0.0.1", port, "service.test", pem)
+        await verify_server_certificate("127.0.0.1", port, "service.test", pem)
 
 
 async def test_nobody_is_there(authority: Authority) -> None:
     with pytest.raises(OSError, match="1"):
-        await shake("127.0.0.1", 1, "service.test", authority.pem)
+        await verify_server_certificate("127.0.0.1", 1, "service.test", authority.pem)

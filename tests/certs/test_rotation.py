@@ -15,7 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from certs.authority import Authority, bundle, parse_bundle, verifies
 from certs.rotation import GRACE_SECONDS, SPREAD_SECONDS, NotNow
 from certs.source import CertificateError, Pair, self_signed
-from certs.state import CA_CRT, CA_KEY, MOST_RETIRED, NEXT_KEY, RETIRED, ROTATED, State
+from certs.state import CA_CRT, CA_KEY, MOST_RETIRED, NEXT_KEY, RETIRED, ROTATED, CaState
 from tests.certs.memory import ENTRIES, HOST, NAMES, START, TERMS, Killed, Replica, World, refuse
 
 DAY = 86_400.0
@@ -27,9 +27,9 @@ def trusted(world: World) -> list[set[bytes]]:
     return [{bundle([ca]) for ca in parse_bundle(pem)} for each in found for pem in each.bundles.values()]
 
 
-def state(world: World) -> State:
+def state(world: World) -> CaState:
     assert world.secret
-    found, problems = State.decode(world.secret.data, world.clock.date)
+    found, problems = CaState.decode(world.secret.data, world.clock.date)
     assert problems == ()
     return found
 

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from certs.authority import Authority, bundle, parse_bundle
-from certs.state import KEYS, MOST_RETIRED, RETIRED, ROTATED, Retired, State, planned
+from certs.state import KEYS, MOST_RETIRED, RETIRED, ROTATED, CaState, Retired, planned
 from tests.certs.memory import HOST, START, TERMS
 
 
@@ -22,29 +22,29 @@ def authority() -> Authority:
 
 
 OLD, NEW, OTHER = (authority() for _ in range(3))
-QUIET = State(OLD, None, (), START)
+QUIET = CaState(OLD, None, (), START)
 
 
 def test_a_secret_comes_back_as_it_was() -> None:
-    whole = State(OLD, NEW, (Retired(OTHER.certificate, START, leaving=True),), START)
+    whole = CaState(OLD, NEW, (Retired(OTHER.certificate, START, leaving=True),), START)
 
     assert set(whole.encode()) == set(KEYS)
-    assert State.decode(whole.encode(), START) == (whole, ())
-    assert State.decode({}, START) == (State(), ())
-    assert State.decode({"ca.crt": OLD.pem}, START) == (
-        State(retired=(Retired(OLD.certificate, START),)),
+    assert CaState.decode(whole.encode(), START) == (whole, ())
+    assert CaState.decode({}, START) == (CaState(), ())
+    assert CaState.decode({"ca.crt": OLD.pem}, START) == (
+        CaState(retired=(Retired(OLD.certificate, START),)),
         ("ca.crt and ca.key: the CA's key is missing or no unencrypted PEM",),
     )
 
 
 def test_what_can_not_be_read_is_told_and_the_rest_is_kept() -> None:
-    data = State(OLD, NEW, (), START).encode()
+    data = CaState(OLD, NEW, (), START).encode()
     for time in ("2026-01-01T00:00:00", "x", ""):
-        found = State.decode({**data, ROTATED: time.encode()}, START)
-        assert found == (State(OLD, NEW, (), None), ("rotated: not a time",))
+        found = CaState.decode({**data, ROTATED: time.encode()}, START)
+        assert found == (CaState(OLD, NEW, (), None), ("rotated: not a time",))
     for broken in (b"[1]", b"[{}]", b"3", json.dumps([{"certificate": "", "until": "x"}]).encode(), b"\xff", b"{"):
-        assert State.decode({**data, RETIRED: broken}, START)[1] == ("retired.json: not as we wrote it",)
-    assert State.decode({RETIRED: b"[]"}, START)[1] == ("it holds no CA",)
+        assert CaState.decode({**data, RETIRED: broken}, START)[1] == ("retired.json: not as we wrote it",)
+    assert CaState.decode({RETIRED: b"[]"}, START)[1] == ("it holds no CA",)
 
 
 def test_nothing_to_do() -> None:
@@ -60,8 +60,8 @@ def test_a_new_ca_signs_once_it_is_everywhere_and_has_spread() -> None:
     assert planned(state, TERMS, START, [both, both], may_promote=False) == state
     promoted = planned(state, TERMS, START + timedelta(days=1), [both, both])
     end = START + timedelta(days=1) + TERMS.overlap
-    assert promoted == State(NEW, None, (Retired(OLD.certificate, end),), START + timedelta(days=1))
-    first = State(None, NEW)
+    assert promoted == CaState(NEW, None, (Retired(OLD.certificate, end),), START + timedelta(days=1))
+    first = CaState(None, NEW)
     assert planned(first, TERMS, START, [b"", NEW.pem], may_promote=False) == first
     assert planned(first, TERMS, START, [NEW.pem], may_promote=False).issuer == NEW, "nobody serves yet"
     assert planned(first, TERMS, START, []).issuer == NEW, "no configuration, nobody calls"
@@ -77,7 +77,7 @@ def test_another_ca_is_made_when_it_is_due_or_asked_for() -> None:
     assert planned(QUIET, replace(TERMS, hosts=("elsewhere.svc",)), START, [OLD.pem]).incoming
     assert planned(QUIET, replace(TERMS, hosts=("elsewhere.svc",)), START, [OLD.pem], content=True) == QUIET
     assert planned(QUIET, TERMS, late, [OLD.pem], content=True).incoming
-    assert planned(State(), TERMS, START, []).incoming
+    assert planned(CaState(), TERMS, START, []).incoming
     waiting = replace(QUIET, incoming=NEW)
     assert planned(waiting, TERMS, START, [OLD.pem], asked=True) == waiting
 
@@ -180,7 +180,7 @@ def test_whoever_served_before_the_first_secret_is_trusted_until_it_has_been_rep
     certificate: x509.Certificate,
 ) -> None:
     """From mounted certificates, or another tool's, to managed ones: replicas still to be replaced serve on."""
-    taken_over = planned(State(), TERMS, START, [bundle([certificate])])
+    taken_over = planned(CaState(), TERMS, START, [bundle([certificate])])
 
     assert taken_over.retired == (Retired(certificate, START + TERMS.overlap),)
     assert taken_over.incoming is not None

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_main import run
-from tests.install.checks.world import NS, World, cluster
-from webhook.install.checks import views
+from tests.cli.running import run
+from tests.doctor.world import NS, World, cluster
+from webhook.doctor.support import views
 
 SETTINGS = """\
 schedulers: {kubevirt: {guard: lease kubevirt-scheduler/kubevirt-scheduler}}

@@ -12,13 +12,13 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.cli.test_main import run
+from tests.cli.running import run
 from tests.cluster.fake_apiserver import FakeApiServer, running
+from tests.kubevirt.malformed import WHOLE, anything, deep, replaced
 from tests.kubevirt.samples import instancetype, preference, vm
-from tests.kubevirt.test_malformed import WHOLE, anything, deep, replaced
 from webhook.cli.main import main
 from webhook.cluster.objects import RESOURCES
-from webhook.objects import KUBEVIRTS
+from webhook.kubevirt.resources import KUBEVIRTS
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CLUSTER: list[str | Path] = ["--cluster-from", EXAMPLES / "cluster"]
@@ -308,7 +308,7 @@ def test_bad_input_is_one_sentence_and_exit_2(content: str, said: str) -> None:
 
 
 def test_yaml_bombs_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("webhook.documents.MAX_ALIASED", 10_000)
+    monkeypatch.setattr("webhook.k8s.yaml_builder.MAX_ALIASED", 10_000)
     bomb = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
         f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
     )

@@ -16,13 +16,11 @@ from click.testing import Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.builders import Json
-from tests.cli.test_main import run
+from tests.cli.explained import put
+from tests.cli.running import run
 from tests.cluster.fake_apiserver import FakeApiServer, running
-from tests.policies.migration.world import OWNED, UID, node, vmi
-from webhook.objects import KUBEVIRTS, NODES
-from webhook.placement.workload import CLAIMS, LAUNCHER_PODS, VMIS, VOLUMES
-from webhook.policies.migration.answer import SCHEMA, Answer
+from tests.policies.migration.world import node, vmi
+from webhook.policies.migration.answer import SCHEMA, MigrationExplanation
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"
 
@@ -116,7 +114,7 @@ def test_for_tools(output: str) -> None:
     assert read["schema"] == SCHEMA
     assert read["addedNodeSelector"] == {"zone": "b"}
     assert read["kubevirt"]["drops"] == ["zone=b"]
-    assert msgspec.convert(read, Answer).eligible.names == []
+    assert msgspec.convert(read, MigrationExplanation).eligible.names == []
 
 
 @pytest.mark.parametrize(
@@ -237,22 +235,6 @@ def test_control_characters_are_shown_not_obeyed(tmp_path: Path) -> None:
 
     assert "\x1b" not in output
     assert r"\x1b[31mred" in output
-
-
-def put(server: FakeApiServer) -> None:
-    """What `explain` asks an API server for: nothing is watched."""
-    for resource in (KUBEVIRTS, NODES, LAUNCHER_PODS, VMIS, CLAIMS, VOLUMES):
-        server.serve(resource)
-    for one in (node("node-a1", "a"), node("node-a2", "a"), node("node-b1", "b")):
-        server.put(NODES, one["metadata"]["name"], metadata=one["metadata"])
-    claims = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
-    found = vmi(volumes=claims)
-    server.put(VMIS, "web01", "demo", metadata={"uid": UID}, spec=found["spec"], status=found["status"])
-    owned: Json = {"labels": {"kubevirt.io/created-by": UID}, "ownerReferences": OWNED}
-    server.put(LAUNCHER_PODS, "p", "demo", metadata=owned, spec={"nodeName": "node-a1"})
-    server.put(CLAIMS, "data", "demo", spec={"volumeName": "pv-1"})
-    terms = [{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]
-    server.put(VOLUMES, "pv-1", spec={"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}})
 
 
 @contextmanager

@@ -8,9 +8,9 @@ import pytest
 import yaml
 from click.testing import Result
 
-from tests.cli.test_main import run
-from webhook.policies.spread import constraints
-from webhook.policies.spread_answer import SCHEMA
+from tests.cli.running import run
+from webhook.policies.scheduling.spread import constraints
+from webhook.review.spread_explanation import SCHEMA
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"
 

@@ -10,7 +10,7 @@ from webhook.cli import given
 from webhook.errors import InputError
 
 
-def read(*objects: Any) -> given.Objects:
+def read(*objects: Any) -> given.GivenObjects:
     return given.objects(given.documents(["-"], yaml.safe_dump_all(objects).encode()))
 
 

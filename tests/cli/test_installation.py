@@ -8,12 +8,12 @@ from typing import Any
 import click
 import pytest
 
-from tests.cli.test_main import run
+from tests.cli.running import run
+from tests.install.injected import VMS, S, vm
 from tests.install.memory import Memory, Replicas
-from tests.install.test_cleanup import VMS, S, vm
 from webhook import __version__
 from webhook.cli import installation
-from webhook.cluster import transport
+from webhook.k8s.client import transport
 
 POOL: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "web"}, "spec": {}}
 MORE = """schedulers: {kubevirt: {guard: pods}}

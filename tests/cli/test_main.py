@@ -2,18 +2,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner, Result
 
+from tests.cli.running import run
 from webhook import __version__
-from webhook.cli.main import Lazy, main
-
-
-def run(*arguments: str | Path, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments], input=stdin, catch_exceptions=False)
+from webhook.cli.main import Lazy
 
 
 def test_help_imports_nothing_that_is_slow() -> None:

@@ -9,15 +9,14 @@ import pytest
 import yaml
 
 from tests import builders
-from tests.cli.test_main import run
+from tests.cli.reviewed import EXAMPLES, EXPECTED
+from tests.cli.running import run
 from webhook import names
 from webhook.admission.decision import Change, Decision, Denial, Reason
 from webhook.cli.review import WEIGHT
-from webhook.policies import table
+from webhook.review import endpoints
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 CLUSTER: list[str | Path] = ["--cluster-from", EXAMPLES / "cluster", "--config", EXAMPLES / "settings.yaml"]
-EXPECTED: dict[str, dict[str, str]] = yaml.safe_load((EXAMPLES / "expected.yaml").read_text())
 
 
 def test_every_example_has_an_expectation() -> None:
@@ -147,7 +146,7 @@ def test_denied_is_exit_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     def refuse(*_: Any) -> Decision:
         return Decision((Reason("no", "it is refused"),), denial=Denial(403, "not here"))
 
-    refusing = tuple(msgspec.structs.replace(endpoint, policy=refuse) for endpoint in table.ENDPOINTS)
+    refusing = tuple(msgspec.structs.replace(endpoint, handler=refuse) for endpoint in endpoints.ENDPOINTS)
     monkeypatch.setattr("webhook.cli.requests.ENDPOINTS", refusing)
     result = run("review", manifest(tmp_path, vm()), *CLUSTER)
 
@@ -244,6 +243,8 @@ def test_control_characters_are_shown_not_obeyed(tmp_path: Path) -> None:
 
 
 HEADER = "Basic hunter2canary"
+
+
 PRESIGNED = "https://b.s3.amazonaws.com/d.img?X-Amz-Signature=hunter2canary"
 
 
@@ -280,8 +281,8 @@ def test_no_output_shows_secrets_but_when_they_are_asked_for(
         made = patching(view, request, facts, settings)
         return Decision(made.reasons, made.changes, Denial(403, f"{PRESIGNED} is not allowed"))
 
-    endpoint = next(e for e in table.ENDPOINTS if e.path == "/mutate/instancetypes/virtualmachines/enforce")
-    changed = msgspec.structs.replace(endpoint, policy=patching if mode == "patch" else denying)
+    endpoint = next(e for e in endpoints.ENDPOINTS if e.path == "/mutate/instancetypes/virtualmachines/enforce")
+    changed = msgspec.structs.replace(endpoint, handler=patching if mode == "patch" else denying)
     monkeypatch.setattr("webhook.cli.requests.ENDPOINTS", (changed,))
     obj = with_secrets() | {"spec": builders.vm()["spec"]}
     obj["metadata"]["namespace"] = "apps"

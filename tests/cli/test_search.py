@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from webhook.cli.given import Objects
+from webhook.cli.given import GivenObjects
 from webhook.cli.search import Search, configuration_of
 from webhook.cluster import objects
 from webhook.errors import InputError, Unavailable
-from webhook.kubevirt.configuration import DEFAULTS
+from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.lookup import Get
 
 IMAGE = {"kind": "DataSource", "metadata": {"name": "i", "namespace": "a"}}
@@ -32,7 +32,7 @@ class Source(objects.Objects):
 
 async def test_what_was_read_is_remembered_and_what_is_missing_too() -> None:
     source, runs = Source(), []
-    search = Search(Objects(), source)
+    search = Search(GivenObjects(), source)
 
     def ask(get: Get) -> list[Any]:
         runs.append(1)
@@ -45,7 +45,7 @@ async def test_what_was_read_is_remembered_and_what_is_missing_too() -> None:
 
 
 async def test_files_come_first_and_without_a_source_alone() -> None:
-    found = Objects(others={("DataSource", "a", "i"): {"from": "file"}})
+    found = GivenObjects(others={("DataSource", "a", "i"): {"from": "file"}})
     source = Source()
 
     assert await Search(found, source).answer(lambda get: get("DataSource", "a", "i")) == {"from": "file"}
@@ -56,9 +56,9 @@ async def test_files_come_first_and_without_a_source_alone() -> None:
 @pytest.mark.parametrize(("namespace", "place"), [("a", "a/c"), ("", "c")])
 async def test_what_can_not_be_read(namespace: str, place: str) -> None:
     with pytest.raises(InputError, match=f"PersistentVolumeClaim {place} can't be read: no; or put it into the file"):
-        await Search(Objects(), Source()).answer(lambda get: get("PersistentVolumeClaim", namespace, "c"))
+        await Search(GivenObjects(), Source()).answer(lambda get: get("PersistentVolumeClaim", namespace, "c"))
 
 
 async def test_without_a_kubevirt_its_own_settings_count() -> None:
     for source in (None, Source()):
-        assert await configuration_of(Objects(), source) == (DEFAULTS, "KubeVirt's built-in ones")
+        assert await configuration_of(GivenObjects(), source) == (DEFAULTS, "KubeVirt's built-in ones")

@@ -22,11 +22,11 @@ import pytest
 import yaml
 
 from certs.source import Pair, self_signed
-from tests.admission.test_audit import STRICT
+from tests.admission.audit_schema import STRICT
 from tests.waiting import PATIENCE
-from webhook.cli.runtime import Options
-from webhook.documents import read_documents
 from webhook.errors import InputError
+from webhook.k8s.yaml_documents import read_documents
+from webhook.runtime.options import Options
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 FILES = ["--cluster-from", str(EXAMPLES / "cluster")]

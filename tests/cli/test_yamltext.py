@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.cli.yamltext import dump
-from webhook.documents import parse_documents
+from webhook.k8s.yaml_documents import parse_documents
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,8 @@ import yaml
 from aiohttp import web
 
 from tests.waiting import break_off
-from webhook.cluster.clock import Clock
-from webhook.objects import Resource
+from webhook.k8s.client.clock import Clock
+from webhook.k8s.client.resources import Resource
 
 Json = dict[str, Any]
 

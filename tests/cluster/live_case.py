@@ -12,16 +12,17 @@ from tests import builders
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running
 from tests.waiting import until
 from webhook.cluster.live import LiveCluster
-from webhook.cluster.transport import connect
 from webhook.facts import Key
-from webhook.objects import KUBEVIRTS, LEASES, NAMESPACES, NODES, PODS, VMIS
-from webhook.placement.workload import MIGRATIONS
-from webhook.settings.snapshot import Guard, SchedulerSettings, Settings
+from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PODS
+from webhook.k8s.client.transport import connect
+from webhook.kubevirt.resources import KUBEVIRTS, VMIS
+from webhook.placement.migrations import MIGRATIONS
+from webhook.settings.snapshot import SchedulerHealthSettings, SchedulerSettings, Settings
 
 SOON = 10.0
 
 
-def declared(**guards: Guard) -> Settings:
+def declared(**guards: SchedulerHealthSettings) -> Settings:
     return builders.settings(schedulers={name: SchedulerSettings(name, guard) for name, guard in guards.items()})
 
 

@@ -13,9 +13,9 @@ from aiohttp import web
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from webhook.admission.wire import UserInfo
 from webhook.cluster.access import authenticated
-from webhook.cluster.transport import KubernetesTransport, connect
 from webhook.errors import Unavailable
 from webhook.facts import NotRead, TokenKey
+from webhook.k8s.client.transport import KubernetesTransport, connect
 
 PATH = "/apis/authentication.k8s.io/v1/tokenreviews"
 KEY = TokenKey("SECRET-TOKEN")

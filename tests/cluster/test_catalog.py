@@ -17,13 +17,16 @@ from tests.cluster.fake_apiserver import DEEP, FakeApiServer
 from tests.cluster.live_case import Case, live
 from tests.waiting import until
 from webhook.cluster.catalog import CURRENT_SECONDS, LARGEST_BYTES, NAMESPACE_BYTES, Catalog
-from webhook.cluster.room import Rationed
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, ListKey, ObjectKey
-from webhook.objects import CLUSTER_INSTANCETYPES, INSTANCETYPES, PRESETS, WHOLE, Instancetype, Object, Resource, Whole
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.client.room import Rationed
+from webhook.k8s.views import Object, Unstructured
+from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, PRESETS, UNSTRUCTURED
+from webhook.kubevirt.views import Instancetype
 
-KINDS = [resource for kind, resource in WHOLE.items() if kind != "ControllerRevision"]
-SMALL = ObjectKey(WHOLE["VirtualMachineInstancetype"], "demo", "small")
+KINDS = [resource for kind, resource in UNSTRUCTURED.items() if kind != "ControllerRevision"]
+SMALL = ObjectKey(UNSTRUCTURED["VirtualMachineInstancetype"], "demo", "small")
 SMALL_PATH = INSTANCETYPES.path("demo", "small")
 IN_DEMO = ListKey(PRESETS, "demo")
 # As the API server sends it, of which most is for others.
@@ -63,7 +66,7 @@ def guest(found: Any) -> Any:
 
 @pytest.mark.parametrize("resource", KINDS)
 async def test_a_kind_is_watched_from_its_first_look_up_on_and_then_costs_no_get(
-    tmp_path: Path, resource: Resource[Whole]
+    tmp_path: Path, resource: Resource[Unstructured]
 ) -> None:
     prepare = serving(lambda server: put(server, resource=resource))
     key = ObjectKey(resource, "demo" if resource.namespaced else "", "small")
@@ -89,7 +92,7 @@ async def test_both_views_of_a_kind_share_its_copy_and_see_what_a_get_shows(tmp_
         typed = case.cluster.peek(ObjectKey(INSTANCETYPES, "demo", "other"))
         assert isinstance(typed, Instancetype) and typed.spec and typed.spec.scheduler_name == "one"
         copy, fresh = case.cluster.peek(SMALL), await case.read(msgspec.structs.replace(SMALL, fresh=True))
-        assert isinstance(copy, Whole)
+        assert isinstance(copy, Unstructured)
         assert copy.plain() == {**fresh.plain(), "metadata": copy.plain()["metadata"]}
         assert (copy.meta.name, copy.meta.namespace, copy.meta.annotations) == ("small", "demo", None)
 

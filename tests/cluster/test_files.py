@@ -29,21 +29,13 @@ from webhook.facts import (
     SchedulerKey,
     VmiKey,
 )
-from webhook.objects import (
-    CLUSTER_INSTANCETYPES,
-    INSTANCETYPES,
-    PODS,
-    VMIS,
-    Instancetype,
-    Namespace,
-    Object,
-    PendingPod,
-    Pod,
-    Resource,
-    VirtualMachineInstance,
-)
-from webhook.placement.workload import MIGRATIONS
-from webhook.settings.snapshot import Guard, SchedulerSettings
+from webhook.k8s.client.resources import PODS, Resource
+from webhook.k8s.pods import PendingPod, Pod
+from webhook.k8s.views import Namespace, Object
+from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, VMIS
+from webhook.kubevirt.views import Instancetype, VirtualMachineInstance
+from webhook.placement.migrations import MIGRATIONS
+from webhook.settings.snapshot import SchedulerHealthSettings, SchedulerSettings
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()
 
@@ -71,7 +63,7 @@ def stuck(namespace: str, owner: str = "web", **changes: Any) -> list[Any]:
     launcher["metadata"]["namespace"] = namespace
     status = {"activePods": {f"pod-{uid}": ""}}
     vmi = made("kubevirt.io/v1", "VirtualMachineInstance", owner, namespace, metadata={"uid": uid}, status=status)
-    label = {names.job_label("scheduling"): "enforce"}
+    label = {names.policy_label("scheduling"): "enforce"}
     return [made("v1", "Namespace", namespace, metadata={"labels": label}), vmi, launcher][owner == "b" :]
 
 
@@ -339,7 +331,7 @@ class TestAnswers:
         namespace = FilesCluster.load(tmp_path, builders.settings()).peek(NamespaceKey("vms"))
 
         assert isinstance(namespace, Namespace)
-        assert namespace.meta.label(names.job_label("scheduling")) == "off"
+        assert namespace.meta.label(names.policy_label("scheduling")) == "off"
 
     def test_vmis(self, tmp_path: Path) -> None:
         vmi = made(
@@ -489,13 +481,15 @@ class TestSchedulers:
         assert health(cluster(tmp_path), "batch") == SchedulerHealth("alive", "no pod waits unnoticed")
 
     def test_without_guard_all_is_well(self, tmp_path: Path) -> None:
-        found = cluster(tmp_path, pod("p"), schedulers={"kubevirt": SchedulerSettings("kubevirt", Guard("off"))})
+        found = cluster(
+            tmp_path, pod("p"), schedulers={"kubevirt": SchedulerSettings("kubevirt", SchedulerHealthSettings("off"))}
+        )
 
         assert health(found) == SchedulerHealth("alive", "not guarded")
 
     def test_other_settings_can_be_used(self, tmp_path: Path) -> None:
         found = cluster(tmp_path)
-        found.use(builders.settings(schedulers={"new": SchedulerSettings("new", Guard("off"))}))
+        found.use(builders.settings(schedulers={"new": SchedulerSettings("new", SchedulerHealthSettings("off"))}))
 
         assert found.peek(SchedulerKey("kubevirt")) is None
         assert health(found, "new").state == "alive"
@@ -541,7 +535,7 @@ class TestSchedulers:
 
 class TestSummary:
     def test_of_a_whole_cluster(self, tmp_path: Path) -> None:
-        label = names.job_label("scheduling")
+        label = names.policy_label("scheduling")
         found = cluster(
             tmp_path,
             made("v1", "Node", "n2"),

@@ -32,21 +32,13 @@ from webhook.facts import (
     SchedulerKey,
     VmiKey,
 )
-from webhook.objects import (
-    INSTANCETYPES,
-    KUBEVIRTS,
-    LEASES,
-    NAMESPACES,
-    NODES,
-    PODS,
-    VMIS,
-    Instancetype,
-    Namespace,
-    VirtualMachineInstance,
-)
+from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PODS
+from webhook.k8s.views import Namespace
+from webhook.kubevirt.resources import INSTANCETYPES, KUBEVIRTS, VMIS
+from webhook.kubevirt.views import Instancetype, VirtualMachineInstance
 from webhook.placement.index import NodeIndex
-from webhook.placement.workload import MIGRATIONS
-from webhook.settings.snapshot import Guard
+from webhook.placement.migrations import MIGRATIONS
+from webhook.settings.snapshot import SchedulerHealthSettings
 
 VMI = VmiKey("demo", "web01", "uid-1")
 VMI_PATH = VMIS.path("demo", "web01")
@@ -343,7 +335,7 @@ class TestMemory:
             for number in range(50):
                 server.put(VMIS, f"vm-{number}", "demo", metadata=fat | {"uid": f"uid-{number}"})
 
-        lease = Guard("lease", "kubevirt-scheduler", "kubevirt-scheduler")
+        lease = SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
         # As after each restart: the first thing is to list it all.
         async with live(tmp_path, declared(kubevirt=lease), start=True, prepare=prepare) as case:
             await case.ready()
@@ -483,14 +475,22 @@ class TestCopies:
             assert isinstance(case.cluster.peek(PlacementKey()), Unavailable)
 
     async def test_their_staleness(self, tmp_path: Path) -> None:
-        async with live(tmp_path, declared(kubevirt=Guard("pods"), other=Guard("off")), start=True) as case:
+        async with live(
+            tmp_path,
+            declared(kubevirt=SchedulerHealthSettings("pods"), other=SchedulerHealthSettings("off")),
+            start=True,
+        ) as case:
             await case.ready()
             await until(lambda: case.server.watching == 4)
             watches = ("namespaces", "kubevirts", "nodes", "pods of kubevirt")
             assert case.cluster.staleness() == dict.fromkeys(watches, 0.0)
 
     async def test_the_ages_of_what_was_used(self, tmp_path: Path) -> None:
-        async with live(tmp_path, declared(kubevirt=Guard("pods"), other=Guard("off")), start=True) as case:
+        async with live(
+            tmp_path,
+            declared(kubevirt=SchedulerHealthSettings("pods"), other=SchedulerHealthSettings("off")),
+            start=True,
+        ) as case:
             await case.ready()
             await until(lambda: case.server.watching == 4)
             case.clock.time += 7.0
@@ -505,7 +505,9 @@ class TestReadiness:
         def prepare(server: FakeApiServer) -> None:
             server.fail(NAMESPACES.path(), 403, times=1)
 
-        async with live(tmp_path, declared(kubevirt=Guard("lease", "a", "b")), prepare=prepare) as case:
+        async with live(
+            tmp_path, declared(kubevirt=SchedulerHealthSettings("lease", "a", "b")), prepare=prepare
+        ) as case:
             assert case.cluster.waiting_for() == (
                 "namespaces: not listed yet",
                 "kubevirts: not listed yet",
@@ -530,7 +532,7 @@ class TestReadiness:
         async with live(tmp_path, start=True) as case:
             await case.ready()
             case.server.fail(PODS.path(), 500, times=100)
-            case.cluster.use(declared(kubevirt=Guard("pods")))
+            case.cluster.use(declared(kubevirt=SchedulerHealthSettings("pods")))
             await asyncio.sleep(0)
             assert case.cluster.waiting_for() == ()
             assert case.cluster.peek(SchedulerKey("kubevirt")) != SchedulerHealth("alive", "not guarded")
@@ -538,7 +540,11 @@ class TestReadiness:
 
 class TestGuards:
     async def test_judge_declared_schedulers_only(self, tmp_path: Path) -> None:
-        async with live(tmp_path, declared(kubevirt=Guard("pods"), other=Guard("off")), start=True) as case:
+        async with live(
+            tmp_path,
+            declared(kubevirt=SchedulerHealthSettings("pods"), other=SchedulerHealthSettings("off")),
+            start=True,
+        ) as case:
             await case.ready()
             assert case.cluster.peek(SchedulerKey("kubevirt")) == SchedulerHealth("alive", "no pod waits unnoticed")
             assert case.cluster.peek(SchedulerKey("other")) == SchedulerHealth("alive", "not guarded")
@@ -551,8 +557,16 @@ class TestGuards:
             assert case.changes == [("kubevirt", "alive")]
 
     async def test_follow_the_settings_without_disturbing_each_other(self, tmp_path: Path) -> None:
-        before = declared(stays=Guard("pods"), changes=Guard("pods"), goes=Guard("pods"))
-        after = declared(stays=Guard("pods"), changes=Guard("lease", "a", "b"), comes=Guard("pods"))
+        before = declared(
+            stays=SchedulerHealthSettings("pods"),
+            changes=SchedulerHealthSettings("pods"),
+            goes=SchedulerHealthSettings("pods"),
+        )
+        after = declared(
+            stays=SchedulerHealthSettings("pods"),
+            changes=SchedulerHealthSettings("lease", "a", "b"),
+            comes=SchedulerHealthSettings("pods"),
+        )
         async with live(tmp_path, before, start=True) as case:
             await case.ready()
             await until(lambda: case.server.watching == 6)
@@ -570,8 +584,8 @@ class TestGuards:
             await until(lambda: case.server.watching == 6)
 
     async def test_a_reload_before_the_start(self, tmp_path: Path) -> None:
-        async with live(tmp_path, declared(one=Guard("pods"))) as case:
-            case.cluster.use(declared(two=Guard("pods")))
+        async with live(tmp_path, declared(one=SchedulerHealthSettings("pods"))) as case:
+            case.cluster.use(declared(two=SchedulerHealthSettings("pods")))
             case.cluster.start()
             await case.ready()
             assert case.cluster.peek(SchedulerKey("one")) is None
@@ -580,7 +594,7 @@ class TestGuards:
     async def test_a_bug_in_a_listener_does_not_blind_us(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        async with live(tmp_path, declared(kubevirt=Guard("lease", "a", "b"))) as case:
+        async with live(tmp_path, declared(kubevirt=SchedulerHealthSettings("lease", "a", "b"))) as case:
             bugs = ["first"]
 
             def listener(name: str, old: SchedulerHealth, new: SchedulerHealth) -> None:
@@ -590,7 +604,7 @@ class TestGuards:
 
             case.cluster._on_health = listener
             case.cluster.use(declared())
-            case.cluster.use(declared(kubevirt=Guard("lease", "a", "b")))
+            case.cluster.use(declared(kubevirt=SchedulerHealthSettings("lease", "a", "b")))
             with caplog.at_level(logging.ERROR):
                 case.cluster.start()
                 await until(lambda: 10.0 in case.clock.slept)

@@ -13,9 +13,9 @@ from tests.cluster.fake_apiserver import FakeApiServer, running
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.kinds import KINDS
 from webhook.cluster.objects import RESOURCES, FileObjects, LiveObjects
-from webhook.cluster.transport import connect
 from webhook.errors import Unavailable
-from webhook.objects import KUBEVIRTS
+from webhook.k8s.client.transport import connect
+from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.settings.file import default_settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"

@@ -11,11 +11,13 @@ from aiohttp import web
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from webhook.cluster import once
 from webhook.cluster.once import OnceCluster
-from webhook.cluster.transport import connect
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, PlacementKey
-from webhook.objects import KUBEVIRTS, NODES
-from webhook.placement.workload import LAUNCHER_PODS, VMIS
+from webhook.k8s.client.resources import NODES
+from webhook.k8s.client.transport import connect
+from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.placement.launcher_pods import LAUNCHER_PODS
+from webhook.placement.vmis import VMIS
 
 LIST = "/api/v1/nodes"
 

@@ -19,13 +19,13 @@ from typing import Any, Protocol
 
 import pytest
 
-from . import order, shared, sizes
-from .access import Access
-from .kube import ApiError, Kube
-from .plane import ControlPlane
-from .processes import StartError
-from .tenant import Tenant
-from .webhook_server import INSTANCETYPES, MIGRATION, SCHEDULING, WebhookServer, install
+from .support import order, shared, sizes
+from .support.access import Access
+from .support.kube import ApiError, Kube
+from .support.plane import ControlPlane
+from .support.processes import StartError
+from .support.tenant import Tenant
+from .support.webhook_server import INSTANCETYPES, MIGRATION, SCHEDULING, WebhookServer, install
 
 BUILD = Path(__file__).resolve().parents[2] / "hack" / "controlplane" / "build.py"
 EX_UNAVAILABLE = 69
@@ -81,7 +81,7 @@ class NewTenant(Protocol):
         *,
         annotations: Mapping[str, str] | None = None,
         server: WebhookServer | None = None,
-        jobs: Sequence[str] = (SCHEDULING,),
+        policies: Sequence[str] = (SCHEDULING,),
     ) -> Tenant: ...
 
 
@@ -283,11 +283,11 @@ def new_tenant(request: pytest.FixtureRequest, new_namespace: NewNamespace) -> N
         *,
         annotations: Mapping[str, str] | None = None,
         server: WebhookServer | None = None,
-        jobs: Sequence[str] = (SCHEDULING,),
+        policies: Sequence[str] = (SCHEDULING,),
     ) -> Tenant:
         server = server or request.getfixturevalue("webhook")
-        assert not {INSTANCETYPES, MIGRATION}.intersection(jobs) or server.validates
-        return Tenant(server, new_namespace(server.labels(mode, jobs), annotations))
+        assert not {INSTANCETYPES, MIGRATION}.intersection(policies) or server.validates
+        return Tenant(server, new_namespace(server.labels(mode, policies), annotations))
 
     return make
 
@@ -300,17 +300,19 @@ def tenant(new_tenant: NewTenant) -> Tenant:
 
 @pytest.fixture
 def new_sized(new_tenant: NewTenant) -> NewTenant:
-    """Makes namespaces under the job instancetypes, with instancetypes and preferences and, by default, defaults."""
+    """Makes namespaces under the instancetypes policy, with instancetypes and preferences and, by default, defaults."""
 
     def make(
         mode: str | None = "enforce",
         *,
         annotations: Mapping[str, str] | None = None,
         server: WebhookServer | None = None,
-        jobs: Sequence[str] = (INSTANCETYPES,),
+        policies: Sequence[str] = (INSTANCETYPES,),
     ) -> Tenant:
         given = sizes.DEFAULTS if annotations is None else annotations
-        return sizes.offer(new_tenant(mode, annotations=given, server=server, jobs=jobs), "small", "large", "linux")
+        return sizes.offer(
+            new_tenant(mode, annotations=given, server=server, policies=policies), "small", "large", "linux"
+        )
 
     return make
 
@@ -324,7 +326,7 @@ def sized(new_sized: NewTenant) -> Tenant:
 @pytest.fixture
 def moving(new_tenant: NewTenant) -> Tenant:
     """A namespace where the shared webhook server enforces what migrations ask for."""
-    return new_tenant(jobs=[MIGRATION])
+    return new_tenant(policies=[MIGRATION])
 
 
 def _remove_namespace(kube: Kube, name: str) -> None:

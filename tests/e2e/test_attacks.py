@@ -15,15 +15,15 @@ import yaml
 
 from tests.builders import review
 
-from .access import Access
-from .balancer import Balancer
 from .conftest import NewWebhook, OwnPlane
-from .installed import Installation
-from .kube import ApiError, eventually
-from .pki import service_account
-from .tenant import Tenant
-from .webhook_server import ROOT
-from .workloads import scheduler_of, vm
+from .support.access import Access
+from .support.balancer import Balancer
+from .support.installed import Installation
+from .support.kube import ApiError, eventually
+from .support.pki import service_account
+from .support.tenant import Tenant
+from .support.webhook_server import ROOT
+from .support.workloads import scheduler_of, vm
 
 FLOW_CONTROL = ROOT / "manifests" / "base" / "flowcontrol.yaml"
 SETTINGS = {"schedulers": {"kubevirt": {"guard": "off"}}}

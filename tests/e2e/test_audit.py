@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import yaml
 
-from .access import Access
 from .conftest import SCHEDULERS, NewNamespace
-from .kube import ApiError, Json, Object, eventually
-from .manifests import MANIFESTS
-from .migrations import EAST, WEST, Mover, guest, refused
-from .objects import CRDS
-from .tenant import Tenant
-from .webhook_server import CONFIGURATIONS, MIGRATION, SCHEDULING, WebhookServer, install
-from .workloads import PODS, VMS, vm
+from .support.access import Access
+from .support.kube import ApiError, Json, Object, eventually
+from .support.manifests import MANIFESTS
+from .support.migrations import EAST, WEST, Mover, guest, refused
+from .support.objects import CRDS
+from .support.tenant import Tenant
+from .support.webhook_server import CONFIGURATIONS, MIGRATION, SCHEDULING, WebhookServer, install
+from .support.workloads import PODS, VMS, vm
 
 EVENTS = "events.k8s.io/v1/events"
 REPORTS = "wgpolicyk8s.io/v1alpha2/policyreports"
@@ -66,7 +66,7 @@ def _found(server: WebhookServer, least: int) -> list[Json]:
 
 
 def test_what_passed_us_by_is_found_reported_and_forgotten(server: WebhookServer, new_namespace: NewNamespace) -> None:
-    tenant = Tenant(server, new_namespace(server.labels(jobs=[SCHEDULING, MIGRATION])))
+    tenant = Tenant(server, new_namespace(server.labels(policies=[SCHEDULING, MIGRATION])))
     other = Tenant(server, new_namespace())
     mover = Mover(tenant, guest(nodeSelector=EAST))
     target = mover.target(mover.ask(WEST))
@@ -79,8 +79,8 @@ def test_what_passed_us_by_is_found_reported_and_forgotten(server: WebhookServer
     lines = eventually(lambda: _found(server, 4), what="the lines of what was found")
     report = server.access.admin.get(REPORTS, NAME, tenant.namespace)
     found = {
-        (job, resource): server.metric("kubevirt_webhook_unenforced_objects", job=job, resource=resource)
-        for job, resource in (("scheduling", "pods"), ("scheduling", "virtualmachines"), ("migration", "pods"))
+        (policy, resource): server.metric("kubevirt_webhook_unenforced_objects", policy=policy, resource=resource)
+        for policy, resource in (("scheduling", "pods"), ("scheduling", "virtualmachines"), ("migration", "pods"))
     }
     assert server.access.admin.list(REPORTS, other.namespace) == []
     server.stop()
@@ -106,7 +106,7 @@ def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
 ) -> None:
     with server:
         assert server.validates
-        tenant = Tenant(server, new_namespace(server.labels(jobs=[SCHEDULING, MIGRATION])))
+        tenant = Tenant(server, new_namespace(server.labels(policies=[SCHEDULING, MIGRATION])))
         mover = Mover(tenant, guest(nodeSelector=EAST))
         tenant.annotate(scheduler_name="dead")
         eventually(lambda: tenant.pod(_launcher(mover), dryRun="All").warnings, what="the annotation to be known")

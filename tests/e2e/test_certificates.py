@@ -13,20 +13,20 @@ from typing import Protocol
 
 import pytest
 
-from webhook.cluster.transport import connect
-from webhook.install.bundles import CaBundles
+from webhook.k8s.client.transport import connect
+from webhook.runtime.ca_bundles import CaBundles
 
-from .access import Access
-from .balancer import Balancer
 from .conftest import OwnPlane
-from .installed import SECRET, Installation, Load
-from .kube import ApiError, Kube, eventually
-from .migrations import EAST, WEST, Mover, guest, refused
-from .objects import ZONE, make_node
-from .pki import Pki
-from .tenant import Tenant
-from .webhook_server import ACCOUNT, CONFIGURATIONS, MIGRATION
-from .workloads import vm
+from .support.access import Access
+from .support.balancer import Balancer
+from .support.installed import SECRET, Installation, Load
+from .support.kube import ApiError, Kube, eventually
+from .support.migrations import EAST, WEST, Mover, guest, refused
+from .support.objects import ZONE, make_node
+from .support.pki import Pki
+from .support.tenant import Tenant
+from .support.webhook_server import ACCOUNT, CONFIGURATIONS, MIGRATION
+from .support.workloads import vm
 
 MUTATING = CONFIGURATIONS[0]
 MANAGED = "--tls=managed"

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from .kube import ApiError, Json, Object
-from .tenant import Tenant
-from .workloads import VMS, scheduler_of, vm
+from .support.kube import ApiError, Json, Object
+from .support.tenant import Tenant
+from .support.workloads import VMS, scheduler_of, vm
 
 # Of client-side apply, which remembers in an annotation what was applied, and of server-side apply, which has owners.
 both_ways = pytest.mark.parametrize("way", [(), ("--server-side",)], ids=["client-side", "server-side"])

@@ -18,18 +18,18 @@ import pytest
 import yaml
 
 from certs.authority import Authority
-from webhook.install.registration import Target, configurations
+from webhook.install.registration import RegistrationTarget, configurations
 from webhook.settings.file import load
 
-from .balancer import Balancer
-from .commands import KUBEVIRT_SCHEDULER, Lease
 from .conftest import OwnPlane
-from .installed import SETTINGS as INSTALLED
-from .installed import Replica
-from .kube import Json, eventually
-from .objects import ensure_namespace, make_node
-from .plane import ControlPlane
-from .webhook_server import CONFIGURATIONS, ROOT, SCHEDULING
+from .support.balancer import Balancer
+from .support.commands import KUBEVIRT_SCHEDULER, Lease
+from .support.installed import SETTINGS as INSTALLED
+from .support.installed import Replica
+from .support.kube import Json, eventually
+from .support.objects import ensure_namespace, make_node
+from .support.plane import ControlPlane
+from .support.webhook_server import CONFIGURATIONS, ROOT, SCHEDULING
 
 MUTATING = CONFIGURATIONS[0]
 LAST = "zz-kubevirt-webhook"
@@ -111,8 +111,8 @@ class Installed:
         self.replica = self._new()
         self.start()
 
-    def apply(self, target: Target | None = None) -> None:
-        for manifest in configurations(load(self.settings), target or Target(url=self.url)):
+    def apply(self, target: RegistrationTarget | None = None) -> None:
+        for manifest in configurations(load(self.settings), target or RegistrationTarget(url=self.url)):
             self.admin.apply(manifest)
 
     def _trusted(self) -> bool:
@@ -184,7 +184,7 @@ def test_people_read_one_line_a_finding(installed: Installed) -> None:
 
 
 def test_behind_a_service_without_replicas(installed: Installed) -> None:
-    installed.apply(Target())
+    installed.apply(RegistrationTarget())
     try:
         findings = installed.findings(1, service=True)
     finally:

@@ -1,4 +1,4 @@
-"""The job eviction: the descheduler is told no before virt-api hears of it, and nobody else is held up."""
+"""The eviction policy: the descheduler is told no before virt-api hears of it, and nobody else is held up."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from .conftest import SCHEDULERS, NewNamespace, NewWebhook
-from .foreign_webhook import MARKED, EvictionAdmitter, eviction
-from .kube import ApiError, Json, Object, eventually
-from .tenant import Tenant
-from .webhook_server import OURS, WebhookServer
-from .workloads import MIGRATIONS, PODS, VMIS, launcher_of, migration_of, vm, vmi_of
+from .support.foreign_webhook import MARKED, EvictionAdmitter, eviction
+from .support.kube import ApiError, Json, Object, eventually
+from .support.tenant import Tenant
+from .support.webhook_server import OURS, WebhookServer
+from .support.workloads import MIGRATIONS, PODS, VMIS, launcher_of, migration_of, vm, vmi_of
 
 EVICTION = "kubevirt-webhook.github.io/eviction"
 DESCHEDULER = "sigs.k8s.io/descheduler"

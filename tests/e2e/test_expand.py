@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from .access import Access
-from .kube import Json
-from .pki import ADMIN
-from .webhook_server import ROOT
+from .support.access import Access
+from .support.kube import Json
+from .support.pki import ADMIN
+from .support.webhook_server import ROOT
 
 GROUP = "instancetype.kubevirt.io/v1beta1"
 Expand = Callable[..., subprocess.CompletedProcess[str]]

@@ -15,17 +15,18 @@ from typing import Any
 import pytest
 import yaml
 
-from .access import Access
-from .commands import LOOPBACK
-from .conftest import NewTenant, NewWebhook
-from .kube import Json, Kube, eventually
-from .migrations import WEST, Mover, guest
-from .objects import ZONE
-from .processes import free_port
-from .tenant import Tenant
-from .webhook_server import MIGRATION, ROOT, WebhookServer
+from tests.e2e.support.readers import RBAC, bind
 
-RBAC = "rbac.authorization.k8s.io"
+from .conftest import NewTenant, NewWebhook
+from .support.access import Access
+from .support.commands import LOOPBACK
+from .support.kube import Json, eventually
+from .support.migrations import WEST, Mover, guest
+from .support.objects import ZONE
+from .support.processes import free_port
+from .support.tenant import Tenant
+from .support.webhook_server import MIGRATION, ROOT, WebhookServer
+
 ROLES = ROOT / "manifests" / "roles" / "migrate.yaml"
 
 
@@ -33,17 +34,6 @@ ROLES = ROOT / "manifests" / "roles" / "migrate.yaml"
 def roles(plane: Access) -> None:
     for role in yaml.safe_load_all(ROLES.read_text()):
         plane.admin.apply(role)
-
-
-def bind(kube: Kube, role: str, subject: Json, namespace: str = "") -> str:
-    """Binds a ClusterRole, in a namespace or the cluster; gives the binding's name."""
-    name = f"e2e-{secrets.token_hex(4)}"
-    kind = "RoleBinding" if namespace else "ClusterRoleBinding"
-    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
-    reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": role}
-    made = {"apiVersion": f"{RBAC}/v1", "kind": kind, "metadata": metadata, "roleRef": reference}
-    kube.apply({**made, "subjects": [subject]})
-    return name
 
 
 class Asker:
@@ -96,7 +86,7 @@ def test_who_may_see_it_is_told_what_then_happens(
     explaining: tuple[WebhookServer, int], new_tenant: NewTenant, plane: Access, bound: list[str]
 ) -> None:
     server, port = explaining
-    tenant = new_tenant(server=server, jobs=[MIGRATION])
+    tenant = new_tenant(server=server, policies=[MIGRATION])
     vm = Mover(tenant, guest())
     asker = Asker(tenant, port)
     west = f"&to={ZONE}=west"

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from .commands import KUBEVIRT_SCHEDULER, Lease
 from .conftest import NewTenant, NewWebhook, OwnPlane
-from .kube import Object, eventually
-from .objects import make_node
-from .plane import ControlPlane
-from .tenant import Tenant
-from .workloads import PODS, VMIS, vm
+from .support.commands import KUBEVIRT_SCHEDULER, Lease
+from .support.kube import Object, eventually
+from .support.objects import make_node
+from .support.plane import ControlPlane
+from .support.tenant import Tenant
+from .support.workloads import PODS, VMIS, vm
 
 SCHEDULER_NAME = "kubevirt-webhook.github.io/scheduler-name"
 LEASE = Lease("kubevirt-scheduler", "kubevirt-scheduler", seconds=6)

@@ -21,21 +21,21 @@ import pytest
 import yaml
 
 from webhook.cli.serve import serve
-from webhook.cluster.transport import connect
 from webhook.install import plan
 from webhook.install.cleanup import Cleanup
+from webhook.k8s.client.transport import connect
 
-from . import manifests
-from .access import Access
 from .conftest import NewTenant, NewWebhook, OwnPlane
-from .installed import Replica
-from .kube import ApiError, Json, Kube, eventually
-from .manifests import MANIFESTS
-from .plane import ControlPlane
-from .sizes import DEFAULTS, offer
-from .tenant import Tenant
-from .webhook_server import CONFIGURATIONS, DOMAIN, INSTANCETYPES, ROOT, SCHEDULING
-from .workloads import MARK, VMS, scheduler_of, vm
+from .support import manifests
+from .support.access import Access
+from .support.installed import Replica
+from .support.kube import ApiError, Json, Kube, eventually
+from .support.manifests import MANIFESTS
+from .support.plane import ControlPlane
+from .support.sizes import DEFAULTS, offer
+from .support.tenant import Tenant
+from .support.webhook_server import CONFIGURATIONS, DOMAIN, INSTANCETYPES, ROOT, SCHEDULING
+from .support.workloads import MARK, VMS, scheduler_of, vm
 
 NAMESPACE = "kubevirt-webhook"
 DEPLOYMENT = ("apps/v1/deployments", "kubevirt-webhook", NAMESPACE)
@@ -377,13 +377,13 @@ def marks(found: Mapping[str, Any]) -> set[str]:
 @pytest.fixture
 def marked(new_tenant: NewTenant) -> Tenant:
     """A namespace whose VMs got schedulers and sizes from the server, and which it doesn't look at any more."""
-    tenant = offer(new_tenant(annotations=DEFAULTS, jobs=(SCHEDULING, INSTANCETYPES)), "small", "linux")
+    tenant = offer(new_tenant(annotations=DEFAULTS, policies=(SCHEDULING, INSTANCETYPES)), "small", "linux")
     for name in ("stopped", "running", "chosen"):
         made = tenant.create(vm(name))
         assert marks(made) == {"injected-scheduler", "injected-instancetype", "injected-preference"}, made
         assert scheduler_of(made) == "kubevirt"
-    for job in (SCHEDULING, INSTANCETYPES):
-        tenant.label(None, job)
+    for policy in (SCHEDULING, INSTANCETYPES):
+        tenant.label(None, policy)
     eventually(lambda: marks(tenant.create(vm("probe"), dryRun="All")) == set(), what="the labels' end to be known")
     tenant.owner.create(VMS, vm("plain", scheduler="kubevirt"), tenant.namespace)
     tenant.owner.patch(VMS, "chosen", {"spec": {"template": {"spec": {"schedulerName": "theirs"}}}}, tenant.namespace)

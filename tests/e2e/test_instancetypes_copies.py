@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from . import manifests
-from .audited import AuditLog
 from .conftest import NewTenant, OwnPlane
-from .kube import Json, eventually
-from .sizes import DEFAULTS, LINUX, SMALL, is_ours, matchers_of, named, offer
-from .tenant import Tenant
-from .webhook_server import ACCOUNT, INSTANCETYPES, SCHEDULING, WebhookServer, install
-from .workloads import INSTANCETYPES as SIZES
-from .workloads import PREFERENCES, VMS, instancetype, vm
+from .support import manifests
+from .support.audited import AuditLog
+from .support.kube import Json, eventually
+from .support.sizes import DEFAULTS, LINUX, SMALL, is_ours, matchers_of, named, offer
+from .support.tenant import Tenant
+from .support.webhook_server import ACCOUNT, INSTANCETYPES, SCHEDULING, WebhookServer, install
+from .support.workloads import INSTANCETYPES as SIZES
+from .support.workloads import PREFERENCES, VMS, instancetype, vm
 
 ROLES = "rbac.authorization.k8s.io/v1/clusterroles"
 ROLE = "kubevirt-webhook"

@@ -1,4 +1,4 @@
-"""The job instancetypes where a namespace has new VMs expanded: their matchers are written out and go."""
+"""The instancetypes policy where a namespace has new VMs expanded: their matchers are written out and go."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 from webhook.admission.redaction import redacted_at
 
 from .conftest import NewTenant
-from .everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
-from .kube import ApiError, Json
-from .sizes import DEFAULTS, LARGE, LINUX, MUTATE, SMALL, VALIDATE, marks_of, matchers_of, named, offer
-from .tenant import Tenant
-from .webhook_server import DOMAIN, INSTANCETYPES, SCHEDULING
-from .workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
-from .workloads import PREFERENCES, VMS, instancetype, preference, scheduler_of, vm
+from .support.everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
+from .support.kube import ApiError, Json
+from .support.sizes import DEFAULTS, LARGE, LINUX, MUTATE, SMALL, VALIDATE, marks_of, matchers_of, named, offer
+from .support.tenant import Tenant
+from .support.webhook_server import DOMAIN, INSTANCETYPES, SCHEDULING
+from .support.workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
+from .support.workloads import PREFERENCES, VMS, instancetype, preference, scheduler_of, vm
 
 EXPAND = {f"{DOMAIN}/expand-instancetypes": "true"}
 ALLOWED = f"{DOMAIN}/allowed-instancetypes"
@@ -95,7 +95,7 @@ def test_an_owners_own_choice_is_written_out_too(expanding: Tenant) -> None:
 
 
 def test_a_scheduler_that_was_written_out_is_the_owners_choice(new_sized: NewTenant) -> None:
-    tenant = offer(new_sized(annotations=EXPAND, jobs=(INSTANCETYPES, SCHEDULING)), "placed")
+    tenant = offer(new_sized(annotations=EXPAND, policies=(INSTANCETYPES, SCHEDULING)), "placed")
 
     chosen = tenant.create(vm(instancetype=named("Instancetype", "placed")))
     other = tenant.create(vm("other", instancetype=SMALL))

@@ -1,14 +1,14 @@
-"""The job instancetypes in the modes of its namespace label."""
+"""The instancetypes policy in the modes of its namespace label."""
 
 from __future__ import annotations
 
 import pytest
 
 from .conftest import NewTenant
-from .kube import Json, eventually
-from .sizes import DEFAULTS, LARGE, MARKS, is_ours, marks_of, matchers_of, named, offer
-from .webhook_server import DOMAIN, INSTANCETYPES
-from .workloads import VMIS, VMS, vm, vmi_of
+from .support.kube import Json, eventually
+from .support.sizes import DEFAULTS, LARGE, MARKS, is_ours, marks_of, matchers_of, named, offer
+from .support.webhook_server import DOMAIN, INSTANCETYPES
+from .support.workloads import VMIS, VMS, vm, vmi_of
 
 REFUSED: Json = {"instancetype": LARGE, "preference": named("Preference", "demanding")}
 CRASHING: Json = {"preference": named("Preference", "featured")}

@@ -1,4 +1,4 @@
-"""The job instancetypes and owners who declare their VMs and apply them again and again."""
+"""The instancetypes policy and owners who declare their VMs and apply them again and again."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from .kube import ApiError, Json, Object
-from .sizes import LARGE, LINUX, MUTATE, SMALL, is_ours, marks_of, matchers_of
-from .tenant import Tenant
-from .workloads import VMS, vm
+from .support.kube import ApiError, Json, Object
+from .support.sizes import LARGE, LINUX, MUTATE, SMALL, is_ours, marks_of, matchers_of
+from .support.tenant import Tenant
+from .support.workloads import VMS, vm
 
 # Of client-side apply, which remembers in an annotation what was applied, and of server-side apply, which has owners.
 both_ways = pytest.mark.parametrize("way", [(), ("--server-side",)], ids=["client-side", "server-side"])

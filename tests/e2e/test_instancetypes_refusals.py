@@ -1,27 +1,34 @@
-"""The job instancetypes: what its refusals and warnings look like to those who get them."""
+"""The instancetypes policy: what its refusals and warnings look like to those who get them."""
 
 from __future__ import annotations
 
 import copy
-import json
-import subprocess
 
 import pytest
 
+from tests.e2e.support.allowed import ALLOWED, kubectl
+
 from .conftest import SCHEDULERS, NewTenant, NewWebhook
-from .kube import ApiError, Json, eventually
-from .sizes import DEFAULTS, LARGE, SMALL, VALIDATE, matchers_of, named, offer
-from .tenant import Tenant
-from .webhook_server import DOMAIN
-from .workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
-from .workloads import REVISIONS, VMS, instancetype, revision_of, vm
+from .support.kube import ApiError, Json, eventually
+from .support.sizes import DEFAULTS, LARGE, SMALL, VALIDATE, matchers_of, named, offer
+from .support.tenant import Tenant
+from .support.webhook_server import DOMAIN
+from .support.workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
+from .support.workloads import REVISIONS, VMS, instancetype, revision_of, vm
 
 MUTATOR = f"virtualmachines.instancetypes.enforce.{DOMAIN}"
+
+
 TEMPLATE = "spec.template.spec.domain"
+
+
 MISSING = named("Instancetype", "gone")
+
+
 NOT_FOUND = 'virtualmachineinstancetypes.instancetype.kubevirt.io "gone" not found'
+
+
 ODD = instancetype("odd", cluster=False, cpu={"guest": 3})
-ALLOWED = f"{DOMAIN}/allowed-instancetypes"
 
 
 def in_conflict() -> Json:
@@ -33,12 +40,6 @@ def in_conflict() -> Json:
         "resources": {"limits": {"cpu": "1"}},
     }
     return made
-
-
-def kubectl(tenant: Tenant, obj: Json, verb: str = "create") -> subprocess.CompletedProcess[str]:
-    return tenant.server.access.kubectl(
-        verb, f"--namespace={tenant.namespace}", "--filename=-", stdin=json.dumps(obj), check=False
-    )
 
 
 def refusal_of(tenant: Tenant, obj: Json) -> ApiError:

@@ -1,4 +1,4 @@
-"""The job instancetypes on VirtualMachines that are there already: what overwrites, owners, admins and restores do."""
+"""The instancetypes policy on VirtualMachines that exist: what overwrites, owners, admins and restores do."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from .conftest import NewTenant
-from .kube import ApiError, Json, eventually
-from .sizes import (
+from .support.kube import ApiError, Json, eventually
+from .support.sizes import (
     DEFAULTS,
     LARGE,
     LINUX,
@@ -23,10 +23,10 @@ from .sizes import (
     marks_of,
     matchers_of,
 )
-from .tenant import Tenant
-from .webhook_server import DOMAIN, INSTANCETYPES
-from .workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
-from .workloads import PREFERENCES, REVISIONS, VMS, revision_of, vm
+from .support.tenant import Tenant
+from .support.webhook_server import DOMAIN, INSTANCETYPES
+from .support.workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
+from .support.workloads import PREFERENCES, REVISIONS, VMS, revision_of, vm
 
 CARRIED_OVER = "patched defaults-carried-over"
 

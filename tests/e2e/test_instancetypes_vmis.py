@@ -1,4 +1,4 @@
-"""The job instancetypes on VirtualMachineInstances: those that no VM stands behind are filled, and stored as filled."""
+"""The instancetypes policy on VirtualMachineInstances: those that no VM stands behind are filled, and stored so."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ import pytest
 
 from tests.vectors.cases import Case, read
 from webhook.errors import InputError
-from webhook.kubevirt import bare
-from webhook.kubevirt.configuration import DEFAULTS as CONFIGURATION
-from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.reference import Reference
-from webhook.kubevirt.refusal import Refusal
+from webhook.kubevirt.config import DEFAULTS as CONFIGURATION
+from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.instancetype.reference import Reference
+from webhook.kubevirt.vm import standalone_vmi
 
 from .conftest import NewTenant
-from .everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
-from .kube import ApiError, Json, Object
-from .objects import owner_reference
-from .sizes import DEFAULTS, MARKS, marks_of, offer
-from .tenant import Tenant
-from .webhook_server import DOMAIN, INSTANCETYPES
-from .workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
-from .workloads import PREFERENCES, VMIS, instancetype, preference, vm, vmi_of
+from .support.everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
+from .support.kube import ApiError, Json, Object
+from .support.objects import owner_reference
+from .support.sizes import DEFAULTS, MARKS, marks_of, offer
+from .support.tenant import Tenant
+from .support.webhook_server import DOMAIN, INSTANCETYPES
+from .support.workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
+from .support.workloads import PREFERENCES, VMIS, instancetype, preference, vm, vmi_of
 
 REPLICA_SETS = "kubevirt.io/v1/virtualmachineinstancereplicasets"
 ASKED = (f"{DOMAIN}/instancetype", f"{DOMAIN}/preference")
@@ -220,7 +220,7 @@ VECTORS = Path(__file__).parents[1] / "data" / "instancetypes.jsonl.gz"
 @pytest.fixture
 def unjudged(new_tenant: NewTenant) -> Tenant:
     """A namespace in which the API server alone says what it takes."""
-    return new_tenant("off", jobs=(INSTANCETYPES,))
+    return new_tenant("off", policies=(INSTANCETYPES,))
 
 
 class Combination:
@@ -253,7 +253,7 @@ class Combination:
         """The spec that KubeVirt would give it; None if it would refuse."""
         named = {matcher: (Reference(matcher.namespaced, name), obj) for matcher, obj in self.found.items()}
         try:
-            spec: Json = bare.fill(self.vmi(name), named, CONFIGURATION).after["spec"]
+            spec: Json = standalone_vmi.fill(self.vmi(name), named, CONFIGURATION).after["spec"]
         except Refusal:
             return None
         return spec
@@ -261,7 +261,7 @@ class Combination:
 
 def as_kubevirt_writes_it(found: Json) -> Json:
     """A spec with quantities and empty values as KubeVirt has them; nothing else is lost."""
-    spec: Json = bare.fill(dict(found), {}, CONFIGURATION).before["spec"]
+    spec: Json = standalone_vmi.fill(dict(found), {}, CONFIGURATION).before["spec"]
     return spec
 
 

@@ -1,4 +1,4 @@
-"""The job instancetypes on new VirtualMachines: which get the namespace's defaults, and which do not."""
+"""The instancetypes policy on new VirtualMachines: which get the namespace's defaults, and which do not."""
 
 from __future__ import annotations
 
@@ -7,13 +7,25 @@ from collections.abc import Iterator
 import pytest
 
 from .conftest import NewTenant
-from .kube import Json, eventually
-from .sizes import DEFAULTS, LARGE, LINUX, MARKS, SIZED_TEMPLATE, SMALL, is_ours, marks_of, matchers_of, named, offer
-from .tenant import Tenant
-from .webhook_server import ACCOUNT, DOMAIN, INSTANCETYPES, SCHEDULING
-from .workloads import CLUSTER_INSTANCETYPES, OLD_VMS, VMS, instancetype, scheduler_of, vm
+from .support.kube import Json, eventually
+from .support.sizes import (
+    DEFAULTS,
+    LARGE,
+    LINUX,
+    MARKS,
+    SIZED_TEMPLATE,
+    SMALL,
+    is_ours,
+    marks_of,
+    matchers_of,
+    named,
+    offer,
+)
+from .support.tenant import Tenant
+from .support.webhook_server import ACCOUNT, DOMAIN, INSTANCETYPES, SCHEDULING
+from .support.workloads import CLUSTER_INSTANCETYPES, OLD_VMS, VMS, instancetype, scheduler_of, vm
 
-BOTH_JOBS = (INSTANCETYPES, SCHEDULING)
+BOTH_POLICIES = (INSTANCETYPES, SCHEDULING)
 SPREAD = named("Preference", "spread")
 VOLUMES = [
     ("", "persistentvolumeclaims"),
@@ -24,7 +36,7 @@ VOLUMES = [
 ]
 
 
-# -- creation ----------------------------------------------------------------------------------------------------------
+# -- creation ----------------------------------------------------------------------------------------------
 
 
 def test_a_vm_whose_owner_says_nothing_gets_both_defaults(sized: Tenant) -> None:
@@ -126,11 +138,11 @@ def test_a_default_that_is_not_there_is_warned_of(new_sized: NewTenant) -> None:
     assert "VirtualMachineInstancetype/gone does not exist" in warning
 
 
-# -- together with the job scheduling ----------------------------------------------------------------------------------
+# -- together with the scheduling policy ----------------------------------------------------------------------
 
 
 def test_defaults_and_a_scheduler(new_sized: NewTenant) -> None:
-    tenant = new_sized(jobs=BOTH_JOBS)
+    tenant = new_sized(policies=BOTH_POLICIES)
 
     created = tenant.create(vm())
 
@@ -145,7 +157,7 @@ def test_defaults_and_a_scheduler(new_sized: NewTenant) -> None:
 
 def test_a_default_that_sets_a_scheduler_keeps_ours_away(new_sized: NewTenant) -> None:
     annotations = {f"{DOMAIN}/default-instancetype": "VirtualMachineInstancetype/placed"}
-    tenant = offer(new_sized(annotations=annotations, jobs=BOTH_JOBS), "placed")
+    tenant = offer(new_sized(annotations=annotations, policies=BOTH_POLICIES), "placed")
 
     created = tenant.create(vm())
 
@@ -159,7 +171,7 @@ def test_a_default_that_sets_a_scheduler_keeps_ours_away(new_sized: NewTenant) -
 
 
 def test_an_overwrite_keeps_defaults_and_scheduler(new_sized: NewTenant) -> None:
-    tenant = new_sized(jobs=BOTH_JOBS)
+    tenant = new_sized(policies=BOTH_POLICIES)
     created = tenant.create(vm())
 
     overwritten = tenant.overwrite(created, vm(runStrategy="Halted"))
@@ -168,7 +180,7 @@ def test_an_overwrite_keeps_defaults_and_scheduler(new_sized: NewTenant) -> None
     assert scheduler_of(overwritten) == "kubevirt"
 
 
-# -- what is never looked at -------------------------------------------------------------------------------------------
+# -- what is never looked at -------------------------------------------------------------------------------
 
 
 def test_what_is_to_be_inferred_is_left_to_kubevirt(sized: Tenant) -> None:

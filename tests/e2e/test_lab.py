@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .webhook_server import ROOT
+from .support.webhook_server import ROOT
 
 
 @contextlib.contextmanager

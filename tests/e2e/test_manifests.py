@@ -13,9 +13,9 @@ from typing import TypeAlias
 import pytest
 import yaml
 
-from .access import Access
-from .kube import ApiError, Json
-from .webhook_server import CONFIGURATIONS, ROOT
+from .support.access import Access
+from .support.kube import ApiError, Json
+from .support.webhook_server import CONFIGURATIONS, ROOT
 
 Renamed: TypeAlias = Callable[..., list[Json]]
 

@@ -1,4 +1,4 @@
-"""The job migration while nobody answers: what was asked for on purpose waits, and a drain does not even notice."""
+"""The migration policy while nobody answers: what was asked for on purpose waits, and a drain does not even notice."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TypeVar
 
 import pytest
 
-from .access import Access
 from .conftest import NewTenant
-from .kube import eventually
-from .migrations import EAST, WEST, Mover, guest, refusal, terms_of
-from .objects import ZONE
-from .tenant import Tenant
-from .webhook_server import MIGRATION, WebhookServer, install
+from .support.access import Access
+from .support.kube import eventually
+from .support.migrations import EAST, WEST, Mover, guest, refusal, terms_of
+from .support.objects import ZONE
+from .support.tenant import Tenant
+from .support.webhook_server import MIGRATION, WebhookServer, install
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ def seconds(act: Callable[[], object]) -> float:
 def test_a_migration_from_before_our_time_is_held_to_what_it_adds(
     server: WebhookServer, plane: Access, new_namespace: Callable[..., str]
 ) -> None:
-    tenant = Tenant(server, new_namespace(server.labels(jobs=[MIGRATION])))
+    tenant = Tenant(server, new_namespace(server.labels(policies=[MIGRATION])))
     vm = Mover(tenant, guest(nodeSelector=EAST))
     asked = vm.ask(WEST)
 
@@ -72,7 +72,7 @@ def test_while_nobody_answers_choices_are_refused_and_a_drain_goes_on(
     server.start()
     server.wait_called()
     server.insist()
-    tenant = new_tenant(server=server, jobs=[MIGRATION])
+    tenant = new_tenant(server=server, policies=[MIGRATION])
     vm = Mover(tenant, guest())
 
     for silence, why in ((server.freeze, "deadline exceeded"), (server.kill, "connection refused")):

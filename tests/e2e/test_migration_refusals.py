@@ -1,4 +1,4 @@
-"""The job migration when a migration is created: what is refused, what is only said, and what everybody gets to see."""
+"""The migration policy when a migration is created: what is refused, what is only said, and what users see."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import json
 import pytest
 
 from .conftest import NewTenant
-from .kube import Json
-from .migrations import AMD, CPU_FEATURE, EAST, HOSTNAME, WEST, Mover, guest, member, migration, refused
-from .objects import ZONE
-from .tenant import Tenant
-from .webhook_server import MIGRATION
-from .workloads import MIGRATIONS
+from .support.kube import Json
+from .support.migrations import AMD, CPU_FEATURE, EAST, HOSTNAME, WEST, Mover, guest, member, migration, refused
+from .support.objects import ZONE
+from .support.tenant import Tenant
+from .support.webhook_server import MIGRATION
+from .support.workloads import MIGRATIONS
 
 ENTRY = "virtualmachineinstancemigrations.migration.enforce.kubevirt-webhook.github.io"
 CONTRADICTION = (
@@ -158,7 +158,7 @@ def test_a_pinned_vm_can_not_migrate_and_its_owner_is_told(moving: Tenant) -> No
     [("warn", (f"migration is in mode warn: enforce would refuse this request: {CONTRADICTION}",)), ("audit", ())],
 )
 def test_a_mode_that_only_looks_refuses_nothing(new_tenant: NewTenant, mode: str, warnings: tuple[str, ...]) -> None:
-    tenant = new_tenant(mode, jobs=[MIGRATION])
+    tenant = new_tenant(mode, policies=[MIGRATION])
     vm = Mover(tenant, guest(nodeSelector=EAST))
 
     asked = vm.ask(WEST, by=member(tenant))

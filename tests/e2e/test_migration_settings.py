@@ -1,4 +1,4 @@
-"""The job migration as an admin may set it: lenient, or only for those who have a right to choose nodes."""
+"""The migration policy as an admin may set it: lenient, or only for those who have a right to choose nodes."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from .access import Access
 from .conftest import NewTenant
-from .kube import Json
-from .migrations import (
+from .support.access import Access
+from .support.kube import Json
+from .support.migrations import (
     AMD,
     CPU_FEATURE,
     EAST,
@@ -26,11 +26,11 @@ from .migrations import (
     refused,
     terms_of,
 )
-from .objects import ZONE
-from .pki import KUBEVIRT_APISERVER
-from .tenant import Tenant
-from .webhook_server import MIGRATION, WebhookServer, install
-from .workloads import MIGRATIONS
+from .support.objects import ZONE
+from .support.pki import KUBEVIRT_APISERVER
+from .support.tenant import Tenant
+from .support.webhook_server import MIGRATION, WebhookServer, install
+from .support.workloads import MIGRATIONS
 
 LENIENT = {"collision": "warn", "noEligibleNode": "warn", "reservedKeys": "allow", "requireRight": True}
 STRICT = {"requireRight": True, "viaVirtctl": "deny", "maxUnfinished": 2}
@@ -64,12 +64,12 @@ def strict_server(
 
 @pytest.fixture
 def lenient(lenient_server: WebhookServer, new_tenant: NewTenant) -> Tenant:
-    return new_tenant(server=lenient_server, jobs=[MIGRATION])
+    return new_tenant(server=lenient_server, policies=[MIGRATION])
 
 
 @pytest.fixture
 def strict(strict_server: WebhookServer, new_tenant: NewTenant) -> Tenant:
-    return new_tenant(server=strict_server, jobs=[MIGRATION])
+    return new_tenant(server=strict_server, policies=[MIGRATION])
 
 
 def keys_of(pod: Json) -> list[str]:
@@ -121,7 +121,7 @@ def test_another_vendors_key_does_not_lift_the_guard(lenient: Tenant) -> None:
 
 @pytest.mark.parametrize("mode", ["enforce", "off"])
 def test_a_cpu_feature_is_asked_for_once(lenient_server: WebhookServer, new_tenant: NewTenant, mode: str) -> None:
-    tenant = new_tenant(mode, server=lenient_server, jobs=[MIGRATION])
+    tenant = new_tenant(mode, server=lenient_server, policies=[MIGRATION])
     vm = Mover(tenant, guest())
     first = vm.ask({AVX2: "true"})
     target = vm.target(first)

@@ -1,4 +1,4 @@
-"""The job migration on target pods: where the real scheduler puts them."""
+"""The migration policy on target pods: where the real scheduler puts them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from .conftest import NewTenant
-from .foreign_webhook import Labeller
-from .kube import Json, Object, eventually
-from .migrations import EAST, HOSTNAME, OBSOLETE, REQUIRED, WEST, Mover, guest, target_of, terms_of
-from .objects import ZONE
-from .tenant import Tenant
-from .webhook_server import MIGRATION, SCHEDULING
-from .workloads import MIGRATIONS, PODS, VMIS
+from .support.foreign_webhook import Labeller
+from .support.kube import Json, Object, eventually
+from .support.migrations import EAST, HOSTNAME, OBSOLETE, REQUIRED, WEST, Mover, guest, target_of, terms_of
+from .support.objects import ZONE
+from .support.tenant import Tenant
+from .support.webhook_server import MIGRATION, SCHEDULING
+from .support.workloads import MIGRATIONS, PODS, VMIS
 
 NO_OBSOLETE = {"key": OBSOLETE, "operator": "DoesNotExist"}
 MISMATCH = "didn't match Pod's node affinity/selector"
@@ -71,7 +71,7 @@ def test_a_way_that_leads_nowhere_stays_one(moving: Tenant) -> None:
 
 
 def test_a_wish_from_before_our_time_holds(new_tenant: NewTenant) -> None:
-    tenant = new_tenant("off", jobs=[MIGRATION])
+    tenant = new_tenant("off", policies=[MIGRATION])
     vm = Mover(tenant, guest(nodeSelector=EAST))
     asked = vm.ask(WEST)
     dropped = vm.target(asked)
@@ -159,7 +159,7 @@ def test_a_way_that_a_later_webhook_opens_is_narrowed_too(moving: Tenant) -> Non
 
 
 def test_beside_a_choice_of_scheduler(new_tenant: NewTenant) -> None:
-    tenant = new_tenant(jobs=[MIGRATION, SCHEDULING])
+    tenant = new_tenant(policies=[MIGRATION, SCHEDULING])
     vm = Mover(tenant, guest())
 
     target = vm.target(vm.ask(WEST))

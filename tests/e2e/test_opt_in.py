@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from .access import Access
 from .conftest import SCHEDULERS, NewTenant, NewWebhook
-from .kube import Kube, eventually
-from .tenant import Tenant
-from .webhook_server import WebhookServer
-from .workloads import MARK, VMIS, scheduler_of, vm
+from .support.access import Access
+from .support.kube import Kube, eventually
+from .support.tenant import Tenant
+from .support.webhook_server import WebhookServer
+from .support.workloads import MARK, VMIS, scheduler_of, vm
 
 SCHEDULER_NAME = "kubevirt-webhook.github.io/scheduler-name"
 

@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from .order import dealt
+from .support.order import dealt
 
 
 class Item:

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from webhook.admission.audit import ParityRecord
-from webhook.cluster.parity import ParityWatch
-from webhook.cluster.transport import connect
-from webhook.kubevirt.configuration import DEFAULTS
-from webhook.kubevirt.sync import run
-from webhook.kubevirt.vmidefaults import create
+from webhook.background.fidelity import FidelityCheck
+from webhook.k8s.client.transport import connect
+from webhook.kubevirt.config import DEFAULTS
+from webhook.kubevirt.vm.sync import run
+from webhook.kubevirt.webhooks.vmi_mutator import create
 from webhook.settings.snapshot import ParitySettings
 
-from .access import Access
-from .workloads import CLUSTER_INSTANCETYPES, REVISIONS, VMIS, VMS, instancetype, vm
+from .support.access import Access
+from .support.workloads import CLUSTER_INSTANCETYPES, REVISIONS, VMIS, VMS, instancetype, vm
 
 WATCHER = "parity-watcher"
 RIGHTS = [
@@ -75,7 +75,7 @@ async def test_a_vmi_that_was_changed_behind_kubevirts_back_is_found(
     plane.admin.patch(VMS, "changed", {"spec": {"template": {"spec": {"hostname": "new"}}}}, namespace)
     records: list[ParityRecord] = []
     transport = await connect(watcher)
-    watch = ParityWatch(transport, lambda: DEFAULTS, ParitySettings, records.append)
+    watch = FidelityCheck(transport, lambda: DEFAULTS, ParitySettings, records.append)
     try:
         await watch.compare(1000)
     finally:

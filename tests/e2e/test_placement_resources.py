@@ -14,14 +14,16 @@ import msgspec
 from webhook.placement import constraints, demand
 from webhook.placement.eligibility import eligibility
 from webhook.placement.index import NodeIndex
+from webhook.placement.kubevirt_config import BUILT_IN
+from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.node import Node
 from webhook.placement.podadmission import NODE_SELECTOR, RuntimeClass, of_namespace, unexplained
-from webhook.placement.workload import BUILT_IN, LauncherPod, Vmi
+from webhook.placement.vmis import Vmi
 
 from .conftest import OwnPlane
-from .kube import Json, Kube, Object, eventually
-from .objects import launcher_pod, make_node
-from .workloads import PODS
+from .support.kube import Json, Kube, Object, eventually
+from .support.objects import launcher_pod, make_node
+from .support.workloads import PODS
 
 SEED = 1111
 VMS = 40

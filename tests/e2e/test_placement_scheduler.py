@@ -15,12 +15,14 @@ import msgspec
 
 from webhook.placement import constraints
 from webhook.placement.eligibility import eligibility
+from webhook.placement.launcher_pods import LauncherPod
+from webhook.placement.migrations import Migration
 from webhook.placement.node import Node
-from webhook.placement.workload import LauncherPod, Migration, Vmi
+from webhook.placement.vmis import Vmi
 
 from .conftest import NewWebhook, OwnPlane
-from .kube import Json, Kube, Object, Objects, eventually
-from .migrations import (
+from .support.kube import Json, Kube, Object, Objects, eventually
+from .support.migrations import (
     AMD,
     CPU_FEATURE,
     CREATED_BY,
@@ -34,10 +36,10 @@ from .migrations import (
     migration,
     target_of,
 )
-from .objects import ZONE, make_node
-from .tenant import Tenant
-from .webhook_server import MIGRATION
-from .workloads import MIGRATIONS, PODS
+from .support.objects import ZONE, make_node
+from .support.tenant import Tenant
+from .support.webhook_server import MIGRATION
+from .support.workloads import MIGRATIONS, PODS
 
 SEED = 2020
 VMS = 40
@@ -139,11 +141,11 @@ class Dice(random.Random):
         return self.choice(choices) if self.happens(0.5) else {}
 
 
-def eligible(vm: Mover, job: Mapping[str, Any], nodes: Mapping[str, Object]) -> set[str]:
+def eligible(vm: Mover, policy: Mapping[str, Any], nodes: Mapping[str, Object]) -> set[str]:
     """Where we say that a target pod may go."""
     requirements = constraints.of(
         msgspec.convert(vm.vmi, Vmi),
-        msgspec.convert(job, Migration),
+        msgspec.convert(policy, Migration),
         source_pod=msgspec.convert(vm.source, LauncherPod),
         source_node=Node.read(nodes[vm.vmi["status"]["nodeName"]]),
     )
@@ -182,28 +184,28 @@ def test_the_scheduler_agrees_on_every_node(own_plane: OwnPlane, new_webhook: Ne
         dice.node(plane.admin, name)
     plane.start_scheduler("default")
     server = new_webhook(LENIENT, access=plane)
-    tenant = Tenant.new(server, jobs=[MIGRATION])
+    tenant = Tenant.new(server, policies=[MIGRATION])
     nodes = {found["metadata"]["name"]: found for found in plane.admin.list("v1/nodes")}
 
     ours, specs = {}, {}
     for number in range(VMS):
         vm = Mover(tenant, dice.vm(f"vm-{number}"), dice.choice(NODES))
         manifest = {**migration(vm.name, dice.added()), "metadata": {"name": vm.name}}
-        job = plane.admin.create(MIGRATIONS, manifest, tenant.namespace)
-        ours[vm.name] = eligible(vm, job, nodes)
-        specs[vm.name] = (vm, job)
+        policy = plane.admin.create(MIGRATIONS, manifest, tenant.namespace)
+        ours[vm.name] = eligible(vm, policy, nodes)
+        specs[vm.name] = (vm, policy)
     told = {line["object"]["name"]: counted(line) for line in tenant.audit("VirtualMachineInstanceMigration")}
     hosts = {name: {hostname(node) for node in names} for name, names in ours.items()}
-    for name, (vm, job) in specs.items():
+    for name, (vm, policy) in specs.items():
         for _ in range(len(hosts[name]) + 1):
-            tenant.pod(target_of(vm.vmi, job, vm.source, nodes[vm.vmi["status"]["nodeName"]]))
+            tenant.pod(target_of(vm.vmi, policy, vm.source, nodes[vm.vmi["status"]["nodeName"]]))
     pods = settled(tenant, sum(len(names) + 1 for names in hosts.values()))
 
     assert told == {name: len(names) for name, names in ours.items()}
-    for name, (vm, job) in specs.items():
+    for name, (vm, policy) in specs.items():
         chosen = [pod["spec"].get("nodeName") for pod in pods[vm.vmi["metadata"]["uid"]]]
         theirs = set(filter(None, chosen))
-        about = (vm.vmi["spec"], vm.vmi["status"], job["spec"])
+        about = (vm.vmi["spec"], vm.vmi["status"], policy["spec"])
         assert theirs <= ours[name], about
         assert set(map(hostname, theirs)) == hosts[name], about
         assert chosen.count(None) == 1, about

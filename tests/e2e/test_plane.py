@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from .access import Access
-from .commands import KUBEVIRT_SCHEDULER, Lease
 from .conftest import NewNamespace, OwnPlane
-from .kube import ApiError, Json, Kube, eventually
-from .objects import launcher_pod, make_node
-from .pki import KUBEVIRT_CONTROLLER, service_account
+from .support.access import Access
+from .support.commands import KUBEVIRT_SCHEDULER, Lease
+from .support.kube import ApiError, Json, Kube, eventually
+from .support.objects import launcher_pod, make_node
+from .support.pki import KUBEVIRT_CONTROLLER, service_account
 
 PODS = "v1/pods"
 VMS = "kubevirt.io/v1/virtualmachines"
@@ -225,7 +225,7 @@ def test_a_scheduler_stops_and_another_takes_over(own_plane: OwnPlane) -> None:
 def test_servers_die_with_a_killed_test_run(binaries: Path, tmp_path: Path) -> None:
     program = f"""
 import pathlib, time
-from {__package__}.plane import ControlPlane
+from {__package__}.support.plane import ControlPlane
 plane = ControlPlane(pathlib.Path({str(tmp_path / "plane")!r}), pathlib.Path({str(binaries)!r}), crds=False)
 plane.start()
 print(plane._etcd.pid, plane._apiserver.pid, flush=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .processes import Process, StartError, free_port
+from .support.processes import Process, StartError, free_port
 
 
 def process(tmp_path: Path, script: str) -> Process:

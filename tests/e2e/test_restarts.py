@@ -12,13 +12,13 @@ import pytest
 
 from tests.builders import review
 
-from .access import Access
 from .conftest import NewTenant, NewWebhook, OwnPlane
-from .kube import eventually
-from .processes import free_port
-from .tenant import Tenant
-from .webhook_server import CONFIGURATIONS, WebhookServer, install
-from .workloads import vm
+from .support.access import Access
+from .support.kube import eventually
+from .support.processes import free_port
+from .support.tenant import Tenant
+from .support.webhook_server import CONFIGURATIONS, WebhookServer, install
+from .support.workloads import vm
 
 SETTINGS = {"schedulers": {"kubevirt": {"guard": "pods"}}}
 

@@ -9,28 +9,28 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.cluster.fake_apiserver import FakeClock
-from webhook.cluster.events import WINDOW_SECONDS, EventWriter, Happening
-from webhook.cluster.parity import ParityWatch
-from webhook.cluster.transport import connect
-from webhook.kubevirt.configuration import Configuration
+from webhook.background.drift.policy_reports import Reports
+from webhook.background.event_recorder import WINDOW_SECONDS, Event, EventWriter
+from webhook.background.fidelity import FidelityCheck
+from webhook.k8s.client.transport import connect
+from webhook.kubevirt.config import ClusterConfig
 from webhook.settings.snapshot import ParitySettings
-from webhook.unenforced.reports import Reports
 
-from . import manifests
-from .access import Access
-from .audited import AuditLog
-from .balancer import Balancer
-from .commands import LOOPBACK
 from .conftest import OwnPlane
-from .foreign_webhook import eviction
-from .installed import SETTINGS, Installation
-from .kube import ApiError, Json, Kube, eventually
-from .objects import CRDS
-from .processes import free_port
-from .sizes import SIZED_TEMPLATE
-from .tenant import Tenant
-from .webhook_server import ACCOUNT, DOMAIN, INSTANCETYPES, SCHEDULING
-from .workloads import MIGRATIONS, PODS, VMIS, VMS, launcher_of, vm
+from .support import manifests
+from .support.access import Access
+from .support.audited import AuditLog
+from .support.balancer import Balancer
+from .support.commands import LOOPBACK
+from .support.foreign_webhook import eviction
+from .support.installed import SETTINGS, Installation
+from .support.kube import ApiError, Json, Kube, eventually
+from .support.objects import CRDS
+from .support.processes import free_port
+from .support.sizes import SIZED_TEMPLATE
+from .support.tenant import Tenant
+from .support.webhook_server import ACCOUNT, DOMAIN, INSTANCETYPES, SCHEDULING
+from .support.workloads import MIGRATIONS, PODS, VMIS, VMS, launcher_of, vm
 
 MIGRATION = f"{DOMAIN}/migration"
 EVICTION = f"{DOMAIN}/eviction"
@@ -59,8 +59,8 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
         tenant = Tenant.new(installed.replicas[0], None)
         tenant.owner.create(VMS, vm("older"), tenant.namespace)
         # The last one last: once the API server knows of it, it knows of all.
-        for job in (INSTANCETYPES, EVICTION, MIGRATION, SCHEDULING):
-            tenant.label("enforce", job)
+        for policy in (INSTANCETYPES, EVICTION, MIGRATION, SCHEDULING):
+            tenant.label("enforce", policy)
         eventually(lambda: tenant.choice() == "kubevirt", what="the API server to call us")
 
         judge(tenant)
@@ -158,9 +158,9 @@ async def beside_admission(plane: Access, tenant: Tenant) -> None:
     plane.admin.patch(VMS, "web", {"status": {"created": True}}, tenant.namespace, subresource="status")
     api = await connect(str(plane.kubeconfig_for(*ACCOUNT)))
     try:
-        watch = ParityWatch(
+        watch = FidelityCheck(
             api,
-            lambda: Configuration.of_kubevirt({}),
+            lambda: ClusterConfig.of_kubevirt({}),
             lambda: ParitySettings(sample=9, every_seconds=60.0),
             lambda _: None,
             clock=FakeClock(),
@@ -171,7 +171,7 @@ async def beside_admission(plane: Access, tenant: Tenant) -> None:
         clock = FakeClock()
         events = EventWriter(api, "here", clock=clock)
         for _ in range(2):
-            events.add(Happening(tenant.namespace, "v1", "Pod", "one", "", "Refused", "code", "a note"))
+            events.add(Event(tenant.namespace, "v1", "Pod", "one", "", "Refused", "code", "a note"))
         await events.write()
         await clock.sleep(WINDOW_SECONDS)
         await events.write()

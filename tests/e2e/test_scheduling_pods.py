@@ -1,4 +1,4 @@
-"""The job scheduling on virt-launcher pods: which scheduler really gets them."""
+"""The scheduling policy on virt-launcher pods: which scheduler really gets them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,13 @@ from typing import Any
 
 import pytest
 
-from .access import Access
 from .conftest import NewTenant
-from .foreign_webhook import Labeller
-from .kube import Json, Object, eventually
-from .objects import launcher_pod
-from .tenant import Tenant
-from .workloads import (
-    MARK,
-    PODS,
-    VMIS,
-    attachment_of,
-    launcher_of,
-    migration_target_of,
-    provisioning_of,
-    vm,
-)
+from .support.access import Access
+from .support.foreign_webhook import Labeller
+from .support.kube import Json, Object, eventually
+from .support.objects import launcher_pod
+from .support.tenant import Tenant
+from .support.workloads import MARK, PODS, VMIS, attachment_of, launcher_of, migration_target_of, provisioning_of, vm
 
 
 def is_ours(pod: Object) -> bool:

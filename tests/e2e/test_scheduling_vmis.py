@@ -1,12 +1,12 @@
-"""The job scheduling on VirtualMachineInstances, where an admin has switched it on, and off for the VMs above them."""
+"""The scheduling policy on VirtualMachineInstances, switched on for them and off for VMs."""
 
 from __future__ import annotations
 
 import pytest
 
 from .conftest import SCHEDULERS, NewTenant, NewWebhook
-from .tenant import Tenant
-from .workloads import MARK, VMIS, scheduler_of, vm
+from .support.tenant import Tenant
+from .support.workloads import MARK, VMIS, scheduler_of, vm
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The job scheduling on VirtualMachines: what is written into them, and what their owners' tools make of it."""
+"""The scheduling policy on VirtualMachines: what is written into them, and what their owners' tools make of it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from .conftest import NewTenant
-from .kube import Json, Kube, Object, eventually
-from .tenant import Tenant
-from .workloads import (
+from .support.kube import Json, Kube, Object, eventually
+from .support.tenant import Tenant
+from .support.workloads import (
     CLUSTER_INSTANCETYPES,
     INSTANCETYPES,
     MARK,

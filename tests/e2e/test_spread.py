@@ -15,11 +15,11 @@ import pytest
 from webhook import names
 
 from .conftest import NewTenant, NewWebhook, OwnPlane
-from .kube import Json, Object, eventually
-from .objects import launcher_pod, make_node
-from .tenant import Tenant
-from .webhook_server import ROOT, WebhookServer
-from .workloads import PODS, VMS, launcher_of, migration_target_of, vm
+from .support.kube import Json, Object, eventually
+from .support.objects import launcher_pod, make_node
+from .support.tenant import Tenant
+from .support.webhook_server import ROOT, WebhookServer
+from .support.workloads import PODS, VMS, launcher_of, migration_target_of, vm
 
 NODES = 4
 MACHINES = 3 * NODES

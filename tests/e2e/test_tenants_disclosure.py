@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from .conftest import SCHEDULERS, NewTenant, NewWebhook
-from .kube import ApiError, Json, Kube, Object, eventually
-from .sizes import LARGE, LINUX, SMALL
-from .tenant import Tenant
-from .webhook_server import DOMAIN
-from .workloads import INSTANCETYPES, REVISIONS, VMS, revision_of, vm
+from .support.kube import ApiError, Json, Kube, Object, eventually
+from .support.sizes import LARGE, LINUX, SMALL
+from .support.tenant import Tenant
+from .support.webhook_server import DOMAIN
+from .support.workloads import INSTANCETYPES, REVISIONS, VMS, revision_of, vm
 
 EVENTS = "events.k8s.io/v1/events"
 RBAC = "rbac.authorization.k8s.io/v1"

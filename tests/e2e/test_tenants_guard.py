@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from .commands import KUBEVIRT_SCHEDULER, Lease
 from .conftest import NewWebhook, OwnPlane
-from .kube import ApiError, Json, Kube, eventually
-from .objects import make_node
-from .plane import ControlPlane
-from .tenant import Tenant
-from .webhook_server import WebhookServer
-from .workloads import PODS, VMIS, launcher_of, vm, vmi_of
+from .support.commands import KUBEVIRT_SCHEDULER, Lease
+from .support.kube import ApiError, Json, Kube, eventually
+from .support.objects import make_node
+from .support.plane import ControlPlane
+from .support.tenant import Tenant
+from .support.webhook_server import WebhookServer
+from .support.workloads import PODS, VMIS, launcher_of, vm, vmi_of
 
 LEASE = Lease("kubevirt-scheduler", "kubevirt-scheduler", seconds=6)
 GUARD = f"lease {LEASE.namespace}/{LEASE.name}"

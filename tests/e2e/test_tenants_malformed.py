@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from .access import Access
 from .conftest import NewTenant
-from .kube import ApiError, Json, Object, eventually, path
-from .pki import KUBEVIRT_APISERVER
-from .sizes import LARGE, SMALL, VALIDATE
-from .tenant import Tenant
-from .webhook_server import DOMAIN, INSTANCETYPES, WebhookServer, install
-from .workloads import VMS, scheduler_of, vm
+from .support.access import Access
+from .support.kube import ApiError, Json, Object, eventually, path
+from .support.pki import KUBEVIRT_APISERVER
+from .support.sizes import LARGE, SMALL, VALIDATE
+from .support.tenant import Tenant
+from .support.webhook_server import DOMAIN, INSTANCETYPES, WebhookServer, install
+from .support.workloads import VMS, scheduler_of, vm
 
 ONLY_SMALL = {f"{DOMAIN}/allowed-instancetypes": "VirtualMachineInstancetype/small"}
 HERE = '"@here@"'

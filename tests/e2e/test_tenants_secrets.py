@@ -12,16 +12,17 @@ from contextlib import closing
 import pytest
 import yaml
 
-from .access import Access
-from .commands import LOOPBACK
+from tests.e2e.support.allowed import ALLOWED, kubectl
+from tests.e2e.support.readers import RBAC, bind
+
 from .conftest import NewTenant, NewWebhook
-from .kube import ApiError, Json, eventually
-from .processes import free_port
-from .tenant import Tenant
-from .test_explain import RBAC, bind
-from .test_instancetypes_refusals import ALLOWED, kubectl
-from .webhook_server import INSTANCETYPES, ROOT, WebhookServer
-from .workloads import PODS, vm
+from .support.access import Access
+from .support.commands import LOOPBACK
+from .support.kube import ApiError, Json, eventually
+from .support.processes import free_port
+from .support.tenant import Tenant
+from .support.webhook_server import INSTANCETYPES, ROOT, WebhookServer
+from .support.workloads import PODS, vm
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\u202egpj.exe\u2066\u200b\r\nError from server: nothing\u2028\U000e0041\x9b31m"
 CANARY = "hunter2canary"
@@ -34,7 +35,7 @@ def shows_all(text: str) -> bool:
 
 @pytest.mark.parametrize("mode", ["enforce", "warn"])
 def test_kubectl_shows_what_a_tenant_hid_in_a_name(new_tenant: NewTenant, mode: str) -> None:
-    tenant = new_tenant(mode, jobs=[INSTANCETYPES], annotations={ALLOWED: "u1.*"})
+    tenant = new_tenant(mode, policies=[INSTANCETYPES], annotations={ALLOWED: "u1.*"})
     hostile = vm(instancetype={"kind": "VirtualMachineClusterInstancetype", "name": f"evil{HOSTILE}"})
 
     done = kubectl(tenant, hostile)
@@ -47,7 +48,7 @@ def test_kubectl_shows_what_a_tenant_hid_in_a_name(new_tenant: NewTenant, mode: 
 
 
 def test_a_presigned_address_stays_in_the_object(new_tenant: NewTenant) -> None:
-    tenant = new_tenant(jobs=[INSTANCETYPES], annotations={ALLOWED: "u1.*"})
+    tenant = new_tenant(policies=[INSTANCETYPES], annotations={ALLOWED: "u1.*"})
     source = {"http": {"url": PRESIGNED, "extraHeaders": [f"Authorization: Bearer {CANARY}"]}}
     template = {"metadata": {"name": "disk"}, "spec": {"source": source, "storage": {}}}
     probe = {"httpGet": {"port": 80, "httpHeaders": [{"name": "Authorization", "value": f"Basic {CANARY}"}]}}

@@ -52,7 +52,7 @@ _TEXTS: Sequence[str] = (
     *("kubevirt.io/nodeName", "cpu-vendor.node.kubevirt.io/Intel", "kubernetes.io/hostname", "v1:metadata.name"),
     *("kubevirt-evacuation-", "kubevirt.io/v1", "kubevirt.io/v1alpha3", "2026-11-21T12:00:00Z", "CREATE", "UPDATE"),
     *(value for name, value in sorted(vars(names).items()) if name.isupper() and isinstance(value, str)),
-    *(names.job_label(job) for job in ("scheduling", "instancetypes", "migration", "eviction")),
+    *(names.policy_label(policy) for policy in ("scheduling", "instancetypes", "migration", "eviction")),
 )
 _SCALARS: Sequence[Any] = (
     None,

@@ -15,7 +15,7 @@ from webhook import names
 from webhook.admission.decision import MAX_WARNING
 from webhook.admission.wire import MAX_NOTE
 from webhook.errors import InputError
-from webhook.policies.table import Endpoint
+from webhook.review.endpoints import Endpoint
 
 Json = dict[str, Any]
 
@@ -97,7 +97,7 @@ def _texts(response: Json) -> None:
 
 def _patch(endpoint: Endpoint, review: Json, operations: list[Json]) -> None:
     before = review["request"]["object"]
-    owned = OWNED.get(f"{endpoint.job}/{endpoint.resource}", ())
+    owned = OWNED.get(f"{endpoint.policy}/{endpoint.resource}", ())
     places = (_ANNOTATIONS, _TEMPLATES_ANNOTATIONS) if endpoint.resource == "virtualmachines" else (_ANNOTATIONS,)
     for operation in operations:
         require(operation["op"] in ("add", "remove"), "patches add and remove only", operation["op"])

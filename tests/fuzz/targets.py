@@ -18,19 +18,20 @@ from tests import builders
 from tests.fuzz import oracle
 from tests.fuzz.mutation import Mutator
 from tests.fuzz.world import PARAMETERS, STATES, World
-from webhook import names, quantity
+from webhook import names
 from webhook.admission.audit import Record
-from webhook.documents import objects_in, parse_documents
 from webhook.errors import InputError
-from webhook.kubevirt import reference
-from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER
+from webhook.k8s import quantity
+from webhook.k8s.yaml_documents import objects_in, parse_documents
+from webhook.kubevirt.instancetype import reference
+from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER
 from webhook.placement import syntax
-from webhook.policies.table import ENDPOINTS, Endpoint
-from webhook.reviewer import Reviewer, Silent
+from webhook.review.endpoints import ENDPOINTS, Endpoint
+from webhook.review.reviewer import NullObserver, Reviewer
 from webhook.server.app import timeout_of
 from webhook.server.explain import question
 from webhook.settings import file
-from webhook.settings.blackout import Blackout
+from webhook.settings.blackout import BlackoutModel
 from webhook.settings.snapshot import InstancetypeSettings, MigrationSettings, Settings
 
 # So many reviews of an endpoint are counted step by step: it takes ten times as long.
@@ -42,7 +43,7 @@ MODES: Mapping[str, tuple[str, ...]] = {
 _NOW = 1_795_262_400.0
 
 
-class _Kept(Silent):
+class _Kept(NullObserver):
     """Keeps what went wrong, and has every record encoded as the audit log would."""
 
     def __init__(self) -> None:
@@ -192,7 +193,7 @@ def texts(data: bytes) -> str:
 
 def _blackout(text: str) -> str:
     try:
-        Blackout.model_validate({"days": [text], "from": text, "to": "06:00", "timeZone": text})
+        BlackoutModel.model_validate({"days": [text], "from": text, "to": "06:00", "timeZone": text})
     except ValueError:
         return "refused"
     return "taken"

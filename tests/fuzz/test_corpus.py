@@ -8,7 +8,7 @@ import pytest
 
 from tests.fuzz import targets
 from tests.fuzz.fuzzer import CORPUS, inputs
-from webhook.policies.table import ENDPOINTS
+from webhook.review.endpoints import ENDPOINTS
 
 _FILES = [(target, file) for target in targets.TARGETS for file in inputs(CORPUS, target)]
 

@@ -15,10 +15,10 @@ import pytest
 from tests.fuzz import oracle, targets
 from tests.fuzz.fuzzer import CORPUS, MAX_INPUT, Fuzzer
 from tests.fuzz.mutation import Mutator
-from webhook import quantity
 from webhook.admission.decision import Change, Decision, Denial, Reason
+from webhook.k8s import quantity
 from webhook.names import Code
-from webhook.policies.table import BY_PATH, Endpoint
+from webhook.review.endpoints import BY_PATH, Endpoint
 
 PODS, VMS = BY_PATH["/mutate/scheduling/pods/enforce"], BY_PATH["/validate/instancetypes/virtualmachines/enforce"]
 POD = (CORPUS / "reviews" / "capture-pod-create-launcher.json").read_bytes()
@@ -27,7 +27,7 @@ VM = (CORPUS / "reviews" / "vm-sized.json").read_bytes()
 
 def decides(endpoint: Endpoint, decision: Decision | Callable[..., Decision]) -> Endpoint:
     policy = decision if callable(decision) else lambda *_: decision
-    return msgspec.structs.replace(endpoint, policy=policy)
+    return msgspec.structs.replace(endpoint, handler=policy)
 
 
 def changing(path: tuple[str, ...], old: Any, new: Any) -> Decision:

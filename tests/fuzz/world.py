@@ -30,13 +30,14 @@ from webhook.facts import (
     TokenKey,
     VmiKey,
 )
-from webhook.kubevirt.configuration import DEFAULTS
-from webhook.objects import Namespace, ObjectMeta, VirtualMachineInstance, VmiSpec
+from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.kubevirt.config import DEFAULTS
+from webhook.kubevirt.views import VirtualMachineInstance, VmiSpec
 from webhook.placement.index import NodeIndex
+from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.node import Node
-from webhook.placement.workload import KubeVirt
 
-JOBS = (names.SCHEDULING, names.INSTANCETYPES, names.MIGRATION, names.EVICTION)
+POLICIES = (names.SCHEDULING, names.INSTANCETYPES, names.MIGRATION, names.EVICTION)
 # With defaults and an allow-list, with expansion, and without anything.
 PARAMETERS: Mapping[str, Mapping[str, str]] = {
     "defaults": {
@@ -65,7 +66,7 @@ class World:
     """
 
     def __init__(self, mode: str, parameters: str, state: str, spoil: Callable[[Json], Json] = lambda it: it) -> None:
-        self._labels = {names.job_label(job): mode for job in JOBS}
+        self._labels = {names.policy_label(policy): mode for policy in POLICIES}
         self._annotations = dict(PARAMETERS[parameters])
         self._state = state
         self._spoil = spoil
@@ -93,7 +94,7 @@ class World:
         if isinstance(key, ConfigurationKey):
             return DEFAULTS
         if isinstance(key, PlacementKey):
-            return KubeVirt()
+            return PlacementKubeVirt()
         if isinstance(key, NodesKey):
             return _NODES
         if isinstance(key, SchedulerKey):

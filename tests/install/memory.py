@@ -9,7 +9,7 @@ from typing import Any
 
 import jsonpatch
 
-from webhook.cluster.api import NO_QUERY, Transport, Unreachable
+from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Transport
 
 Json = dict[str, Any]
 
@@ -58,7 +58,7 @@ class Memory(Transport):
         for (verb, end), answer in self.answers.items():
             if verb == method and path.endswith(end):
                 if answer is None:
-                    raise Unreachable("the API server did not answer in time")
+                    raise ApiConnectionError("the API server did not answer in time")
                 return answer[0], answer[1] if isinstance(answer[1], bytes) else json.dumps(answer[1]).encode()
         status, found = self._answer(method, path, query, copy.deepcopy(body), content_type)
         if method != "GET" and "dryRun" not in query and status < 300:

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.cluster.fake_apiserver import FakeClock
+from tests.install.manifests import GUARD, MANIFESTS, planned
 from tests.install.memory import Memory, Replicas
-from tests.install.test_plan import GUARD, MANIFESTS, planned
 from webhook.errors import InputError
 from webhook.install import plan
 from webhook.install.apply import Installer

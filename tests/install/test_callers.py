@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from tests.install.manifests import MANIFESTS
 from tests.install.memory import Memory
-from tests.install.test_plan import MANIFESTS
 from webhook.errors import InputError
 from webhook.install import plan
 from webhook.install.callers import blocks_of, discovered, narrowed, parse

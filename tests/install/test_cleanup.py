@@ -9,29 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.install.injected import SIZE, TASTE, VMS, Json, S, vm
 from tests.install.memory import Memory
 from webhook import names
 from webhook.errors import InputError
 from webhook.install.cleanup import MARKS, Cleanup, Task, task
-from webhook.objects import WholeVm
-from webhook.policies.spread import constraints
+from webhook.kubevirt.views import UnstructuredVm
+from webhook.policies.scheduling.spread import constraints
 
-Json = dict[str, Any]
-VMS = "/apis/kubevirt.io/v1/namespaces/{}/virtualmachines/{}"
 RESTART = "the VM runs, and would ask for a restart"
-S, SIZE, TASTE = names.SCHEDULER_MARK, names.INSTANCETYPE_MARK, names.PREFERENCE_MARK
+
+
 SPREAD = names.SPREAD_MARK
+
+
 OWN: Json = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
-
-
-def vm(outer: Json | None = None, inner: Json | None = None, scheduler: Any = None, **status: Any) -> Json:
-    template: Json = {"metadata": {"annotations": inner} if inner is not None else {}, "spec": {"domain": {}}}
-    if scheduler is not None:
-        template["spec"]["schedulerName"] = scheduler
-    metadata: Json = {"name": "web", "namespace": "shop"}
-    if outer is not None:
-        metadata["annotations"] = outer
-    return {"metadata": metadata, "spec": {"template": template}, "status": status}
 
 
 def spread_vm(found: Any, mark: str = "hostname", **status: Any) -> Json:
@@ -56,7 +48,7 @@ def constraints_of(thing: Json) -> Any:
 
 
 def judged(thing: Json, *, allow: bool = False) -> Task | None:
-    return task(msgspec.json.decode(json.dumps(thing), type=WholeVm), allow_restart_required=allow)
+    return task(msgspec.json.decode(json.dumps(thing), type=UnstructuredVm), allow_restart_required=allow)
 
 
 def cleaned(thing: Json, *, allow: bool = False) -> Json:
@@ -123,7 +115,7 @@ def test_the_same_of_schedulers(chosen: str | None, said: str) -> None:
 
 
 def test_a_scheduler_that_only_we_chose_goes_without_a_mark() -> None:
-    bare = msgspec.json.decode(json.dumps(vm(scheduler="kubevirt")), type=WholeVm)
+    bare = msgspec.json.decode(json.dumps(vm(scheduler="kubevirt")), type=UnstructuredVm)
     found = task(bare, allow_restart_required=False, schedulers=["kubevirt"])
 
     assert found
@@ -228,7 +220,11 @@ def test_without_marks_there_is_nothing_to_do() -> None:
 
 
 _texts = st.sampled_from(["kubevirt", "batch", "", "a/b~c", "hostname", "both"])
+
+
 _constraints = st.none() | st.lists(st.sampled_from([*constraints("both"), OWN, "odd"]), max_size=3)
+
+
 _annotations = st.none() | st.dictionaries(st.sampled_from([*MARKS, "their/s"]), _texts)
 
 

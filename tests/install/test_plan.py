@@ -1,22 +1,16 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import yaml
 
+from tests.install.manifests import GUARD, MANIFESTS, planned
 from webhook.errors import InputError
 from webhook.install import plan
-from webhook.install.plan import DIGEST_ANNOTATION, Overlay, Plan
+from webhook.install.plan import DIGEST_ANNOTATION, Overlay
 
-MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
-GUARD = "schedulers: {kubevirt: {guard: pods}}\n"
 OVERLAYS: list[Overlay] = ["kubernetes", "openshift"]
-
-
-def planned(text: str = GUARD, overlay: Overlay = "kubernetes", image: str = "here") -> Plan:
-    return plan.of(MANIFESTS, overlay, text, "settings.yaml", image)
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)

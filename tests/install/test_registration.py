@@ -9,16 +9,16 @@ import msgspec
 import pytest
 
 from tests import builders
-from webhook.cluster.api import NO_QUERY, Unreachable
 from webhook.errors import InputError
-from webhook.install.registration import Registration, Target, check_url, configurations
+from webhook.install.registration import Registration, RegistrationTarget, check_url, configurations
+from webhook.k8s.client.api import NO_QUERY, ApiConnectionError
 from webhook.settings.snapshot import EvictionSettings, InstancetypeSettings, MigrationSettings, Settings
 
-IN_CLUSTER = Target()
+IN_CLUSTER = RegistrationTarget()
 LABEL = "kubevirt-webhook.github.io/scheduling"
 
 
-def entries(settings: Settings | None = None, target: Target = IN_CLUSTER) -> dict[str, dict[str, Any]]:
+def entries(settings: Settings | None = None, target: RegistrationTarget = IN_CLUSTER) -> dict[str, dict[str, Any]]:
     return {
         entry["name"]: entry
         for configuration in configurations(settings or builders.settings(), target)
@@ -83,8 +83,8 @@ def test_what_every_entry_promises() -> None:
         assert "caBundle" not in each["clientConfig"]
         assert "objectSelector" not in each or each["rules"][0]["resources"] == ["pods"]
         (rule,) = each["rules"]
-        resource, job, *_ = name.split(".")
-        assert rule["resources"] == ["pods/eviction" if job == "eviction" else resource]
+        resource, policy, *_ = name.split(".")
+        assert rule["resources"] == ["pods/eviction" if policy == "eviction" else resource]
 
 
 def test_opting_in() -> None:
@@ -121,8 +121,8 @@ def test_resources_that_are_switched_off_are_not_asked_about() -> None:
     def asked(settings: Settings) -> dict[str, set[str]]:
         found: dict[str, set[str]] = {}
         for name in entries(settings):
-            resource, job, *_ = name.split(".")
-            found.setdefault(job, set()).add(resource)
+            resource, policy, *_ = name.split(".")
+            found.setdefault(policy, set()).add(resource)
         return found
 
     both = {"virtualmachines", "virtualmachineinstances"}
@@ -146,7 +146,7 @@ def test_service_and_url() -> None:
         "port": 443,
         "path": "/mutate/scheduling/pods/enforce",
     }
-    target = Target("https://localhost:8443/", b"PEM", "-local", only_ignore=True)
+    target = RegistrationTarget("https://localhost:8443/", b"PEM", "-local", only_ignore=True)
     by_url = entries(target=target)["pods.scheduling.enforce.kubevirt-webhook.github.io"]
     assert by_url["clientConfig"] == {
         "url": "https://localhost:8443/mutate/scheduling/pods/enforce",
@@ -181,7 +181,7 @@ _VM_RULES = "virtualmachines.instancetypes.{}.kubevirt-webhook.github.io"
 _MIGRATION_RULES = "virtualmachineinstancemigrations.migration.enforce.kubevirt-webhook.github.io"
 
 
-def validating(settings: Settings, target: Target = IN_CLUSTER) -> dict[str, dict[str, Any]]:
+def validating(settings: Settings, target: RegistrationTarget = IN_CLUSTER) -> dict[str, dict[str, Any]]:
     return {entry["name"]: entry for entry in configurations(settings, target)[2]["webhooks"]}
 
 
@@ -200,7 +200,8 @@ def test_an_admin_chooses_what_becomes_of_requests_while_nobody_answers(policy: 
 
     assert fails == ({_VM_RULES.format("enforce"), _MIGRATION_RULES} if policy == "Fail" else set())
     assert all(
-        each["failurePolicy"] == "Ignore" for each in validating(failing(policy), Target(only_ignore=True)).values()
+        each["failurePolicy"] == "Ignore"
+        for each in validating(failing(policy), RegistrationTarget(only_ignore=True)).values()
     )
     mutating = [each for manifest in configurations(failing(policy))[:2] for each in manifest["webhooks"]]
     assert {each["failurePolicy"] for each in mutating} == {"Ignore"}
@@ -255,7 +256,7 @@ class Api:
                 "metadata": body["metadata"] | {"uid": self.objects[key]}
             }
             if key == self.silent:
-                raise Unreachable("no answer")
+                raise ApiConnectionError("no answer")
             return 201, json.dumps({"metadata": {"uid": self.objects[key]}}).encode()
         if method == "GET":
             found = self.bodies.get(path)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from webhook.kubevirt.instancetype import TEMPLATE_BASE, apply
-from webhook.kubevirt.refusal import Conflict
-from webhook.kubevirt.shape import Json, decode, encode
+from webhook.kubevirt.go_json.structs import Json, decode, encode
+from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE, apply
+from webhook.kubevirt.instancetype.conflict import Conflict
 from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
 from webhook.kubevirt.types.machines import VMI_SPEC
 

@@ -4,9 +4,10 @@ import msgspec
 import pytest
 
 from tests.builders import Json, launcher_pod
+from webhook.k8s.pods import Pod
+from webhook.k8s.views import OwnerReference
 from webhook.kubevirt.launcher import NotLauncher, controller_account, vmi_owner
 from webhook.names import Code
-from webhook.objects import OwnerReference, Pod
 
 
 def owner(pod: Json) -> OwnerReference | NotLauncher:

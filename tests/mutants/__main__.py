@@ -29,12 +29,12 @@ STAGES = {
     "vectors": ["tests/vectors/test_instancetypes.py"],
     "unit tests": [
         "tests/kubevirt",
-        "tests/test_quantity.py",
-        "--ignore=tests/kubevirt/test_malformed.py",
-        "--ignore=tests/kubevirt/test_origins.py",
+        "tests/k8s/test_quantity.py",
+        "--ignore=tests/kubevirt/go_json/test_malformed.py",
+        "--ignore=tests/kubevirt/go_json/test_origins.py",
     ],
 }
-_COPIED = ("webhook", "certs", "tests/vectors", "tests/kubevirt", "tests/data")
+_COPIED = ("webhook", "certs", "tests/vectors", "tests/kubevirt", "tests/k8s", "tests/data")
 _WORKERS = 2
 _SECONDS = 300
 _WANTED = 0.9
@@ -47,7 +47,7 @@ class Copy:
         self._root = root
         for part in _COPIED:
             shutil.copytree(ROOT / part, root / part, ignore=shutil.ignore_patterns("__pycache__"))
-        for file in ("tests/__init__.py", "tests/builders.py", "tests/test_quantity.py"):
+        for file in ("tests/__init__.py", "tests/builders.py"):
             shutil.copy(ROOT / file, root / file)
         # The plugins that the project's own settings ask for cost more time than these tests.
         (root / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\npythonpath = .\n")

@@ -8,7 +8,7 @@ _NODE_SELECTOR = '        *_whole(instancetype, spec, "nodeSelector"),'
 _SCHEDULER = '        *_whole(instancetype, spec, "schedulerName"),'
 
 INSTANCETYPE = of(
-    "instancetype",
+    "instancetype/apply",
     [
         (
             "a field that both sides set conflicts even when the values are equal",
@@ -72,7 +72,7 @@ INSTANCETYPE = of(
     ],
 )
 TOPOLOGY = of(
-    "topology",
+    "instancetype/cpu_topology",
     [
         ("one vCPU is never spread", "    if guest == 1:", "    if guest == 0:"),
         (
@@ -127,7 +127,7 @@ TOPOLOGY = of(
     ],
 )
 PREFERENCE = of(
-    "preference",
+    "preference/apply",
     [
         (
             "what the user has set stays",
@@ -252,7 +252,7 @@ PREFERENCE = of(
     ],
 )
 REQUIREMENTS = of(
-    "requirements",
+    "preference/requirements",
     [
         ("CPU is checked before memory", 'if failure is None and "memory" in required:', 'if "memory" in required:'),
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import of
 
 DEFAULTS = of(
-    "defaults",
+    "defaults/vmi_spec",
     [
         ("a filesystem is a volume's device, too", 'for kind in ("disks", "filesystems")', 'for kind in ("disks",)'),
         (
@@ -79,18 +79,18 @@ DEFAULTS = of(
     ],
 )
 VMI = of(
-    "vmi",
+    "vm/vmi",
     [
-        ("default disks come before the preference", "    defaults.disks(spec)\n", ""),
+        ("default disks come before the preference", "    vmi_spec.disks(spec)\n", ""),
         (
             "preferences about automatic devices come early",
             'preference.autoattach(None if found_preference is None else found_preference["spec"], spec)',
             "preference.autoattach(None, spec)",
         ),
-        ("the automatic input device comes before the preference", "    defaults.input_device(spec)\n", ""),
+        ("the automatic input device comes before the preference", "    vmi_spec.input_device(spec)\n", ""),
         (
             "the default interface comes before the preference",
-            "    defaults.network_interface(spec, configuration)\n",
+            "    vmi_spec.network_interface(spec, configuration)\n",
             "",
         ),
         ("the UUID follows from the name", "6a1a24a1-4061", "6a1a24a1-4062"),
@@ -107,7 +107,7 @@ VMI = of(
     ],
 )
 VMI_DEFAULTS = of(
-    "vmidefaults",
+    "webhooks/vmi_mutator",
     [
         (
             "s390x has no ACPI",
@@ -157,7 +157,7 @@ VMI_DEFAULTS = of(
     ],
 )
 FEATURES = of(
-    "features",
+    "defaults/hyperv",
     [
         ("spinlocks try 4096 times", "_SPINLOCK_RETRIES: Final = 4096", "_SPINLOCK_RETRIES: Final = 4095"),
         ("synic needs vpindex", '    ("synic", "vpindex"),\n', ""),
@@ -181,7 +181,7 @@ FEATURES = of(
     ],
 )
 HOTPLUG = of(
-    "hotplug",
+    "defaults/liveupdate",
     [
         (
             "the cluster's maximum gives way to more sockets",
@@ -240,10 +240,10 @@ QUANTITY = of(
         ("small numbers are written as decimals", "not -1024 < whole < 1024", "whole"),
         ("binary suffixes go up to Ei only", "and exponent < max(_BINARY_SUFFIX)", "and exponent < 50"),
     ],
-    package="webhook",
+    package="webhook/k8s",
 )
 CONFIGURATION = of(
-    "configuration",
+    "config",
     [
         ("an invalid configuration is ignored as a whole", "        if not _valid(given):", "        if not given:"),
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import of
 
 MATCHER = of(
-    "matcher",
+    "instancetype/matcher",
     [
         ("the annotations tell the scope", "{'' if kind == self.namespaced else 'cluster-'}", ""),
         ("no kind is the cluster-wide one", 'in ("", self.cluster.lower(), f', "in (self.cluster.lower(), f"),
@@ -39,7 +39,7 @@ MATCHER = of(
     ],
 )
 INFER = of(
-    "infer",
+    "instancetype/infer",
     [
         ("an empty label is one", "        if self._label not in labels:", "        if not labels.get(self._label):"),
         (
@@ -79,14 +79,14 @@ INFER = of(
     ],
 )
 ADMISSION = of(
-    "admission",
+    "webhooks/vm_admitter",
     [
         (
             "only new machines get a serial number",
             "    if old is None:\n        firmware",
             "    if True:\n        firmware",
         ),
-        ("only new machines get a PCI topology", "    if old is None and vmidefaults.pcie", "    if vmidefaults.pcie"),
+        ("only new machines get a PCI topology", "    if old is None and vmi_mutator.pcie", "    if vmi_mutator.pcie"),
         (
             "a serial number of the user's stays",
             "firmware[name] = firmware.get(name) or new_uuid()",
@@ -112,12 +112,12 @@ ADMISSION = of(
         ("an architecture of the user's stays", '    if spec.get("architecture"):\n        return\n', ""),
         (
             "the preferred storage class is written at admission",
-            "        preference.storage_class(found,",
-            "        preference.storage_class({},",
+            "        apply_preference.storage_class(found,",
+            "        apply_preference.storage_class({},",
         ),
         (
             "the preferred machine type is written at admission",
-            '        preference.machine_type(found, spec["domain"])\n',
+            '        apply_preference.machine_type(found, spec["domain"])\n',
             "",
         ),
         (
@@ -128,7 +128,7 @@ ADMISSION = of(
     ],
 )
 SYNC = of(
-    "sync",
+    "vm/sync",
     [
         (
             "expand leaves VMs with revisions alone",
@@ -169,7 +169,7 @@ SYNC = of(
     ],
 )
 REVISION = of(
-    "revision",
+    "instancetype/revision",
     [
         ("a captured object has no labels", '_DROPPED: Final = ("labels", ', "_DROPPED: Final = ("),
         ("the name tells the generation", 'str(metadata.get("generation", 0))])', '"0"])'),
@@ -188,21 +188,21 @@ REVISION = of(
     ],
 )
 EXPAND = of(
-    "expand",
+    "instancetype/expand",
     [
-        ("default disks come before the preference", "    defaults.disks(spec)\n", ""),
+        ("default disks come before the preference", "    vmi_spec.disks(spec)\n", ""),
         (
             "the default interface comes before the preference",
-            "    defaults.network_interface(spec, configuration)\n",
+            "    vmi_spec.network_interface(spec, configuration)\n",
             "",
         ),
         ("the matchers go", '        expanded["spec"].pop(matcher.field, None)\n', ""),
         ("the references go", '        expanded["status"].pop(matcher.reference, None)\n', ""),
-        ("defaults are frozen into the VM", "    defaults.spec_defaults(spec, configuration, note)\n", ""),
+        ("defaults are frozen into the VM", "    vmi_spec.spec_defaults(spec, configuration, note)\n", ""),
     ],
 )
 OBJECTS = of(
-    "objectadmission",
+    "webhooks/instancetype_admitter",
     [
         ("100 percent can be overcommitted", "if not 0 <= percent <= 100:", "if not 0 <= percent < 100:"),
         ("no overcommit of huge pages", 'if percent and "hugepages" in', 'if percent > 50 and "hugepages" in'),
@@ -221,7 +221,7 @@ OBJECTS = of(
     ],
 )
 REFUSAL = of(
-    "refusal",
+    "instancetype/conflict",
     [
         ("ten causes are shown", "CAUSES_SHOWN: Final = 10", "CAUSES_SHOWN: Final = 11"),
         ("more causes are counted", " if more > 0 else text", " if more > 1 else text"),
@@ -233,7 +233,7 @@ REFUSAL = of(
     ],
 )
 SHAPE = of(
-    "shape",
+    "go_json/structs",
     [
         (
             "read, an empty map differs from none",

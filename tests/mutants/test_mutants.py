@@ -30,20 +30,20 @@ def test_a_mutant_that_the_source_has_left_behind() -> None:
 
 
 def test_words_choose() -> None:
-    assert {mutant.file for mutant in chosen(["hotplug"])} == {"webhook/kubevirt/hotplug.py"}
+    assert {mutant.file for mutant in chosen(["liveupdate"])} == {"webhook/kubevirt/defaults/liveupdate.py"}
     assert chosen([]) == MUTANTS
     assert main(["no such word"]) == 2
 
 
 def test_the_runner_tells_who_noticed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     """One that the vectors notice, one that only unit tests do, one that nobody does."""
-    hotplug = "webhook/kubevirt/hotplug.py"
+    hotplug = "webhook/kubevirt/defaults/liveupdate.py"
     mutants = [
         Mutant("seen by KubeVirt's answers", hotplug, "_MAX_VCPUS: Final = 512", "_MAX_VCPUS: Final = 2"),
         Mutant("nothing", hotplug, "uint32 in Go, which", "uint32 in Go, that"),
     ]
     monkeypatch.setattr(runner, "MUTANTS", mutants)
-    monkeypatch.setattr(runner, "STAGES", {"vectors": ["tests/kubevirt/test_vmidefaults.py"]})
+    monkeypatch.setattr(runner, "STAGES", {"vectors": ["tests/kubevirt/webhooks/test_vmi_mutator.py"]})
 
     assert main([]) == 1
     shown = capsys.readouterr().out.splitlines()

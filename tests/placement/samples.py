@@ -7,9 +7,11 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from webhook.placement.kubevirt_config import PlacementKubeVirt
+from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.node import Node
 from webhook.placement.reading import read
-from webhook.placement.workload import KubeVirt, LauncherPod, Vmi
+from webhook.placement.vmis import Vmi
 
 Json = dict[str, Any]
 
@@ -45,8 +47,8 @@ def pod(**selector: str) -> LauncherPod:
     return read(LauncherPod, {"spec": {"nodeSelector": selector}}, "pod")
 
 
-def kubevirt(**developer: Any) -> KubeVirt:
-    return read(KubeVirt, {"spec": {"configuration": {"developerConfiguration": developer}}}, "kubevirt")
+def kubevirt(**developer: Any) -> PlacementKubeVirt:
+    return read(PlacementKubeVirt, {"spec": {"configuration": {"developerConfiguration": developer}}}, "kubevirt")
 
 
 def affinity(*terms: Json | None) -> Json:

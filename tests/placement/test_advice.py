@@ -5,7 +5,7 @@ from typing import Any
 from tests.placement.samples import expression, expressions, node, vmi
 from webhook.placement.advice import notes
 from webhook.placement.reading import read
-from webhook.placement.workload import PersistentVolume
+from webhook.placement.volumes import PersistentVolume
 
 NODES = [node("n1", {"zone": "a"}), node("n2", {"zone": "b"})]
 

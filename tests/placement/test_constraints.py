@@ -22,12 +22,16 @@ from tests.placement.samples import (
     vmis,
 )
 from tests.placement.samples import vmi as a_vmi
+from webhook.placement.affinity import Placed
 from webhook.placement.constraints import gaps, of, own
 from webhook.placement.eligibility import eligibility, reasons
 from webhook.placement.expression import Expression
+from webhook.placement.kubevirt_config import BUILT_IN
+from webhook.placement.launcher_pods import LauncherPod
+from webhook.placement.migrations import Migration
 from webhook.placement.reading import read
 from webhook.placement.requirement import Elsewhere, Kvm, Label, OneOf, Requirements, Uncordoned, Untainted
-from webhook.placement.workload import BUILT_IN, LauncherPod, Migration, Placed, Vmi
+from webhook.placement.vmis import Vmi
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
 VENDOR = "cpu-vendor.node.kubevirt.io/"

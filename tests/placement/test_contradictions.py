@@ -24,9 +24,10 @@ from webhook.placement.constraints import of, own
 from webhook.placement.contradictions import Contradiction, compatible, contradictions, kept_by_kubevirt, satisfiable
 from webhook.placement.eligibility import eligibility
 from webhook.placement.expression import Expression
+from webhook.placement.migrations import Migration
 from webhook.placement.node import Node
 from webhook.placement.requirement import Label, OneOf, Requirements
-from webhook.placement.workload import Migration, Vmi
+from webhook.placement.vmis import Vmi
 
 NAMED = {"cpu": {"model": "Westmere"}}
 

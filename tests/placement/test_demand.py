@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 from tests.attacks.counting import Cost, lines, nonlinear
 from tests.placement.samples import Json, kubevirt, untimed
 from webhook.placement import demand
+from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.node import Node
 from webhook.placement.reading import read
-from webhook.placement.workload import LauncherPod, Vmi
+from webhook.placement.vmis import Vmi
 
 GI, MI = 2**30, 2**20
 FOO = "example.com/foo"

@@ -3,7 +3,7 @@ from __future__ import annotations
 from tests.placement.samples import affinity, expression, expressions, node, vmi
 from webhook.placement.constraints import of
 from webhook.placement.eligibility import eligibility, reasons
-from webhook.placement.workload import Migration
+from webhook.placement.migrations import Migration
 
 SCHEDULABLE = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/Westmere": "true"}
 VM = vmi(

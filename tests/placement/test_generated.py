@@ -6,7 +6,7 @@ import pytest
 
 from tests.placement.samples import kubevirt, vmi
 from webhook.placement.generated import absent, architecture, emulated, host_model, keys, sticky
-from webhook.placement.workload import BUILT_IN
+from webhook.placement.kubevirt_config import BUILT_IN
 
 CROSS = kubevirt(featureGates=["CrossArchitectureVirtualization"])
 STRICT = kubevirt(featureGates=["HypervStrictCheck"])

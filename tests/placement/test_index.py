@@ -14,9 +14,10 @@ from webhook.placement.eligibility import eligibility
 from webhook.placement.expression import Expression, Term
 from webhook.placement.index import NodeIndex
 from webhook.placement.levels import Levels
+from webhook.placement.migrations import Migration
 from webhook.placement.node import Node
 from webhook.placement.requirement import AFFINITY, OneOf, Requirement, Requirements
-from webhook.placement.workload import Migration, Vmi
+from webhook.placement.vmis import Vmi
 
 ZONE_B = of(vmi(), Migration.adding({"zone": "b"}))[:1]
 

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from tests.placement.samples import KEYS, untimed
 from webhook.errors import InputError
+from webhook.placement.affinity import Placed
 from webhook.placement.constraints import own
 from webhook.placement.contradictions import contradictions
 from webhook.placement.eligibility import eligibility
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node
 from webhook.placement.reading import read
-from webhook.placement.workload import Placed, Vmi
+from webhook.placement.vmis import Vmi
 
 NAMES = [
     *("nodeSelector", "affinity", "tolerations", "nodeAffinity", "requiredDuringSchedulingIgnoredDuringExecution"),

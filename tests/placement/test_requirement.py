@@ -4,6 +4,7 @@ import pytest
 
 from tests.placement.samples import HOST, node
 from webhook.placement import requirement
+from webhook.placement.affinity import Toleration
 from webhook.placement.expression import Expression, Term
 from webhook.placement.node import CORDON, Taint
 from webhook.placement.requirement import (
@@ -15,7 +16,6 @@ from webhook.placement.requirement import (
     Uncordoned,
     Untainted,
 )
-from webhook.placement.workload import Toleration
 
 ZONE = Expression.equals("zone", "b")
 

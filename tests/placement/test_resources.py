@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.samples import untimed
+from webhook.k8s.quantity import parse
 from webhook.placement.resources import allocatable, counted, is_counted, is_extended, nanos, offered, requested
-from webhook.quantity import parse
 
 SUFFIXES = {"": Fraction(1), "m": Fraction(1, 1000), "k": Fraction(1000), "Ki": Fraction(1024), "Gi": Fraction(2**30)}
 

@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.samples import thorough
+from webhook.placement.affinity import Toleration
 from webhook.placement.node import Taint
 from webhook.placement.taints import Tolerated, tolerated, tolerates
-from webhook.placement.workload import Toleration
 
 TAINT = Taint("dedicated", "x", "NoSchedule")
 

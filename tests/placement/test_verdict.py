@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from tests.placement.samples import clusters, node, selectors, untimed, vmi, vmis
 from webhook.placement.constraints import of
 from webhook.placement.index import NodeIndex
+from webhook.placement.migrations import Migration
 from webhook.placement.node import Node
 from webhook.placement.requirement import Untainted
 from webhook.placement.verdict import Group
-from webhook.placement.workload import Migration, Vmi
+from webhook.placement.vmis import Vmi
 
 GPU = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
 LABELS = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/x": "true"}

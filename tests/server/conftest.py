@@ -16,11 +16,11 @@ from aiohttp import web
 from certs.source import Pair, self_signed
 from tests import builders
 from tests.builders import known, vmi
-from tests.test_reviewer import Kept, MemoryCluster
+from tests.review.memory import Kept, MemoryCluster
 from tests.waiting import break_off
 from webhook.facts import Key
-from webhook.policies.table import BY_PATH
-from webhook.reviewer import Reviewer
+from webhook.review.endpoints import BY_PATH
+from webhook.review.reviewer import Reviewer
 from webhook.server import tls
 from webhook.server.app import App
 from webhook.server.lifecycle import listen
@@ -89,7 +89,7 @@ async def start() -> AsyncIterator[Start]:
     async def run(
         cluster: MemoryCluster | None = None,
         max_in_flight: int = 64,
-        swappable: tls.Swappable | None = None,
+        swappable: tls.ReloadableTLSContext | None = None,
         clients: tuple[str, ...] = (),
     ) -> Running:
         kept = Kept()
@@ -99,7 +99,7 @@ async def start() -> AsyncIterator[Start]:
         pair = self_signed(["localhost", "127.0.0.1"])
         server = app.server()
         runner = web.ServerRunner(server)
-        listener = (swappable or tls.Swappable(pair.certificate, pair.key)).listener
+        listener = (swappable or tls.ReloadableTLSContext(pair.certificate, pair.key)).listener
         address = await listen(runner, "127.0.0.1:0", listener, "--listen")
         trust = ssl.create_default_context(cadata=pair.authority.decode())
         client = aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trust))

@@ -12,13 +12,11 @@ import pytest
 
 from tests.builders import ALIVE, VMI_UID, known, launcher_pod, namespace, review, vmi
 from tests.server.conftest import Running, SlowCluster, Start
+from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
 from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
-from webhook.policies.table import BY_PATH
+from webhook.review.endpoints import BY_PATH
 from webhook.server.app import DEFAULT_TIMEOUT, KEEP_ALIVE, MAX_BODY, timeout_of
-
-PODS = "/mutate/scheduling/pods/enforce"
-BODY = msgspec.json.encode(review(launcher_pod()))
 
 
 async def test_a_review_is_answered(start: Start) -> None:
@@ -111,13 +109,6 @@ async def raw(server: Running, data: bytes, *, half: bool = False) -> bytes:
         return await asyncio.wait_for(reader.read(65536), PATIENCE)
     finally:
         writer.close()
-
-
-def head(length: int, path: str = PODS, extra: str = "") -> bytes:
-    lines = (
-        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n{extra}\r\n"
-    )
-    return lines.encode()
 
 
 async def test_truncated_body_harms_nobody(start: Start) -> None:

@@ -24,11 +24,11 @@ import msgspec
 import pytest
 
 from tests.builders import known, launcher_pod, review, vm, vmi
-from tests.e2e.processes import free_port
+from tests.e2e.support.processes import free_port
 from tests.server.conftest import Running, SlowCluster, Start
-from tests.server.test_app import BODY, PODS, head
+from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
-from webhook.policies.table import BY_PATH
+from webhook.review.endpoints import BY_PATH
 from webhook.server import app, connection
 from webhook.server.app import MAX_BODY
 from webhook.server.budget import EVERYDAY, LANE, Budget

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -15,25 +14,36 @@ from aiohttp import web
 from certs.authority import Authority
 from certs.source import Pair, self_signed
 from tests.builders import launcher_pod, review
-from tests.e2e.pki import Pki
+from tests.e2e.support.pki import Pki
 from tests.policies.migration import world as migrations
+from tests.review.memory import MemoryCluster
 from tests.server.conftest import Running, Start
-from tests.test_reviewer import MemoryCluster
+from tests.server.lifetimes import _now_and_life
 from webhook import names
 from webhook.facts import NamespaceKey
-from webhook.objects import Namespace, ObjectMeta
+from webhook.k8s.views import Namespace, ObjectMeta
 from webhook.server.connection import JITTER, LIFETIME, Connections
 from webhook.server.lifecycle import drain, listen, split_address
-from webhook.server.tls import Swappable
+from webhook.server.tls import ReloadableTLSContext
 
 PODS = "/mutate/scheduling/pods/enforce"
+
+
 MIGRATIONS = "/validate/migration/virtualmachineinstancemigrations/enforce"
-OPTED_IN = Namespace(ObjectMeta(name="demo", labels={names.job_label(names.MIGRATION): names.ENFORCE}))
+
+
+OPTED_IN = Namespace(ObjectMeta(name="demo", labels={names.policy_label(names.MIGRATION): names.ENFORCE}))
+
+
 BODY = msgspec.json.encode(review(launcher_pod()))
+
+
 REQUEST = (
     f"POST {PODS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(BODY)}\r\n\r\n".encode()
     + BODY
 )
+
+
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -129,7 +139,7 @@ class Clients:
     def __init__(self, directory: Path) -> None:
         self.pair = self_signed(["localhost"])
         self.pki, self.strangers = Pki(directory / "pki"), Pki(directory / "strangers")
-        self.tls = Swappable(self.pair.certificate, self.pair.key, self.pki.ca.read_bytes())
+        self.tls = ReloadableTLSContext(self.pair.certificate, self.pair.key, self.pki.ca.read_bytes())
 
     def trust(self, pem: Path | None, pair: Pair | None = None) -> ssl.SSLContext:
         context = ssl.create_default_context(cadata=(pair or self.pair).authority.decode())
@@ -244,7 +254,7 @@ async def test_without_a_certificate_no_handshake_succeeds() -> None:
         raise AssertionError
 
     runner = web.ServerRunner(Connections(nobody))
-    swappable = Swappable()
+    swappable = ReloadableTLSContext()
     address = await listen(runner, "127.0.0.1:0", swappable.listener, "--listen")
     host, port = split_address(address)
     pair = self_signed(["localhost"])
@@ -256,7 +266,3 @@ async def test_without_a_certificate_no_handshake_succeeds() -> None:
     writer.close()
     await writer.wait_closed()
     await runner.cleanup()
-
-
-def _now_and_life() -> tuple[datetime, timedelta]:
-    return datetime.now(UTC), timedelta(days=1)

@@ -9,7 +9,7 @@ import pytest
 from tests.fuzz.fuzzer import CORPUS, inputs
 from tests.fuzz.world import World
 from tests.server.conftest import Start
-from webhook.policies.table import BY_PATH
+from webhook.review.endpoints import BY_PATH
 
 _BODIES = {file.name: file.read_bytes() for file in inputs(CORPUS, "reviews")}
 

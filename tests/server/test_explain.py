@@ -18,20 +18,20 @@ from hypothesis import strategies as st
 
 from certs.source import self_signed
 from tests import builders
-from tests.cli.test_explain_migration import put
+from tests.cli.explained import put
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.policies.migration.world import facts
+from tests.review.memory import MemoryCluster
 from tests.server.conftest import SlowCluster
-from tests.test_reviewer import MemoryCluster
 from tests.waiting import break_off, until
 from webhook.cluster.live import LiveCluster
 from webhook.cluster.source import Cluster
-from webhook.cluster.transport import connect
 from webhook.errors import InputError, Unavailable
 from webhook.facts import AccessKey, Key, NodesKey, TokenKey
-from webhook.objects import NAMESPACES
+from webhook.k8s.client.resources import NAMESPACES
+from webhook.k8s.client.transport import connect
 from webhook.placement import syntax
-from webhook.policies import accounts
+from webhook.policies.common import accounts
 from webhook.policies.migration.answer import SCHEMA
 from webhook.server import tls
 from webhook.server.explain import MAX_IN_FLIGHT, MAX_QUERY, PATH, explaining, question

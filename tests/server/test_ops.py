@@ -16,15 +16,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests import builders
 from tests.builders import known, launcher_pod, review, vmi
-from tests.test_reviewer import MemoryCluster
+from tests.review.memory import MemoryCluster
 from tests.waiting import until
 from webhook.admission.audit import NoAudit
-from webhook.policies.table import BY_PATH
-from webhook.reviewer import Reviewer
+from webhook.review.endpoints import BY_PATH
+from webhook.review.reviewer import Reviewer
 from webhook.server import guests
 from webhook.server.guests import MAX_CONNECTIONS_PER_CLIENT, Guests
 from webhook.server.lifecycle import listen, split_address
-from webhook.server.ops import Metrics, Ops, State
+from webhook.server.ops import Metrics, MetricsState, Ops
 from webhook.server.rendering import Rendering
 
 PODS = "/mutate/scheduling/pods/enforce"
@@ -65,7 +65,7 @@ async def test_requests_and_decisions_are_counted(aiohttp_client: Any) -> None:
     seen = values(text)
 
     labels = {
-        "job": "scheduling",
+        "policy": "scheduling",
         "resource": "pods",
         "mode": "enforce",
         "decision": "patched",
@@ -138,7 +138,7 @@ async def test_state_is_read_at_the_scrape(aiohttp_client: Any) -> None:
     counted, _ = metrics()
     now = {"kubevirt": 1.0}
     found: dict[tuple[str, ...], float] = {("scheduling", "pods"): 2.0}
-    state = State(
+    state = MetricsState(
         {
             "kubevirt_webhook_scheduler_alive": ("Alive.", lambda: now),
             "kubevirt_webhook_ready": ("Ready.", lambda: {"": 1}),
@@ -147,7 +147,7 @@ async def test_state_is_read_at_the_scrape(aiohttp_client: Any) -> None:
         {"kubevirt_webhook_audit_dropped_total": ("Dropped.", lambda: {"": 3})},
         {
             "kubevirt_webhook_scheduler_alive": "scheduler",
-            "kubevirt_webhook_unenforced_objects": ("job", "resource"),
+            "kubevirt_webhook_unenforced_objects": ("policy", "resource"),
         },
     )
     counted.registry.register(state)
@@ -158,7 +158,7 @@ async def test_state_is_read_at_the_scrape(aiohttp_client: Any) -> None:
     seen = values(text)
     assert seen["kubevirt_webhook_scheduler_alive", frozenset({("scheduler", "kubevirt")})] == 0
     assert seen["kubevirt_webhook_ready", frozenset()] == 1
-    of = frozenset({("job", "scheduling"), ("resource", "pods")})
+    of = frozenset({("policy", "scheduling"), ("resource", "pods")})
     assert seen["kubevirt_webhook_unenforced_objects", of] == 2
     assert seen["kubevirt_webhook_audit_dropped_total", frozenset()] == 3
     assert any(name == "kubevirt_webhook_build_info" for name, _ in seen)
@@ -242,7 +242,7 @@ async def test_one_who_goes_takes_nothing_from_the_others() -> None:
 
 async def test_a_rendering_that_fails_is_tried_anew() -> None:
     counted, _ = metrics()
-    broken = State({"x": ("X.", lambda: 1 / 0)}, {}, {})  # type: ignore[dict-item,return-value]
+    broken = MetricsState({"x": ("X.", lambda: 1 / 0)}, {}, {})  # type: ignore[dict-item,return-value]
     counted.registry.register(_Quiet(broken))
     rendering = Rendering(counted.registry)
     for _ in range(2):
@@ -254,7 +254,7 @@ async def test_a_rendering_that_fails_is_tried_anew() -> None:
 class _Quiet:
     """Tells the registry nothing beforehand."""
 
-    def __init__(self, inner: State) -> None:
+    def __init__(self, inner: MetricsState) -> None:
         self.collect = inner.collect
 
     def describe(self) -> tuple[()]:

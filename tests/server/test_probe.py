@@ -7,11 +7,11 @@ from aiohttp import web
 
 from certs.authority import Authority
 from certs.source import Pair, self_signed
-from tests.server.test_connection import _now_and_life
+from tests.server.lifetimes import _now_and_life
 from webhook.server.connection import Connections
 from webhook.server.lifecycle import listen
 from webhook.server.probe import probe
-from webhook.server.tls import Swappable
+from webhook.server.tls import ReloadableTLSContext
 
 HOST = "kubevirt-webhook.kubevirt-webhook.svc"
 
@@ -28,7 +28,7 @@ async def address(pair: Pair) -> AsyncIterator[str]:
 
     runner = web.ServerRunner(Connections(nobody))
     # As it listens in a pod: the probe has to find a way in.
-    bound = await listen(runner, "0.0.0.0:0", Swappable(pair.certificate, pair.key).listener, "--listen")
+    bound = await listen(runner, "0.0.0.0:0", ReloadableTLSContext(pair.certificate, pair.key).listener, "--listen")
     yield bound
     await runner.cleanup()
 

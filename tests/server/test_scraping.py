@@ -12,13 +12,13 @@ import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from certs.source import self_signed
-from tests.test_reviewer import MemoryCluster
+from tests.review.memory import MemoryCluster
 from tests.waiting import break_off, until
 from webhook.admission.wire import UserInfo
 from webhook.cluster.access import _access
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, Key, TokenKey
-from webhook.policies import accounts
+from webhook.policies.common import accounts
 from webhook.server import guests, scraping, tls
 from webhook.server.rendering import Rendering
 from webhook.server.scraping import MAX_IN_FLIGHT, MAX_KEPT

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from certs.source import Pair, self_signed
-from webhook.server.tls import Swappable
+from webhook.server.tls import ReloadableTLSContext
 
 
 async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -19,7 +19,7 @@ async def _echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @contextlib.asynccontextmanager
-async def serving(swappable: Swappable) -> AsyncIterator[int]:
+async def serving(swappable: ReloadableTLSContext) -> AsyncIterator[int]:
     async with await asyncio.start_server(_echo, "127.0.0.1", 0, ssl=swappable.listener) as server:
         yield server.sockets[0].getsockname()[1]
 
@@ -34,7 +34,7 @@ async def connect(port: int, trust: Pair, name: str | None) -> tuple[asyncio.Str
 @pytest.mark.parametrize("name", ["localhost", None])
 async def test_swap_serves_new_handshakes_and_leaves_open_connections(name: str | None) -> None:
     first, second = self_signed(["localhost"]), self_signed(["localhost"])
-    swappable = Swappable(first.certificate, first.key)
+    swappable = ReloadableTLSContext(first.certificate, first.key)
     async with serving(swappable) as port:
         reader, writer = await connect(port, first, name)
         swappable.swap(second.certificate, second.key)
@@ -51,7 +51,7 @@ async def test_swap_serves_new_handshakes_and_leaves_open_connections(name: str 
 
 async def test_a_bad_pair_never_disturbs_the_running_one() -> None:
     good, other = self_signed(["localhost"]), self_signed(["localhost"])
-    swappable = Swappable(good.certificate, good.key)
+    swappable = ReloadableTLSContext(good.certificate, good.key)
     async with serving(swappable) as port:
         with pytest.raises(ssl.SSLError):
             swappable.swap(good.certificate, other.key)

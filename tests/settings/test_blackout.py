@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from webhook.errors import InputErrors
-from webhook.settings.blackout import Blackout
+from webhook.settings.blackout import BlackoutModel
 from webhook.settings.file import parse
 from webhook.settings.snapshot import WEEK
 
@@ -27,7 +27,7 @@ HOUR, DAY = 60, 24 * 60
     ],
 )
 def test_minutes_of_the_week(fields: dict[str, Any], spans: tuple[tuple[int, int], ...]) -> None:
-    assert Blackout.model_validate(fields).snapshot().spans == spans
+    assert BlackoutModel.model_validate(fields).snapshot().spans == spans
 
 
 @pytest.mark.parametrize(

@@ -7,15 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from tests.settings.parsing import mistakes, snapshot
 from webhook.settings.model import SettingsModel
 from webhook.settings.snapshot import (
     AuditSettings,
     Blackout,
     EvictionSettings,
-    Guard,
     InstancetypeSettings,
     MigrationSettings,
     ParitySettings,
+    SchedulerHealthSettings,
     SchedulerSettings,
     SchedulingSettings,
     ServerSettings,
@@ -23,7 +24,6 @@ from webhook.settings.snapshot import (
     UnenforcedSettings,
     WebhookSettings,
 )
-from webhook.settings.syntax import OWN_ERROR
 
 EVERYTHING: dict[str, Any] = {
     "server": {"listen": "[::]:9443", "opsListen": "localhost:9090", "maxInFlight": 8, "drainSeconds": 5},
@@ -98,20 +98,6 @@ EVERYTHING: dict[str, Any] = {
 }
 
 
-def snapshot(value: dict[str, Any]) -> Settings:
-    return SettingsModel.model_validate(value).snapshot("digest")
-
-
-def mistakes(value: dict[str, Any]) -> list[tuple[str, tuple[int | str, ...]]]:
-    with pytest.raises(ValidationError) as refused:
-        SettingsModel.model_validate(value)
-    found = refused.value.errors(include_url=False)
-    return [
-        (details["ctx"]["what"] if details["type"] == OWN_ERROR else details["type"], details["loc"])
-        for details in found
-    ]
-
-
 def test_the_defaults() -> None:
     assert snapshot({}) == Settings(
         server=ServerSettings(
@@ -126,7 +112,9 @@ def test_the_defaults() -> None:
             virtual_machine_instances=False,
             schedulers={
                 "kubevirt": SchedulerSettings(
-                    "kubevirt", Guard("lease", "kubevirt-scheduler", "kubevirt-scheduler"), assume_alive=False
+                    "kubevirt",
+                    SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler"),
+                    assume_alive=False,
                 )
             },
             kubevirt_namespace="",
@@ -197,10 +185,10 @@ def test_everything_said_is_in_the_snapshot() -> None:
             virtual_machine_instances=True,
             schedulers={
                 "gpu.example": SchedulerSettings(
-                    "gpu.example", Guard("lease", "gpu-system", "gpu.scheduler"), assume_alive=True
+                    "gpu.example", SchedulerHealthSettings("lease", "gpu-system", "gpu.scheduler"), assume_alive=True
                 ),
-                "batch": SchedulerSettings("batch", Guard("pods")),
-                "free": SchedulerSettings("free", Guard("off")),
+                "batch": SchedulerSettings("batch", SchedulerHealthSettings("pods")),
+                "free": SchedulerSettings("free", SchedulerHealthSettings("off")),
             },
             kubevirt_namespace="openshift-cnv",
         ),
@@ -266,14 +254,14 @@ def test_snake_case_and_unknown_keys_are_refused_even_if_null() -> None:
 @pytest.mark.parametrize(
     ("guard", "read"),
     [
-        (False, Guard("off")),
-        ("off", Guard("off")),
-        ("pods", Guard("pods")),
-        ("lease a/b", Guard("lease", "a", "b")),
-        ("lease   a-1/b.c-d", Guard("lease", "a-1", "b.c-d")),
+        (False, SchedulerHealthSettings("off")),
+        ("off", SchedulerHealthSettings("off")),
+        ("pods", SchedulerHealthSettings("pods")),
+        ("lease a/b", SchedulerHealthSettings("lease", "a", "b")),
+        ("lease   a-1/b.c-d", SchedulerHealthSettings("lease", "a-1", "b.c-d")),
     ],
 )
-def test_guards(guard: object, read: Guard) -> None:
+def test_guards(guard: object, read: SchedulerHealthSettings) -> None:
     settings = snapshot({"schedulers": {"kubevirt": {"guard": guard}}})
 
     assert settings.scheduling.schedulers["kubevirt"] == SchedulerSettings("kubevirt", read)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.settings.test_model import mistakes, snapshot
+from tests.settings.parsing import mistakes, snapshot
 from webhook.settings.snapshot import AuditSettings, UnenforcedSettings
 
 

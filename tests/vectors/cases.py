@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from webhook.errors import InputError
-from webhook.kubevirt.configuration import AMD64, Configuration
+from webhook.kubevirt.config import AMD64, ClusterConfig
 from webhook.kubevirt.lookup import Get, among
 
 Json = dict[str, Any]
@@ -68,9 +68,9 @@ class Case:
         return among(self.objects)
 
     @property
-    def configuration(self) -> Configuration:
+    def configuration(self) -> ClusterConfig:
         """The cluster's."""
-        return Configuration.of(self.given.get("clusterConfig"), self.given.get("clusterArch") or AMD64)
+        return ClusterConfig.of(self.given.get("clusterConfig"), self.given.get("clusterArch") or AMD64)
 
 
 def read(path: Path, answer: type = dict) -> Iterator[Case]:

@@ -7,13 +7,13 @@ from typing import Any
 
 from tests.vectors.cases import Case
 from webhook.errors import InputError
+from webhook.placement.affinity import Placed
 from webhook.placement.constraints import own
 from webhook.placement.eligibility import eligibility
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node
 from webhook.placement.reading import read
 from webhook.placement.requirement import AFFINITY, CORDONED, TAINTS, VM, OneOf, Requirements
-from webhook.placement.workload import Placed
 
 # By the requirements that a stage is about.
 _ORIGINS = {"affinity": (VM, AFFINITY), "taints": (TAINTS, CORDONED), "fit": (VM, AFFINITY, TAINTS, CORDONED)}

@@ -8,11 +8,11 @@ from itertools import count
 
 from tests.vectors.cases import Case, Json
 from webhook.errors import InputError
-from webhook.kubevirt import admission, objectadmission, vmidefaults
-from webhook.kubevirt.admission import Answer
-from webhook.kubevirt.expand import expand
-from webhook.kubevirt.refusal import Conflicts, Refusal
-from webhook.kubevirt.sync import Round
+from webhook.kubevirt.instancetype.conflict import Conflicts, Refusal
+from webhook.kubevirt.instancetype.expand import expand
+from webhook.kubevirt.vm.sync import Round
+from webhook.kubevirt.webhooks import instancetype_admitter, vm_admitter, vmi_mutator
+from webhook.kubevirt.webhooks.vm_admitter import VmAdmission
 
 
 def uuids() -> Callable[[], str]:
@@ -37,7 +37,7 @@ def answers(case: Case) -> Iterator[tuple[str, Json]]:
         yield stage, answer
 
 
-def _plain(answer: Answer) -> Json:
+def _plain(answer: VmAdmission) -> Json:
     plain: Json = {"allowed": answer.allowed}
     if not answer.allowed:
         plain |= {"code": answer.code, "message": answer.message, "error": answer.message}
@@ -50,11 +50,11 @@ def _plain(answer: Answer) -> Json:
 
 def _mutate(case: Case, given: Json) -> Json:
     old = given.get("oldVM") if given.get("operation") == "UPDATE" else None
-    return _plain(admission.mutate(given["vm"], case.get, uuids(), case.configuration, old))
+    return _plain(vm_admitter.mutate(given["vm"], case.get, uuids(), case.configuration, old))
 
 
 def _admit(case: Case, given: Json) -> Json:
-    return _plain(admission.validate(given["vm"], case.get, case.configuration))
+    return _plain(vm_admitter.validate(given["vm"], case.get, case.configuration))
 
 
 def _controller(case: Case, given: Json) -> Json:
@@ -72,7 +72,7 @@ def _controller(case: Case, given: Json) -> Json:
     try:
         built = whole.build()
         answer["vmi"] = built.encoded()
-        answer["admittedVMI"] = vmidefaults.create(answer["vmi"], case.configuration, uuids())
+        answer["admittedVMI"] = vmi_mutator.create(answer["vmi"], case.configuration, uuids())
     except Refusal as refusal:
         answer["error"] = refusal.what
     return answer
@@ -90,15 +90,15 @@ def _expand(case: Case, given: Json) -> Json:
 
 
 def _vmi(case: Case, given: Json) -> Json:
-    return {"admittedVMI": vmidefaults.create(given["vmi"], case.configuration, uuids())}
+    return {"admittedVMI": vmi_mutator.create(given["vmi"], case.configuration, uuids())}
 
 
 def _instancetype_spec(case: Case, given: Json) -> Json:
-    return _plain(objectadmission.instancetype(given["instancetype"]))
+    return _plain(instancetype_admitter.instancetype(given["instancetype"]))
 
 
 def _preference_spec(case: Case, given: Json) -> Json:
-    return _plain(objectadmission.preference(given["preference"]))
+    return _plain(instancetype_admitter.preference(given["preference"]))
 
 
 # In the order in which KubeVirt comes to them.

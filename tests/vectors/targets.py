@@ -14,16 +14,20 @@ from tests.builders import CONTROLLER, known
 from tests.vectors.cases import Case, Json
 from webhook.admission.patch import operations
 from webhook.facts import Facts, Key, ListKey, NodesKey, ObjectKey, PlacementKey
+from webhook.placement.affinity import Placed
 from webhook.placement.constraints import own
 from webhook.placement.contradictions import kept_by_kubevirt, undropped
 from webhook.placement.eligibility import eligibility
 from webhook.placement.index import NodeIndex
+from webhook.placement.kubevirt_config import PlacementKubeVirt
+from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
+from webhook.placement.migrations import MIGRATIONS, Migration
 from webhook.placement.node import Node
 from webhook.placement.reading import read
 from webhook.placement.requirement import Elsewhere, Kvm, Requirements
-from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, VMIS, KubeVirt, LauncherPod, Migration, Placed, Vmi
-from webhook.policies import targets
-from webhook.policies.table import BY_PATH
+from webhook.placement.vmis import VMIS, Vmi
+from webhook.policies.common import migration_targets
+from webhook.review.endpoints import BY_PATH
 from webhook.settings.snapshot import MigrationSettings
 
 STAGES = ("kubevirt",)
@@ -36,7 +40,7 @@ def failures(case: Case) -> dict[str, list[str]]:
     nodes = [Node.read(node) for node in case.given["nodes"]]
     facts = _facts(case, nodes)
     vmi, migration = read(Vmi, case.given["vmi"], "vmi"), read(Migration, case.given["migration"], "migration")
-    asked = targets.of(vmi, case.namespace, Facts.of(facts), migration).requirements
+    asked = migration_targets.of(vmi, case.namespace, Facts.of(facts), migration).requirements
     lines = _differences("alone", case.expected["kubevirt"], _eligible(kept_by_kubevirt(asked), nodes))
     elsewhere = tuple(each for each in asked if isinstance(each, Elsewhere | Kvm))
     for settings in _HELD:
@@ -56,11 +60,11 @@ def _facts(case: Case, nodes: Iterable[Node]) -> dict[Key[Any], object]:
         ObjectKey(VMIS, namespace, given["vmi"]["metadata"]["name"]): read(Vmi, given["vmi"], "vmi"),
         ListKey(LAUNCHER_PODS, namespace, f"kubevirt.io/created-by={uid}"): tuple(pods),
         NodesKey(): NodeIndex(nodes),
-        PlacementKey(): read(KubeVirt, {"spec": {"configuration": given["configuration"]}}, "kubevirt"),
+        PlacementKey(): read(PlacementKubeVirt, {"spec": {"configuration": given["configuration"]}}, "kubevirt"),
     }
     for pod in pods:
-        if job := pod.meta.annotation(targets.JOB_NAME):
-            found[ObjectKey(MIGRATIONS, namespace, job)] = None  # gone, unless it is among those below
+        if policy := pod.meta.annotation(migration_targets.JOB_NAME):
+            found[ObjectKey(MIGRATIONS, namespace, policy)] = None  # gone, unless it is among those below
     for migration in (given["migration"], *(given.get("migrations") or ())):
         key = ObjectKey(MIGRATIONS, namespace, migration["metadata"]["name"])
         found[key] = read(Migration, migration, "migration")
@@ -80,7 +84,7 @@ def _constrained(case: Case, facts: Mapping[Key[Any], object], settings: Migrati
     }
     review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
     received = _ENDPOINT.codec.decode(msgspec.json.encode(review)).request
-    decision = _ENDPOINT.policy(received.object, received, Facts.of(facts), settings)
+    decision = _ENDPOINT.handler(received.object, received, Facts.of(facts), settings)
     patch = msgspec.json.decode(msgspec.json.encode(operations(received.object, decision.changes)))
     result: Json = jsonpatch.apply_patch(copy.deepcopy(pod), patch)
     return result

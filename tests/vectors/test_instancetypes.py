@@ -1,17 +1,14 @@
 from __future__ import annotations
 
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from tests.vectors.__main__ import failures
 from tests.vectors.cases import Case, read
+from tests.vectors.files import DATA, FILE
 from tests.vectors.stages import STAGES
 
-DATA = Path(__file__).parents[1] / "data"
-# What comes up in use, and what hardly ever does: odd amounts, old and lost revisions, fields that Go writes as null.
-FILE = DATA / "instancetypes.jsonl.gz"
 FILES = (FILE, DATA / "corners.jsonl.gz")
 
 

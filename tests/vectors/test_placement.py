@@ -7,10 +7,10 @@ import pytest
 
 from tests.vectors.cases import Case, read
 from tests.vectors.nodes import answers, failures
+from webhook.placement.affinity import Placed
 from webhook.placement.constraints import own
 from webhook.placement.node import Node
 from webhook.placement.reading import read as view
-from webhook.placement.workload import Placed
 
 FILE = Path(__file__).parents[1] / "data" / "placement.jsonl.gz"
 

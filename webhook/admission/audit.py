@@ -38,7 +38,7 @@ _Changes = Annotated[
     Meta(description="Made by enforce, or that enforce would have made; secrets in them are redacted."),
 ]
 _Message = Annotated[str | None, Meta(description="Of the refusal, as the user reads it; null without one.")]
-_Endpoint = Annotated[str, Meta(description="The path that was called: /VERB/JOB/RESOURCE/STAGE.", pattern="^/")]
+_Endpoint = Annotated[str, Meta(description="The path that was called: /VERB/POLICY/RESOURCE/STAGE.", pattern="^/")]
 
 
 class AuditedObject(msgspec.Struct, frozen=True):
@@ -60,7 +60,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel", tag="decision", tag_fi
     object: Annotated[AuditedObject, Meta(description="The object of the request.")]
     user: Annotated[str, Meta(description="Who sent the request: the user name.")]
     dry_run: Annotated[bool, Meta(description="Nothing came of it but the answer.")]
-    mode: Annotated[Mode, Meta(description="Of the job in the namespace: only enforce patches and denies.")]
+    mode: Annotated[Mode, Meta(description="Of the policy in the namespace: only enforce patches and denies.")]
     decision: Annotated[
         Label,
         Meta(
@@ -111,7 +111,7 @@ class UnenforcedRecord(msgspec.Struct, frozen=True, rename="camel", tag="unenfor
     schema: _SchemaName
     time: Annotated[_Time, Meta(description="When it was found; RFC 3339 in UTC with microseconds.")]
     uid: Annotated[str, Meta(description="Of the object.")]
-    endpoint: Annotated[str, Meta(description="Whose policy says so: /VERB/JOB/RESOURCE/STAGE.", pattern="^/")]
+    endpoint: Annotated[str, Meta(description="Whose policy says so: /VERB/POLICY/RESOURCE/STAGE.", pattern="^/")]
     object: Annotated[AuditedObject, Meta(description="The object that was found.")]
     created: Annotated[str, Meta(description="When the object was created, as its metadata says.")]
     decision: Annotated[

@@ -71,7 +71,7 @@ _SHAPE: Final = re.compile(
 
 @lru_cache(maxsize=1024)
 def _scrubbed_prose(text: str) -> str:
-    return _Reading(text, prose=True).scrubbed() if _is_suspicious(text) else text
+    return _Scrubber(text, prose=True).scrubbed() if _is_suspicious(text) else text
 
 
 def scrubbed_prose(text: str) -> str:
@@ -95,7 +95,7 @@ def scrubbed(text: str) -> str:
     """A value of an object without what looks like a credential; `HIDDEN` alone where the whole does."""
     if _NAME.fullmatch(text) or not _is_suspicious(text):
         return text
-    return _Reading(text, prose=False).scrubbed() if len(text) <= MAX_TEXT else HIDDEN
+    return _Scrubber(text, prose=False).scrubbed() if len(text) <= MAX_TEXT else HIDDEN
 
 
 def is_secret_flag(text: str) -> bool:
@@ -112,7 +112,7 @@ def _announces(name: str) -> bool:
     return name.lower().removesuffix("s").endswith(_ANNOUNCES)
 
 
-class _Reading:
+class _Scrubber:
     """One text, from its first word to its last.
 
     Args:
@@ -245,4 +245,4 @@ def _is_encoded(text: str, depth: int) -> bool:
     inner = inner.replace("\0", "")
     if not _is_suspicious(inner):
         return False
-    return inner != _Reading(inner, prose=False, depth=depth + 1).scrubbed()
+    return inner != _Scrubber(inner, prose=False, depth=depth + 1).scrubbed()

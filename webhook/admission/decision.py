@@ -155,14 +155,14 @@ class Decision(msgspec.Struct, frozen=True):
         """The code of the first reason: what metrics count."""
         return self.reasons[0].code
 
-    def under(self, mode: Mode, job: str) -> Outcome:
+    def under(self, mode: Mode, policy: str) -> Outcome:
         """What this decision does to the request in a mode: only ``enforce`` patches or denies."""
         if mode == names.ENFORCE:
             if self.denial:
                 return Outcome(self.denial.told(), (), _short(self.warnings), self.notes)
             return Outcome(None, self.changes, _short(self.warnings), self.notes)
         if mode == names.WARN:
-            would = _would(self, f"{job} is in mode warn")
+            would = _would(self, f"{policy} is in mode warn")
             return Outcome(None, (), _short(would + self.warnings), self.notes)
         return Outcome(None, (), (), self.notes)
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from webhook.admission.decision import Change
-from webhook.paths import present
+from webhook.k8s.json_path import present
 
 _encode: Final = msgspec.json.Encoder().encode
 

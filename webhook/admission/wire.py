@@ -17,9 +17,10 @@ import msgspec
 
 from webhook.admission.decision import Denial, FieldCause, Outcome
 from webhook.admission.envelope import Envelope, envelope
-from webhook.admission.nesting import MAX_LEVELS, holds_plain_json, is_too_deep
 from webhook.errors import InputError
-from webhook.objects import Eviction, Object, View
+from webhook.k8s.nesting import MAX_LEVELS, holds_plain_json, is_too_deep
+from webhook.k8s.pods import Eviction
+from webhook.k8s.views import Object, View
 from webhook.text import shortened, visible
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
@@ -183,7 +184,7 @@ class _Details(View, frozen=True):
     causes: tuple[FieldCause, ...]
 
 
-class _Status(View, frozen=True, omit_defaults=True):
+class _ResponseStatus(View, frozen=True, omit_defaults=True):
     code: int
     message: str
     reason: str | None = None
@@ -193,7 +194,7 @@ class _Status(View, frozen=True, omit_defaults=True):
 class _Response(View, frozen=True, omit_defaults=True):
     uid: str
     allowed: bool
-    status: _Status | None = None
+    status: _ResponseStatus | None = None
     patch: str | None = None
     patch_type: str | None = None
     warnings: tuple[str, ...] = ()
@@ -212,10 +213,10 @@ _encode: Final = msgspec.json.Encoder().encode
 _REASONS: Final = {403: "Forbidden", 422: "Invalid", 429: "TooManyRequests", 503: "ServiceUnavailable"}
 
 
-def _status(denial: Denial) -> _Status:
+def _status(denial: Denial) -> _ResponseStatus:
     causes = tuple(FieldCause(cause.reason, _fit(cause.message), _fit(cause.field)) for cause in denial.causes)
     details = _Details(causes) if causes else None
-    return _Status(denial.code, _fit(denial.message), _REASONS.get(denial.code), details)
+    return _ResponseStatus(denial.code, _fit(denial.message), _REASONS.get(denial.code), details)
 
 
 def _fit(text: str, length: int = MAX_MESSAGE) -> str:

@@ -32,11 +32,11 @@ def manifests() -> None:
 def webhooks(config_file: Path | None, url: str) -> None:
     """The webhook configurations, without a caBundle: who serves the certificate writes it."""
     from webhook.cli.yamltext import dump
-    from webhook.install.registration import Target, check_url, configurations
+    from webhook.install.registration import RegistrationTarget, check_url, configurations
 
     if url:
         check_url(url)
-    write.data(dump(configurations(_settings(config_file), Target(url=url))))
+    write.data(dump(configurations(_settings(config_file), RegistrationTarget(url=url))))
 
 
 @click.group()

@@ -32,8 +32,8 @@ from webhook.cli import data, requests
 from webhook.cli.review import WEIGHT
 from webhook.cli.show import STYLES, console
 from webhook.cluster.files import FilesCluster
-from webhook.documents import read_documents
 from webhook.errors import InputError
+from webhook.k8s.yaml_documents import read_documents
 from webhook.settings.file import load
 from webhook.settings.snapshot import Settings
 

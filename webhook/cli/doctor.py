@@ -14,7 +14,7 @@ from webhook.admission.redaction import redacted
 from webhook.cli import write
 
 if TYPE_CHECKING:
-    from webhook.install.doctor import Report
+    from webhook.doctor.report import Report
 
 _FAILURES: Final = 1
 _WARNINGS: Final = 3
@@ -53,9 +53,9 @@ def doctor(kubeconfig: Path | None, config_file: Path | None, url: str, output: 
 
 async def _examined(kubeconfig: Path | None, config_file: Path | None, url: str) -> Report:
     from webhook.cli.data import directory
-    from webhook.cluster.transport import connect
-    from webhook.install.doctor import examine
+    from webhook.doctor.report import examine
     from webhook.install.registration import check_url
+    from webhook.k8s.client.transport import connect
     from webhook.settings.file import load
 
     if url:

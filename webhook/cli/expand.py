@@ -14,19 +14,19 @@ import click
 
 from webhook.admission.redaction import redacted
 from webhook.cli import given, write
-from webhook.cli.explain import Explanation
+from webhook.cli.expand_explain import Explanation
 from webhook.cli.search import Search, configuration_of
 from webhook.cli.show import console, safe
-from webhook.cli.sources import objects
 from webhook.cli.yamltext import dump
-from webhook.documents import Document
+from webhook.cluster.selection import objects
 from webhook.errors import InputError
-from webhook.kubevirt import creation
-from webhook.kubevirt.configuration import Configuration
-from webhook.kubevirt.creation import Created, Refused, Stage
+from webhook.k8s.yaml_builder import Document
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.instancetype.conflict import Cause
 from webhook.kubevirt.lookup import Get
-from webhook.kubevirt.refusal import Cause
-from webhook.kubevirt.shape import Json
+from webhook.kubevirt.vm import creation
+from webhook.kubevirt.vm.creation import Created, CreationDenied, Stage
 
 # The namespace is for this function of names: KubeVirt's UUIDs are random, ours are the same in every run.
 _UUIDS: Final = UUID("b9d2c9a6-2f0a-5d0e-8d5e-0d3c3b0f6b52")
@@ -108,7 +108,7 @@ class _Refusal:
 
     where: str
     machine: Json
-    refused: Refused
+    refused: CreationDenied
 
     def print(self, *, hint: bool) -> None:
         metadata, refused = self.machine["metadata"], self.refused
@@ -154,7 +154,7 @@ def _print(shown: list[Any], output: str | None) -> None:
 
 
 async def _all(
-    found: given.Objects, cluster_from: Path | None, kubeconfig: Path | None, mode: str
+    found: given.GivenObjects, cluster_from: Path | None, kubeconfig: Path | None, mode: str
 ) -> list[_Result | _Refusal]:
     async with objects(cluster_from, kubeconfig) as source:
         search = Search(found, source)
@@ -164,7 +164,7 @@ async def _all(
             uuids = _Uuids(machine.value)
             try:
                 created = await search.answer(_question(machine, mode, uuids, configuration))
-            except Refused as refused:
+            except CreationDenied as refused:
                 results.append(_Refusal(machine.where(), machine.value, refused))
             except InputError as error:
                 where = f"{machine.where()}: {error.where}" if error.where else machine.where()
@@ -174,7 +174,7 @@ async def _all(
         return results
 
 
-def _question(machine: Document, mode: str, uuids: _Uuids, configuration: Configuration) -> Callable[[Get], Created]:
+def _question(machine: Document, mode: str, uuids: _Uuids, configuration: ClusterConfig) -> Callable[[Get], Created]:
     obj = machine.value
     if obj["kind"] == "VirtualMachineInstance":
         if mode == "expand":

@@ -19,16 +19,16 @@ from webhook.cli import write
 from webhook.cli.explain_spread import spread
 from webhook.cli.machine import parse_machine
 from webhook.cli.show import console, safe
-from webhook.cli.sources import once
 from webhook.cli.yamltext import dump
+from webhook.cluster.selection import once
 from webhook.errors import InputError
 from webhook.facts import Facts
 from webhook.placement import syntax
-from webhook.policies.migration.answer import Answer, Nodes, Reason
+from webhook.policies.common.required_facts import Unreadable
+from webhook.policies.migration.answer import MigrationExplanation, Nodes, ReasonReport
 from webhook.policies.migration.explanation import explain as explained
 from webhook.policies.migration.explanation import few
-from webhook.policies.unreadable import Unreadable
-from webhook.replay import replayed
+from webhook.review.replay import replayed
 
 _SECONDS: Final = 30.0
 _WIDTH: Final = 100
@@ -86,7 +86,7 @@ def migration(
 
 async def _answer(
     namespace: str, name: str, added: dict[str, str], node: str, cluster_from: Path | None, kubeconfig: Path | None
-) -> Answer:
+) -> MigrationExplanation:
     deadline = asyncio.get_running_loop().time() + _SECONDS
     async with once(cluster_from, kubeconfig) as cluster:
         try:
@@ -102,7 +102,7 @@ async def _answer(
             raise InputError(error.why, fix=fix) from None
 
 
-def _print(answer: Answer) -> None:
+def _print(answer: MigrationExplanation) -> None:
     out = console()
     lines = _one(answer) if answer.node else _all(answer)
     for index, (line, style) in enumerate(lines):
@@ -118,7 +118,7 @@ def _safe_lines(text: str) -> str:
 _Line = tuple[str, str]
 
 
-def _all(answer: Answer) -> Iterator[_Line]:
+def _all(answer: MigrationExplanation) -> Iterator[_Line]:
     """The answer in lines of a ticket's width, each with its style."""
     yield _wrapped(answer.summary), ""
     yield from _asked(answer)
@@ -143,7 +143,7 @@ def _all(answer: Answer) -> Iterator[_Line]:
     yield from _remarks(answer)
 
 
-def _one(answer: Answer) -> Iterator[_Line]:
+def _one(answer: MigrationExplanation) -> Iterator[_Line]:
     node = answer.node
     assert node
     yield f"{node.name} is {'eligible' if node.eligible else 'not eligible'}", ""
@@ -155,7 +155,7 @@ def _one(answer: Answer) -> Iterator[_Line]:
         yield from _remarks(answer)
 
 
-def _asked(answer: Answer) -> Iterator[_Line]:
+def _asked(answer: MigrationExplanation) -> Iterator[_Line]:
     added = ", ".join(f"{key}={value}" for key, value in answer.added_node_selector.items())
     on = f"runs on {answer.running_on}" if answer.running_on else "is on no node yet"
     yield _wrapped(f"{answer.namespace}/{answer.name} {on}; the migration adds {added or 'nothing'}."), ""
@@ -163,14 +163,14 @@ def _asked(answer: Answer) -> Iterator[_Line]:
         yield _wrapped(f"But {obstacle}."), "yellow"
 
 
-def _remarks(answer: Answer) -> Iterator[_Line]:
+def _remarks(answer: MigrationExplanation) -> Iterator[_Line]:
     for note in answer.notes:
         yield _wrapped(f"Note: {note}."), ""
     for gap in answer.gaps:
         yield _wrapped(f"Not taken into account: {gap}."), "yellow"
 
 
-def _reason(reason: Reason, width: int) -> str:
+def _reason(reason: ReasonReport, width: int) -> str:
     head = _wrapped(reason.text, f"  {reason.nodes.count:>{width}}  ")
     return f"{head}\n{_wrapped(few(reason.nodes.names), ' ' * (width + 6))}"
 

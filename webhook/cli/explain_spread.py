@@ -17,13 +17,13 @@ from webhook.admission.redaction import redacted
 from webhook.cli import write
 from webhook.cli.machine import parse_machine
 from webhook.cli.show import console, safe
-from webhook.cli.sources import once
 from webhook.cli.yamltext import dump
+from webhook.cluster.selection import once
 from webhook.errors import InputError
 from webhook.facts import Facts
-from webhook.policies.spread_answer import SpreadAnswer, explain
-from webhook.policies.unreadable import Unreadable
-from webhook.replay import replayed
+from webhook.policies.common.required_facts import Unreadable
+from webhook.review.replay import replayed
+from webhook.review.spread_explanation import SpreadAnswer, explain
 from webhook.settings.file import default_settings, load
 from webhook.settings.snapshot import Settings
 

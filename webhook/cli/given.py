@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from webhook.cluster.kinds import KINDS
-from webhook.documents import MAX_BYTES, Document, objects_in, parse_documents, read_documents
 from webhook.errors import InputError, quoted
 from webhook.inputs import limited
+from webhook.k8s.yaml_builder import Document
+from webhook.k8s.yaml_documents import MAX_BYTES, objects_in, parse_documents, read_documents
 
 _NAMESPACE: Final = "default"
 MACHINES: Final = ("VirtualMachine", "VirtualMachineInstance")
@@ -42,7 +43,7 @@ def documents(paths: Iterable[str], stdin: bytes | None) -> list[Document]:
 
 
 @dataclass(frozen=True, slots=True)
-class Objects:
+class GivenObjects:
     """Documents sorted by what they are. As for kubectl, what names no namespace is in ``default``.
 
     Attributes:
@@ -56,13 +57,13 @@ class Objects:
     passed_over: list[str] = field(default_factory=list)
 
 
-def objects(found: Iterable[Document]) -> Objects:
+def objects(found: Iterable[Document]) -> GivenObjects:
     """Sort documents.
 
     Raises:
         InputError: one is no object with a name, or is there twice.
     """
-    result = Objects()
+    result = GivenObjects()
     seen: dict[tuple[str, str, str], str] = {}
     for document in found:
         name = _kind(document)

@@ -16,10 +16,10 @@ from webhook import __version__
 from webhook.cli import write
 
 if TYPE_CHECKING:
-    from webhook.cluster.transport import KubernetesTransport
-    from webhook.install.apply import Change, Installer
+    from webhook.install.apply import Installer, PlannedChange
     from webhook.install.plan import Overlay, Plan
     from webhook.install.registration import Manifest
+    from webhook.k8s.client.transport import KubernetesTransport
 
 T = TypeVar("T")
 
@@ -207,9 +207,9 @@ async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeo
 
 async def _warn_of_pools(api: KubernetesTransport) -> None:
     """Name the pools whose VMs lose their size once nobody puts it back."""
+    from webhook.doctor.checks import pools
+    from webhook.doctor.support.reader import Reader
     from webhook.errors import Unavailable
-    from webhook.install.checks import pools
-    from webhook.install.checks.reader import Reader
 
     found = await pools.living_by_defaults(Reader(api))
     if isinstance(found, Unavailable):
@@ -267,7 +267,7 @@ async def _cleanup(
 
 @asynccontextmanager
 async def _connected(kubeconfig: Path | None) -> AsyncIterator[KubernetesTransport]:
-    from webhook.cluster.transport import connect
+    from webhook.k8s.client.transport import connect
 
     transport = await connect(str(kubeconfig) if kubeconfig else None)
     try:
@@ -295,7 +295,7 @@ def _on_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _show(change: Change) -> None:
+def _show(change: PlannedChange) -> None:
     from webhook.cli.show import safe
     from webhook.cli.yamltext import dump
 

@@ -13,19 +13,19 @@ from webhook import names
 from webhook.admission.wire import request_of
 from webhook.cli import given
 from webhook.cluster.source import Cluster
-from webhook.documents import Document
 from webhook.errors import InputError
 from webhook.facts import KubeVirtInstall, KubeVirtKey, NamespaceKey
+from webhook.k8s.views import Namespace
+from webhook.k8s.yaml_builder import Document
 from webhook.kubevirt.launcher import controller_account
-from webhook.objects import Namespace
-from webhook.policies.table import ENDPOINTS, Endpoint
+from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.settings.snapshot import Settings
 
 # The namespace is for this function of names, so that the same input gives the same review.
 _UID_SPACE: Final = uuid.UUID("5a7f0b0e-4d4c-5bb5-9b0e-6b2f3a0f7c11")
 
 
-class Asked(msgspec.Struct, frozen=True):
+class ReviewRequest(msgspec.Struct, frozen=True):
     """One review to judge.
 
     Attributes:
@@ -60,7 +60,7 @@ def read(paths: tuple[str, ...], stdin: bytes | None) -> list[Document]:
 
 async def asked(
     document: Document, cluster: Cluster, user: str | None, deadline: float, namespace: str | None = None
-) -> Asked:
+) -> ReviewRequest:
     """The review in a document, or the one that creating its object would lead to.
 
     Args:
@@ -77,7 +77,7 @@ async def asked(
             request_of(value)
         except InputError as error:
             raise InputError(error.what, source, error.fix) from None
-        return Asked(source, value)
+        return ReviewRequest(source, value)
     kind = value.get("kind")
     if not isinstance(kind, str) or not isinstance(value.get("apiVersion"), str):
         raise InputError("it has no apiVersion and kind", source, "give an AdmissionReview or a manifest")
@@ -112,7 +112,7 @@ async def asked(
         "oldObject": None,
         "dryRun": False,
     }
-    return Asked(source, {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+    return ReviewRequest(source, {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
 
 
 async def endpoints(request: dict[str, Any], cluster: Cluster, settings: Settings, deadline: float) -> list[Endpoint]:
@@ -125,7 +125,7 @@ async def endpoints(request: dict[str, Any], cluster: Cluster, settings: Setting
     found = await cluster.read(NamespaceKey(str(request.get("namespace") or ""), fresh=True), deadline)
     matching, opted_in = [], []
     for endpoint in ENDPOINTS:
-        label = found.meta.label(names.job_label(endpoint.job)) if isinstance(found, Namespace) else None
+        label = found.meta.label(names.policy_label(endpoint.policy)) if isinstance(found, Namespace) else None
         stage = names.OBSERVE if label in (names.WARN, names.AUDIT) else names.ENFORCE
         if (
             endpoint.stage == stage
@@ -135,7 +135,7 @@ async def endpoints(request: dict[str, Any], cluster: Cluster, settings: Setting
             and request.get("operation") in endpoint.operations
         ):
             matching.append(endpoint)
-            if label is not None or settings.job(endpoint.job).cluster_wide:
+            if label is not None or settings.policy(endpoint.policy).cluster_wide:
                 opted_in.append(endpoint)
     return opted_in or matching
 

@@ -17,11 +17,11 @@ from webhook.admission.patch import segments
 from webhook.admission.redaction import redacted_at
 from webhook.cli import given, requests, write
 from webhook.cli.show import print_results
-from webhook.cli.sources import opened
 from webhook.cli.yamltext import dump
+from webhook.cluster.selection import opened
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
-from webhook.reviewer import Reviewer, Silent
+from webhook.review.reviewer import NullObserver, Reviewer
 from webhook.settings.file import default_settings, load
 from webhook.settings.snapshot import Settings
 
@@ -75,7 +75,7 @@ async def _judge_all(
 ) -> list[dict[str, Any]]:
     documents = requests.read(files, stdin)
     async with opened(cluster_from, kubeconfig, settings) as cluster:
-        reviewer = Reviewer(cluster, lambda: settings, NoAudit(), Silent())
+        reviewer = Reviewer(cluster, lambda: settings, NoAudit(), NullObserver())
         results = []
         for document in documents:
             deadline = asyncio.get_running_loop().time() + 10
@@ -85,7 +85,7 @@ async def _judge_all(
 
 
 async def _judge(
-    asked: requests.Asked, reviewer: Reviewer, cluster: Cluster, settings: Settings, deadline: float
+    asked: requests.ReviewRequest, reviewer: Reviewer, cluster: Cluster, settings: Settings, deadline: float
 ) -> dict[str, Any]:
     """One review through all endpoints that the API server would call, each seeing what the one before has made."""
     request = asked.request
@@ -111,7 +111,7 @@ async def _judge(
         except InputError as error:
             raise InputError(error.what, f"{asked.source}: {error.where}", error.fix) from None
         judgement = {
-            "job": endpoint.job,
+            "policy": endpoint.policy,
             "endpoint": endpoint.path,
             "mode": verdict.mode,
             "decision": verdict.label,

@@ -8,9 +8,9 @@ from typing import TypeVar
 from webhook.cli import given
 from webhook.cluster.objects import Objects
 from webhook.errors import InputError, Unavailable
-from webhook.kubevirt.configuration import DEFAULTS, Configuration
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.lookup import Get
-from webhook.kubevirt.shape import Json
 
 T = TypeVar("T")
 
@@ -29,7 +29,7 @@ class Search:
     The rules are plain functions and can't wait: where they need what hasn't been read, they are run again.
     """
 
-    def __init__(self, found: given.Objects, source: Objects | None) -> None:
+    def __init__(self, found: given.GivenObjects, source: Objects | None) -> None:
         self._known: dict[tuple[str, str, str], Json | None] = dict(found.others)
         self._source = source
 
@@ -62,7 +62,7 @@ class Search:
         return read
 
 
-async def configuration_of(found: given.Objects, source: Objects | None) -> tuple[Configuration, str]:
+async def configuration_of(found: given.GivenObjects, source: Objects | None) -> tuple[ClusterConfig, str]:
     """The cluster's settings, and in words where they come from.
 
     Raises:
@@ -80,7 +80,7 @@ async def configuration_of(found: given.Objects, source: Objects | None) -> tupl
     metadata = installs[0].get("metadata") or {}
     name = f"KubeVirt {metadata.get('namespace', '')}/{metadata.get('name', '')}"
     try:
-        configuration = Configuration.of_kubevirt(installs[0])
+        configuration = ClusterConfig.of_kubevirt(installs[0])
     except InputError as error:
         raise InputError(error.what, f"{name}: {error.where}", error.fix) from None
     if not (installs[0].get("status") or {}).get("phase"):

@@ -46,7 +46,8 @@ def serve(**options: Any) -> None:
 
     import uvloop
 
-    from webhook.cli.runtime import Options, run
+    from webhook.runtime.options import Options
+    from webhook.runtime.serve import run
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run(Options(**options)))

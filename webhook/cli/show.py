@@ -59,7 +59,7 @@ def _print_result(out: Console, result: dict[str, Any]) -> None:
         for reason in judgement["reasons"]:
             out.print(
                 Text.assemble(
-                    f"  {judgement['job']} ({judgement['mode']}): {safe(reason['text'])} ",
+                    f"  {judgement['policy']} ({judgement['mode']}): {safe(reason['text'])} ",
                     (f"[{reason['code']}]", "dim"),
                 )
             )

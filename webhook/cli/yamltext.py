@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from webhook.documents import plain
+from webhook.k8s.yaml_builder import plain
 
 
 class _Dumper(yaml.SafeDumper):

@@ -8,9 +8,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from webhook.admission.wire import UserInfo
-from webhook.cluster.api import Forbidden, Transport, Unreachable
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, TokenKey
+from webhook.k8s.client.api import ApiConnectionError, Forbidden, Transport
 
 S = TypeVar("S")
 
@@ -62,7 +62,7 @@ async def _created(
             status, body = await transport.post(
                 f"/apis/{group}/v1/{plural}", {"apiVersion": f"{group}/v1", "kind": kind, "spec": spec}
             )
-    except Unreachable as error:
+    except ApiConnectionError as error:
         return Unavailable(error.why)
     except TimeoutError:
         return Unavailable(f"the API server did not answer within {seconds * 1000:.0f} ms")

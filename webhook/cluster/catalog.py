@@ -15,12 +15,14 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.cluster.api import Transport, decoded
-from webhook.cluster.clock import REAL_TIME, Clock
-from webhook.cluster.reflector import DEFAULT_TIMING, Reflector, Timing
-from webhook.cluster.room import Rationed
 from webhook.facts import NOT_READ, ListKey, ObjectKey
-from webhook.objects import PRESETS, REVISIONS, WHOLE, Object, Resource
+from webhook.k8s.client.api import Transport, decoded
+from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.client.room import Rationed
+from webhook.k8s.views import Object
+from webhook.kubevirt.resources import PRESETS, REVISIONS, UNSTRUCTURED
 
 MIB: Final = 1024 * 1024
 # Of one object's JSON. KubeVirt's own instancetypes have 2 KiB, most of it labels and annotations.
@@ -46,7 +48,7 @@ class _Sent(Object, frozen=True):
     spec: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class _Trimmed(msgspec.Struct, omit_defaults=True, rename="camel"):
+class _CatalogEntry(msgspec.Struct, omit_defaults=True, rename="camel"):
     """The same without what no policy reads."""
 
     metadata: dict[str, str]
@@ -67,7 +69,7 @@ class Entry(Object, frozen=True):
 
 _RESOURCES: Final[Mapping[str, Resource[Any]]] = {
     resource.path(): msgspec.structs.replace(resource, view=_Sent)
-    for resource in (*WHOLE.values(), PRESETS)
+    for resource in (*UNSTRUCTURED.values(), PRESETS)
     if resource.kind != REVISIONS.kind
 }
 
@@ -172,7 +174,7 @@ def _entry(sent: _Sent) -> Entry | None:
         return None
     meta = sent.meta
     named = {key: value for key, value in (("name", meta.name), ("namespace", meta.namespace)) if value}
-    body = msgspec.json.encode(_Trimmed(named, sent.api_version, sent.kind, spec))
+    body = msgspec.json.encode(_CatalogEntry(named, sent.api_version, sent.kind, spec))
     return Entry(body=body)
 
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 import msgspec
 
 from webhook.errors import InputError, Unavailable
-from webhook.kubevirt.configuration import Configuration
-from webhook.objects import KubeVirt
-from webhook.placement import workload
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.views import KubeVirt
+from webhook.placement import kubevirt_config
 
 
 class Configured:
@@ -18,10 +18,10 @@ class Configured:
 
     def __init__(self) -> None:
         self._read: KubeVirt | None = None
-        self._rules: Configuration | Unavailable | None = None
-        self._placement: workload.KubeVirt | Unavailable | None = None
+        self._rules: ClusterConfig | Unavailable | None = None
+        self._placement: kubevirt_config.PlacementKubeVirt | Unavailable | None = None
 
-    def of(self, kubevirts: Iterable[KubeVirt]) -> Configuration | Unavailable | None:
+    def of(self, kubevirts: Iterable[KubeVirt]) -> ClusterConfig | Unavailable | None:
         """For the rules about VMIs; None where there is no KubeVirt.
 
         Of several objects the one counts that KubeVirt's operator has taken up.
@@ -29,7 +29,7 @@ class Configured:
         self._take(kubevirts)
         return self._rules
 
-    def placement(self, kubevirts: Iterable[KubeVirt]) -> workload.KubeVirt | Unavailable | None:
+    def placement(self, kubevirts: Iterable[KubeVirt]) -> kubevirt_config.PlacementKubeVirt | Unavailable | None:
         """The same for what is asked of nodes."""
         self._take(kubevirts)
         return self._placement
@@ -48,15 +48,15 @@ class Configured:
 _UNREADABLE: Final = "KubeVirt's configuration can't be read"
 
 
-def _rules(plain: Any) -> Configuration | Unavailable:
+def _rules(plain: Any) -> ClusterConfig | Unavailable:
     try:
-        return Configuration.of_kubevirt(plain)
+        return ClusterConfig.of_kubevirt(plain)
     except InputError as error:
         return Unavailable(f"{_UNREADABLE}: {error}")
 
 
-def _placement(plain: Any) -> workload.KubeVirt | Unavailable:
+def _placement(plain: Any) -> kubevirt_config.PlacementKubeVirt | Unavailable:
     try:
-        return msgspec.convert(plain, workload.KubeVirt)
+        return msgspec.convert(plain, kubevirt_config.PlacementKubeVirt)
     except msgspec.ValidationError:
         return Unavailable(_UNREADABLE)

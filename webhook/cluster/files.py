@@ -20,9 +20,8 @@ import msgspec
 from webhook import names
 from webhook.cluster.configured import Configured
 from webhook.cluster.kinds import KINDS, Kind
+from webhook.cluster.scheduler_health.waiting_pods import Waiting, WaitingPods, is_listed
 from webhook.cluster.source import Cluster
-from webhook.cluster.waiting import Waiting, WaitingPods, is_listed
-from webhook.documents import Document, mistakes_of, objects_in, read_documents, shown
 from webhook.errors import InputError, InputErrors, Unavailable, quoted
 from webhook.facts import (
     AccessKey,
@@ -39,24 +38,18 @@ from webhook.facts import (
     SchedulerKey,
     VmiKey,
 )
-from webhook.objects import (
-    ACTIVE_VMIS,
-    LEASES,
-    NAMESPACES,
-    VMIS,
-    ActiveVmi,
-    KubeVirt,
-    Lease,
-    Namespace,
-    Node,
-    Object,
-    PendingPod,
-    Resource,
-)
+from webhook.k8s.client.resources import LEASES, NAMESPACES, Resource
+from webhook.k8s.nodes import NodeView
+from webhook.k8s.pods import PendingPod
+from webhook.k8s.timestamps import unix_time
+from webhook.k8s.views import Lease, Namespace, Object
+from webhook.k8s.yaml_builder import Document, shown
+from webhook.k8s.yaml_documents import mistakes_of, objects_in, read_documents
+from webhook.kubevirt.resources import ACTIVE_VMIS, VMIS
+from webhook.kubevirt.views import ActiveVmi, KubeVirt
 from webhook.placement import node as placement
 from webhook.placement.index import NodeIndex
 from webhook.settings.snapshot import SchedulerSettings, Settings
-from webhook.times import unix_time
 
 T = TypeVar("T")
 
@@ -66,7 +59,7 @@ MAX_MISTAKES: Final = 100
 _SUFFIXES: Final = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
 
 
-class Entry(msgspec.Struct, frozen=True):
+class FileObject(msgspec.Struct, frozen=True):
     """One object, as it was read and as policies see it."""
 
     value: dict[str, Any]
@@ -75,7 +68,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 # Kind, namespace ("" for those without) and name: the kinds' names are unique across their groups.
-Index = dict[str, dict[tuple[str, str], Entry]]
+Index = dict[str, dict[tuple[str, str], FileObject]]
 
 
 class FilesCluster(Cluster):
@@ -98,7 +91,7 @@ class FilesCluster(Cluster):
         self._configuration: Final = configured.of(kubevirts)
         self._placement: Final = configured.placement(kubevirts)
         nodes = (entry.view for entry in self._entries("Node"))
-        self._nodes: Final = NodeIndex(placement.Node.of(view) for view in nodes if isinstance(view, Node))
+        self._nodes: Final = NodeIndex(placement.Node.of(view) for view in nodes if isinstance(view, NodeView))
         self._pods: Final[dict[str, list[PendingPod]]] = defaultdict(list)
         for pod in (entry.view for entry in self._entries("Pod")):
             if isinstance(pod, PendingPod) and pod.spec and pod.spec.scheduler_name:
@@ -199,7 +192,7 @@ class FilesCluster(Cluster):
 
     def summary(self) -> str:
         """What was read, in one line."""
-        labels = [names.job_label(job) for job in get_args(names.Job)]
+        labels = [names.policy_label(policy) for policy in get_args(names.Policy)]
         modes = (names.ENFORCE, names.WARN, names.AUDIT)
         namespaces = [entry.view.meta for entry in self._entries("Namespace")]
         opted_in = sum(any(meta.label(label) in modes for label in labels) for meta in namespaces)
@@ -215,7 +208,7 @@ class FilesCluster(Cluster):
         parts += [f"scheduler {scheduler.name} {self._health(scheduler).state}" for scheduler in schedulers]
         return ", ".join(parts)
 
-    def _entries(self, kind: str) -> list[Entry]:
+    def _entries(self, kind: str) -> list[FileObject]:
         return list(self._index[kind].values())
 
     def _list(self, key: ListKey[Any]) -> tuple[Object, ...] | Unavailable:
@@ -273,11 +266,11 @@ class FilesCluster(Cluster):
 
     def _opted_in(self, name: str) -> bool:
         namespace = self._view(NAMESPACES, "", name)
-        label = namespace.meta.label(names.job_label(names.SCHEDULING)) if isinstance(namespace, Namespace) else None
+        label = namespace.meta.label(names.policy_label(names.SCHEDULING)) if isinstance(namespace, Namespace) else None
         return label == names.ENFORCE or (label is None and self._settings.scheduling.cluster_wide)
 
 
-def _label(entry: Entry, name: str) -> str | None:
+def _label(entry: FileObject, name: str) -> str | None:
     """A label of an object; of a migration written by hand also the one that KubeVirt would have given it."""
     spec = entry.value.get("spec")
     if name == names.VMI_NAME_LABEL and isinstance(spec, dict):
@@ -346,7 +339,7 @@ def _add(index: Index, document: Document) -> None:
     if view.meta.creation_timestamp is not None and unix_time(view.meta.creation_timestamp) is None:
         path = ("metadata", "creationTimestamp")
         raise InputError(f"{shown(path)} is no time", document.where(path), "write it like 2026-01-31T12:00:00Z")
-    known = index[kind.name].setdefault((namespace, name), Entry(value, view, document.where()))
+    known = index[kind.name].setdefault((namespace, name), FileObject(value, view, document.where()))
     if known.value is not value:
         place = f"{title} of namespace {namespace}" if namespace else title
         raise InputError(f"{place} is here a second time", document.where(), f"remove it here or at {known.where}")

@@ -8,18 +8,10 @@ from typing import Final
 import msgspec
 
 from webhook import names
-from webhook.objects import (
-    ControllerRevision,
-    Instancetype,
-    KubeVirt,
-    Lease,
-    Namespace,
-    Node,
-    Object,
-    PendingPod,
-    VirtualMachine,
-    VirtualMachineInstance,
-)
+from webhook.k8s.nodes import NodeView
+from webhook.k8s.pods import PendingPod
+from webhook.k8s.views import Lease, Namespace, Object
+from webhook.kubevirt.views import ControllerRevision, Instancetype, KubeVirt, VirtualMachine, VirtualMachineInstance
 
 
 class Kind(msgspec.Struct, frozen=True):
@@ -44,7 +36,7 @@ KINDS: Final[Mapping[str, Kind]] = {
     kind.name: kind
     for kind in (
         Kind("", "Namespace", "v1", False, Namespace),
-        Kind("", "Node", "v1", False, Node),
+        Kind("", "Node", "v1", False, NodeView),
         Kind("", "Pod", "v1", view=PendingPod),
         Kind("", "PersistentVolumeClaim", "v1"),
         Kind("", "PersistentVolume", "v1", False),

@@ -11,15 +11,12 @@ from typing import Any, Final, TypeVar, cast
 
 from webhook import names
 from webhook.cluster.access import allowed, authenticated
-from webhook.cluster.api import Transport
 from webhook.cluster.catalog import Catalog
-from webhook.cluster.clock import REAL_TIME, Clock
 from webhook.cluster.configured import Configured
-from webhook.cluster.guard import POLL_SECONDS, Guard, HealthChange
-from webhook.cluster.inflight import InFlight
+from webhook.cluster.in_flight import InFlight
 from webhook.cluster.misses import Misses
 from webhook.cluster.nodes import WatchedNodes
-from webhook.cluster.reflector import DEFAULT_TIMING, Reflector, Timing
+from webhook.cluster.scheduler_health.monitor import POLL_SECONDS, HealthChange, SchedulerMonitor
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
 from webhook.facts import (
@@ -38,7 +35,13 @@ from webhook.facts import (
     TokenKey,
     VmiKey,
 )
-from webhook.objects import KUBEVIRTS, NAMESPACES, VMIS, Namespace, ObjectMeta, VirtualMachineInstance, VmiSpec
+from webhook.k8s.client.api import Transport
+from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
+from webhook.k8s.client.resources import NAMESPACES
+from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.kubevirt.resources import KUBEVIRTS, VMIS
+from webhook.kubevirt.views import VirtualMachineInstance, VmiSpec
 from webhook.settings.snapshot import Settings
 
 T = TypeVar("T")
@@ -106,7 +109,7 @@ class LiveCluster(Cluster):
         self._configured = Configured()
         self._nodes = WatchedNodes(transport, clock=clock, timing=timing, jitter=jitter)
         self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes.copy)
-        self._guards: dict[str, Guard] = {}
+        self._guards: dict[str, SchedulerMonitor] = {}
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
         self._requests = InFlight(transport, get_seconds, clock)
         self._catalog = Catalog(transport, self._run, clock=clock, timing=timing, jitter=jitter)
@@ -149,7 +152,7 @@ class LiveCluster(Cluster):
                     task.cancel()
         for name, scheduler in wanted.items():
             if name not in self._guards:
-                guard = self._guards[name] = Guard(
+                guard = self._guards[name] = SchedulerMonitor(
                     self._transport,
                     name,
                     scheduler.guard,
@@ -312,7 +315,7 @@ class LiveCluster(Cluster):
         namespace = self._namespaces.get(name)
         if namespace is None or name in self._settings.excluded_namespaces:
             return False
-        label = namespace.meta.label(names.job_label(names.SCHEDULING))
+        label = namespace.meta.label(names.policy_label(names.SCHEDULING))
         return label == names.ENFORCE or (label is None and self._settings.scheduling.cluster_wide)
 
     def _kubevirt(self) -> KubeVirtInstall | Unavailable | None:
@@ -322,7 +325,7 @@ class LiveCluster(Cluster):
         namespaces = frozenset(kubevirt.meta.namespace or "" for kubevirt in self._kubevirts)
         return KubeVirtInstall(namespaces) if namespaces else None
 
-    def _run_guard(self, guard: Guard) -> None:
+    def _run_guard(self, guard: SchedulerMonitor) -> None:
         self._guard_tasks[guard.scheduler] = self._run(f"guard of {guard.scheduler}", guard.run)
 
     def _run(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:

@@ -6,23 +6,24 @@ import random
 from collections.abc import Callable
 from typing import Final, cast
 
-from webhook import objects
-from webhook.cluster.api import Transport
-from webhook.cluster.clock import REAL_TIME, Clock
-from webhook.cluster.reflector import DEFAULT_TIMING, Reflector, Timing
-from webhook.objects import NODES, ObjectMeta
+from webhook.k8s import nodes
+from webhook.k8s.client.api import Transport
+from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
+from webhook.k8s.client.resources import NODES
+from webhook.k8s.views import ObjectMeta
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node
 
 
-class _Trimmed(objects.Node, frozen=True):
+class _TrimmedNode(nodes.NodeView, frozen=True):
     """What is kept of a node: its name, for the watch, and what placements need."""
 
     kept: Node | None = None
 
 
-def _trim(view: objects.Node) -> objects.Node:
-    return _Trimmed(metadata=ObjectMeta(name=view.meta.name), kept=Node.of(view))
+def _trim(view: nodes.NodeView) -> nodes.NodeView:
+    return _TrimmedNode(metadata=ObjectMeta(name=view.meta.name), kept=Node.of(view))
 
 
 class WatchedNodes:
@@ -46,9 +47,9 @@ class WatchedNodes:
             transport, NODES, transform=_trim, on_change=self._changed, clock=clock, timing=timing, jitter=jitter
         )
 
-    def _changed(self, old: objects.Node | None, new: objects.Node | None) -> None:
+    def _changed(self, old: nodes.NodeView | None, new: nodes.NodeView | None) -> None:
         if new is not None:
-            node = cast("_Trimmed", new).kept
+            node = cast("_TrimmedNode", new).kept
             assert node is not None
             self.index.put(node)
         elif old is not None and old.meta.name:

@@ -12,10 +12,12 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from webhook import names
-from webhook.cluster.api import Transport, Unreachable, explain, fetch_body
 from webhook.cluster.files import FilesCluster
 from webhook.errors import Unavailable
-from webhook.objects import KUBEVIRTS, Object, Resource
+from webhook.k8s.client.api import ApiConnectionError, Transport, explain, fetch_body
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.views import Object
+from webhook.kubevirt.resources import KUBEVIRTS
 
 Json = dict[str, Any]
 
@@ -100,7 +102,7 @@ class LiveObjects(Objects):
         try:
             async with asyncio.timeout(self._seconds):
                 status, body = await self._transport.get(KUBEVIRTS.path())
-        except Unreachable as error:
+        except ApiConnectionError as error:
             return Unavailable(error.why)
         except TimeoutError:
             return Unavailable(f"the API server did not answer within {self._seconds:.0f} s")

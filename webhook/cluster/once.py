@@ -11,14 +11,16 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from webhook.cluster.api import Refused, Transport, Unreachable, explain, fetch
 from webhook.cluster.configured import Configured
-from webhook.cluster.lists import fetch_list
-from webhook.cluster.pages import pages
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, PlacementKey
-from webhook.objects import KUBEVIRTS, NAMESPACES, NODES, Object, Resource
+from webhook.k8s.client.api import ApiConnectionError, ApiError, Transport, explain, fetch
+from webhook.k8s.client.bounded_lists import fetch_list
+from webhook.k8s.client.list_pages import pages
+from webhook.k8s.client.resources import NAMESPACES, NODES, Resource
+from webhook.k8s.views import Object
+from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node
 
@@ -74,10 +76,10 @@ class OnceCluster(Cluster):
             async with asyncio.timeout(seconds):
                 async for page in pages(self._transport, resource, limit=_PAGE, seconds=seconds):
                     found += page.items or ()
-        except Refused as refused:
+        except ApiError as refused:
             missing = refused.status == 404
             return [] if missing else explain("list", resource, "", refused.status, refused.body)
-        except Unreachable as error:
+        except ApiConnectionError as error:
             return Unavailable(error.why)
         except TimeoutError:
             return Unavailable(f"the API server did not answer within {seconds:.0f} s")

@@ -9,12 +9,12 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.cluster.api import NO_QUERY, Requests, Unreachable
-from webhook.cluster.clock import REAL_TIME, Clock
 from webhook.errors import InputError
 from webhook.install.plan import CONFIGURATIONS, Plan, path, title
 from webhook.install.registration import Manifest
 from webhook.install.stages import staged, uncallable
+from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
+from webhook.k8s.client.clock import REAL_TIME, Clock
 
 FIELD_MANAGER: Final = "kubevirt-webhook-install"
 
@@ -26,7 +26,7 @@ _WRITTEN: Final = ("managedFields", "resourceVersion", "uid", "generation", "cre
 _REVISION: Final = "deployment.kubernetes.io/revision"
 
 
-class Change(msgspec.Struct, frozen=True):
+class PlannedChange(msgspec.Struct, frozen=True):
     """One object that is not as it is to be.
 
     Attributes:
@@ -39,7 +39,7 @@ class Change(msgspec.Struct, frozen=True):
     after: Manifest | None
 
 
-class _Status(msgspec.Struct):
+class _RolloutStatus(msgspec.Struct):
     message: str = ""
 
 
@@ -84,22 +84,22 @@ class Installer:
         """
         try:
             status, _ = await self._api.request("GET", f"/apis/{group}", seconds=_SECONDS)
-        except Unreachable as error:
+        except ApiConnectionError as error:
             raise InputError(error.why, "the cluster", "begin again once it answers") from None
         return status == 200
 
-    async def changes(self, plan: Plan) -> list[Change]:
+    async def changes(self, plan: Plan) -> list[PlannedChange]:
         """What `install` would change; asks the API server, which changes nothing. Raises as `get`."""
         result = []
         for manifest in plan.wanted:
             before = _shown(await self.get(manifest))
             after = _shown(await self._apply(manifest, dry_run=True))
             if before != after:
-                result.append(Change(title(manifest), before, after))
+                result.append(PlannedChange(title(manifest), before, after))
         for manifest in plan.unwanted:
             live = await self.get(manifest)
             if live is not None:
-                result.append(Change(title(manifest), _shown(live), None))
+                result.append(PlannedChange(title(manifest), _shown(live), None))
         return result
 
     async def install(self, plan: Plan, *, wait: bool = True) -> None:
@@ -228,7 +228,7 @@ class Installer:
     ) -> tuple[int, bytes]:
         try:
             return await self._api.request(method, path(manifest), query, body, content_type, seconds=_SECONDS)
-        except Unreachable as error:
+        except ApiConnectionError as error:
             raise InputError(error.why, title(manifest), "begin again: what was done stays") from None
 
     def _object(self, manifest: Manifest, verb: str, status: int, body: bytes) -> Manifest:
@@ -239,7 +239,7 @@ class Installer:
 
     def _refusal(self, manifest: Manifest, verb: str, status: int, body: bytes) -> InputError:
         try:
-            message = msgspec.json.decode(body, type=_Status).message or "no reason given"
+            message = msgspec.json.decode(body, type=_RolloutStatus).message or "no reason given"
         except msgspec.MsgspecError:
             message = "no reason given"
         fix = ""

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.cluster.api import Requests, Unreachable
 from webhook.errors import InputError, quoted
 from webhook.install.registration import Manifest
+from webhook.k8s.client.api import ApiConnectionError, Requests
 
 AUTO: Final = "auto"
 ANY: Final = "any"
@@ -35,16 +35,16 @@ class _Address(msgspec.Struct):
     address: str = ""
 
 
-class _Status(msgspec.Struct):
+class _CallerStatus(msgspec.Struct):
     addresses: list[_Address] | None = None
 
 
-class _Node(msgspec.Struct):
-    status: _Status | None = None
+class _CallerNode(msgspec.Struct):
+    status: _CallerStatus | None = None
 
 
 class _Nodes(msgspec.Struct):
-    items: list[_Node] = []
+    items: list[_CallerNode] = []
 
 
 class _Endpoint(msgspec.Struct):
@@ -119,7 +119,7 @@ def _is_for_webhooks(rule: Manifest) -> bool:
 async def _list(api: Requests, path: str, label: str, view: type[Any]) -> Any:
     try:
         status, body = await api.request("GET", path, {"labelSelector": label}, seconds=_SECONDS)
-    except Unreachable as error:
+    except ApiConnectionError as error:
         raise InputError(error.why, path, "begin again once it answers") from None
     if status != 200:
         raise InputError(f"the API server answered {status}", path, "give the blocks with --callers CIDR,CIDR")

@@ -16,12 +16,15 @@ from urllib.parse import quote
 import msgspec
 
 from webhook import names
-from webhook.cluster.api import Refused, Requests, Transport, Unreachable, explain
-from webhook.cluster.pages import pages
 from webhook.errors import InputError
-from webhook.objects import STORED_VMS, VMIS, Object, Resource, WholeVm
-from webhook.policies.ownership import Manifests
-from webhook.policies.spread import without_injected
+from webhook.k8s.client.api import ApiConnectionError, ApiError, Requests, Transport, explain
+from webhook.k8s.client.list_pages import pages
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.views import Object
+from webhook.kubevirt.resources import STORED_VMS, VMIS
+from webhook.kubevirt.views import UnstructuredVm
+from webhook.policies.common.ownership import Manifests
+from webhook.policies.scheduling.spread import without_injected
 
 FIELD_MANAGER: Final = "kubevirt-webhook-cleanup"
 MARKS: Final = (names.SCHEDULER_MARK, names.SPREAD_MARK, names.INSTANCETYPE_MARK, names.PREFERENCE_MARK)
@@ -29,7 +32,7 @@ MARKS: Final = (names.SCHEDULER_MARK, names.SPREAD_MARK, names.INSTANCETYPE_MARK
 _DEFAULT_MARKS: Final = {"instancetype": names.INSTANCETYPE_MARK, "preference": names.PREFERENCE_MARK}
 _SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _CONSTRAINTS: Final = ("spec", "template", "spec", "topologySpreadConstraints")
-_VMS: Final = msgspec.structs.replace(STORED_VMS, view=WholeVm)
+_VMS: Final = msgspec.structs.replace(STORED_VMS, view=UnstructuredVm)
 _LAUNCHERS: Final = Resource("", "v1", "pods", "Pod", True, Object)
 _MARKED_VMIS: Final = Resource(VMIS.group, VMIS.version, VMIS.plural, VMIS.kind, True, Object)
 _LAUNCHER_LABEL: Final = {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}
@@ -40,7 +43,7 @@ _SECONDS: Final = 60.0
 Operation = dict[str, Any]
 
 
-class Api(Transport, Requests, Protocol):
+class CleanupTransport(Transport, Requests, Protocol):
     """Reads and writes."""
 
 
@@ -64,7 +67,7 @@ class Task(msgspec.Struct, frozen=True):
         return f"VirtualMachine {self.namespace}/{self.name}"
 
 
-def task(vm: WholeVm, *, allow_restart_required: bool, schedulers: Collection[str] = ()) -> Task | None:
+def task(vm: UnstructuredVm, *, allow_restart_required: bool, schedulers: Collection[str] = ()) -> Task | None:
     """What is to be done to a VM; None where nothing in it is ours.
 
     Args:
@@ -101,7 +104,7 @@ def _remains(field: str, matcher: object) -> str:
     return f"spec.{field} stays {kind}/{named}" if kind else f"spec.{field} stays {named}"
 
 
-def _scheduler(vm: WholeVm, schedulers: Collection[str]) -> tuple[list[Operation], str]:
+def _scheduler(vm: UnstructuredVm, schedulers: Collection[str]) -> tuple[list[Operation], str]:
     """Operations about the scheduler, and what they do."""
     marks = _marks(vm, names.SCHEDULER_MARK)
     chosen = _mapping(vm.spec, "template", "spec").get("schedulerName")
@@ -119,7 +122,7 @@ def _scheduler(vm: WholeVm, schedulers: Collection[str]) -> tuple[list[Operation
     return operations, f"removes {annotated}; {remains}" if operations else ""
 
 
-def _spread(vm: WholeVm) -> tuple[list[Operation], str]:
+def _spread(vm: UnstructuredVm) -> tuple[list[Operation], str]:
     """Operations about topology spread constraints, and what they do."""
     marks = _marks(vm, names.SPREAD_MARK)
     operations = [operation for path, value in marks.items() for operation in _removed(path, value)]
@@ -140,7 +143,7 @@ def _spread(vm: WholeVm) -> tuple[list[Operation], str]:
     return operations, f"removes the injected topologySpreadConstraints ({mark}) and {annotated}"
 
 
-def _marks(vm: WholeVm, annotation: str) -> dict[tuple[str, ...], str]:
+def _marks(vm: UnstructuredVm, annotation: str) -> dict[tuple[str, ...], str]:
     """What an annotation of ours says on a VM and on its template, by its path."""
     path = ("metadata", "annotations", annotation)
     found = {
@@ -165,7 +168,7 @@ def _pointer(path: Sequence[str]) -> str:
     return "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
 
 
-def _runs(vm: WholeVm) -> bool:
+def _runs(vm: UnstructuredVm) -> bool:
     return bool((vm.status or {}).get("created"))
 
 
@@ -184,7 +187,7 @@ class Cleanup:
         schedulers: those that nobody but this server ever chose.
     """
 
-    def __init__(self, api: Api, namespace: str = "", schedulers: Collection[str] = ()) -> None:
+    def __init__(self, api: CleanupTransport, namespace: str = "", schedulers: Collection[str] = ()) -> None:
         self._api: Final = api
         self._namespace: Final = namespace
         self._schedulers: Final = schedulers
@@ -215,7 +218,7 @@ class Cleanup:
             status, body = await self._api.request(
                 "PATCH", path, query, list(one.operations), _JSON_PATCH, seconds=_SECONDS
             )
-        except Unreachable as error:
+        except ApiConnectionError as error:
             return error.why
         if status in (200, 404):
             return ""
@@ -238,14 +241,14 @@ class Cleanup:
                 async for page in listed:
                     for one in page.items or ():
                         yield one
-        except Refused as refused:
+        except ApiError as refused:
             if refused.status == 404:
                 # KubeVirt isn't installed: nobody has a VM.
                 return
             why = explain("list", resource, self._namespace, refused.status, refused.body).why
             raise InputError(why, resource.plural) from None
-        except (Unreachable, TimeoutError) as error:
-            why = error.why if isinstance(error, Unreachable) else f"no answer within {_SECONDS:.0f} s"
+        except (ApiConnectionError, TimeoutError) as error:
+            why = error.why if isinstance(error, ApiConnectionError) else f"no answer within {_SECONDS:.0f} s"
             raise InputError(why, resource.plural, "begin again: what was done stays") from None
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise InputError("the API server's list can't be decoded", resource.plural) from None

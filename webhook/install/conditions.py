@@ -8,9 +8,9 @@ from typing import Any, Final
 from webhook import names
 from webhook.install.scheduler_conditions import marked, of_vmis, of_vms, only_ours, unset, unspread
 from webhook.kubevirt.launcher import controller_account
+from webhook.policies.common.migration_targets import JOB_NAME
 from webhook.policies.eviction.pods import REQUESTED_BY
-from webhook.policies.table import Endpoint
-from webhook.policies.targets import JOB_NAME
+from webhook.review.endpoints import Endpoint
 from webhook.settings.snapshot import SchedulingSettings, Settings
 
 
@@ -60,7 +60,7 @@ def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, A
             "not-by-kubevirt": _BY_A_USER,
         },
     }
-    conditions = by_place[endpoint.verb, endpoint.job, endpoint.resource]
+    conditions = by_place[endpoint.verb, endpoint.policy, endpoint.resource]
     return [{"name": name, "expression": cel} for name, cel in conditions.items()]
 
 
@@ -88,10 +88,10 @@ def _kubevirts_updates(settings: Settings) -> dict[str, str]:
 
 _BY_A_USER: Final = f'!request.userInfo.username.endsWith(":{names.CONTROLLER_ACCOUNT}")'
 _ADDS: Final = "has(object.spec.addedNodeSelector) && size(object.spec.addedNodeSelector) > 0"
-_JOB: Final = f'object.metadata.annotations["{JOB_NAME}"]'
+_POLICY: Final = f'object.metadata.annotations["{JOB_NAME}"]'
 _OF_A_DRAIN: Final = (
     f'has(object.metadata.annotations) && "{JOB_NAME}" in object.metadata.annotations && ('
-    + " || ".join(f'{_JOB}.startsWith("{prefix}")' for prefix in names.OWN_MIGRATIONS)
+    + " || ".join(f'{_POLICY}.startsWith("{prefix}")' for prefix in names.OWN_MIGRATIONS)
     + ")"
 )
 _NOT_DELETED: Final = {"not-being-deleted": "!has(object.metadata.deletionTimestamp)"}

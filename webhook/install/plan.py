@@ -12,9 +12,9 @@ from urllib.parse import quote
 import msgspec
 
 from webhook import names
-from webhook.documents import read_documents
 from webhook.errors import InputError
 from webhook.install.registration import Manifest, configurations
+from webhook.k8s.yaml_documents import read_documents
 from webhook.settings.address import is_loopback
 from webhook.settings.file import parse
 from webhook.settings.snapshot import Settings

@@ -16,11 +16,11 @@ from urllib.parse import quote, urlsplit
 import msgspec
 
 from webhook import names
-from webhook.cluster.api import Requests, Unreachable
 from webhook.errors import InputError
 from webhook.install.conditions import fails_closed, match_conditions
-from webhook.policies.table import ENDPOINTS, Endpoint
-from webhook.policies.targets import JOB_UID as MIGRATION_JOB_UID
+from webhook.k8s.client.api import ApiConnectionError, Requests
+from webhook.policies.common.migration_targets import JOB_UID as MIGRATION_POLICY_UID
+from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.settings.address import is_host
 from webhook.settings.snapshot import Settings
 
@@ -32,7 +32,7 @@ _DELETE_SECONDS: Final = 5.0
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
 
 
-class Target(msgspec.Struct, frozen=True):
+class RegistrationTarget(msgspec.Struct, frozen=True):
     """What tells one registration of ours from another.
 
     Attributes:
@@ -68,7 +68,7 @@ def check_url(url: str) -> None:
         raise InputError(f"{url} has more than a host and a port; our paths come behind them", "--url", fix)
 
 
-def configurations(settings: Settings, target: Target = Target()) -> list[Manifest]:  # noqa: B008 - frozen
+def configurations(settings: Settings, target: RegistrationTarget = RegistrationTarget()) -> list[Manifest]:  # noqa: B008 - frozen
     """The three configurations: two mutating, one validating."""
     mutating = [e for e in ENDPOINTS if e.verb == "mutate" and _wanted(e, settings)]
     last = [e for e in mutating if e.group == ""]
@@ -87,7 +87,7 @@ def configurations(settings: Settings, target: Target = Target()) -> list[Manife
 
 def entry_name(endpoint: Endpoint) -> str:
     """The name of an endpoint's entry: what users see in a refusal and admins in the API server's metrics."""
-    return f"{endpoint.resource}.{endpoint.job}.{endpoint.stage}.{names.DOMAIN}"
+    return f"{endpoint.resource}.{endpoint.policy}.{endpoint.stage}.{names.DOMAIN}"
 
 
 def _configuration(kind: str, name: str, entries: list[Manifest]) -> Manifest:
@@ -107,10 +107,10 @@ def _wanted(endpoint: Endpoint, settings: Settings) -> bool:
         (names.INSTANCETYPES, "virtualmachines"): settings.instancetypes.virtual_machines,
         (names.INSTANCETYPES, "virtualmachineinstances"): settings.instancetypes.virtual_machine_instances,
     }
-    return switches.get((endpoint.job, endpoint.resource), True)
+    return switches.get((endpoint.policy, endpoint.resource), True)
 
 
-def _entry(endpoint: Endpoint, settings: Settings, target: Target) -> Manifest:
+def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -> Manifest:
     fail = fails_closed(endpoint, settings) and not target.only_ignore
     entry: Manifest = {
         "name": entry_name(endpoint),
@@ -136,8 +136,8 @@ def _entry(endpoint: Endpoint, settings: Settings, target: Target) -> Manifest:
     }
     if endpoint.kind == "Pod":
         selector: Manifest = {"matchLabels": {names.APP_LABEL: names.LAUNCHER_APP}}
-        if endpoint.job == names.MIGRATION:
-            selector["matchExpressions"] = [{"key": MIGRATION_JOB_UID, "operator": "Exists"}]
+        if endpoint.policy == names.MIGRATION:
+            selector["matchExpressions"] = [{"key": MIGRATION_POLICY_UID, "operator": "Exists"}]
         entry["objectSelector"] = selector
     if endpoint.verb == "mutate":
         # A later webhook may change a pod that we have seen. VMs not: after KubeVirt's mutator one whose inference
@@ -150,7 +150,7 @@ def _resource(endpoint: Endpoint) -> str:
     return f"{endpoint.resource}/{endpoint.sub_resource}" if endpoint.sub_resource else endpoint.resource
 
 
-def _client_config(endpoint: Endpoint, settings: Settings, target: Target) -> Manifest:
+def _client_config(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -> Manifest:
     if target.url:
         config: Manifest = {"url": target.url.rstrip("/") + endpoint.path}
     else:
@@ -169,10 +169,10 @@ def _client_config(endpoint: Endpoint, settings: Settings, target: Target) -> Ma
 
 
 def _namespaces(endpoint: Endpoint, settings: Settings) -> list[Manifest]:
-    label = names.job_label(endpoint.job)
+    label = names.policy_label(endpoint.policy)
     if endpoint.stage == "observe":
         opted = {"key": label, "operator": "In", "values": [names.WARN, names.AUDIT]}
-    elif settings.job(endpoint.job).cluster_wide:
+    elif settings.policy(endpoint.policy).cluster_wide:
         opted = {"key": label, "operator": "NotIn", "values": [names.OFF, names.WARN, names.AUDIT]}
     else:
         opted = {"key": label, "operator": "In", "values": [names.ENFORCE]}
@@ -239,7 +239,7 @@ class Registration:
             status, body = await self._api.request(
                 "DELETE", path, body={"preconditions": {"uid": uid}}, seconds=_DELETE_SECONDS
             )
-        except Unreachable as error:
+        except ApiConnectionError as error:
             return f"{path} was not deleted: {error.why}; delete it by hand"
         # 404 and 409: somebody has deleted or replaced it; then it is not ours any more.
         if status in (200, 202, 404, 409):
@@ -263,7 +263,7 @@ class Registration:
         path = f"{collection}/{quote(name)}"
         try:
             status, body = await self._api.request("POST", collection, body=manifest)
-        except Unreachable as error:
+        except ApiConnectionError as error:
             self._entries[path] = manifest
             self._created.append((path, None))
             raise InputError(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import msgspec
 
 from webhook import names
-from webhook.objects import Object, OwnerReference
+from webhook.k8s.views import Object, OwnerReference
 
 
 class NotLauncher(msgspec.Struct, frozen=True):

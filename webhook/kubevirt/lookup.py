@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-from webhook.kubevirt.refusal import NotFound, Refusal
-from webhook.kubevirt.shape import Json
+from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.instancetype.conflict import NotFound, Refusal
 
 # Kind, namespace (empty for cluster-wide kinds) and name; None where the API server would say 404.
 Get = Callable[[str, str, str], Json | None]

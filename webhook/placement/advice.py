@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from webhook.errors import quoted
 from webhook.placement.node import Node
-from webhook.placement.workload import PersistentVolume, Vmi, VmiSpec
+from webhook.placement.vmis import PlacedVmiSpec, Vmi
+from webhook.placement.volumes import PersistentVolume
 from webhook.work import spend
 
 _HARD: Final = "DoNotSchedule"
@@ -34,13 +35,13 @@ def notes(
     """
     nodes = tuple(eligible)
     return (
-        *_unjudged(vmi.spec or VmiSpec()),
+        *_unjudged(vmi.spec or PlacedVmiSpec()),
         *_unreachable(nodes, volumes or {}),
         *_short(nodes, requests or {}, free or {}),
     )
 
 
-def _unjudged(spec: VmiSpec) -> Iterator[str]:
+def _unjudged(spec: PlacedVmiSpec) -> Iterator[str]:
     affinity = spec.affinity
     if affinity and affinity.pod_affinity and affinity.pod_affinity.is_required:
         yield "the VM must be near other pods, which is not judged here"

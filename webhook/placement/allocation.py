@@ -5,7 +5,7 @@ from __future__ import annotations
 from webhook.errors import quoted
 from webhook.placement import resources
 from webhook.placement.node import Node
-from webhook.placement.requirement import KVM, OneOf, Reason, Requirement
+from webhook.placement.requirement import KVM, OneOf, Requirement, UnmetRequirement
 
 
 class Allocatable(Requirement, frozen=True, gc=False):
@@ -33,12 +33,12 @@ class Allocatable(Requirement, frozen=True, gc=False):
         """The amount, for people."""
         return resources.requested(self.resource, self.amount)
 
-    def reasons(self, node: Node) -> tuple[Reason, ...]:
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
         if not node.lacks(self.resource, self.amount):
             return ()
         has = (node.allocatable or {}).get(self.resource)
         told = "does not offer it" if has is None else f"has {resources.offered(self.resource, has)} allocatable"
-        return (Reason(self, told),)
+        return (UnmetRequirement(self, told),)
 
 
 class Reachable(OneOf, frozen=True, gc=False):

@@ -11,23 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from webhook.placement import generated, requirement, resources
+from webhook.placement.affinity import Placed, Toleration
 from webhook.placement.allocation import Allocatable
 from webhook.placement.expression import DOES_NOT_EXIST, NOT_IN, Expression, Term
+from webhook.placement.kubevirt_config import BUILT_IN, PlacementKubeVirt
+from webhook.placement.launcher_pods import LauncherPod
+from webhook.placement.migrations import NO_MIGRATION, Migration
 from webhook.placement.node import HOSTNAME, NO_EXECUTE, Node
 from webhook.placement.requirement import Elsewhere, Kvm, Label, OneOf, Requirement, Requirements, Uncordoned, Untainted
 from webhook.placement.syntax import SCHEDULABLE
-from webhook.placement.workload import (
-    BUILT_IN,
-    HOST_MODEL,
-    NO_MIGRATION,
-    KubeVirt,
-    LauncherPod,
-    Migration,
-    Placed,
-    Toleration,
-    Vmi,
-    VmiSpec,
-)
+from webhook.placement.vmis import HOST_MODEL, PlacedVmiSpec, Vmi
 from webhook.work import spend
 
 # The API server's own admission tolerates them for pods that say nothing of them (DefaultTolerationSeconds).
@@ -58,7 +51,7 @@ def of(
     source_pod: LauncherPod | None = None,
     source_pod_added: Mapping[str, str] | None = None,
     source_node: Node | None = None,
-    kubevirt: KubeVirt = BUILT_IN,
+    kubevirt: PlacementKubeVirt = BUILT_IN,
     requests: Mapping[str, int] | None = None,
     admitted: Iterable[Requirement] = (),
     tolerations: tuple[Toleration, ...] = (),
@@ -77,7 +70,7 @@ def of(
     """
     pod = {} if migration.receives else (source_pod or _NO_POD).node_selector
     made = {key: value for key, value in pod.items() if key not in (source_pod_added or {})}
-    spec = vmi.spec or VmiSpec()
+    spec = vmi.spec or PlacedVmiSpec()
     spend(_LABEL_STEPS * _labels(vmi, spec, migration, pod), "labels that are asked of nodes")
     added = migration.added.items()
     labels = _source_labels(vmi, migration, source_node)
@@ -105,7 +98,7 @@ def of(
     )
 
 
-def _labels(vmi: Vmi, spec: VmiSpec, migration: Migration, pod: Mapping[str, str]) -> int:
+def _labels(vmi: Vmi, spec: PlacedVmiSpec, migration: Migration, pod: Mapping[str, str]) -> int:
     """As how many labels at most an object asks of nodes, each of which is built, told apart and looked up."""
     return sum(
         map(len, (pod, migration.added, spec.node_selector or (), vmi.cpu.features or (), _carried(vmi, migration)))
@@ -139,7 +132,9 @@ def _source_labels(vmi: Vmi, migration: Migration, node: Node | None) -> Mapping
     return node.labels if node else {}
 
 
-def _layer(vmi: Vmi, spec: VmiSpec, kubevirt: KubeVirt, pod: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+def _layer(
+    vmi: Vmi, spec: PlacedVmiSpec, kubevirt: PlacementKubeVirt, pod: Mapping[str, str]
+) -> dict[str, tuple[str, str]]:
     """What is one mapping in every pod of the VM, later entries over earlier ones: value and origin by key."""
     layer = {SCHEDULABLE: (generated.TRUE, requirement.SCHEDULABLE)}
     for selector, origin in (
@@ -171,7 +166,7 @@ def _affinity(placed: Placed, absent: tuple[Expression, ...] = ()) -> Iterator[R
     yield OneOf(requirement.AFFINITY, tuple(dict.fromkeys(terms)))
 
 
-def _resources(requests: Mapping[str, int], kubevirt: KubeVirt) -> Iterator[Requirement]:
+def _resources(requests: Mapping[str, int], kubevirt: PlacementKubeVirt) -> Iterator[Requirement]:
     """What the target pod requests. Whether it requests the device of KVM, KubeVirt's settings of now decide."""
     for resource, amount in requests.items():
         if resource != resources.KVM_DEVICE:

@@ -17,10 +17,12 @@ import msgspec
 
 from webhook.placement import podrequests, resources
 from webhook.placement.guest import Devices, GuestResources, Memory
+from webhook.placement.kubevirt_config import PlacementKubeVirt
+from webhook.placement.launcher_pods import LauncherPod, LauncherPodSpec
 from webhook.placement.node import Node
 from webhook.placement.podrequests import Nanos
 from webhook.placement.resources import CPU, HUGEPAGES, MEMORY
-from webhook.placement.workload import KubeVirt, LauncherPod, PodSpec, Vmi, VmiSpec
+from webhook.placement.vmis import PlacedVmiSpec, Vmi
 
 _COMPUTE: Final = "compute"
 _KUBEVIRT_DEVICES: Final = "devices.kubevirt.io/"
@@ -45,14 +47,16 @@ class Demand(msgspec.Struct, frozen=True):
     gaps: tuple[str, ...] = ()
 
 
-def of(vmi: Vmi, pod: LauncherPod | None = None, node: Node | None = None, kubevirt: KubeVirt | None = None) -> Demand:
+def of(
+    vmi: Vmi, pod: LauncherPod | None = None, node: Node | None = None, kubevirt: PlacementKubeVirt | None = None
+) -> Demand:
     """What the target pod of a VMI requests at least.
 
     Args:
         pod: the one that the VM runs in; None: what follows from the VMI alone.
         node: where it runs.
     """
-    settings = kubevirt or KubeVirt()
+    settings = kubevirt or PlacementKubeVirt()
     if pod is None or pod.spec is None or not pod.spec.containers:
         return _within_bounds(_counted(_rendered(vmi, {}, None, settings)), [])
     present = _total(pod.spec, None)
@@ -85,7 +89,7 @@ def _counted(wanted: Nanos) -> dict[str, int]:
     return {name: resources.counted(name, value) for name, value in wanted.items() if resources.is_counted(name)}
 
 
-def _total(spec: PodSpec, compute: Nanos | None) -> Nanos:
+def _total(spec: LauncherPodSpec, compute: Nanos | None) -> Nanos:
     """What a pod requests.
 
     Args:
@@ -103,7 +107,7 @@ def _total(spec: PodSpec, compute: Nanos | None) -> Nanos:
     )
 
 
-def _rendered(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, kubevirt: KubeVirt) -> Nanos:
+def _rendered(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, kubevirt: PlacementKubeVirt) -> Nanos:
     """What KubeVirt renders into the container of the guest now, as far as it follows from the VMI.
 
     Args:
@@ -179,7 +183,7 @@ class _Again:
         own = vmi.domain.resources
         self._explicit: Final = podrequests.read((own.requests if own else None) or {})
         self._devices: Final = (vmi.domain.devices or Devices()).by_resource()
-        self._networks: Final = sum(1 for _ in _networks(vmi.spec or VmiSpec()))
+        self._networks: Final = sum(1 for _ in _networks(vmi.spec or PlacedVmiSpec()))
 
     def of(self, resource: str, shown: int) -> int:
         """So much of a resource of which the present pod requests ``shown``, in kube-scheduler's unit."""
@@ -190,5 +194,5 @@ class _Again:
         return min(shown, certain + self._networks)
 
 
-def _networks(spec: VmiSpec) -> Iterator[object]:
+def _networks(spec: PlacedVmiSpec) -> Iterator[object]:
     return (each.multus for each in spec.networks or () if each and each.multus is not None)

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from webhook.placement.node import Node
-from webhook.placement.requirement import Reason, Requirements
+from webhook.placement.requirement import Requirements, UnmetRequirement
 
 
-def reasons(requirements: Requirements, node: Node) -> tuple[Reason, ...]:
+def reasons(requirements: Requirements, node: Node) -> tuple[UnmetRequirement, ...]:
     """All that keeps a node out, in the order of the requirements; empty: it is eligible."""
     return tuple(reason for requirement in requirements for reason in requirement.reasons(node))
 
 
-def eligibility(requirements: Requirements, nodes: Iterable[Node]) -> dict[str, tuple[Reason, ...]]:
+def eligibility(requirements: Requirements, nodes: Iterable[Node]) -> dict[str, tuple[UnmetRequirement, ...]]:
     """The same for many nodes, by their names."""
     return {node.name: reasons(requirements, node) for node in nodes}

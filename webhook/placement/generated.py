@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from webhook.placement.guest import FeatureState, LaunchSecurity
-from webhook.placement.workload import HOST_MODEL, KubeVirt, Vmi
+from webhook.placement.kubevirt_config import PlacementKubeVirt
+from webhook.placement.vmis import HOST_MODEL, Vmi
 
 TRUE: Final = "true"
 ARCHITECTURE: Final = "kubernetes.io/arch"
@@ -40,12 +41,12 @@ def architecture(vmi: Vmi) -> dict[str, str]:
     return {ARCHITECTURE: guest.lower()} if guest else {}
 
 
-def emulated(vmi: Vmi, kubevirt: KubeVirt) -> bool:
+def emulated(vmi: Vmi, kubevirt: PlacementKubeVirt) -> bool:
     """Whether nodes of any architecture will do; then KubeVirt drops that label, even if the VM's owner requires it."""
     return bool(_guest(vmi)) and kubevirt.enabled(_CROSS_ARCHITECTURE)
 
 
-def keys(vmi: Vmi, kubevirt: KubeVirt, source: Mapping[str, str]) -> Iterator[str]:
+def keys(vmi: Vmi, kubevirt: PlacementKubeVirt, source: Mapping[str, str]) -> Iterator[str]:
     """The labels that must be ``true``; they overwrite the VM's own.
 
     Args:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import Any
 
-from webhook.objects import View
+from webhook.k8s.views import View
 from webhook.placement.podrequests import Nanos, ResourceRequirements
 
 

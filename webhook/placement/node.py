@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook import objects
 from webhook.errors import InputError
+from webhook.k8s import nodes
 from webhook.placement import resources
 from webhook.placement.reading import read
 
@@ -53,7 +53,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     allocatable: dict[str, int] | None = None
 
     @classmethod
-    def of(cls, view: objects.Node) -> Node:
+    def of(cls, view: nodes.NodeView) -> Node:
         """Trim what the API server sends.
 
         Raises:
@@ -62,7 +62,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         name = view.meta.name
         if not name:
             raise InputError("has no name", "a node's metadata")
-        spec = view.spec or objects.NodeSpec()
+        spec = view.spec or nodes.NodeSpec()
         unschedulable = bool(spec.unschedulable)
         taints = {
             Taint(sys.intern(taint.key or ""), sys.intern(taint.value or ""), sys.intern(taint.effect or ""))
@@ -92,4 +92,4 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         Raises:
             InputError: it is no node.
         """
-        return cls.of(read(objects.Node, json, "node"))
+        return cls.of(read(nodes.NodeView, json, "node"))

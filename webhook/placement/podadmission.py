@@ -10,11 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from webhook.objects import Object, Resource, View
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.views import Object, View
 from webhook.placement import generated, requirement
+from webhook.placement.affinity import Toleration
 from webhook.placement.expression import Expression
+from webhook.placement.kubevirt_config import PlacementKubeVirt
+from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.requirement import Label
-from webhook.placement.workload import KubeVirt, LauncherPod, Toleration, Vmi, VmiSpec
+from webhook.placement.vmis import PlacedVmiSpec, Vmi
 
 NODE_SELECTOR: Final = "scheduler.alpha.kubernetes.io/node-selector"
 
@@ -23,13 +27,13 @@ _KUBEVIRT: Final = "kubevirt.io"
 _TOLD: Final = 5
 
 
-class Scheduling(View, frozen=True):
+class RuntimeClassScheduling(View, frozen=True):
     node_selector: dict[str, str] | None = None
     tolerations: list[Toleration | None] | None = None
 
 
 class RuntimeClass(Object, frozen=True):
-    scheduling: Scheduling | None = None
+    scheduling: RuntimeClassScheduling | None = None
 
     @property
     def labels(self) -> tuple[Label, ...]:
@@ -48,7 +52,7 @@ RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "Runtim
 
 
 def unexplained(
-    pod: LauncherPod, vmi: Vmi, kubevirt: KubeVirt, added: Mapping[str, str], labels: tuple[Label, ...] = ()
+    pod: LauncherPod, vmi: Vmi, kubevirt: PlacementKubeVirt, added: Mapping[str, str], labels: tuple[Label, ...] = ()
 ) -> dict[str, str]:
     """What the present pod's node selector has from elsewhere than KubeVirt, its settings, the VM and a migration.
 
@@ -56,7 +60,7 @@ def unexplained(
         added: by the migration that made the pod.
         labels: of the RuntimeClass.
     """
-    spec = vmi.spec or VmiSpec()
+    spec = vmi.spec or PlacedVmiSpec()
     known = {**added, **(kubevirt.developer.node_selectors or {}), **(spec.node_selector or {})}
     known |= {label.expression.key: label.expression.values[0] for label in labels}
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
-from webhook.objects import View
+from webhook.k8s.views import View
 from webhook.placement import resources
 
 _ALWAYS: Final = "Always"

@@ -7,10 +7,10 @@ from typing import ClassVar, Final, TypeAlias
 
 import msgspec
 
+from webhook.placement.affinity import Toleration
 from webhook.placement.expression import Expression, Term
 from webhook.placement.node import CORDON, HOSTNAME, Node, Taint
 from webhook.placement.taints import tolerated
-from webhook.placement.workload import Toleration
 
 # Where a requirement comes from.
 ADDED: Final = "added"
@@ -79,12 +79,12 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
         """What nodes that fail are, to stand after their number: ``without zone=b (added by this migration)``."""
         raise NotImplementedError
 
-    def reasons(self, node: Node) -> tuple[Reason, ...]:
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
         """Why a node doesn't fit; empty if it does."""
         raise NotImplementedError
 
 
-class Reason(msgspec.Struct, frozen=True, gc=False):
+class UnmetRequirement(msgspec.Struct, frozen=True, gc=False):
     """Why one node doesn't fit.
 
     Attributes:
@@ -113,11 +113,11 @@ class Label(Requirement, frozen=True, gc=False):
         by = _BY[self.origin]
         return by if self.origin == SOURCE_NODE else f"{self.expression.lacking} ({by})"
 
-    def reason(self, value: str | None) -> Reason:
+    def reason(self, value: str | None) -> UnmetRequirement:
         """What a failing node with this value of the label is told; None: it has no such label."""
-        return Reason(self, f"has {_label(self.expression.key, value)}")
+        return UnmetRequirement(self, f"has {_label(self.expression.key, value)}")
 
-    def reasons(self, node: Node) -> tuple[Reason, ...]:
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
         value = node.labels.get(self.expression.key)
         return () if self.expression.accepts(value) else (self.reason(value),)
 
@@ -153,13 +153,15 @@ class OneOf(Requirement, frozen=True, gc=False):
         """Why terms can't be evaluated, each with its path."""
         return tuple(problem for term in self.terms for problem in term.problems)
 
-    def reason(self, values: tuple[str | None, ...]) -> Reason:
+    def reason(self, values: tuple[str | None, ...]) -> UnmetRequirement:
         """What a failing node with these values of `keys` is told."""
         if not values:
-            return Reason(self, "has another name" if any(not term.hopeless for term in self.terms) else "can't fit")
-        return Reason(self, f"has {', '.join(map(_label, self.keys, values))}")
+            return UnmetRequirement(
+                self, "has another name" if any(not term.hopeless for term in self.terms) else "can't fit"
+            )
+        return UnmetRequirement(self, f"has {', '.join(map(_label, self.keys, values))}")
 
-    def reasons(self, node: Node) -> tuple[Reason, ...]:
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
         if any(term.matches(node.labels, node.name) for term in self.terms):
             return ()
         return (self.reason(tuple(node.labels.get(key) for key in self.keys)),)
@@ -181,11 +183,11 @@ class Untainted(Requirement, frozen=True, gc=False):
     def tolerates(self, taint: Taint) -> bool:
         return tolerated(taint, self.tolerations)
 
-    def reason(self, taint: Taint) -> Reason:
+    def reason(self, taint: Taint) -> UnmetRequirement:
         """What a node with this taint, which is not tolerated, is told."""
-        return Reason(self, f"has the taint {taint}")
+        return UnmetRequirement(self, f"has the taint {taint}")
 
-    def reasons(self, node: Node) -> tuple[Reason, ...]:
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
         return tuple(self.reason(taint) for taint in node.taints if not self.tolerates(taint))
 
 
@@ -207,10 +209,10 @@ class Uncordoned(Requirement, frozen=True, gc=False):
         """Whether cordoned nodes fit as well."""
         return tolerated(CORDON, self.tolerations)
 
-    def reason(self) -> Reason:
-        return Reason(self, "is cordoned")
+    def reason(self) -> UnmetRequirement:
+        return UnmetRequirement(self, "is cordoned")
 
-    def reasons(self, node: Node) -> tuple[Reason, ...]:
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
         return (self.reason(),) if node.unschedulable and not self.waived else ()
 
 
@@ -233,11 +235,11 @@ class Elsewhere(Requirement, frozen=True, gc=False):
     def lacking(self) -> str:
         return "where the VM runs now"
 
-    def reason(self, *, same: bool) -> Reason:
+    def reason(self, *, same: bool) -> UnmetRequirement:
         """What a node is told that is the present one, or only shares its hostname."""
-        return Reason(self, "is this one" if same else f"has the same {HOSTNAME}={self.hostname}")
+        return UnmetRequirement(self, "is this one" if same else f"has the same {HOSTNAME}={self.hostname}")
 
-    def reasons(self, node: Node) -> tuple[Reason, ...]:
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
         if node.name == self.node:
             return (self.reason(same=True),)
         if self.hostname and node.labels.get(HOSTNAME) == self.hostname:
@@ -258,10 +260,10 @@ class Kvm(Requirement, frozen=True, gc=False):
     def lacking(self) -> str:
         return f"that offer no {self.device}"
 
-    def reason(self) -> Reason:
-        return Reason(self, "offers none")
+    def reason(self) -> UnmetRequirement:
+        return UnmetRequirement(self, "offers none")
 
-    def reasons(self, node: Node) -> tuple[Reason, ...]:
+    def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
         return (self.reason(),) if node.no_kvm else ()
 
 

@@ -10,7 +10,7 @@ import sys
 from typing import Final, TypeAlias
 
 from webhook.errors import InputError
-from webhook.quantity import Format, Quantity, parse, text
+from webhook.k8s.quantity import Format, Quantity, parse, text
 
 CPU: Final = "cpu"
 MEMORY: Final = "memory"

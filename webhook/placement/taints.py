@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from webhook.placement.affinity import Toleration
 from webhook.placement.node import Taint
-from webhook.placement.workload import Toleration
 
 _EQUAL: Final = "Equal"
 _EXISTS: Final = "Exists"

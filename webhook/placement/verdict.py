@@ -9,7 +9,7 @@ import msgspec
 
 from webhook.placement.bits import chosen, positions
 from webhook.placement.node import Node, Taint
-from webhook.placement.requirement import Label, OneOf, Reason, Requirement, Untainted
+from webhook.placement.requirement import Label, OneOf, Requirement, UnmetRequirement, Untainted
 from webhook.work import spend
 
 # Sets of so few nodes are gone through one by one: where every node has a taint of its own there are thousands.
@@ -148,17 +148,17 @@ class Verdict:
             rest ^= nodes
         return [*parts.items(), ((), rest)] if rest else [*parts.items()]
 
-    def matrix(self) -> dict[str, tuple[Reason, ...]]:
+    def matrix(self) -> dict[str, tuple[UnmetRequirement, ...]]:
         """All reasons of every node by its name, as `eligibility` gives them; none: it is eligible."""
-        rows: list[list[Reason]] = [[] for _ in self._nodes]
+        rows: list[list[UnmetRequirement]] = [[] for _ in self._nodes]
         for failure in self.failures:
-            failing: Iterable[tuple[Node | None, list[Reason]]]
+            failing: Iterable[tuple[Node | None, list[UnmetRequirement]]]
             if failure.count > _FEW:
                 failing = chosen(failure.nodes, zip(self._nodes, rows, strict=True))
             else:
                 failing = ((self._nodes[position], rows[position]) for position in positions(failure.nodes))
             # Only positions that are taken fail anything.
-            _write(failure, cast("Iterable[tuple[Node, list[Reason]]]", failing))
+            _write(failure, cast("Iterable[tuple[Node, list[UnmetRequirement]]]", failing))
         return {node.name: tuple(row) for node, row in zip(self._nodes, rows, strict=True) if node}
 
 
@@ -171,13 +171,13 @@ def _split(part: _Part, indices: Sequence[int], failing: int) -> Iterator[_Part]
         yield failed, outside
 
 
-def _write(failure: Failure, failing: Iterable[tuple[Node, list[Reason]]]) -> None:
+def _write(failure: Failure, failing: Iterable[tuple[Node, list[UnmetRequirement]]]) -> None:
     """Append a failure's reason to the rows of the nodes that fail it; equal ones are one object."""
     requirement = failure.requirement
     match requirement:
         case Label():
             key = requirement.expression.key
-            by_value: dict[str | None, Reason] = {}
+            by_value: dict[str | None, UnmetRequirement] = {}
             for node, row in failing:
                 value = node.labels.get(key)
                 reason = by_value.get(value)
@@ -186,7 +186,7 @@ def _write(failure: Failure, failing: Iterable[tuple[Node, list[Reason]]]) -> No
                 row.append(reason)
         case OneOf():
             keys = requirement.keys
-            by_values: dict[tuple[str | None, ...], Reason] = {}
+            by_values: dict[tuple[str | None, ...], UnmetRequirement] = {}
             for node, row in failing:
                 values = tuple(map(node.labels.get, keys))
                 reason = by_values.get(values)

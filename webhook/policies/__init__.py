@@ -1,1 +1,1 @@
-"""What each job decides, and where."""
+"""What each policy decides, and where."""

@@ -14,8 +14,8 @@ from typing import Any, Final, Protocol
 from aiohttp import web
 
 from webhook.errors import InputError
-from webhook.policies.table import Endpoint
-from webhook.reviewer import Reviewer
+from webhook.review.endpoints import Endpoint
+from webhook.review.reviewer import Reviewer
 from webhook.server.budget import EVERYDAY, Budget, NoRoom, Share
 from webhook.server.connection import Connection, Connections
 from webhook.server.turns import Turns, namespace_of
@@ -42,7 +42,7 @@ _GO_DURATION: Final = re.compile(r"(?:(?P<value>\d+(?:\.\d*)?|\.\d+)(?P<unit>ns|
 _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
-class Traffic(Protocol):
+class RequestObserver(Protocol):
     """Told of every HTTP request at an endpoint."""
 
     def served(self, path: str, status: int, seconds: float) -> None:
@@ -68,7 +68,7 @@ class App:
         self,
         reviewer: Reviewer,
         endpoints: Mapping[str, Endpoint],
-        traffic: Traffic,
+        traffic: RequestObserver,
         max_in_flight: int,
         clients: Collection[str] = (),
     ) -> None:
@@ -162,14 +162,14 @@ class App:
             if not await self._turns.take(key, until):
                 return _busy("more reviews than it can judge", request)
             try:
-                return Answer(await self._reviewer.review(endpoint, body, deadline, verified=verified))
+                return ReviewResponse(await self._reviewer.review(endpoint, body, deadline, verified=verified))
             finally:
                 self._turns.give(key)
         finally:
             share.give()
 
 
-class Answer(web.StreamResponse):
+class ReviewResponse(web.StreamResponse):
     """A review's answer, written to the socket in one piece.
 
     aiohttp's own response makes its headers anew for each request, which costs a tenth of a whole review; ours

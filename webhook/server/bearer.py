@@ -9,10 +9,10 @@ from aiohttp import web
 
 from webhook.admission.wire import UserInfo
 from webhook.facts import AccessKey, Facts, TokenKey
-from webhook.policies.unreadable import read
+from webhook.policies.common.required_facts import read
 
 
-class Refused(Exception):  # noqa: N818 - an answer
+class RequestDenied(Exception):  # noqa: N818 - an answer
     """A request that gets nothing.
 
     Args:
@@ -36,7 +36,9 @@ def token_of(request: web.BaseRequest) -> str:
     scheme, _, token = (request.headers.get("Authorization") or "").partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not token or not token.isascii():
-        raise Refused(401, "there is no token; send Authorization: Bearer TOKEN", **{"WWW-Authenticate": "Bearer"})
+        raise RequestDenied(
+            401, "there is no token; send Authorization: Bearer TOKEN", **{"WWW-Authenticate": "Bearer"}
+        )
     return token
 
 
@@ -49,7 +51,9 @@ def user_of(token: str, facts: Facts) -> UserInfo:
     """
     user = read(facts, TokenKey(token), "whose token this is")
     if user is None:
-        raise Refused(401, "the API server does not accept this token; get a new one", **{"WWW-Authenticate": "Bearer"})
+        raise RequestDenied(
+            401, "the API server does not accept this token; get a new one", **{"WWW-Authenticate": "Bearer"}
+        )
     return user
 
 
@@ -67,4 +71,4 @@ def authorize(user: UserInfo, rights: Mapping[str, AccessKey], facts: Facts, *, 
     facts.need(*rights.values())
     for right, key in rights.items():
         if not read(facts, key, "what the bearer of this token may do"):
-            raise Refused(403, f"{user.username} may not {right}, {shown}; ask an administrator for it")
+            raise RequestDenied(403, f"{user.username} may not {right}, {shown}; ask an administrator for it")

@@ -23,12 +23,12 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quoted
 from webhook.facts import Facts
 from webhook.placement import syntax
-from webhook.policies import accounts
-from webhook.policies.migration.answer import Answer
+from webhook.policies.common import accounts
+from webhook.policies.common.required_facts import Unreadable
+from webhook.policies.migration.answer import MigrationExplanation
 from webhook.policies.migration.explanation import NotThere, explain
-from webhook.policies.unreadable import Unreadable
-from webhook.replay import replayed
-from webhook.server.bearer import Refused, authorize, token_of, user_of
+from webhook.review.replay import replayed
+from webhook.server.bearer import RequestDenied, authorize, token_of, user_of
 from webhook.server.guests import Guests, TooManyRequests, turn
 from webhook.server.lifecycle import finish, listen
 from webhook.settings.address import is_loopback
@@ -47,7 +47,7 @@ _LOOPBACK_HOSTS: Final = ("127.0.0.1", "[::1]", "localhost")
 _ONE: Final = ("namespace", "name", "node")
 
 
-class Traffic(Protocol):
+class ExplainObserver(Protocol):
     """Told of every request."""
 
     def explained(self, status: int) -> None:
@@ -57,7 +57,7 @@ class Traffic(Protocol):
         """An exception of ours reached the edge."""
 
 
-class Asked(NamedTuple):
+class ExplainRequest(NamedTuple):
     """A question, checked."""
 
     namespace: str
@@ -66,7 +66,7 @@ class Asked(NamedTuple):
     node: str
 
 
-def question(query: str) -> Asked:
+def question(query: str) -> ExplainRequest:
     """What a query string asks.
 
     Raises:
@@ -93,7 +93,7 @@ def question(query: str) -> Asked:
             raise InputError("is missing", parameter, f"ask for {PATH}?namespace=NAME&name=VM&to=KEY=VALUE")
         if value and not syntax.is_name(value):
             raise InputError(f"{quoted(value)} is no name", parameter, "use names as Kubernetes has them")
-    return Asked(given["namespace"], given["name"], syntax.selector(selector, "to"), given.get("node", ""))
+    return ExplainRequest(given["namespace"], given["name"], syntax.selector(selector, "to"), given.get("node", ""))
 
 
 class Explainer:
@@ -105,7 +105,7 @@ class Explainer:
         guarded: ask who it is; else everybody may who names us by a loopback address.
     """
 
-    def __init__(self, cluster: Cluster, traffic: Traffic, *, guarded: bool) -> None:
+    def __init__(self, cluster: Cluster, traffic: ExplainObserver, *, guarded: bool) -> None:
         self._cluster: Final = cluster
         self._traffic: Final = traffic
         self._guarded: Final = guarded
@@ -121,7 +121,7 @@ class Explainer:
         try:
             answer = msgspec.to_builtins(await self._answer(request))
             response = _json(200, visible_json(msgspec.json.encode(redacted(answer))))
-        except Refused as refused:
+        except RequestDenied as refused:
             response = _error(refused.status, refused.sentence, **refused.headers)
         except TooManyRequests as refused:
             response = _error(429, refused.sentence, **{"Retry-After": "1"})
@@ -139,16 +139,16 @@ class Explainer:
         self._traffic.explained(response.status)
         return response
 
-    async def _answer(self, request: web.BaseRequest) -> Answer:
+    async def _answer(self, request: web.BaseRequest) -> MigrationExplanation:
         path, _, query = request.raw_path.partition("?")
         if path != PATH:
-            raise Refused(404, f"there is nothing at this path; ask for {PATH}")
+            raise RequestDenied(404, f"there is nothing at this path; ask for {PATH}")
         if request.method != "GET":
-            raise Refused(405, "this method is not answered here; use GET", Allow="GET")
+            raise RequestDenied(405, "this method is not answered here; use GET", Allow="GET")
         token = self._token(request)
         await turn(request)
         if self.in_flight > MAX_IN_FLIGHT:
-            raise Refused(
+            raise RequestDenied(
                 429, f"{MAX_IN_FLIGHT} questions are being answered already; try again", **{"Retry-After": "1"}
             )
         deadline = asyncio.get_running_loop().time() + DEADLINE
@@ -166,7 +166,7 @@ class Explainer:
         if not self._guarded:
             # A page in somebody's browser reaches us under a name of its own that it lets point here.
             if _host(request.headers.get("Host", "")) not in _LOOPBACK_HOSTS:
-                raise Refused(403, "the request names another host; call us 127.0.0.1 or localhost")
+                raise RequestDenied(403, "the request names another host; call us 127.0.0.1 or localhost")
             return ""
         return token_of(request)
 
@@ -177,7 +177,7 @@ class Explainer:
 
 @asynccontextmanager
 async def explaining(
-    address: str, cluster: Cluster, traffic: Traffic, tls: ssl.SSLContext, seconds: float
+    address: str, cluster: Cluster, traffic: ExplainObserver, tls: ssl.SSLContext, seconds: float
 ) -> AsyncIterator[str]:
     """A listener for as long as the context lasts; gives its URL.
 
@@ -204,7 +204,7 @@ def _host(header: str) -> str:
     return name if colon and port.isdigit() else header.lower()
 
 
-def _authorize(user: UserInfo, asked: Asked, facts: Facts) -> None:
+def _authorize(user: UserInfo, asked: ExplainRequest, facts: Facts) -> None:
     vmis = "virtualmachineinstances"
     rights = {
         f"get {vmis}.{names.KUBEVIRT_GROUP} in {asked.namespace}": accounts.access(

@@ -61,7 +61,7 @@ class Pace:
 
 
 @dataclass(slots=True)
-class _Client:
+class _Guest:
     """One address.
 
     Attributes:
@@ -115,7 +115,7 @@ class Guests(web.Server):
     def __init__(self, handler: Callable[[Any], Awaitable[web.StreamResponse]]) -> None:
         self._options: Final = {"access_log": None, "keepalive_timeout": KEEP_ALIVE_SECONDS}
         super().__init__(handler, **self._options)  # type: ignore[arg-type]
-        self._clients: Final[dict[str, _Client]] = {}
+        self._clients: Final[dict[str, _Guest]] = {}
         self._pace: Final = Pace(_BURST_OF_ALL, _PER_SECOND_OF_ALL)
         self._count = 0
         self.ended = 0
@@ -154,19 +154,19 @@ class Guests(web.Server):
             await asyncio.sleep(delay)
         return True
 
-    def _end_oldest(self, client: _Client) -> None:
+    def _end_oldest(self, client: _Guest) -> None:
         oldest = next(iter(client.guests))
         self.ended += 1
         # Now, not when the loop comes to it: more may come before.
         self.left(oldest)
         oldest.cut()
 
-    def _client(self, address: str) -> _Client:
+    def _client(self, address: str) -> _Guest:
         found = self._clients.get(address)
         if found is None:
             if len(self._clients) >= _MAX_CLIENTS:
                 self._forget()
-            found = self._clients[address] = _Client()
+            found = self._clients[address] = _Guest()
         return found
 
     def _forget(self) -> None:

@@ -12,8 +12,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from webhook import __version__
 from webhook.admission.wire import is_dry_run
-from webhook.policies.table import Endpoint
-from webhook.reviewer import Verdict
+from webhook.review.endpoints import Endpoint
+from webhook.review.reviewer import Evaluation
 from webhook.server.guests import Guests, TooManyRequests, settle, turn
 from webhook.server.rendering import Rendering
 
@@ -63,7 +63,7 @@ class Metrics:
         self._decisions = Counter(
             "kubevirt_webhook_decisions_total",
             "Judged requests; dry runs are told apart because nothing came of them.",
-            ("job", "resource", "mode", "decision", "reason", "dry_run"),
+            ("policy", "resource", "mode", "decision", "reason", "dry_run"),
             registry=self.registry,
         )
         explained = Counter(
@@ -93,14 +93,14 @@ class Metrics:
         """Count a request for an explanation."""
         self._explained[status].inc()
 
-    def judged(self, endpoint: Endpoint, verdict: Verdict, seconds: float) -> None:
+    def judged(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
         """Count a verdict."""
         dry_run = is_dry_run(verdict.request)
         key = (endpoint.path, verdict.mode, verdict.label, verdict.decision.code, dry_run)
         child = self._children.get(key)
         if child is None:
             child = self._decisions.labels(
-                endpoint.job,
+                endpoint.policy,
                 endpoint.resource,
                 verdict.mode,
                 verdict.label,
@@ -120,7 +120,7 @@ Values = Mapping[str, float] | Mapping[tuple[str, ...], float]
 Read = tuple[str, Callable[[], Values]]
 
 
-class State:
+class MetricsState:
     """Gauges and counters that are read when somebody scrapes, not kept up to date.
 
     Args:

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-from certs.handshake import shake
+from certs.handshake import verify_server_certificate
 from webhook.server.lifecycle import split_address
 
 _ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104 - what is listened on
@@ -53,7 +53,7 @@ async def _refusal(address: str, host: str, pem: bytes) -> str:
         return "an entry has no caBundle"
     where, port = split_address(address)
     try:
-        await shake(_ANY.get(where, where), port, host, pem)
+        await verify_server_certificate(_ANY.get(where, where), port, host, pem)
     except ssl.SSLCertVerificationError as error:
         return f"its caBundle refuses the certificate that we serve ({error.verify_message})"
     except (OSError, ValueError, TimeoutError) as error:

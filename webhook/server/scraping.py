@@ -19,10 +19,10 @@ from aiohttp import web
 
 from webhook.cluster.source import Cluster
 from webhook.facts import Facts
-from webhook.policies import accounts
-from webhook.policies.unreadable import Unreadable
-from webhook.replay import replayed
-from webhook.server.bearer import Refused, authorize, token_of, user_of
+from webhook.policies.common import accounts
+from webhook.policies.common.required_facts import Unreadable
+from webhook.review.replay import replayed
+from webhook.server.bearer import RequestDenied, authorize, token_of, user_of
 from webhook.server.guests import Guests, TooManyRequests, turn
 from webhook.server.lifecycle import finish, listen
 from webhook.server.ops import METRICS_PATH, exposition
@@ -37,7 +37,7 @@ MAX_IN_FLIGHT: Final = 4
 _DEADLINE_SECONDS: Final = 5.0
 
 
-class Traffic(Protocol):
+class ScrapeObserver(Protocol):
     """Told of exceptions."""
 
     def crashed(self, path: str, error: BaseException) -> None:
@@ -52,13 +52,13 @@ class Scraping:
         guarded: ask who it is.
     """
 
-    def __init__(self, rendering: Rendering, cluster: Cluster, traffic: Traffic, *, guarded: bool) -> None:
+    def __init__(self, rendering: Rendering, cluster: Cluster, traffic: ScrapeObserver, *, guarded: bool) -> None:
         self._rendering: Final = rendering
         self._cluster: Final = cluster
         self._traffic: Final = traffic
         self._guarded: Final = guarded
         self._asking = 0
-        self._kept: Final[OrderedDict[bytes, tuple[float, Refused | None]]] = OrderedDict()
+        self._kept: Final[OrderedDict[bytes, tuple[float, RequestDenied | None]]] = OrderedDict()
         self.in_flight = 0
 
     def server(self) -> Guests:
@@ -70,7 +70,7 @@ class Scraping:
         self.in_flight += 1
         try:
             return await self._answer(request)
-        except Refused as refused:
+        except RequestDenied as refused:
             return _text(refused.status, refused.sentence, **refused.headers)
         except TooManyRequests as refused:
             return _text(429, refused.sentence, **{"Retry-After": "1"})
@@ -84,9 +84,9 @@ class Scraping:
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         if request.path != METRICS_PATH:
-            raise Refused(404, f"there is nothing at this path; ask for {METRICS_PATH}")
+            raise RequestDenied(404, f"there is nothing at this path; ask for {METRICS_PATH}")
         if request.method not in ("GET", "HEAD"):
-            raise Refused(405, "use GET", Allow="GET, HEAD")
+            raise RequestDenied(405, "use GET", Allow="GET, HEAD")
         await turn(request)
         if self._guarded:
             await self._admit(token_of(request))
@@ -105,16 +105,16 @@ class Scraping:
         if refused:
             raise refused
 
-    async def _asked(self, token: str) -> Refused | None:
+    async def _asked(self, token: str) -> RequestDenied | None:
         """Why the API server says no; None: it says yes."""
         if self._asking >= MAX_IN_FLIGHT:
-            raise Refused(429, f"{MAX_IN_FLIGHT} tokens are being looked at; try again", **{"Retry-After": "1"})
+            raise RequestDenied(429, f"{MAX_IN_FLIGHT} tokens are being looked at; try again", **{"Retry-After": "1"})
         self._asking += 1
         deadline = asyncio.get_running_loop().time() + _DEADLINE_SECONDS
         facts = Facts(peek=self._cluster.peek)
         try:
             await replayed(lambda known: _check(token, known), self._cluster, facts, deadline, METRICS_PATH)
-        except Refused as refused:
+        except RequestDenied as refused:
             return refused
         finally:
             self._asking -= 1
@@ -123,7 +123,7 @@ class Scraping:
 
 @asynccontextmanager
 async def scraping(
-    address: str, rendering: Rendering, cluster: Cluster, traffic: Traffic, tls: ssl.SSLContext, seconds: float
+    address: str, rendering: Rendering, cluster: Cluster, traffic: ScrapeObserver, tls: ssl.SSLContext, seconds: float
 ) -> AsyncIterator[str]:
     """A listener for as long as the context lasts; gives its URL.
 

@@ -53,7 +53,7 @@ def _in_memory(name: str, content: bytes) -> Iterator[str]:
         yield f"/proc/self/fd/{file.fileno()}"
 
 
-class Swappable:
+class ReloadableTLSContext:
     """A context for the listener, whose pair can be replaced while connections are open.
 
     Loading a new pair into the live context breaks it for every later handshake if key and certificate don't match.

@@ -33,7 +33,7 @@ Zone = Annotated[
 ]
 
 
-class Blackout(Section):
+class BlackoutModel(Section):
     """A time of the week."""
 
     days: Annotated[tuple[Day, ...], Field(strict=False)] = Field(

@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from webhook.documents import Document, KeyPath, mistakes_of, parse_documents, shown
 from webhook.errors import InputError, InputErrors, quoted
 from webhook.inputs import read_file
+from webhook.k8s.yaml_builder import Document, KeyPath, shown
+from webhook.k8s.yaml_documents import mistakes_of, parse_documents
 from webhook.settings.model import SettingsModel
 from webhook.settings.snapshot import Settings
 from webhook.settings.syntax import OWN_ERROR

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from webhook.settings import snapshot
-from webhook.settings.jobs import Eviction, Instancetypes, Migration, Scheduling
 from webhook.settings.observability import Audit, Switch, Unenforced
+from webhook.settings.policies import EvictionModel, InstancetypesModel, MigrationModel, SchedulingModel
 from webhook.settings.section import Section
 from webhook.settings.syntax import (
     Address,
@@ -163,9 +163,9 @@ class Scheduler(Section):
     def snapshot(self, name: str) -> snapshot.SchedulerSettings:
         if self.guard.startswith("lease"):
             namespace, _, lease = self.guard.removeprefix("lease").strip().partition("/")
-            guard = snapshot.Guard("lease", namespace, lease)
+            guard = snapshot.SchedulerHealthSettings("lease", namespace, lease)
         else:
-            guard = snapshot.Guard("pods" if self.guard == "pods" else "off")
+            guard = snapshot.SchedulerHealthSettings("pods" if self.guard == "pods" else "off")
         return snapshot.SchedulerSettings(name, guard, self.assume_alive, self.only_by_webhook)
 
 
@@ -180,7 +180,7 @@ class Explain(Section):
     )
 
 
-class Metrics(Section):
+class MetricsModel(Section):
     """Metrics. Changes take effect at the next start."""
 
     listen: OptionalAddress = Field(
@@ -227,7 +227,7 @@ class MatchExpression(Section):
 
 
 class NamespaceSelector(Section):
-    """Which namespaces are matched at all, beside what the jobs' labels say."""
+    """Which namespaces are matched at all, beside what the policies' labels say."""
 
     match_expressions: Annotated[tuple[MatchExpression, ...], Field(strict=False)] = Field(
         default=(), description="Requirements on namespaces' labels; all must hold."
@@ -261,12 +261,12 @@ class SettingsModel(Section):
         default={"kubevirt": Scheduler(guard="lease kubevirt-scheduler/kubevirt-scheduler")},
         description="The scheduler profiles that may be written into objects, by name; no other name ever is.",
     )
-    scheduling: Scheduling = Field(default=Scheduling(), description=Scheduling.__doc__)
-    instancetypes: Instancetypes = Field(default=Instancetypes(), description=Instancetypes.__doc__)
-    migration: Migration = Field(default=Migration(), description=Migration.__doc__)
-    eviction: Eviction = Field(default=Eviction(), description=Eviction.__doc__)
+    scheduling: SchedulingModel = Field(default=SchedulingModel(), description=SchedulingModel.__doc__)
+    instancetypes: InstancetypesModel = Field(default=InstancetypesModel(), description=InstancetypesModel.__doc__)
+    migration: MigrationModel = Field(default=MigrationModel(), description=MigrationModel.__doc__)
+    eviction: EvictionModel = Field(default=EvictionModel(), description=EvictionModel.__doc__)
     explain: Explain = Field(default=Explain(), description=Explain.__doc__)
-    metrics: Metrics = Field(default=Metrics(), description=Metrics.__doc__)
+    metrics: MetricsModel = Field(default=MetricsModel(), description=MetricsModel.__doc__)
     webhooks: Webhooks = Field(default=Webhooks(), description=Webhooks.__doc__)
     audit: Audit = Field(default=Audit(), description=Audit.__doc__)
     events: Switch = Field(
@@ -288,7 +288,7 @@ class SettingsModel(Section):
 
     @field_validator("metrics")
     @classmethod
-    def _listens_alone(cls, metrics: Metrics, info: ValidationInfo) -> Metrics:
+    def _listens_alone(cls, metrics: MetricsModel, info: ValidationInfo) -> MetricsModel:
         server, explain = info.data.get("server"), info.data.get("explain")
         if server and explain and metrics.listen and not metrics.listen.endswith(":0"):
             places = {
@@ -303,7 +303,7 @@ class SettingsModel(Section):
 
     @field_validator("scheduling")
     @classmethod
-    def _names_a_declared_scheduler(cls, scheduling: Scheduling, info: ValidationInfo) -> Scheduling:
+    def _names_a_declared_scheduler(cls, scheduling: SchedulingModel, info: ValidationInfo) -> SchedulingModel:
         declared = info.data.get("schedulers")
         if declared and len(declared) == 1 and "scheduler_name" not in scheduling.model_fields_set:
             return scheduling.model_copy(update={"scheduler_name": next(iter(declared))})

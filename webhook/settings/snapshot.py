@@ -12,10 +12,10 @@ from typing import Any, Final, Literal, Protocol, Self
 import msgspec
 
 from webhook import names
-from webhook.names import Job
+from webhook.names import Policy
 
 
-class Guard(msgspec.Struct, frozen=True):
+class SchedulerHealthSettings(msgspec.Struct, frozen=True):
     """How a scheduler's health is watched.
 
     Attributes:
@@ -38,7 +38,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
     """
 
     name: str
-    guard: Guard
+    guard: SchedulerHealthSettings
     assume_alive: bool = False
     only_by_webhook: bool = False
 
@@ -47,12 +47,12 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
 FailurePolicy = Literal["Ignore", "Fail"]
 
 
-class JobSettings(Protocol):
-    """What every job's section has."""
+class PolicySettings(Protocol):
+    """What every policy's section has."""
 
     @property
     def cluster_wide(self) -> bool:
-        """Whether namespaces without the job's label count as ``enforce``."""
+        """Whether namespaces without the policy's label count as ``enforce``."""
 
     @property
     def failure_policy(self) -> FailurePolicy:
@@ -63,7 +63,7 @@ class JobSettings(Protocol):
 
 
 class SchedulingSettings(msgspec.Struct, frozen=True):
-    """The job ``scheduling``.
+    """The ``scheduling`` policy.
 
     Attributes:
         cluster_wide: namespaces without a label count as ``enforce``.
@@ -130,7 +130,7 @@ class ParitySettings(msgspec.Struct, frozen=True):
 
 
 class InstancetypeSettings(msgspec.Struct, frozen=True):
-    """The job ``instancetypes``. Instancetypes and preferences are written ``NAME``, cluster-wide, or ``KIND/NAME``.
+    """The ``instancetypes`` policy. Instancetypes and preferences are written ``NAME``, cluster-wide, or ``KIND/NAME``.
 
     Attributes:
         cluster_wide: namespaces without a label count as ``enforce``.
@@ -173,7 +173,7 @@ class InstancetypeSettings(msgspec.Struct, frozen=True):
 
 
 class MigrationSettings(msgspec.Struct, frozen=True):
-    """The job ``migration``: user migrations with ``addedNodeSelector``.
+    """The ``migration`` policy: user migrations with ``addedNodeSelector``.
 
     Attributes:
         cluster_wide: namespaces without a label count as ``enforce``.
@@ -220,7 +220,7 @@ class Blackout(msgspec.Struct, frozen=True):
 
 
 class EvictionSettings(msgspec.Struct, frozen=True):
-    """The job ``eviction``: the descheduler's evictions of VMs.
+    """The ``eviction`` policy: the descheduler's evictions of VMs.
 
     Attributes:
         cluster_wide: namespaces without a label count as ``enforce``.
@@ -327,7 +327,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
 
 
 class WebhookSettings(msgspec.Struct, frozen=True):
-    """What the webhook configurations say beyond what the jobs say.
+    """What the webhook configurations say beyond what the policies say.
 
     Attributes:
         service_namespace: of the Service that the API server calls, and our own namespace.
@@ -365,16 +365,16 @@ class Settings(msgspec.Struct, frozen=True):
     events: bool = False
     unenforced: UnenforcedSettings = UnenforcedSettings()
 
-    def job(self, job: Job) -> JobSettings:
-        """The section of a job.
+    def policy(self, policy: Policy) -> PolicySettings:
+        """The section of a policy.
 
         Raises:
-            KeyError: the job has no section.
+            KeyError: the policy has no section.
         """
-        sections: dict[str, JobSettings] = {
+        sections: dict[str, PolicySettings] = {
             names.SCHEDULING: self.scheduling,
             names.INSTANCETYPES: self.instancetypes,
             names.MIGRATION: self.migration,
             names.EVICTION: self.eviction,
         }
-        return sections[job]
+        return sections[policy]

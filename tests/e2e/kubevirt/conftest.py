@@ -10,15 +10,20 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.e2e.audited import AuditLog
-from tests.e2e.commands import DEFAULT_SCHEDULER, DEFAULT_SCHEDULER_LEASE, KUBEVIRT_SCHEDULER, KUBEVIRT_SCHEDULER_LEASE
 from tests.e2e.conftest import BUILD
-from tests.e2e.pki import Pki
-from tests.e2e.plane import ControlPlane
-from tests.e2e.webhook_server import ACCOUNT, DOMAIN, WebhookServer, install
+from tests.e2e.support.audited import AuditLog
+from tests.e2e.support.commands import (
+    DEFAULT_SCHEDULER,
+    DEFAULT_SCHEDULER_LEASE,
+    KUBEVIRT_SCHEDULER,
+    KUBEVIRT_SCHEDULER_LEASE,
+)
+from tests.e2e.support.pki import Pki
+from tests.e2e.support.plane import ControlPlane
+from tests.e2e.support.webhook_server import ACCOUNT, DOMAIN, WebhookServer, install
 
 from .control_plane import KubeVirt, aggregation
-from .place import DEFAULTS, JOBS, Place, make_place
+from .place import DEFAULTS, POLICIES, Place, make_place
 
 SETTINGS: Mapping[str, Any] = {
     "schedulers": {
@@ -31,7 +36,7 @@ CONFIGURATION = {"vmRolloutStrategy": "LiveUpdate", "evictionStrategy": "LiveMig
 
 
 class NewPlace(Protocol):
-    """Makes a namespace in which every job enforces, with annotations of its own."""
+    """Makes a namespace in which every policy enforces, with annotations of its own."""
 
     def __call__(self, annotations: Mapping[str, str]) -> Place: ...
 
@@ -81,14 +86,14 @@ def server(real: KubeVirt, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 @pytest.fixture
 def new_place(real: KubeVirt, server: WebhookServer) -> NewPlace:
     def make(annotations: Mapping[str, str]) -> Place:
-        return make_place(real, server.labels("enforce", [f"{DOMAIN}/{job}" for job in JOBS]), annotations)
+        return make_place(real, server.labels("enforce", [f"{DOMAIN}/{policy}" for policy in POLICIES]), annotations)
 
     return make
 
 
 @pytest.fixture
 def place(new_place: NewPlace) -> Place:
-    """A namespace in which every job enforces, with defaults."""
+    """A namespace in which every policy enforces, with defaults."""
     return new_place(DEFAULTS)
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tests.e2e.commands import LOOPBACK
-from tests.e2e.kube import ApiError, Json, Object, eventually
-from tests.e2e.objects import CONFLICT, CRDS
-from tests.e2e.pki import KUBEVIRT_APISERVER, KUBEVIRT_CONTROLLER, Pki
-from tests.e2e.plane import ControlPlane
-from tests.e2e.processes import Process, free_port
-from tests.e2e.workloads import VMS, vm
+from tests.e2e.support.commands import LOOPBACK
+from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.objects import CONFLICT, CRDS
+from tests.e2e.support.pki import KUBEVIRT_APISERVER, KUBEVIRT_CONTROLLER, Pki
+from tests.e2e.support.plane import ControlPlane
+from tests.e2e.support.processes import Process, free_port
+from tests.e2e.support.workloads import VMS, vm
 
 from .nodes import PlayedNodes
 

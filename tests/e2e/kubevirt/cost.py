@@ -9,7 +9,7 @@ from typing import Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.e2e.audited import AuditLog
+from tests.e2e.support.audited import AuditLog
 
 from .place import Place
 

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
-from tests.e2e.access import Access
-from tests.e2e.kube import ApiError, Json
-from tests.e2e.objects import make_node
-from tests.e2e.workloads import PODS, VMIS
+from tests.e2e.support.access import Access
+from tests.e2e.support.kube import ApiError, Json
+from tests.e2e.support.objects import make_node
+from tests.e2e.support.workloads import PODS, VMIS
 
 HEARTBEAT = "kubevirt.io/heartbeat"
 LAUNCHER = {"virt-launcher", "hotplug-disk"}

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kube import ApiError, Json, Object, eventually
-from tests.e2e.webhook_server import DOMAIN
-from tests.e2e.workloads import MIGRATIONS, PODS, REVISIONS, VMIS, VMS
-from webhook.kubevirt import parity
-from webhook.kubevirt.configuration import Configuration
+from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.webhook_server import DOMAIN
+from tests.e2e.support.workloads import MIGRATIONS, PODS, REVISIONS, VMIS, VMS
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.vm import fidelity
 
 from .control_plane import KUBEVIRTS, NAMESPACE, KubeVirt
 
-JOBS = ("scheduling", "instancetypes", "migration", "eviction")
+POLICIES = ("scheduling", "instancetypes", "migration", "eviction")
 DEFAULTS = {f"{DOMAIN}/default-instancetype": "u1.small", f"{DOMAIN}/default-preference": "fedora"}
 # Of a VM that may run in one zone only.
 IN_A = {"domain": {"devices": {}}, "nodeSelector": {"zone": "a"}}
@@ -144,8 +144,8 @@ def differences(place: Place, name: str) -> list[str]:
         assert kind == "ControllerRevision"
         return _plain(place.admin.get(REVISIONS, name, namespace))
 
-    configuration = Configuration.of_kubevirt(_plain(kubevirt))
-    return [one.path for one in parity.differences(_plain(vm), _plain(vmi), get, configuration)]
+    configuration = ClusterConfig.of_kubevirt(_plain(kubevirt))
+    return [one.path for one in fidelity.differences(_plain(vm), _plain(vmi), get, configuration)]
 
 
 def _plain(found: Mapping[str, Any]) -> Any:

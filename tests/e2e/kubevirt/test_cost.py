@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.e2e.audited import AuditLog
-from tests.e2e.kube import eventually
-from tests.e2e.workloads import VMS
+from tests.e2e.support.audited import AuditLog
+from tests.e2e.support.kube import eventually
+from tests.e2e.support.workloads import VMS
 
 from .cost import create, median
 from .place import Place, matchers

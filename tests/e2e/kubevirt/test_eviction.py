@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from tests.e2e.kube import ApiError, eventually
-from tests.e2e.webhook_server import WebhookServer
-from tests.e2e.workloads import VMIS
+from tests.e2e.support.kube import ApiError, eventually
+from tests.e2e.support.webhook_server import WebhookServer
+from tests.e2e.support.workloads import VMIS
 
 from .place import IN_A, Place
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kube import ApiError, Json, Object, eventually
-from tests.e2e.webhook_server import DOMAIN
-from tests.e2e.workloads import VMIS, VMS
-from webhook.kubevirt import parity
+from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.webhook_server import DOMAIN
+from tests.e2e.support.workloads import VMIS, VMS
+from webhook.kubevirt.vm import fidelity
 
 from .place import DEFAULTS, Place, annotations_left, differences, made, matchers
 
@@ -200,7 +200,7 @@ def test_the_owner_exchanges_a_default_while_the_vm_runs(place: Place) -> None:
         return bool(place.get(VMIS)["spec"]["domain"]["memory"]["guest"] == "4Gi")
 
     eventually(grown, what="virt-controller to plug memory in")
-    with pytest.raises(parity.Incomparable):
+    with pytest.raises(fidelity.Incomparable):
         differences(place, "web")
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.kube import ApiError, Object, eventually
-from tests.e2e.objects import CONFLICT
-from tests.e2e.webhook_server import DOMAIN, ROOT, WebhookServer
-from tests.e2e.workloads import MIGRATIONS, VMIS
+from tests.e2e.support.kube import ApiError, Object, eventually
+from tests.e2e.support.objects import CONFLICT
+from tests.e2e.support.webhook_server import DOMAIN, ROOT, WebhookServer
+from tests.e2e.support.workloads import MIGRATIONS, VMIS
 
 from .conftest import SETTINGS
 from .control_plane import KubeVirt
-from .place import DEFAULTS, IN_A, JOBS, Place, made, make_place
+from .place import DEFAULTS, IN_A, POLICIES, Place, made, make_place
 
 pytestmark = pytest.mark.kubevirt
 
@@ -48,7 +48,7 @@ def test_where_a_contradiction_is_only_warned_of_the_vm_goes_nowhere_instead_of_
     settings = {**SETTINGS, "migration": {"collision": "warn", "noEligibleNode": "warn"}}
     with WebhookServer(real.plane, tmp_path, "warning", settings) as warning:
         assert warning.validates
-        place = make_place(real, warning.labels("enforce", [f"{DOMAIN}/{job}" for job in JOBS]), DEFAULTS)
+        place = make_place(real, warning.labels("enforce", [f"{DOMAIN}/{policy}" for policy in POLICIES]), DEFAULTS)
         place.vm(template=IN_A)
         node = place.running()["status"]["nodeName"]
 

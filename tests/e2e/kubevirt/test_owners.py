@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kube import ApiError, Json, Object, eventually
-from tests.e2e.webhook_server import DOMAIN
-from tests.e2e.workloads import VMS, instancetype, preference, scheduler_of
+from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.webhook_server import DOMAIN
+from tests.e2e.support.workloads import VMS, instancetype, preference, scheduler_of
 from tests.owners import DECLARING, PATCHING, WAYS, marks_of
 
 from .conftest import NewPlace

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.kube import ApiError, Json, Object, eventually
-from tests.e2e.webhook_server import DOMAIN
-from tests.e2e.workloads import VMIS, VMS
+from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.webhook_server import DOMAIN
+from tests.e2e.support.workloads import VMIS, VMS
 
 from .place import Place, annotations_left, differences
 

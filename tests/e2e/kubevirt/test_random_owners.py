@@ -10,9 +10,9 @@ import random
 
 import pytest
 
-from tests.e2e.kube import ApiError, Json, Object
-from tests.e2e.webhook_server import DOMAIN
-from tests.e2e.workloads import instancetype, preference
+from tests.e2e.support.kube import ApiError, Json, Object
+from tests.e2e.support.webhook_server import DOMAIN
+from tests.e2e.support.workloads import instancetype, preference
 from tests.owners import CLUSTER_WIDE, OF_THE_NAMESPACE, OPTIONS, WAYS, Written, manifest_of
 
 from .conftest import NewPlace

@@ -12,14 +12,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.e2e.kube import ApiError, Json, Object, eventually
-from tests.e2e.objects import CRDS
-from tests.e2e.webhook_server import ROOT, WebhookServer
-from tests.e2e.workloads import MIGRATIONS, PODS, VMIS
-from tests.e2e.workloads import VMS as VIRTUAL_MACHINES
-from webhook.placement import demand, podrequests, resources, workload
+from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.objects import CRDS
+from tests.e2e.support.webhook_server import ROOT, WebhookServer
+from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS
+from tests.e2e.support.workloads import VMS as VIRTUAL_MACHINES
+from webhook.placement import demand, kubevirt_config, podrequests, resources
+from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.node import Node
-from webhook.placement.workload import LauncherPod, Vmi
+from webhook.placement.vmis import Vmi
 
 from .control_plane import KUBEVIRTS, NAMESPACE, ZONES, KubeVirt
 from .place import Place
@@ -251,7 +252,7 @@ def test_what_a_target_pod_will_request_is_known(place: Place) -> None:
 def _predicted(place: Place, name: str) -> dict[str, int]:
     vmi, pod = place.running(name), msgspec.convert(place.launcher(name), LauncherPod)
     node = Node.read(place.admin.get("v1/nodes", vmi["status"]["nodeName"]))
-    kubevirt = msgspec.convert(place.admin.get(KUBEVIRTS, "kubevirt", NAMESPACE), workload.KubeVirt)
+    kubevirt = msgspec.convert(place.admin.get(KUBEVIRTS, "kubevirt", NAMESPACE), kubevirt_config.PlacementKubeVirt)
     found = demand.of(msgspec.convert(vmi, Vmi), pod, node, kubevirt)
     assert found.gaps == ()
     return found.requests

@@ -7,9 +7,9 @@ from typing import Any
 
 import jsonpatch
 
-from tests.e2e.kube import ApiError, Json, Object
-from tests.e2e.objects import CONFLICT
-from tests.e2e.workloads import VMS
+from tests.e2e.support.kube import ApiError, Json, Object
+from tests.e2e.support.objects import CONFLICT
+from tests.e2e.support.workloads import VMS
 from tests.owners import merge_patch
 
 from .place import Place

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policies.eviction.world import NOW, migration, read, stamp
-from webhook.placement.workload import Migration, MigrationState, MigrationStatus
+from webhook.placement.migrations import Migration, MigrationState, MigrationStatus
 from webhook.policies.eviction.pace import blackout, cool_down, too_many
 from webhook.settings.blackout import DAYS
-from webhook.settings.blackout import Blackout as Written
+from webhook.settings.blackout import BlackoutModel as Written
 from webhook.settings.snapshot import EvictionSettings
 
 SETTINGS = EvictionSettings(cool_down_seconds=300, max_cool_down_seconds=3600)

@@ -27,7 +27,9 @@ from tests.policies.migration.world import FOO, NODES, ONE_DEVICE, node, request
 from webhook.errors import Unavailable
 from webhook.facts import ConfigurationKey, Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.names import Code
-from webhook.placement.workload import EVACUEES, LAUNCHER_PODS, UNFINISHED, VMIS, Evacuee, Vmi
+from webhook.placement.launcher_pods import LAUNCHER_PODS
+from webhook.placement.migrations import UNFINISHED
+from webhook.placement.vmis import EVACUEES, VMIS, Evacuee, Vmi
 from webhook.policies.eviction import evacuations
 from webhook.settings.snapshot import WEEK, Blackout
 

@@ -1,4 +1,4 @@
-"""The small cluster of the job migration, as the descheduler finds it: a VM on node-a1 that may be migrated."""
+"""The small cluster of the migration policy, as the descheduler finds it: a VM on node-a1 that may be migrated."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from tests.policies.migration import world
 from tests.policies.migration.world import NODES, UID
 from webhook.admission.decision import Decision
 from webhook.facts import ConfigurationKey, Facts, Key, ListKey, ObjectKey
-from webhook.kubevirt.configuration import Configuration
-from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, LauncherPod, Migration
-from webhook.policies.table import BY_PATH
+from webhook.kubevirt.config import ClusterConfig
+from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
+from webhook.placement.migrations import MIGRATIONS, Migration
+from webhook.review.endpoints import BY_PATH
 from webhook.settings.snapshot import EvictionSettings
 
 POD = "virt-launcher-web01-abcde"
@@ -83,7 +84,7 @@ def facts(
     return {
         **world.facts(found or vmi(), nodes),
         ObjectKey(LAUNCHER_PODS, "demo", POD): msgspec.convert(its_pod or pod(), LauncherPod),
-        ConfigurationKey(): Configuration(eviction_strategy=strategy),
+        ConfigurationKey(): ClusterConfig(eviction_strategy=strategy),
         key: read(*migrations),
     }
 
@@ -108,7 +109,7 @@ def decide_with(known: Facts, body: Json | None = None, **settings: Any) -> Deci
     endpoint = BY_PATH["/mutate/eviction/pods/enforce"]
     received = endpoint.codec.decode(msgspec.json.encode(body or review()))
     assert not received.malformed
-    decision = endpoint.policy(received.request.object, received.request, known, EvictionSettings(**settings))
+    decision = endpoint.handler(received.request.object, received.request, known, EvictionSettings(**settings))
     assert not decision.changes, "an eviction is never changed"
     if decision.denial:
         assert decision.denial.code == 429

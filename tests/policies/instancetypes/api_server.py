@@ -19,11 +19,11 @@ from tests.owners import merge_patch
 from tests.policies.instancetypes.world import instancetype, preference
 from webhook.admission.patch import operations
 from webhook.facts import ConfigurationKey, Facts, Key, ListKey, ObjectKey, SchedulerKey
-from webhook.kubevirt import admission
-from webhook.kubevirt.configuration import DEFAULTS
+from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.lookup import among
-from webhook.policies.ownership import LAST_APPLIED
-from webhook.policies.table import BY_PATH
+from webhook.kubevirt.webhooks import vm_admitter
+from webhook.policies.common.ownership import LAST_APPLIED
+from webhook.review.endpoints import BY_PATH
 from webhook.settings.snapshot import InstancetypeSettings
 
 OBJECTS = (
@@ -43,10 +43,10 @@ class Refused(Exception):  # noqa: N818 - an answer
 
 
 class ApiServer:
-    """VMs by their names in one namespace, in which both jobs enforce.
+    """VMs by their names in one namespace, in which both policies enforce.
 
     Args:
-        settings: of the job instancetypes.
+        settings: of the instancetypes policy.
     """
 
     def __init__(self, objects: Iterable[Json] = OBJECTS, **settings: Any) -> None:
@@ -113,22 +113,22 @@ class ApiServer:
     def _admitted(self, vm: Json, old: Json | None) -> Json:
         # Requests that change nothing in the spec aren't sent to us.
         if old is None or old["spec"] != vm["spec"]:
-            for job in ("instancetypes", "scheduling"):
-                vm = self._mutated(job, vm, old)
-        answer = admission.mutate(vm, self._get, lambda: "u", DEFAULTS, old)
+            for policy in ("instancetypes", "scheduling"):
+                vm = self._mutated(policy, vm, old)
+        answer = vm_admitter.mutate(vm, self._get, lambda: "u", DEFAULTS, old)
         if not answer.allowed:
             raise Refused(answer.message)
-        answer = admission.validate(vm, self._get, DEFAULTS)
+        answer = vm_admitter.validate(vm, self._get, DEFAULTS)
         if not answer.allowed:
             raise Refused(answer.message)
         return vm
 
-    def _mutated(self, job: str, vm: Json, old: Json | None) -> Json:
-        endpoint = BY_PATH[f"/mutate/{job}/virtualmachines/enforce"]
+    def _mutated(self, policy: str, vm: Json, old: Json | None) -> Json:
+        endpoint = BY_PATH[f"/mutate/{policy}/virtualmachines/enforce"]
         body = review(vm, user="owner", operation="UPDATE" if old else "CREATE", oldObject=old)
         request = endpoint.codec.decode(msgspec.json.encode(body)).request
-        settings = self._settings if job == "instancetypes" else builders.scheduling()
-        decision = endpoint.policy(request.object, request, Facts(peek=self._peek), settings)
+        settings = self._settings if policy == "instancetypes" else builders.scheduling()
+        decision = endpoint.handler(request.object, request, Facts(peek=self._peek), settings)
         if decision.denial:
             raise Refused(decision.denial.message)
         self.warnings += decision.warnings

@@ -21,7 +21,7 @@ from tests.policies.instancetypes.world import (
     preset,
     vmi,
 )
-from webhook.kubevirt.configuration import Configuration
+from webhook.kubevirt.config import ClusterConfig
 from webhook.names import Code
 
 BOTH: dict[str, Any] = {"default_instancetype": "u1.small", "default_preference": "fedora"}
@@ -114,7 +114,7 @@ class TestWhatIsFilled:
         assert got["domain"]["devices"]["inputs"] == [{"name": "default-0", "bus": "virtio", "type": "tablet"}]
 
     def test_the_clusters_default_interface(self) -> None:
-        masquerade = Configuration.of({"network": {"defaultNetworkInterface": "masquerade"}})
+        masquerade = ClusterConfig.of({"network": {"defaultNetworkInterface": "masquerade"}})
 
         got = applied(vmi(), decide(vmi(), facts(WORLD, configuration=masquerade), **BOTH))
 

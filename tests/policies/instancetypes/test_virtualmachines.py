@@ -28,9 +28,9 @@ from tests.policies.instancetypes.world import (
 )
 from webhook.errors import Unavailable
 from webhook.facts import NotRead
-from webhook.kubevirt import admission
-from webhook.kubevirt.configuration import Configuration
+from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.lookup import among
+from webhook.kubevirt.webhooks import vm_admitter
 from webhook.names import Code
 
 BOTH: dict[str, Any] = {"default_instancetype": "u1.small", "default_preference": "fedora"}
@@ -284,7 +284,7 @@ class TestCreate:
         assert changes(decide(vm(), world, **BOTH)) == INJECTED
 
     def test_the_clusters_configuration_counts(self) -> None:
-        forbidden = Configuration.of({"network": {"permitBridgeInterfaceOnPodNetwork": False}})
+        forbidden = ClusterConfig.of({"network": {"permitBridgeInterfaceOnPodNetwork": False}})
 
         decision = decide(vm(), facts(WORLD, configuration=forbidden), **BOTH)
 
@@ -475,7 +475,7 @@ def test_nothing_is_injected_that_kubevirt_would_refuse(
     assert not decision.denial
     if decision.changes:
         get = among([*_ITS, *_PREFS])
-        after = admission.mutate(applied(obj, decision), get, lambda: "u").vm
-        assert admission.validate(after, get).allowed
+        after = vm_admitter.mutate(applied(obj, decision), get, lambda: "u").vm
+        assert vm_admitter.validate(after, get).allowed
         again = decide(applied(obj, decision), world, default_instancetype=default, default_preference=preferred)
         assert not again.changes

@@ -1,4 +1,4 @@
-"""What the tests of this job share: objects of a small cluster, and asking an endpoint."""
+"""What the tests of this policy share: objects of a small cluster, and asking an endpoint."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from webhook.admission.decision import Decision
 from webhook.admission.patch import operations
 from webhook.errors import Unavailable
 from webhook.facts import ConfigurationKey, Facts, Key, ListKey, ObjectKey
-from webhook.kubevirt.configuration import DEFAULTS, Configuration
-from webhook.objects import PRESETS, WHOLE, Whole
-from webhook.policies.table import BY_PATH
+from webhook.k8s.views import Unstructured
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.resources import PRESETS, UNSTRUCTURED
+from webhook.review.endpoints import BY_PATH
 from webhook.settings.snapshot import InstancetypeSettings
 
 IT_MARK = ("metadata", "annotations", "kubevirt-webhook.github.io/injected-instancetype")
@@ -95,20 +96,22 @@ def facts(
     objects: Iterable[Json] = (),
     missing: Iterable[tuple[str, str]] = (),
     unreadable: Iterable[tuple[str, str]] = (),
-    configuration: Configuration | Unavailable | None = DEFAULTS,
+    configuration: ClusterConfig | Unavailable | None = DEFAULTS,
     presets: Iterable[Json] | Unavailable = (),
 ) -> dict[Key[Any], object]:
     """A cluster that has these objects; what is asked for beyond them raises `NotRead`."""
     result = known() | {ConfigurationKey(): configuration}
-    found = presets if isinstance(presets, Unavailable) else tuple(msgspec.convert(one, Whole) for one in presets)
+    found = (
+        presets if isinstance(presets, Unavailable) else tuple(msgspec.convert(one, Unstructured) for one in presets)
+    )
     result[ListKey(PRESETS, "demo")] = found
     for item in objects:
         metadata = item["metadata"]
-        key = ObjectKey(WHOLE[item["kind"]], metadata.get("namespace", ""), metadata["name"])
-        result[key] = msgspec.convert(item, Whole)
+        key = ObjectKey(UNSTRUCTURED[item["kind"]], metadata.get("namespace", ""), metadata["name"])
+        result[key] = msgspec.convert(item, Unstructured)
     for names, answer in ((missing, None), (unreadable, Unavailable("no answer in time"))):
         for kind, name in names:
-            resource = WHOLE[kind]
+            resource = UNSTRUCTURED[kind]
             result[ObjectKey(resource, "demo" if resource.namespaced else "", name)] = answer
     return result
 
@@ -125,7 +128,7 @@ def decide(
     endpoint = BY_PATH[f"/{verb}/instancetypes/{resource}/enforce"]
     body = review(obj, operation="UPDATE" if old else "CREATE", oldObject=old)
     request = endpoint.codec.decode(msgspec.json.encode(body)).request
-    decision = endpoint.policy(request.object, request, Facts.of(world), InstancetypeSettings(**settings))
+    decision = endpoint.handler(request.object, request, Facts.of(world), InstancetypeSettings(**settings))
     assert decision.reasons
     return decision
 
@@ -133,7 +136,7 @@ def decide(
 def applied(obj: Json, decision: Decision) -> Json:
     """The object with a decision's patch applied, by a library that knows nothing of us."""
     result: Json = jsonpatch.apply_patch(
-        obj, msgspec.json.decode(msgspec.json.encode(operations(msgspec.convert(obj, Whole), decision.changes)))
+        obj, msgspec.json.decode(msgspec.json.encode(operations(msgspec.convert(obj, Unstructured), decision.changes)))
     )
     return result
 

@@ -25,12 +25,14 @@ from tests.policies.migration.world import (
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, ListKey, NodesKey, NotRead, ObjectKey
 from webhook.placement.index import NodeIndex
+from webhook.placement.launcher_pods import LAUNCHER_PODS
 from webhook.placement.node import Node
-from webhook.placement.workload import CLAIMS, LAUNCHER_PODS, VMIS, VOLUMES, Claim, PersistentVolume, Vmi
+from webhook.placement.vmis import VMIS, Vmi
+from webhook.placement.volumes import CLAIMS, VOLUMES, Claim, PersistentVolume
+from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration import explanation
-from webhook.policies.migration.answer import SCHEMA, Answer
+from webhook.policies.migration.answer import SCHEMA, MigrationExplanation
 from webhook.policies.migration.explanation import NotThere, explain, few
-from webhook.policies.unreadable import Unreadable
 
 Json = dict[str, Any]
 VM = ObjectKey(explanation._VMS, "demo", "web01")
@@ -43,7 +45,7 @@ def told(
     nodes: Iterable[Json] = NODES,
     more: Mapping[Key[Any], object] | None = None,
     **options: Any,
-) -> Answer:
+) -> MigrationExplanation:
     world = {**facts(found, nodes), **(more or {})}
     return explain("demo", "web01", added or {}, Facts.of(world), **options)
 
@@ -97,7 +99,7 @@ def test_a_key_that_takes_the_guards_place() -> None:
     assert answer.kubevirt.text == f"would no longer require {INTEL}=true, and migrate to node-b2"
     assert answer.kubevirt.drops == ()
     assert answer.notes == (
-        f"{AMD} is KubeVirt's own key to require; where the job migration is on, it is refused by default",
+        f"{AMD} is KubeVirt's own key to require; where the migration policy is on, it is refused by default",
     )
     assert "are KubeVirt's own keys" in told({AMD: "true", "kubevirt.io/schedulable": "true"}).notes[0]
 
@@ -138,7 +140,7 @@ def test_few_names() -> None:
     assert few("abcdefg") == "a, b, c, d, e and 2 more"
 
 
-def openings(answer: Answer) -> list[tuple[str, list[str]]]:
+def openings(answer: MigrationExplanation) -> list[tuple[str, list[str]]]:
     return [(opening.change, opening.nodes.names) for opening in answer.openings]
 
 
@@ -391,7 +393,7 @@ def test_it_adds_up(places: dict[str, str], added: dict[str, str], own: dict[str
         one = told(added, vmi(own), [node(each, zone) for each, zone in places.items()], node=name).node
         assert one
         assert one.eligible == (name in answer.eligible.names)
-    assert msgspec.json.decode(msgspec.json.encode(answer), type=Answer) == answer
+    assert msgspec.json.decode(msgspec.json.encode(answer), type=MigrationExplanation) == answer
 
 
 def test_thousands_of_nodes() -> None:

@@ -7,46 +7,32 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonpatch
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.builders import CONTROLLER, Json
-from tests.policies.migration.world import AMD, INTEL, JOB, UID, decide, facts, migration
+from tests.policies.migration.target_pods import patched, pod, terms
+from tests.policies.migration.world import AMD, INTEL, decide, facts, migration
 from webhook.admission.decision import Decision
-from webhook.admission.patch import operations
 from webhook.errors import Unavailable
 from webhook.facts import ObjectKey
 from webhook.names import Code
-from webhook.objects import TargetPod
 from webhook.placement.expression import Expression, Term
-from webhook.placement.workload import MIGRATIONS, VMIS, Migration
+from webhook.placement.migrations import MIGRATIONS, Migration
+from webhook.placement.vmis import VMIS
 
 PLACE = "mutate/migration/pods"
+
+
 CAPTURE = Path(__file__).parents[2] / "data" / "captures" / "pod-create-migration-target.json"
+
+
 B = {"key": "zone", "operator": "In", "values": ["b"]}
+
+
 FEATURE = "cpu-feature.node.kubevirt.io/x"
-
-
-def pod(terms: Any = ..., selector: dict[str, str] | None = None, uid: str = JOB) -> Json:
-    spec: Json = {"nodeSelector": selector or {}}
-    if terms is not ...:
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        spec["affinity"] = {"nodeAffinity": required}
-    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web01", "uid": UID}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "generateName": "virt-launcher-web01-",
-            "labels": {"kubevirt.io": "virt-launcher", "kubevirt.io/migrationJobUID": uid},
-            "annotations": {"kubevirt.io/migrationJobName": "m1"},
-            "ownerReferences": [owner | {"controller": True}],
-        },
-        "spec": spec,
-    }
 
 
 def judge(
@@ -59,17 +45,6 @@ def judge(
     if decision.changes:
         assert not decide(patched(obj, decision), known, PLACE, user, **settings).changes, "a reinvocation adds nothing"
     return decision
-
-
-def patched(obj: Json, decision: Decision) -> Json:
-    ops = msgspec.json.decode(msgspec.json.encode(operations(msgspec.convert(obj, TargetPod), decision.changes)))
-    result: Json = jsonpatch.apply_patch(obj, ops)
-    return result
-
-
-def terms(obj: Json, decision: Decision) -> Any:
-    required = patched(obj, decision)["spec"]["affinity"]["nodeAffinity"]
-    return required["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
 
 
 def test_a_pod_without_affinity_gets_a_term() -> None:
@@ -165,9 +140,9 @@ def test_what_is_added_holds_though_the_guards_are_not_known() -> None:
 def test_a_pod_that_kubevirt_really_made() -> None:
     review = json.loads(CAPTURE.read_bytes())["request"]
     obj = review["object"]
-    job = migration({"zone": "b"})
-    job["metadata"]["uid"] = obj["metadata"]["labels"]["kubevirt.io/migrationJobUID"]
-    world = facts() | {ObjectKey(MIGRATIONS, "demo", "m1"): msgspec.convert(job, Migration)}
+    policy = migration({"zone": "b"})
+    policy["metadata"]["uid"] = obj["metadata"]["labels"]["kubevirt.io/migrationJobUID"]
+    world = facts() | {ObjectKey(MIGRATIONS, "demo", "m1"): msgspec.convert(policy, Migration)}
 
     decision = judge(obj, None, world=world)
 
@@ -182,6 +157,8 @@ def test_a_pod_that_kubevirt_really_made() -> None:
 
 
 LABELS = st.dictionaries(st.sampled_from(["zone", "disk", "gpu"]), st.sampled_from(["a", "b"]), max_size=3)
+
+
 EXPRESSIONS = st.builds(
     lambda key, operator, value: (
         {"key": key, "operator": operator} | ({"values": [value]} if operator in ("In", "NotIn") else {})
@@ -190,6 +167,8 @@ EXPRESSIONS = st.builds(
     st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
     st.sampled_from(["a", "b"]),
 )
+
+
 TERMS = st.lists(st.builds(lambda some: {"matchExpressions": some}, st.lists(EXPRESSIONS, max_size=2)), max_size=3)
 
 

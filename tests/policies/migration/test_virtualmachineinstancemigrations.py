@@ -23,7 +23,7 @@ from tests.policies.migration.world import (
 from webhook.errors import Unavailable
 from webhook.facts import NodesKey, ObjectKey
 from webhook.names import Code
-from webhook.placement.workload import VMIS
+from webhook.placement.vmis import VMIS
 from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED
 
 B = {"zone": "b"}

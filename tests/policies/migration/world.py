@@ -1,4 +1,4 @@
-"""A small cluster for the tests of this job: a VM on node-a1, and nodes in the zones a and b."""
+"""A small cluster for the tests of this policy: a VM on node-a1, and nodes in the zones a and b."""
 
 from __future__ import annotations
 
@@ -12,13 +12,16 @@ from webhook.admission.decision import Decision
 from webhook.admission.wire import UserInfo
 from webhook.facts import AccessKey, Facts, Key, ListKey, NodesKey, ObjectKey, PlacementKey
 from webhook.placement.index import NodeIndex
+from webhook.placement.kubevirt_config import PlacementKubeVirt
+from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
+from webhook.placement.migrations import UNFINISHED, Migration
 from webhook.placement.node import Node
-from webhook.placement.workload import LAUNCHER_PODS, UNFINISHED, VMIS, KubeVirt, LauncherPod, Migration, Vmi
-from webhook.policies.table import BY_PATH
+from webhook.placement.vmis import VMIS, Vmi
+from webhook.review.endpoints import BY_PATH
 from webhook.settings.snapshot import MigrationSettings
 
 UID = "8b15c68e-e875-446e-8cf5-eb0bdd952f09"
-JOB = "5dc3b9cf-57fe-4d02-bc6c-b6341e6d6b46"
+POLICY = "5dc3b9cf-57fe-4d02-bc6c-b6341e6d6b46"
 USER = "alice"
 OWNER: Json = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": "web01", "uid": UID}
 OWNED: list[Json] = [OWNER | {"controller": True}]
@@ -89,7 +92,7 @@ def migration(added: Mapping[str, str] | None = None, **spec: Any) -> Json:
     return {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstanceMigration",
-        "metadata": {"name": "m1", "namespace": "demo", "uid": JOB},
+        "metadata": {"name": "m1", "namespace": "demo", "uid": POLICY},
         "spec": inner,
     }
 
@@ -114,7 +117,7 @@ def facts(
         ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}"): (msgspec.convert(pod, LauncherPod),),
         ListKey(UNFINISHED, "demo"): tuple(msgspec.convert(one, Migration) for one in migrations),
         NodesKey(): NodeIndex(Node.read(one) for one in nodes),
-        PlacementKey(): KubeVirt(),
+        PlacementKey(): PlacementKubeVirt(),
     }
     for verb, resource in (("list", "nodes"), ("use", "migrationtargets")):
         group = "kubevirt-webhook.github.io" if resource == "migrationtargets" else ""
@@ -139,7 +142,7 @@ def decide(
     request = received.request
     assert request.user_info == UserInfo(user, "", ["devs"])
     facts = Facts.of(world, verified=verified)
-    return endpoint.policy(request.object, request, facts, MigrationSettings(**settings))
+    return endpoint.handler(request.object, request, facts, MigrationSettings(**settings))
 
 
 def asking(obj: Json, user: str = USER) -> Json:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.kubevirt.shape import (
+from webhook.kubevirt.go_json.structs import (
     BOOL_POINTER,
     EMPTY,
     INT64,

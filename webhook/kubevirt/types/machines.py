@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.kubevirt.shape import (
+from webhook.kubevirt.go_json.structs import (
     BOOL,
     BOOL_POINTER,
     EMPTY,
@@ -76,7 +76,7 @@ VMI_SPEC: Final = Struct(
 )
 
 
-class _Status(Struct):
+class _StatusShape(Struct):
     """A status: its own fields by their shapes, everything else copied."""
 
     def take(self, value: object, live: bool) -> dict[str, object]:
@@ -101,9 +101,9 @@ VMI: Final = Struct(
     metadata=Value(METADATA),
     spec=Value(VMI_SPEC),
     status=Value(
-        _Status(
+        _StatusShape(
             conditions=_CONDITIONS,
-            guestOSInfo=Value(_Status()),
+            guestOSInfo=Value(_StatusShape()),
             memory=Struct(
                 guestAtBoot=QUANTITY, guestCurrent=QUANTITY, guestRequested=QUANTITY, memoryOverhead=QUANTITY
             ),
@@ -189,5 +189,5 @@ VM: Final = Struct(
             updateVolumesStrategy=STRING_POINTER,
         )
     ),
-    status=Value(_Status(conditions=_CONDITIONS, instancetypeRef=STATUS_REF, preferenceRef=STATUS_REF)),
+    status=Value(_StatusShape(conditions=_CONDITIONS, instancetypeRef=STATUS_REF, preferenceRef=STATUS_REF)),
 )

@@ -1,4 +1,4 @@
-"""Job eviction: the descheduler's evictions of VMs, vetoed where they could only fail, and paced.
+"""The eviction policy: the descheduler's evictions of VMs, vetoed where they could only fail, and paced.
 
 virt-api answers the eviction of a VM's pod by marking the VM for evacuation, and a VM that no node can take is then
 migrated in vain for ever. Validating webhooks run side by side, so that one of ours could not keep virt-api from

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from webhook.facts import Facts, ObjectKey
-from webhook.placement.workload import EVACUEES, Evacuee, Migration
+from webhook.placement.migrations import Migration
+from webhook.placement.vmis import EVACUEES, Evacuee
 
 # VMIs that are read in one review, beside twice the larger cap.
 _READ_AT_LEAST: Final = 32

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Final
 
-from webhook.placement.workload import Migration
+from webhook.placement.migrations import Migration
 from webhook.settings.snapshot import WEEK, Blackout, EvictionSettings
 
 # 1970 began on a Thursday.

@@ -11,14 +11,16 @@ from webhook.admission.decision import Decision, Denial, Reason, skip
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import ConfigurationKey, Facts, ListKey, ObjectKey
+from webhook.k8s.pods import Eviction
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.names import Code
-from webhook.objects import Eviction
-from webhook.placement.workload import LAUNCHER_PODS, MIGRATIONS, UNFINISHED, VMIS, LauncherPod, Migration, Vmi
-from webhook.policies import accounts, targets
+from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
+from webhook.placement.migrations import MIGRATIONS, UNFINISHED, Migration
+from webhook.placement.vmis import VMIS, Vmi
+from webhook.policies.common import accounts, migration_targets
+from webhook.policies.common.no_eligible_node import details, no_node
+from webhook.policies.common.required_facts import Unreadable, read
 from webhook.policies.eviction import evacuations, pace
-from webhook.policies.explanation import details, no_node
-from webhook.policies.unreadable import Unreadable, read
 from webhook.settings.snapshot import EvictionSettings
 
 # What the descheduler writes into the Evictions that it sends.
@@ -118,7 +120,7 @@ def _goes_down(place: str, why: str) -> Decision:
 def _judged(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings) -> Decision:
     """The answer where KubeVirt would migrate the VM."""
     name = vmi.meta.name or ""
-    if hopeless := _veto(Code.NAME_TOO_LONG, targets.unnameable(name)):
+    if hopeless := _veto(Code.NAME_TOO_LONG, migration_targets.unnameable(name)):
         return hopeless
     key = ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
     migrations = read(facts, key, "the VM's migrations") or ()
@@ -136,7 +138,7 @@ def _judged(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings) 
 
 def _placed(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     """The answer by the nodes that could take the VM."""
-    verdict = targets.of(vmi, namespace, facts).review(facts)
+    verdict = migration_targets.of(vmi, namespace, facts).review(facts)
     if not verdict.count:
         refusal = _veto(Code.NO_ELIGIBLE_NODE, no_node(verdict))
         assert refusal

@@ -1,4 +1,4 @@
-"""Job instancetypes: KubeVirt's own sizes and preferences where KubeVirt doesn't apply them.
+"""The instancetypes policy: KubeVirt's own sizes and preferences where KubeVirt doesn't apply them.
 
 KubeVirt resolves what a VM names, and nothing else: a VM that names nothing gets one CPU and no memory to speak of,
 and a VMI that no VM stands behind can't name anything. So new *VMs* get the namespace's defaults as matchers, which

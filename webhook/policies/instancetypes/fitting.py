@@ -8,14 +8,15 @@ from typing import Any
 import msgspec
 
 from webhook.admission.decision import Change, Decision, Denial, FieldCause, Reason
-from webhook.kubevirt import admission, topology
-from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.refusal import Crash, Refusal
-from webhook.kubevirt.shape import Json, decode
-from webhook.kubevirt.topology import Topology
+from webhook.k8s.views import Unstructured
+from webhook.kubevirt.go_json.structs import Json, decode
+from webhook.kubevirt.instancetype import cpu_topology
+from webhook.kubevirt.instancetype.conflict import Crash, Refusal
+from webhook.kubevirt.instancetype.cpu_topology import Topology
+from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.types.machines import MATCHER
+from webhook.kubevirt.webhooks import vm_admitter
 from webhook.names import Code
-from webhook.objects import Whole
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import MARKS
 
@@ -80,7 +81,7 @@ class Findings:
         return Decision(tuple(self.reasons), tuple(changes), warnings=tuple(self.warnings), notes=notes or {})
 
 
-def plain_vm(vm: Whole, namespace: str, status: dict[str, Any]) -> Json:
+def plain_vm(vm: Unstructured, namespace: str, status: dict[str, Any]) -> Json:
     """A VM as plain JSON for KubeVirt's rules.
 
     Args:
@@ -146,7 +147,7 @@ def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Refusal |
         vm = {**vm, "spec": {field: value for field, value in spec.items() if field not in inferred}}
     lookups.passed_over = False
     configuration = lookups.configuration()
-    refusal = admission.objection(vm, lookups.get, configuration)
+    refusal = vm_admitter.objection(vm, lookups.get, configuration)
     if refusal is not None:
         return refusal
     requires = preference_of(vm, lookups).get("requirements", {}) if added and lookups.passed_over else {}
@@ -166,7 +167,7 @@ def preference_of(vm: Json, lookups: Lookups) -> Json:
 def _is_demanding(vm: Json, lookups: Lookups) -> bool:
     """Whether a preference fits some instancetypes only: by requirements, by a spread, or by CPU features."""
     found = preference_of(vm, lookups)
-    spreads = topology.preferred(found) is Topology.SPREAD
+    spreads = cpu_topology.preferred(found) is Topology.SPREAD
     return spreads or "requirements" in found or "preferredCPUFeatures" in found.get("cpu", {})
 
 

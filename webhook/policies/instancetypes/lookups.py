@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from webhook.facts import ConfigurationKey, Facts, ListKey, ObjectKey
-from webhook.kubevirt import preset, provenance
-from webhook.kubevirt.configuration import DEFAULTS, Configuration
-from webhook.kubevirt.reference import Reference
-from webhook.kubevirt.shape import Json
-from webhook.objects import PRESETS, WHOLE, Whole
-from webhook.policies.unreadable import read
+from webhook.k8s.views import Unstructured
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.instancetype import provenance
+from webhook.kubevirt.instancetype.reference import Reference
+from webhook.kubevirt.resources import PRESETS, UNSTRUCTURED
+from webhook.kubevirt.vm import preset
+from webhook.policies.common.required_facts import read
 
 
 class Lookups:
@@ -36,7 +38,7 @@ class Lookups:
             Unreadable: it can't be read now.
             NotRead: it has not been read yet; for the Reviewer.
         """
-        resource = WHOLE.get(kind)
+        resource = UNSTRUCTURED.get(kind)
         if resource is None:
             self.passed_over = True
             return None
@@ -63,12 +65,12 @@ class Lookups:
         Raises:
             NotRead: it has not been read yet; for the Reviewer.
         """
-        resources = ((WHOLE[found.kind], found.name) for found in references)
+        resources = ((UNSTRUCTURED[found.kind], found.name) for found in references)
         keys = [ObjectKey(one, namespace if one.namespaced else "", name) for one, name in resources]
         self._facts.need(*keys, *([ListKey(PRESETS, namespace)] if presets else []))
 
     def sizing_preset(self, namespace: str, metadata: Any) -> tuple[str, str] | None:
-        """As `webhook.kubevirt.preset.sizing_preset`, of a namespace. Raises as `get`.
+        """As `webhook.kubevirt.vm.preset.sizing_preset`, of a namespace. Raises as `get`.
 
         A VM that gets no size because of a preset which is gone would not start, so what a copy says of it is read
         again.
@@ -81,11 +83,11 @@ class Lookups:
                 break
         return found
 
-    def configuration(self) -> Configuration:
+    def configuration(self) -> ClusterConfig:
         """The cluster's; KubeVirt's own defaults where there is no KubeVirt. Raises as `get`."""
         return read(self._facts, ConfigurationKey(), "KubeVirt's configuration") or DEFAULTS
 
 
-def _is_captured(revision: Whole, plain: Json) -> bool:
+def _is_captured(revision: Unstructured, plain: Json) -> bool:
     data = plain.get("data")
     return isinstance(data, dict) and provenance.is_captured(revision.meta, data.get("kind"), data.get("apiVersion"))

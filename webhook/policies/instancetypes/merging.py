@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.kubevirt.matcher import Matcher
-from webhook.kubevirt.reference import Reference
+from webhook.kubevirt.instancetype.matcher import Matcher
+from webhook.kubevirt.instancetype.reference import Reference
+from webhook.policies.common.ownership import Manifests
 from webhook.policies.instancetypes.lookups import Lookups
-from webhook.policies.ownership import Manifests
 
 # By these a matcher says what it is for.
 _CHOICES: Final = frozenset({"name", "inferFromVolume"})

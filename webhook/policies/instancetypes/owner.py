@@ -7,32 +7,32 @@ from contextlib import suppress
 from typing import Any, Final
 
 from webhook import names
-from webhook.kubevirt import reference, revision
-from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.reference import Reference
-from webhook.kubevirt.refusal import Refusal
-from webhook.kubevirt.shape import Json
-from webhook.objects import Whole
+from webhook.k8s.views import Unstructured
+from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.instancetype import reference, revision
+from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.instancetype.reference import Reference
+from webhook.policies.common.ownership import Manifests
+from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes.lookups import Lookups
-from webhook.policies.ownership import Manifests
-from webhook.policies.unreadable import Unreadable
 from webhook.settings.snapshot import InstancetypeSettings
 
 # The marks that we leave, by the matcher's field.
 MARKS: Final = {"instancetype": names.INSTANCETYPE_MARK, "preference": names.PREFERENCE_MARK}
 
-_OPT_OUT: Final = names.job_label(names.INSTANCETYPES)
+_OPT_OUT: Final = names.policy_label(names.INSTANCETYPES)
 OPTED_OUT: Final = f"the owner says {_OPT_OUT}=off"
 # Characters of an allow-list that a refusal shows; a namespace's annotation may hold 256 KiB.
 _LISTED: Final = 500
 
 
-def opted_out(whole: Whole) -> bool:
+def opted_out(whole: Unstructured) -> bool:
     """Whether an object's owner declines defaults, by a label or an annotation named as the namespace's label."""
     return names.OFF in (whole.meta.label(_OPT_OUT), whole.meta.annotation(_OPT_OUT))
 
 
-def default_of(matcher: Matcher, vm: Whole, manifests: Manifests) -> str | None:
+def default_of(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> str | None:
     """The mark of a default that we wrote into a VM; None where its owner has named another one since, or none.
 
     Args:
@@ -71,7 +71,7 @@ def goes_beside_a_size(matcher: Matcher, settings: InstancetypeSettings) -> bool
     return matcher is PREFERENCE_MATCHER and settings.preference_scope == "all"
 
 
-def template_metadata(vm: Whole) -> Any:
+def template_metadata(vm: Unstructured) -> Any:
     """The metadata of a VM's template, of whatever type."""
     template = (vm.spec or {}).get("template")
     return template.get("metadata") if isinstance(template, dict) else None

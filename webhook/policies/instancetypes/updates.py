@@ -19,19 +19,20 @@ from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
 from webhook.admission.wire import Request
 from webhook.errors import InputError
-from webhook.kubevirt import reference
-from webhook.kubevirt.machine import read_vm
-from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.shape import Json
-from webhook.kubevirt.sized import has_memory, sized
+from webhook.k8s.views import Unstructured
+from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.instancetype import reference
+from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.views import UnstructuredVm
+from webhook.kubevirt.vm.manifest import read_vm
+from webhook.kubevirt.vm.size import has_memory, sized
 from webhook.names import Code
-from webhook.objects import Whole, WholeVm
+from webhook.policies.common.ownership import Manifests, writers
+from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import merging, owner
 from webhook.policies.instancetypes.fitting import Default, Findings, Fit, fit, objection, plain_vm, refused
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import MARKS
-from webhook.policies.ownership import Manifests, writers
-from webhook.policies.unreadable import Unreadable
 from webhook.settings.snapshot import InstancetypeSettings
 
 _FIELDS: Final = tuple(matcher.field for matcher in MATCHERS)
@@ -62,8 +63,8 @@ class _Slot(msgspec.Struct, frozen=True):
 class _Update(msgspec.Struct, frozen=True):
     """An update, and what it does to defaults."""
 
-    vm: Whole
-    old: Whole
+    vm: Unstructured
+    old: Unstructured
     namespace: str
     slots: tuple[_Slot, ...]
 
@@ -93,13 +94,15 @@ class _Update(msgspec.Struct, frozen=True):
         """The VM as it is stored, decoded."""
         return self._read(self.old, self.old.spec or {})
 
-    def _read(self, vm: Whole, spec: Json) -> Json:
+    def _read(self, vm: Unstructured, spec: Json) -> Json:
         # The stored status: the API server puts it back only after mutating webhooks.
         plain = plain_vm(vm, self.namespace, self.old.status or {})
         return read_vm({**plain, "spec": _without_our_scheduler(vm, spec)})
 
 
-def updated(vm: Whole, request: Request[WholeVm], lookups: Lookups, settings: InstancetypeSettings) -> Decision:
+def updated(
+    vm: Unstructured, request: Request[UnstructuredVm], lookups: Lookups, settings: InstancetypeSettings
+) -> Decision:
     """What becomes of defaults in an update.
 
     Raises:
@@ -164,8 +167,8 @@ def _place(default: Default) -> int:
 
 def _slot(
     matcher: Matcher,
-    vm: Whole,
-    old: Whole,
+    vm: Unstructured,
+    old: Unstructured,
     manifests: tuple[Manifests, Manifests],
     namespace: str,
     lookups: Lookups,
@@ -198,7 +201,7 @@ def _slot(
     return _Slot(matcher, given, kept=Default(matcher, given, standing) if standing else None)
 
 
-def _was_expanded(old: Whole) -> bool:
+def _was_expanded(old: Unstructured) -> bool:
     """Whether a stored VM says in its template what its default instancetype said, written out by us or by KubeVirt.
 
     An owner who wrote a size instead is among those who wrote it; virt-controller writes what it expands, and what we
@@ -209,7 +212,7 @@ def _was_expanded(old: Whole) -> bool:
     return has_memory(_domain(old)) and writers(old, _GUEST_MEMORY) <= {_VIRT_CONTROLLER}
 
 
-def _expanded(matcher: Matcher, old: Whole) -> Default | None:
+def _expanded(matcher: Matcher, old: Unstructured) -> Default | None:
     """The default of a stored VM that was written out in it; None where it had none."""
     mark = old.meta.annotation(MARKS[matcher.field])
     if not mark or (old.spec or {}).get(matcher.field) is not None or not _was_expanded(old):
@@ -221,7 +224,7 @@ def _expanded(matcher: Matcher, old: Whole) -> Default | None:
 
 
 def _separated(
-    matcher: Matcher, vm: Whole, merged: merging.Merged, manifests: Manifests, findings: Findings
+    matcher: Matcher, vm: Unstructured, merged: merging.Merged, manifests: Manifests, findings: Findings
 ) -> Iterator[Change]:
     """What leaves the owner's part of a matcher alone, and takes our mark away with the rest."""
     given = (vm.spec or {})[matcher.field]
@@ -235,7 +238,7 @@ def _separated(
     yield from _unmarked(matcher, vm, manifests)
 
 
-def _unmarked(matcher: Matcher, vm: Whole, manifests: Manifests) -> Iterator[Change]:
+def _unmarked(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> Iterator[Change]:
     """What takes our mark away; one that a manifest declares would only come back."""
     path = ("metadata", "annotations", MARKS[matcher.field])
     mark = vm.meta.annotation(path[-1])
@@ -311,7 +314,7 @@ def _has_lost_its_size(update: _Update, outgrown: Mapping[Matcher, str], put_bac
     return had and not has_memory(_domain(update.vm))
 
 
-def _without_our_scheduler(vm: Whole, spec: Json) -> Json:
+def _without_our_scheduler(vm: Unstructured, spec: Json) -> Json:
     """A spec without the scheduler that is our choice, which gives way by itself where an instancetype sets one."""
     template = spec.get("template")
     inner = template.get("spec") if isinstance(template, dict) else None
@@ -322,12 +325,12 @@ def _without_our_scheduler(vm: Whole, spec: Json) -> Json:
     return {**spec, "template": {**template, "spec": others}}
 
 
-def _size(vm: Whole) -> str | None:
+def _size(vm: Unstructured) -> str | None:
     """The field by which a VM says its size; None if it says none."""
     return sized(_domain(vm))
 
 
-def _domain(vm: Whole) -> Any:
+def _domain(vm: Unstructured) -> Any:
     value: Any = vm.spec
     for name in ("template", "spec", "domain"):
         value = value.get(name) if isinstance(value, dict) else None

@@ -13,22 +13,25 @@ from webhook.admission.decision import Decision, Denial, FieldCause, Reason, ski
 from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.facts import Facts
-from webhook.kubevirt import admission
-from webhook.kubevirt.machine import read_vm
-from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.refusal import Cause, Crash, NotFound, Refusal
-from webhook.kubevirt.shape import Json, decode
+from webhook.k8s.views import Unstructured
+from webhook.kubevirt.go_json.structs import Json, decode
+from webhook.kubevirt.instancetype.conflict import Cause, Crash, NotFound, Refusal
+from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.types.machines import MATCHER
+from webhook.kubevirt.views import UnstructuredVm
+from webhook.kubevirt.vm.manifest import read_vm
+from webhook.kubevirt.webhooks import vm_admitter
 from webhook.names import Code
-from webhook.objects import Whole, WholeVm
+from webhook.policies.common.ownership import Manifests
+from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes.lookups import Lookups
-from webhook.policies.ownership import Manifests
-from webhook.policies.unreadable import Unreadable
 from webhook.settings.snapshot import InstancetypeSettings
 
 
-def virtualmachines(vm: WholeVm, request: Request[WholeVm], facts: Facts, settings: InstancetypeSettings) -> Decision:
+def virtualmachines(
+    vm: UnstructuredVm, request: Request[UnstructuredVm], facts: Facts, settings: InstancetypeSettings
+) -> Decision:
     """Refuse a VM whose instancetype and preference can't work, are not there, or are not allowed.
 
     At UPDATE only where a matcher or the template has changed: what was admitted once must stay editable.
@@ -62,8 +65,8 @@ def virtualmachines(vm: WholeVm, request: Request[WholeVm], facts: Facts, settin
 
 
 def _judged(
-    vm: Whole,
-    request: Request[WholeVm],
+    vm: Unstructured,
+    request: Request[UnstructuredVm],
     changed: list[Matcher],
     lookups: Lookups,
     settings: InstancetypeSettings,
@@ -88,7 +91,7 @@ def _judged(
     missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups)]
     if missing and settings.missing == "deny":
         return _refused(Code.MISSING, 422, missing)
-    answer = admission.judge(decoded, lookups.get, lookups.configuration())
+    answer = vm_admitter.judge(decoded, lookups.get, lookups.configuration())
     if not answer.allowed:
         ways_out = _ways_out(vm, request.operation, candidate, lookups)
         return _refused(Code.REFUSED, answer.code, answer.causes, answer.message, ways_out)
@@ -122,7 +125,7 @@ def _until(cause: Cause) -> str:
     return " until it is there" if cause.reason == "FieldValueNotFound" else ""
 
 
-def _ways_out(vm: Whole, operation: str, candidate: Json, lookups: Lookups) -> tuple[str, ...]:
+def _ways_out(vm: Unstructured, operation: str, candidate: Json, lookups: Lookups) -> tuple[str, ...]:
     """What may be news to whoever is refused: an instancetype or preference stands in the way that nobody had named."""
     manifests = Manifests(vm)
     marks = {matcher: mark for matcher in MATCHERS if (mark := owner.default_of(matcher, vm, manifests))}
@@ -144,7 +147,7 @@ def _fits(without: Sequence[Matcher], candidate: Json, lookups: Lookups) -> bool
     left_out = [matcher.field for matcher in without]
     spec = {field: value for field, value in candidate["spec"].items() if field not in left_out}
     try:
-        return admission.judge(read_vm({**candidate, "spec": spec}), lookups.get, lookups.configuration()).allowed
+        return vm_admitter.judge(read_vm({**candidate, "spec": spec}), lookups.get, lookups.configuration()).allowed
     except Crash:
         return False
 

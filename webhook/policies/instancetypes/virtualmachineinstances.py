@@ -17,19 +17,21 @@ from webhook.admission.difference import changes
 from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.facts import Facts
-from webhook.kubevirt import bare, lookup, reference
-from webhook.kubevirt.bare import Filled
-from webhook.kubevirt.matcher import MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.reference import Reference
-from webhook.kubevirt.refusal import CAUSES_SHOWN, Cause, Conflicts, Refusal
-from webhook.kubevirt.shape import Json
-from webhook.kubevirt.sized import sized
+from webhook.k8s.views import Unstructured
+from webhook.kubevirt import lookup
+from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.instancetype import reference
+from webhook.kubevirt.instancetype.conflict import CAUSES_SHOWN, Cause, Conflicts, Refusal
+from webhook.kubevirt.instancetype.matcher import MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.instancetype.reference import Reference
+from webhook.kubevirt.vm import standalone_vmi
+from webhook.kubevirt.vm.size import sized
+from webhook.kubevirt.vm.standalone_vmi import Filled
 from webhook.names import Code
-from webhook.objects import Whole
+from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import MARKS
-from webhook.policies.unreadable import Unreadable
 from webhook.settings.snapshot import InstancetypeSettings
 
 _ASKED: Final = {"instancetype": names.INSTANCETYPE_ANNOTATION, "preference": names.PREFERENCE_ANNOTATION}
@@ -55,7 +57,7 @@ class _Refused(Exception):  # noqa: N818 - never leaves this module
 
 
 def virtualmachineinstances(
-    vmi: Whole, request: Request[Whole], facts: Facts, settings: InstancetypeSettings
+    vmi: Unstructured, request: Request[Unstructured], facts: Facts, settings: InstancetypeSettings
 ) -> Decision:
     """Fill a new VMI with the instancetype and preference that it asks for, or with the namespace's."""
     if not settings.virtual_machine_instances:
@@ -85,13 +87,13 @@ def virtualmachineinstances(
         return skip(Code.MALFORMED_OBJECT, text, f"kubevirt-webhook: {text}")
 
 
-def of_a_vm(vmi: Whole) -> bool:
+def of_a_vm(vmi: Unstructured) -> bool:
     """Whether a VM controls a VMI."""
     controller = vmi.meta.controller_owner()
     return controller is not None and (controller.kind, controller.group) == ("VirtualMachine", names.KUBEVIRT_GROUP)
 
 
-def _wanted(vmi: Whole, settings: InstancetypeSettings) -> tuple[list[_Wanted], list[Reason]]:
+def _wanted(vmi: Unstructured, settings: InstancetypeSettings) -> tuple[list[_Wanted], list[Reason]]:
     """What the VMI asks for, else the defaults that apply to it; and why others don't."""
     wanted, reasons = [], []
     size = sized((vmi.spec or {}).get("domain"))
@@ -112,7 +114,7 @@ def _wanted(vmi: Whole, settings: InstancetypeSettings) -> tuple[list[_Wanted], 
 
 
 def _filled(
-    vmi: Whole, namespace: str, wanted: list[_Wanted], lookups: Lookups, settings: InstancetypeSettings
+    vmi: Unstructured, namespace: str, wanted: list[_Wanted], lookups: Lookups, settings: InstancetypeSettings
 ) -> Decision:
     warnings: list[str] = []
     references: dict[Matcher, tuple[_Wanted, Reference]] = {}
@@ -167,7 +169,7 @@ def _named(one: _Wanted, namespace: str, settings: InstancetypeSettings, warning
 
 
 def _fitted(
-    vmi: Whole,
+    vmi: Unstructured,
     namespace: str,
     found: dict[Matcher, tuple[Reference, Json]],
     references: dict[Matcher, tuple[_Wanted, Reference]],
@@ -188,7 +190,9 @@ def _fitted(
     filled: Filled | None = None
     for attempt in ([*found], *alone) if found else ():
         try:
-            filled = bare.fill(plain, {matcher: found[matcher] for matcher in attempt}, lookups.configuration())
+            filled = standalone_vmi.fill(
+                plain, {matcher: found[matcher] for matcher in attempt}, lookups.configuration()
+            )
             fitting = attempt
             break
         except Refusal as refusal:
@@ -227,7 +231,7 @@ def _denial(refusal: Refusal) -> Denial:
     )
 
 
-def _changes(vmi: Whole, filled: Filled, said: dict[str, str]) -> Iterator[Change]:
+def _changes(vmi: Unstructured, filled: Filled, said: dict[str, str]) -> Iterator[Change]:
     yield from changes(("spec",), vmi.spec, filled.before["spec"], filled.after["spec"], Code.APPLIED)
     path, given = ("metadata", "annotations"), vmi.meta.annotations or {}
     annotations = filled.after["metadata"].get("annotations", {}) | {MARKS[field]: mark for field, mark in said.items()}

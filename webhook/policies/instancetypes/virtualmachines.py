@@ -12,16 +12,19 @@ from webhook.admission.difference import changes
 from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.facts import Facts
-from webhook.kubevirt import expand, preference, reference
-from webhook.kubevirt.machine import read_vm
-from webhook.kubevirt.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
-from webhook.kubevirt.reference import Reference
-from webhook.kubevirt.refusal import Refusal
-from webhook.kubevirt.shape import Json, encode
-from webhook.kubevirt.sized import sized
+from webhook.k8s.views import Unstructured
+from webhook.kubevirt.go_json.structs import Json, encode
+from webhook.kubevirt.instancetype import expand, reference
+from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.instancetype.reference import Reference
+from webhook.kubevirt.preference import apply as apply_preference
 from webhook.kubevirt.types.machines import VM
+from webhook.kubevirt.views import UnstructuredVm
+from webhook.kubevirt.vm.manifest import read_vm
+from webhook.kubevirt.vm.size import sized
 from webhook.names import Code
-from webhook.objects import Whole, WholeVm
+from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes.fitting import (
     Default,
@@ -36,7 +39,6 @@ from webhook.policies.instancetypes.fitting import (
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import MARKS
 from webhook.policies.instancetypes.updates import updated
-from webhook.policies.unreadable import Unreadable
 from webhook.settings.snapshot import InstancetypeSettings
 
 _ANNOTATIONS: Final = {
@@ -45,7 +47,9 @@ _ANNOTATIONS: Final = {
 }
 
 
-def virtualmachines(vm: WholeVm, request: Request[WholeVm], facts: Facts, settings: InstancetypeSettings) -> Decision:
+def virtualmachines(
+    vm: UnstructuredVm, request: Request[UnstructuredVm], facts: Facts, settings: InstancetypeSettings
+) -> Decision:
     """Give a new VM the namespace's defaults; at UPDATE put back what an overwrite took.
 
     A VM on which KubeVirt's webhook would crash is refused here, before it gets there: the user would read "EOF".
@@ -69,7 +73,7 @@ def virtualmachines(vm: WholeVm, request: Request[WholeVm], facts: Facts, settin
         return skip(Code.MALFORMED_OBJECT, text, f"kubevirt-webhook: {text}")
 
 
-def _created(vm: Whole, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> Decision:
+def _created(vm: Unstructured, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> Decision:
     findings = Findings()
     # The status of an object to be created is what its sender claims; the API server drops it.
     candidate = plain_vm(vm, namespace, {})
@@ -128,7 +132,7 @@ def _sized(spec: Json) -> str | None:
     return sized(spec["template"].get("spec", {}).get("domain"))
 
 
-def _kept(matcher: Matcher, vm: Whole, spec: Json, *, anyway: bool) -> Reason | None:
+def _kept(matcher: Matcher, vm: Unstructured, spec: Json, *, anyway: bool) -> Reason | None:
     """Why a VM keeps what it says of one matcher; None if it says nothing.
 
     Args:
@@ -147,7 +151,7 @@ def _kept(matcher: Matcher, vm: Whole, spec: Json, *, anyway: bool) -> Reason | 
 
 
 def _wanted(
-    matcher: Matcher, vm: Whole, spec: Json, namespace: str, settings: InstancetypeSettings, findings: Findings
+    matcher: Matcher, vm: Unstructured, spec: Json, namespace: str, settings: InstancetypeSettings, findings: Findings
 ) -> Reference | None:
     """The default that a VM should get, if there is one that may be used; a finding says why not."""
     text = owner.default(matcher, settings)
@@ -178,7 +182,7 @@ def _exists(matcher: Matcher, wanted: Reference, namespace: str, lookups: Lookup
 
 
 def _expanded(
-    vm: Whole,
+    vm: Unstructured,
     candidate: Json,
     defaults: Sequence[Default],
     lookups: Lookups,
@@ -211,7 +215,7 @@ def _expanded(
         findings.note(Code.NOT_INFERRED, text, warn=True)
         return None
     # KubeVirt does this when it admits a VM, and so before it ever expands one.
-    preference.storage_class(preference_of(read, lookups), read["spec"].get("dataVolumeTemplates", []))
+    apply_preference.storage_class(preference_of(read, lookups), read["spec"].get("dataVolumeTemplates", []))
     try:
         after = expand.expand(encode(VM, read), lookups.get, lookups.configuration())
     except Refusal as refusal:

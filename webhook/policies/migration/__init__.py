@@ -1,4 +1,4 @@
-"""Job migration: user migrations with ``addedNodeSelector`` as the pure AND that they promise to be.
+"""The migration policy: user migrations with ``addedNodeSelector`` as the pure AND that they promise to be.
 
 KubeVirt merges the added selector with the VM's own into one mapping: a colliding key is dropped without a word and the
 migration goes elsewhere; a CPU vendor's key switches off the guard that it stands in for; a value that is no label

@@ -37,7 +37,7 @@ class Why(_Part, frozen=True):
     text: str
 
 
-class Contradiction(_Part, frozen=True):
+class ContradictionReport(_Part, frozen=True):
     """Requirements that no node can have at once.
 
     Attributes:
@@ -65,7 +65,7 @@ class Alone(_Part, frozen=True):
     text: str
 
 
-class Reason(_Part, frozen=True):
+class ReasonReport(_Part, frozen=True):
     """A class of reasons; a node can have several.
 
     Attributes:
@@ -81,7 +81,7 @@ class Reason(_Part, frozen=True):
     alone: int
 
 
-class Opening(_Part, frozen=True):
+class OpeningReport(_Part, frozen=True):
     """A single change that would make more nodes eligible.
 
     Attributes:
@@ -93,7 +93,7 @@ class Opening(_Part, frozen=True):
     nodes: Nodes
 
 
-class Group(_Part, frozen=True):
+class NodeGroupReport(_Part, frozen=True):
     """The nodes that have exactly these reasons against them; every node that is not eligible is in one group."""
 
     fails: tuple[str, ...]
@@ -108,7 +108,7 @@ class OneNode(_Part, frozen=True):
     reasons: tuple[Why, ...]
 
 
-class Answer(_Part, frozen=True):
+class MigrationExplanation(_Part, frozen=True):
     """The whole explanation.
 
     Attributes:
@@ -135,11 +135,11 @@ class Answer(_Part, frozen=True):
     total: int
     eligible: Nodes
     obstacles: tuple[str, ...]
-    contradictions: tuple[Contradiction, ...]
+    contradictions: tuple[ContradictionReport, ...]
     kubevirt: Alone
-    reasons: tuple[Reason, ...]
-    openings: tuple[Opening, ...]
-    groups: tuple[Group, ...]
+    reasons: tuple[ReasonReport, ...]
+    openings: tuple[OpeningReport, ...]
+    groups: tuple[NodeGroupReport, ...]
     gaps: tuple[str, ...]
     notes: tuple[str, ...]
     node: OneNode | None

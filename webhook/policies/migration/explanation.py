@@ -13,30 +13,33 @@ import msgspec
 from webhook import names
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, NodesKey, ObjectKey, PlacementKey
-from webhook.objects import Object, Resource, View
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.views import Object, View
 from webhook.placement import advice, requirement, syntax
 from webhook.placement.allocation import Allocatable, Reachable
 from webhook.placement.contradictions import contradictions, kept_by_kubevirt
 from webhook.placement.eligibility import reasons
 from webhook.placement.index import NodeIndex
+from webhook.placement.migrations import Migration
 from webhook.placement.requirement import Label, Requirement
 from webhook.placement.verdict import Failure, Verdict
-from webhook.placement.workload import CLAIMS, VMIS, VOLUMES, Migration, PersistentVolume, Vmi, Volume
-from webhook.policies import targets
+from webhook.placement.vmis import VMIS, Vmi, Volume
+from webhook.placement.volumes import CLAIMS, VOLUMES, PersistentVolume
+from webhook.policies.common import migration_targets
+from webhook.policies.common.migration_targets import Target
+from webhook.policies.common.required_facts import Unreadable, read
 from webhook.policies.migration.answer import (
     SCHEMA,
     Alone,
-    Answer,
-    Contradiction,
-    Group,
+    ContradictionReport,
+    MigrationExplanation,
+    NodeGroupReport,
     Nodes,
     OneNode,
-    Opening,
-    Reason,
+    OpeningReport,
+    ReasonReport,
     Why,
 )
-from webhook.policies.targets import Target
-from webhook.policies.unreadable import Unreadable, read
 
 _FEW: Final = 5
 # Without a condition, or with Unknown, KubeVirt tries.
@@ -60,7 +63,7 @@ _VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMa
 
 def explain(
     namespace: str, name: str, added: Mapping[str, str], facts: Facts, *, node: str = "", deputy: bool = False
-) -> Answer:
+) -> MigrationExplanation:
     """What a migration of a VM with an added selector would come to now.
 
     Args:
@@ -76,17 +79,17 @@ def explain(
     """
     vmi = _running(namespace, name, facts, deputy=deputy)
     facts.need(NodesKey(), PlacementKey())
-    target = targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
+    target = migration_targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
     nodes = read(facts, NodesKey(), "the nodes")
     assert nodes is not None
     target, hotplugged = _with_volumes(target, namespace, nodes, facts, deputy=deputy)
     verdict = nodes.review(target.requirements)
     found = tuple(
-        Contradiction(str(each), tuple(_why(one) for one in each.requirements), each.dropped)
+        ContradictionReport(str(each), tuple(_why(one) for one in each.requirements), each.dropped)
         for each in contradictions(target.requirements)
     )
     eligible = tuple(fit for each in verdict.names() if (fit := nodes.get(each)))
-    return Answer(
+    return MigrationExplanation(
         schema=SCHEMA,
         namespace=namespace,
         name=name,
@@ -101,7 +104,9 @@ def explain(
         reasons=_reasons(verdict),
         openings=_openings(verdict),
         groups=tuple(
-            Group(tuple(failure.lacking for failure in group.failures), Nodes(group.count, verdict.names(group)))
+            NodeGroupReport(
+                tuple(failure.lacking for failure in group.failures), Nodes(group.count, verdict.names(group))
+            )
             for group in verdict.groups()
             if group.failures
         ),
@@ -141,7 +146,7 @@ def _why(required: Requirement) -> Why:
     return Why(required.origin, required.clause)
 
 
-def _summary(verdict: Verdict, found: tuple[Contradiction, ...]) -> str:
+def _summary(verdict: Verdict, found: tuple[ContradictionReport, ...]) -> str:
     if verdict.count:
         verb = "is" if verdict.count == 1 else "are"
         total = f"{verdict.total} node{'' if verdict.total == 1 else 's'}"
@@ -156,7 +161,7 @@ def _summary(verdict: Verdict, found: tuple[Contradiction, ...]) -> str:
 
 
 def _obstacles(vmi: Vmi, name: str) -> Iterator[str]:
-    if why := targets.unnameable(name):
+    if why := migration_targets.unnameable(name):
         yield why
     migratable = vmi.condition(_MIGRATABLE)
     if migratable and migratable.status == "False":
@@ -170,7 +175,7 @@ def _reserved(added: Mapping[str, str]) -> Iterator[str]:
     found = syntax.reserved(added)
     if found:
         own = "is KubeVirt's own key" if len(found) == 1 else "are KubeVirt's own keys"
-        yield f"{', '.join(found)} {own} to require; where the job migration is on, it is refused by default"
+        yield f"{', '.join(found)} {own} to require; where the migration policy is on, it is refused by default"
 
 
 def _alone(target: Target, nodes: NodeIndex, verdict: Verdict) -> Alone:
@@ -199,10 +204,10 @@ def _alone_text(drops: tuple[str, ...], guards: list[str], alone: Verdict, verdi
     return f"would {', and '.join(does)}"
 
 
-def _reasons(verdict: Verdict) -> tuple[Reason, ...]:
+def _reasons(verdict: Verdict) -> tuple[ReasonReport, ...]:
     alone = {opening.failure: opening.count for opening in verdict.openings()}
     return tuple(
-        Reason(
+        ReasonReport(
             failure.requirement.origin,
             failure.lacking,
             Nodes(failure.count, verdict.names(failure)),
@@ -212,14 +217,14 @@ def _reasons(verdict: Verdict) -> tuple[Reason, ...]:
     )
 
 
-def _openings(verdict: Verdict) -> tuple[Opening, ...]:
+def _openings(verdict: Verdict) -> tuple[OpeningReport, ...]:
     only = {group.failures[0]: group for group in verdict.groups() if len(group.failures) == 1}
     found = []
     for opening in verdict.openings():
         change = _change(opening.failure)
         if change:
             reached = Nodes(opening.count, verdict.names(only[opening.failure]))
-            found.append((opening.failure.requirement.origin, Opening(change, reached)))
+            found.append((opening.failure.requirement.origin, OpeningReport(change, reached)))
     # Giving up what is just being asked for is the last advice.
     return tuple(opening for _, opening in sorted(found, key=lambda each: each[0] == requirement.ADDED))
 

@@ -14,15 +14,15 @@ from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
 from webhook.admission.wire import Request
 from webhook.facts import Facts, ObjectKey
+from webhook.k8s.pods import TargetPod
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.names import Code
-from webhook.objects import TargetPod
 from webhook.placement import generated, syntax
+from webhook.placement.migrations import MIGRATIONS, Migration
 from webhook.placement.requirement import ADDED, VENDOR, Label, Requirements
-from webhook.placement.workload import MIGRATIONS, Migration
-from webhook.policies import accounts, targets
-from webhook.policies.targets import JOB_NAME, JOB_UID
-from webhook.policies.unreadable import Unreadable, read
+from webhook.policies.common import accounts, migration_targets
+from webhook.policies.common.migration_targets import JOB_NAME, JOB_UID
+from webhook.policies.common.required_facts import Unreadable, read
 from webhook.settings.snapshot import MigrationSettings
 from webhook.work import spend
 
@@ -66,7 +66,7 @@ def pods(pod: TargetPod, request: Request[TargetPod], facts: Facts, settings: Mi
     unsure: tuple[str, ...] = ()
     if syntax.reserved(migration.added):
         try:
-            target = targets.find(namespace, owner.name or "", facts, migration)
+            target = migration_targets.find(namespace, owner.name or "", facts, migration)
             requirements = target.requirements if target else ()
         except Unreadable as error:
             # What is added holds all the same.

@@ -14,13 +14,13 @@ from webhook.facts import Facts, ListKey
 from webhook.names import Code
 from webhook.placement import contradictions, syntax
 from webhook.placement.contradictions import Contradiction
+from webhook.placement.migrations import UNFINISHED, WORKLOAD_UPDATE, Migration
 from webhook.placement.requirement import ADDED
 from webhook.placement.verdict import Verdict
-from webhook.placement.workload import UNFINISHED, WORKLOAD_UPDATE, Migration
-from webhook.policies import accounts, targets
-from webhook.policies.explanation import Lacking, details, no_node
-from webhook.policies.targets import Target
-from webhook.policies.unreadable import Unreadable, read
+from webhook.policies.common import accounts, migration_targets
+from webhook.policies.common.migration_targets import Target
+from webhook.policies.common.no_eligible_node import Lacking, details, no_node
+from webhook.policies.common.required_facts import Unreadable, read
 from webhook.settings.snapshot import MigrationSettings
 
 _FIELD: Final = "spec.addedNodeSelector"
@@ -81,7 +81,7 @@ def warn(migration: Migration, request: Request[Migration], facts: Facts, _: Mig
         return skip(Code.BY_KUBEVIRT, "KubeVirt itself migrates the VM")
     namespace = request.namespace or ""
     try:
-        target = targets.find(namespace, _vmi_name(migration), facts, migration)
+        target = migration_targets.find(namespace, _vmi_name(migration), facts, migration)
         if target is None:
             return _gone(namespace, migration)
         verdict = target.review(facts)
@@ -184,7 +184,7 @@ def _kubevirts_own(migration: Migration) -> bool:
 def _placed(
     migration: Migration, namespace: str, user: UserInfo, facts: Facts, settings: MigrationSettings
 ) -> Decision:
-    target = targets.find(namespace, _vmi_name(migration), facts, migration)
+    target = migration_targets.find(namespace, _vmi_name(migration), facts, migration)
     if target is None:
         return _gone(namespace, migration)
     colliding = _colliding(target) if settings.collision != "ignore" else []

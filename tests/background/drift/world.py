@@ -1,0 +1,26 @@
+"""Objects as a cluster has stored them, and what the policies know of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from tests import builders
+from tests.builders import Json
+from webhook import names
+from webhook.settings.snapshot import Settings, UnenforcedSettings
+
+NAMESPACE_LABELS = {names.policy_label(names.SCHEDULING): "enforce", names.policy_label(names.INSTANCETYPES): "enforce"}
+
+
+def stored(obj: Json, name: str = "web01", **more: Any) -> Json:
+    """An object with what the API server writes into its metadata; keywords go there too."""
+    metadata = {**obj["metadata"], "name": name, "uid": f"uid-{name}", "creationTimestamp": "2026-11-21T15:00:00Z"}
+    metadata.pop("generateName", None)
+    return {**obj, "metadata": metadata | more}
+
+
+def settings(**changes: Any) -> Settings:
+    looked = UnenforcedSettings(every_seconds=600.0)
+    return msgspec.structs.replace(builders.settings(), unenforced=looked, **changes)

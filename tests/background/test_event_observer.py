@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.background.decisions import DENIED
+from tests.builders import DEAD, VMI_UID, Json, known, launcher_pod, review, vm, vmi
+from tests.policies.eviction import world as evictions
+from tests.review.memory import PODS, PODS_OBSERVED, VMS, Kept, judge
+from webhook import names
+from webhook.admission.decision import Decision, Reason
+from webhook.background.event_observer import EventObserver, event_of
+from webhook.background.event_recorder import Event
+from webhook.facts import NamespaceKey
+from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.review.endpoints import BY_PATH, Endpoint
+
+EVICTIONS = BY_PATH["/mutate/eviction/pods/enforce"]
+
+
+def said(body: Json, endpoint: Endpoint, decision: Decision | None = None, **facts: Any) -> Event | None:
+    if decision is not None:
+        endpoint = msgspec.structs.replace(endpoint, handler=lambda *_: decision)
+    return event_of(endpoint, judge(body, known(vmi(), **facts), endpoint)[0])
+
+
+def test_a_refused_creation_is_told_of_the_namespace() -> None:
+    happening = said(review(vm()), VMS, DENIED)
+
+    note = "CREATE of VirtualMachine web01 was refused: it can't be"
+    assert happening == Event("demo", "v1", "Namespace", "demo", "", "Denied", "no", note)
+
+
+def test_a_refused_change_is_told_of_the_object() -> None:
+    body = review(vm() | {"metadata": {"name": "web01", "uid": "u1"}}, operation="UPDATE", name="web01")
+    happening = said(body, VMS, DENIED)
+
+    assert happening
+    assert (happening.api_version, happening.kind, happening.name, happening.uid) == (
+        "kubevirt.io/v1",
+        "VirtualMachine",
+        "web01",
+        "u1",
+    )
+
+
+def test_what_concerns_a_pod_is_told_of_its_vmi() -> None:
+    happening = said(review(launcher_pod()), PODS, health=DEAD)
+
+    assert happening
+    assert (happening.reason, happening.code) == ("Warned", "scheduler-dead")
+    assert (happening.kind, happening.name, happening.uid) == ("VirtualMachineInstance", "web01", VMI_UID)
+    assert "the scheduler kubevirt is not running" in happening.note
+
+
+def test_what_could_not_be_judged() -> None:
+    body = review(vm() | {"spec": 5}, name="web01")
+    happening = said(body, VMS)
+
+    assert happening
+    assert (happening.reason, happening.kind, happening.name) == ("NotJudged", "VirtualMachine", "web01")
+
+
+def test_mode_warn_says_what_would_be() -> None:
+    observed = msgspec.structs.replace(PODS_OBSERVED, handler=lambda *_: DENIED)
+    body = review(vm())
+    pod = event_of(observed, judge(review(launcher_pod()), known(vmi(), mode="warn"), observed)[0])
+
+    assert pod
+    assert (pod.reason, pod.kind) == ("WouldDeny", "VirtualMachineInstance")
+    assert said(body, VMS, DENIED, mode="audit") is None
+
+
+def test_a_refused_eviction_is_told_of_the_pod() -> None:
+    endpoint = BY_PATH["/mutate/eviction/pods/enforce"]
+    request = evictions.review()["request"]
+    sent: Any = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+    labels = {names.policy_label(names.EVICTION): "enforce"}
+    there = {NamespaceKey("demo"): Namespace(ObjectMeta(name="demo", labels=labels))}
+    refusing = msgspec.structs.replace(endpoint, handler=lambda *_: DENIED)
+    happening = event_of(refusing, judge(sent, known() | there, refusing)[0])
+
+    assert happening
+    assert (happening.api_version, happening.kind, happening.name) == ("v1", "Pod", evictions.POD)
+    request["object"]["deleteOptions"] = {"dryRun": ["All"]}
+    assert event_of(refusing, judge(sent, known() | there, refusing)[0]) is None
+
+
+def test_an_object_without_a_name_is_told_of_the_namespace() -> None:
+    body = review(vm() | {"metadata": {}})
+    happening = said(body, VMS, Decision((Reason("x", "y"),), warnings=("beware",)))
+
+    assert happening
+    assert (happening.kind, happening.name) == ("Namespace", "demo")
+
+
+@pytest.mark.parametrize("change", [{"dryRun": True}, {"namespace": ""}])
+def test_nothing_is_told_of_dry_runs_and_of_what_is_in_no_namespace(change: Json) -> None:
+    assert said(review(vm(), **change), VMS, DENIED) is None
+
+
+def test_nothing_is_told_of_an_eviction_whose_own_options_say_dry_run() -> None:
+    there = Namespace(ObjectMeta(name="demo", labels={names.policy_label(names.EVICTION): names.ENFORCE}))
+    facts = evictions.facts(nodes=[]) | {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
+    body = evictions.review()
+    told = event_of(EVICTIONS, judge(body, facts, EVICTIONS)[0])
+    assert told
+    assert (told.reason, told.code) == ("Denied", "no-eligible-node")
+
+    body["request"]["object"]["deleteOptions"] = {"dryRun": ["All"]}
+    assert event_of(EVICTIONS, judge(body, facts, EVICTIONS)[0]) is None
+
+
+def test_nothing_is_told_of_what_went_as_it_should() -> None:
+    assert said(review(launcher_pod()), PODS) is None
+
+
+def test_everything_is_passed_on() -> None:
+    kept, told = Kept(), list[Event]()
+    on = [True]
+    announcer = EventObserver(kept, told.append, lambda: on[0])
+    endpoint = msgspec.structs.replace(VMS, handler=lambda *_: DENIED)
+    verdict = judge(review(vm()), known(), endpoint)[0]
+    announcer.judged(endpoint, verdict, 0.1)
+    announcer.judged(PODS, judge(review(launcher_pod()))[0], 0.1)
+    on[0] = False
+    announcer.judged(endpoint, verdict, 0.1)
+    error = ValueError()
+    announcer.failed(PODS, error)
+
+    assert len(told) == 1
+    assert kept.errors == [error]

@@ -1,0 +1,12 @@
+"""What a review of the example says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+EXPECTED: dict[str, dict[str, str]] = yaml.safe_load((EXAMPLES / "expected.yaml").read_text())

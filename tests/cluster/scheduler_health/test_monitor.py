@@ -1,0 +1,514 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running
+from tests.cluster.scheduler_health.pods import pod
+from tests.waiting import until
+from webhook.cluster.scheduler_health.monitor import GuardState, SchedulerMonitor
+from webhook.cluster.scheduler_health.waiting_pods import Waiting
+from webhook.errors import Unavailable
+from webhook.facts import SchedulerHealth
+from webhook.k8s.client.api import Forbidden
+from webhook.k8s.client.resources import LEASES, PODS
+from webhook.k8s.client.transport import connect
+from webhook.k8s.pods import PendingPod
+from webhook.k8s.views import Lease, LeaseSpec
+from webhook.kubevirt.resources import ACTIVE_VMIS
+from webhook.settings.snapshot import SchedulerHealthSettings as GuardSettings
+
+LEASE = GuardSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
+PODS_ONLY = GuardSettings("pods")
+WALL = 1_790_000_000.0
+DOWN = Unavailable("no connection to the API server")
+
+
+def stamp(unix: float) -> str:
+    return datetime.fromtimestamp(unix, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def lease(renewed: float | str | None, holder: str | None = "host_1", seconds: int | None = 15) -> Lease:
+    renew_time = stamp(renewed) if isinstance(renewed, float) else renewed
+    return Lease(spec=LeaseSpec(holder_identity=holder, lease_duration_seconds=seconds, renew_time=renew_time))
+
+
+def guarded(settings: GuardSettings = LEASE, *, synced: bool = True) -> GuardState:
+    state = GuardState(settings, lambda _: True)
+    if synced:
+        state.observe_watch(synced=True, problem=None, forbidden=False, staleness=0.0)
+    return state
+
+
+def abandon(state: GuardState, now: float = 31.0) -> None:
+    """Two pods of two namespaces wait from 0 on, as their VMIs confirm."""
+    for namespace in ("east", "west"):
+        state.pods.seen(Waiting.of(msgspec.convert(pod(namespace), PendingPod), 0.0))
+    for waiting in state.pods.unchecked(now, 9):
+        state.pods.checked(waiting.uid, listed=True)
+
+
+class TestLease:
+    def test_nothing_is_known_before_the_first_answer(self) -> None:
+        state = guarded()
+        assert state.health(0.0).state == "unknown"
+        assert "has not been read yet" in state.health(0.0).why
+        assert not state.answered
+
+    def test_no_lease_means_dead(self) -> None:
+        state = guarded()
+        state.observe_lease(None, 0.0, WALL)
+        assert state.answered
+        assert state.health(0.0) == SchedulerHealth("dead", "there is no Lease kubevirt-scheduler/kubevirt-scheduler")
+
+    @pytest.mark.parametrize("holder", [None, ""])
+    def test_a_released_lease_means_dead_at_once(self, holder: str | None) -> None:
+        state = guarded()
+        state.observe_lease(lease(WALL), 0.0, WALL)
+        state.observe_lease(lease(WALL + 1, holder, 1), 1.0, WALL + 1)
+        assert state.health(1.0).state == "dead"
+        assert "released" in state.health(1.0).why
+
+    def test_the_next_holder_revives_it(self) -> None:
+        state = guarded()
+        state.observe_lease(lease(WALL, "", 1), 0.0, WALL)
+        state.observe_lease(lease(WALL + 2, "host_2"), 2.0, WALL + 2)
+        assert state.health(2.0).state == "alive"
+
+    def test_a_fresh_lease_at_first_sight_is_believed_for_its_duration(self) -> None:
+        state = guarded()
+        state.observe_lease(lease(WALL - 10), 0.0, WALL)
+        assert state.health(14.9).state == "alive"
+        state.observe_lease(lease(WALL - 10), 14.0, WALL + 14)
+        assert state.health(15.0).state == "dead"
+        assert "not been renewed for 15 s" in state.health(15.0).why
+
+    @pytest.mark.parametrize("renewed", [WALL - 15, WALL - 3600, WALL + 61, "yesterday", "2026-09-21T12:00:00", None])
+    def test_an_implausible_first_sight_proves_nothing(self, renewed: float | str | None) -> None:
+        state = guarded()
+        state.observe_lease(lease(renewed), 0.0, WALL)
+        assert state.answered
+        assert state.health(0.0).state == "unknown"
+        assert state.health(14.9).state == "unknown"
+        assert state.health(15.0).state == "dead"
+
+    def test_a_skewed_clock_does_not_matter_once_a_change_was_seen(self) -> None:
+        state = guarded()
+        state.observe_lease(lease(WALL - 3600), 0.0, WALL)
+        state.observe_lease(lease(WALL - 3598), 2.0, WALL + 2)
+        assert state.health(2.0).state == "alive"
+        assert state.health(16.9).state == "alive"
+        assert state.health(17.0).state == "dead"
+
+    def test_age_counts_from_the_last_change(self) -> None:
+        state = guarded()
+        for second in range(0, 60, 2):
+            state.observe_lease(lease(WALL + second), float(second), WALL + second)
+            assert state.health(float(second)).state == "alive"
+        assert state.health(72.9).state == "alive"
+        assert state.health(73.0).state == "dead"
+
+    def test_recovery_with_the_first_change(self) -> None:
+        state = guarded()
+        state.observe_lease(lease(WALL), 0.0, WALL)
+        for second in (10.0, 20.0, 30.0):
+            state.observe_lease(lease(WALL), second, WALL + second)
+        assert state.health(30.0).state == "dead"
+        state.observe_lease(lease(WALL + 32), 32.0, WALL + 32)
+        assert state.health(32.0).state == "alive"
+
+    def test_a_lease_that_comes_back_is_seen_for_the_first_time(self) -> None:
+        state = guarded()
+        state.observe_lease(None, 0.0, WALL)
+        state.observe_lease(lease(WALL - 3600), 2.0, WALL + 2)  # out of a backup
+        assert state.health(2.0).state == "unknown"
+        state.observe_lease(None, 4.0, WALL + 4)
+        state.observe_lease(lease(WALL + 5), 6.0, WALL + 6)
+        assert state.health(6.0).state == "alive"
+
+    @pytest.mark.parametrize("seconds", [None, 0, -1])
+    def test_a_missing_duration_is_kube_schedulers_default(self, seconds: int | None) -> None:
+        state = guarded()
+        state.observe_lease(lease(WALL, seconds=seconds), 0.0, WALL)
+        assert state.health(14.9).state == "alive"
+        assert state.health(15.0).state == "dead"
+
+    def test_a_long_duration_is_kept(self) -> None:
+        state = guarded()
+        state.observe_lease(lease(WALL, seconds=137), 0.0, WALL)
+        assert state.health(136.9).state == "alive"
+        assert state.health(137.0).state == "dead"
+
+    def test_a_lease_without_spec_has_no_holder(self) -> None:
+        state = guarded()
+        state.observe_lease(Lease(), 0.0, WALL)
+        assert state.health(0.0).state == "dead"
+
+
+class TestUnreadableLease:
+    def test_from_the_beginning(self) -> None:
+        state = guarded()
+        state.observe_lease(DOWN, 0.0, WALL)
+        assert not state.answered
+        assert state.health(0.0) == SchedulerHealth("unknown", DOWN.why)
+
+    def test_a_refusal_is_an_answer(self) -> None:
+        state = guarded()
+        state.observe_lease(Forbidden("the API server refused with 403: grant get on leases"), 0.0, WALL)
+        assert state.answered
+        assert state.health(0.0).state == "unknown"
+        assert "grant get on leases" in state.health(0.0).why
+
+    def test_alive_stands_until_it_would_have_expired(self) -> None:
+        state = guarded()
+        state.observe_lease(lease(WALL), 0.0, WALL)
+        state.observe_lease(DOWN, 10.0, WALL + 10)
+        assert state.health(14.9).state == "alive"
+        assert state.health(15.0).state == "unknown"
+        assert "can't be read any more" in state.health(15.0).why
+
+    def test_dead_stands_for_as_long(self) -> None:
+        state = guarded()
+        state.observe_lease(None, 0.0, WALL)
+        state.observe_lease(DOWN, 2.0, WALL + 2)
+        assert state.health(14.9).state == "dead"
+        assert state.health(15.0).state == "unknown"
+
+    def test_seen_to_be_expired_stands_for_as_long(self) -> None:
+        state = guarded()
+        state.observe_lease(lease(WALL), 0.0, WALL)
+        state.observe_lease(lease(WALL), 14.0, WALL + 14)
+        state.observe_lease(lease(WALL), 20.0, WALL + 20)
+        state.observe_lease(DOWN, 22.0, WALL + 22)
+        assert state.health(34.9).state == "dead"
+        assert state.health(35.0).state == "unknown"
+
+    def test_a_released_lease_stands_longer_than_its_one_second(self) -> None:
+        state = guarded()
+        state.observe_lease(lease(WALL, "", 1), 0.0, WALL)
+        state.observe_lease(DOWN, 2.0, WALL + 2)
+        assert state.health(14.9).state == "dead"
+        state.observe_lease(lease(WALL - 3600, "host_2"), 4.0, WALL + 4)  # by a clock that is an hour behind
+        assert state.health(4.0).state == "alive"
+
+    def test_a_change_during_long_blindness_dates_nothing(self) -> None:
+        state = guarded()
+        state.observe_lease(lease(WALL), 0.0, WALL)
+        state.observe_lease(DOWN, 2.0, WALL + 2)
+        state.observe_lease(lease(WALL + 100), 3600.0, WALL + 3600)
+        assert state.health(3600.0).state == "unknown"
+        state.observe_lease(lease(WALL + 3601), 3602.0, WALL + 3602)
+        assert state.health(3602.0).state == "alive"
+
+    def test_a_short_one_does(self) -> None:
+        state = guarded()
+        state.observe_lease(lease(WALL - 3600), 0.0, WALL)
+        state.observe_lease(DOWN, 2.0, WALL + 2)
+        state.observe_lease(lease(WALL - 3596), 4.0, WALL + 4)
+        assert state.health(4.0).state == "alive"
+
+
+class TestPods:
+    def test_pods_that_nobody_tries_outweigh_a_fresh_lease(self) -> None:
+        state = guarded()
+        state.observe_lease(lease(WALL + 30), 30.0, WALL + 30)
+        assert state.health(31.0).state == "alive"
+        abandon(state)
+        assert state.health(31.0).state == "dead"
+        assert "2 virt-launcher pods in 2 namespaces" in state.health(31.0).why
+
+    def test_it_is_alive_again_once_a_pod_is_tried(self) -> None:
+        state = guarded(PODS_ONLY)
+        abandon(state)
+        assert state.health(31.0).state == "dead"
+        state.pods.tried("east-a-0", 31.0)
+        assert state.health(31.0) == SchedulerHealth("alive", "no pod waits unnoticed")
+
+    def test_a_namespace_may_know_better(self) -> None:
+        state = guarded(PODS_ONLY)
+        for owner in "ab":
+            state.pods.seen(Waiting.of(msgspec.convert(pod("east", owner), PendingPod), 0.0))
+        for waiting in state.pods.unchecked(31.0, 9):
+            state.pods.checked(waiting.uid, listed=True)
+        assert [state.health(31.0, where).state for where in ("", "west", "east")] == ["alive", "alive", "dead"]
+
+    def test_a_pods_guard_knows_nothing_before_its_list(self) -> None:
+        state = guarded(PODS_ONLY, synced=False)
+        assert state.health(0.0) == SchedulerHealth("unknown", "its pods are not watched: not listed yet")
+        assert not state.answered
+        state.observe_watch(synced=False, problem="403: grant list on pods", forbidden=True, staleness=0.0)
+        assert state.health(0.0) == SchedulerHealth("unknown", "its pods are not watched: 403: grant list on pods")
+        assert state.answered
+
+    def test_the_lease_decides_alone_while_pods_are_unseen(self) -> None:
+        state = guarded(synced=False)
+        state.observe_lease(lease(WALL), 0.0, WALL)
+        assert not state.answered
+        assert state.health(0.0).state == "alive"
+        assert state.health(0.0).why.endswith("renewed 0 s ago; its pods are not watched: not listed yet")
+        state.observe_watch(synced=False, problem="403: grant list on pods", forbidden=True, staleness=0.0)
+        assert state.answered
+        assert "grant list on pods" in state.health(0.0).why
+
+    def test_what_was_seen_before_a_refusal_is_no_evidence(self) -> None:
+        state = guarded()
+        state.observe_lease(lease(WALL), 0.0, WALL)
+        state.observe_lease(lease(WALL + 30), 30.0, WALL + 30)
+        abandon(state)
+        assert state.health(31.0).state == "dead"
+        state.observe_watch(synced=True, problem="403: grant watch on pods", forbidden=True, staleness=0.0)
+        assert state.health(31.0).state == "alive"
+
+    @pytest.mark.parametrize(("staleness", "expected"), [(59.0, "alive"), (61.0, "unknown")])
+    def test_a_copy_that_is_not_kept_in_step_grows_cold(self, staleness: float, expected: str) -> None:
+        state = guarded(PODS_ONLY)
+        state.observe_watch(synced=True, problem=DOWN.why, forbidden=False, staleness=staleness)
+        assert state.health(0.0).state == expected
+
+
+def test_without_a_guard_it_counts_as_alive() -> None:
+    state = guarded(GuardSettings("off"), synced=False)
+    assert state.answered
+    assert state.health(0.0) == SchedulerHealth("alive", "not guarded")
+
+
+class Watched:
+    """A guard at work against a fake API server."""
+
+    def __init__(
+        self, server: FakeApiServer, clock: FakeClock, guard: SchedulerMonitor, changes: list[tuple[str, str, str]]
+    ) -> None:
+        self.server = server
+        self.clock = clock
+        self.guard = guard
+        self.changes = changes
+
+    @property
+    def state(self) -> str:
+        return self.guard.health().state
+
+    async def becomes(self, state: str) -> None:
+        await until(lambda: self.state == state)
+
+    def renew(self, holder: str = "host_1") -> None:
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": stamp(self.clock.wall())}
+        self.server.put(LEASES, LEASE.name, LEASE.namespace, spec=spec)
+
+    def launch(self, namespace: str, age: float = 0.0, *conditions: str, phase: str = "Pending", **meta: Any) -> None:
+        """A launcher pod, and the VMI that knows it."""
+        made = pod(namespace)
+        metadata = made["metadata"] | {"creationTimestamp": stamp(self.clock.wall() - age)} | meta
+        status = {"phase": phase, "conditions": [{"type": kind} for kind in conditions]}
+        self.server.put(PODS, metadata["name"], namespace, metadata=metadata, spec=made["spec"], status=status)
+        (owner,) = metadata["ownerReferences"]
+        active = {"activePods": {metadata["uid"]: ""}}
+        self.server.put(ACTIVE_VMIS, owner["name"], namespace, metadata={"uid": owner["uid"]}, status=active)
+
+    async def dies(self) -> None:
+        """Let polls happen until the pods that wait have been asked about."""
+        for _ in range(10):
+            await self.pass_time(2)
+            if self.state == "dead":
+                return
+        raise AssertionError(f"still {self.guard.health()}")
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let every poll of that time happen."""
+        assert isinstance(self.clock, HeldClock)
+        for _ in range(int(seconds / 2)):
+            polls = len(self.clock.slept)
+            self.clock.advance(2.0)
+            await until(lambda polls=polls: len(self.clock.slept) > polls)  # type: ignore[misc]
+
+
+@asynccontextmanager
+async def watched(
+    tmp_path: Path, settings: GuardSettings = LEASE, *, prepare: Any = lambda _: None
+) -> AsyncIterator[Watched]:
+    server = FakeApiServer()
+    server.serve(PODS)
+    clock = HeldClock()
+    changes: list[tuple[str, str, str]] = []
+    async with running(server):
+        transport = await connect(server.kubeconfig(tmp_path / "config"))
+        guard = SchedulerMonitor(
+            transport,
+            "kubevirt",
+            settings,
+            opted_in=lambda name: not name.startswith("foreign"),
+            on_change=lambda name, old, new: changes.append((name, old.state, new.state)),
+            clock=clock,
+        )
+        case = Watched(server, clock, guard, changes)
+        prepare(case)
+        task = asyncio.create_task(guard.run())
+        try:
+            yield case
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await transport.close()
+
+
+async def test_a_scheduler_lives_dies_and_comes_back(tmp_path: Path) -> None:
+    async with watched(tmp_path, prepare=Watched.renew) as case:
+        await until(lambda: case.guard.waiting_for() is None)
+        assert case.state == "alive"
+        for _ in range(5):
+            await case.pass_time(2)
+            case.renew()
+        await case.pass_time(2 + 14)
+        assert case.state == "alive"
+        await case.pass_time(2)
+        assert case.state == "dead"
+        case.renew()
+        await case.pass_time(2)
+        assert case.state == "alive"
+        assert case.changes == [
+            ("kubevirt", "unknown", "alive"),
+            ("kubevirt", "alive", "dead"),
+            ("kubevirt", "dead", "alive"),
+        ]
+
+
+async def test_pods_of_the_first_list_are_as_old_as_they_say(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def prepare(case: Watched) -> None:
+        case.renew()
+        case.launch("east", 300.0)
+        case.launch("west", 300.0)
+        case.launch("seen", 300.0, "PodScheduled")
+        case.launch("running", 300.0, phase="Running")
+
+    async with watched(tmp_path, prepare=prepare) as case:
+        await until(lambda: len(case.guard.pods) == 2)
+        await case.dies()
+        assert case.guard.health().why.startswith("2 virt-launcher pods in 2 namespaces have not been tried by it, ")
+        assert "east/virt-launcher-a-0, west/virt-launcher-a-0" in caplog.text
+        case.launch("east", 300.0, "PodScheduled")
+        await case.becomes("alive")
+        query = case.server.requests(PODS.path(), "watch")[0].query
+        assert query["fieldSelector"] == "spec.schedulerName=kubevirt,status.phase=Pending"
+
+
+async def test_later_pods_are_as_old_as_we_know_them(tmp_path: Path) -> None:
+    async with watched(tmp_path, PODS_ONLY) as case:
+        await case.becomes("alive")
+        await until(lambda: case.server.watching == 1)
+        for namespace in ("east", "west"):
+            case.launch(namespace, 300.0)  # by a clock that is five minutes behind
+        await until(lambda: len(case.guard.pods) == 2)
+        assert case.state == "alive"
+        await case.pass_time(32)
+        await case.dies()
+        case.server.remove(PODS, "virt-launcher-a-0", "east")
+        await case.becomes("alive")
+        assert case.changes[-1] == ("kubevirt", "dead", "alive")
+
+
+async def test_a_pod_of_the_same_name_is_another_pod(tmp_path: Path) -> None:
+    async with watched(tmp_path, PODS_ONLY) as case:
+        await until(lambda: case.server.watching == 1)
+        for namespace in ("east", "west"):
+            case.launch(namespace)
+        await until(lambda: len(case.guard.pods) == 2)
+        await case.pass_time(34)
+        await case.dies()
+        case.launch("east", uid="another")
+        await case.becomes("alive")
+
+
+@pytest.mark.parametrize("settings", [LEASE, PODS_ONLY])
+async def test_pods_that_tenants_make_change_nothing(tmp_path: Path, settings: GuardSettings) -> None:
+    def prepare(case: Watched) -> None:
+        case.renew()
+        for number in range(4):
+            case.launch(f"foreign-{number}", 300.0)
+        # Launcher pods by all that is written in them; but no VMI knows them.
+        for namespace in ("east", "west"):
+            case.launch(namespace, 300.0)
+            case.server.put(ACTIVE_VMIS, "a", namespace, metadata={"uid": f"vmi-{namespace}-a"})
+
+    async with watched(tmp_path, settings, prepare=prepare) as case:
+        await until(lambda: len(case.guard.pods) == 6)
+        for _ in range(30):
+            case.renew()
+            await case.pass_time(2)
+            assert case.state == "alive"
+        asked = {asked.path for asked in case.server.asked if "virtualmachineinstances" in asked.path}
+        assert asked == {ACTIVE_VMIS.path(namespace, "a") for namespace in ("east", "west")}
+        assert len(case.server.requests(ACTIVE_VMIS.path("east", "a"))) == 1
+
+
+async def test_vmis_that_can_not_be_read_are_asked_again(tmp_path: Path) -> None:
+    def prepare(case: Watched) -> None:
+        for namespace in ("east", "west"):
+            case.launch(namespace, 300.0)
+        case.server.fail(ACTIVE_VMIS.path("east", "a"), 500, "InternalError", times=2)
+
+    async with watched(tmp_path, PODS_ONLY, prepare=prepare) as case:
+        await until(lambda: len(case.guard.pods) == 2)
+        await case.dies()
+
+
+async def test_fat_and_gated_pods_are_not_kept(tmp_path: Path) -> None:
+    def fat(case: Watched, name: str) -> None:
+        case.server.put(
+            PODS,
+            name,
+            "foreign",
+            metadata={"annotations": {"a": "x" * 250_000}},
+            spec={"schedulerName": "kubevirt", "resourceClaims": [{"name": "gpu"}]},
+            status={"phase": "Pending"},
+        )
+
+    def prepare(case: Watched) -> None:
+        for number in range(40):
+            fat(case, f"fat-{number}")
+
+    async with watched(tmp_path, PODS_ONLY, prepare=prepare) as case:
+        await until(lambda: case.server.watching == 1)
+        fat(case, "another")
+        case.launch("east")
+        await until(lambda: len(case.guard.pods) == 1)
+        pages = case.server.requests(PODS.path(), "get")
+        # 10 MB: no page of them all, and none of a single one either.
+        assert {int(page.query["limit"]) for page in pages[3:]} <= set(range(4, 17))
+        assert len(pages) < 20
+
+
+async def test_a_refused_watch_of_pods_leaves_the_lease(tmp_path: Path) -> None:
+    def prepare(case: Watched) -> None:
+        case.renew()
+        case.server.fail(PODS.path(), 403, "Forbidden", times=1000)
+
+    async with watched(tmp_path, prepare=prepare) as case:
+        await until(lambda: case.guard.waiting_for() is None)
+        assert case.state == "alive"
+        assert "the API server refused with 403: grant list on pods" in case.guard.health().why
+
+
+async def test_an_unanswered_list_of_pods_is_waited_for(tmp_path: Path) -> None:
+    def prepare(case: Watched) -> None:
+        case.renew()
+        case.server.fail(PODS.path(), 500, "InternalError", times=1)
+
+    async with watched(tmp_path, prepare=prepare) as case:
+        await until(lambda: case.guard.pods.problem is not None and case.state == "alive")
+        assert "no answer from its guard yet" in (case.guard.waiting_for() or "")
+        await case.pass_time(2)
+        await until(lambda: case.guard.waiting_for() is None)
+
+
+async def test_without_a_guard_nothing_is_asked(tmp_path: Path) -> None:
+    async with watched(tmp_path, GuardSettings("off")) as case:
+        await case.guard.run()
+        assert case.state == "alive"
+        assert case.guard.waiting_for() is None
+        assert case.server.asked == []

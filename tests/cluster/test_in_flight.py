@@ -1,0 +1,64 @@
+"""What the reviews of one request share: ControllerRevisions, for a second; whoever asks for fresh ones gets those."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from tests.cluster.fake_apiserver import FakeApiServer
+from tests.cluster.live_case import Case, live
+from webhook.cluster.recent import SHARED_BYTES, SHARED_SECONDS
+from webhook.facts import NOT_READ, ObjectKey
+from webhook.k8s.views import Unstructured
+from webhook.kubevirt.resources import REVISIONS, UNSTRUCTURED
+from webhook.kubevirt.views import ControllerRevision
+
+TYPED = ObjectKey(REVISIONS, "demo", "r1")
+UNTYPED = ObjectKey(UNSTRUCTURED["ControllerRevision"], "demo", "r1")
+FRESH = msgspec.structs.replace(UNTYPED, fresh=True)
+PATH = REVISIONS.path("demo", "r1")
+
+
+def put(server: FakeApiServer, name: str = "u1.small", **more: Any) -> None:
+    data = {"kind": "VirtualMachineClusterInstancetype", "metadata": {"name": name}, "spec": more}
+    server.put(REVISIONS, "r1", "demo", data=data)
+
+
+def gets(case: Case) -> int:
+    return len(case.server.requests(PATH))
+
+
+async def test_the_policies_of_a_request_share_an_answer_whatever_they_read_of_it(tmp_path: Path) -> None:
+    async with live(tmp_path) as case:
+        put(case.server)
+        first, second, third = [await case.read(key) for key in (UNTYPED, TYPED, UNTYPED)]
+        assert isinstance(first, Unstructured)
+        assert isinstance(second, ControllerRevision)
+        assert first == third
+        assert gets(case) == 1
+
+
+async def test_for_a_second_an_answer_may_be_old_and_a_fresh_one_is_not(tmp_path: Path) -> None:
+    async with live(tmp_path) as case:
+        put(case.server)
+        await case.read(UNTYPED)
+        put(case.server, "u1.huge")
+        old, now = await case.read(UNTYPED), await case.read(FRESH)
+        assert [found.data["metadata"]["name"] for found in (old, now)] == ["u1.small", "u1.huge"]
+        # What was read fresh is shared, too.
+        assert case.cluster.peek(UNTYPED) == now
+        case.held.advance(SHARED_SECONDS)
+        assert case.cluster.peek(UNTYPED) is NOT_READ
+        await case.read(UNTYPED)
+        assert gets(case) == 3
+
+
+async def test_absence_and_what_is_too_large_are_not_shared(tmp_path: Path) -> None:
+    async with live(tmp_path) as case:
+        assert [await case.read(UNTYPED), await case.read(UNTYPED)] == [None, None]
+        assert gets(case) == 2
+        put(case.server, fat="x" * SHARED_BYTES)
+        assert [type(await case.read(key)) for key in (UNTYPED, UNTYPED)] == [Unstructured, Unstructured]
+        assert gets(case) == 4

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from certs.authority import Authority
+from tests.doctor.world import MUTATING, NS, VALIDATING, World, authority, base64, said
+from webhook.doctor.checks.certificates import check
+from webhook.doctor.support import views
+
+LAST = "MutatingWebhookConfiguration zz-kubevirt-webhook"
+SECRET = f"Secret {NS}/ca"
+DAY = timedelta(days=1)
+
+
+def trust(world: World, pem: bytes | str | None, *, entries: int = 99) -> None:
+    for entry in world.entries()[:entries]:
+        entry["clientConfig"]["caBundle"] = base64(pem) if isinstance(pem, bytes) else pem
+
+
+def sign_with(world: World, signer: Authority) -> None:
+    world.server.put(views.SECRETS, "ca", NS, data={"ca.crt": base64(signer.pem)})
+
+
+async def test_all_is_well(world: World) -> None:
+    findings = await world.run(check)
+
+    well = said(findings, "ok")
+    assert any(text.startswith(f"{LAST}: 6 caBundles, good until ") for text in well)
+    assert any(text.startswith(f"{SECRET}: its CA is in every caBundle, and signs until ") for text in well)
+    assert len(well) == 4
+    assert [text.partition(":")[0] for text in said(findings, "unknown")] == [f"Service {NS}/{NS}"]
+
+
+@pytest.mark.parametrize(
+    ("bundle", "text"),
+    [
+        (None, "there is no caBundle"),
+        ("", "there is no caBundle"),
+        ("%%%", "there is no caBundle"),
+        ("YQ", "the caBundle holds no certificate"),
+        (b"nothing", "the caBundle holds no certificate"),
+        (authority(2 * DAY, DAY).pem, "the caBundle expired at "),
+        (authority(-1 * DAY).pem, "the caBundle is not valid yet, by our clock"),
+    ],
+)
+async def test_a_ca_bundle_that_is_of_no_use(world: World, bundle: bytes | str | None, text: str) -> None:
+    trust(world, bundle, entries=2)
+
+    failures = [one for one in await world.run(check) if one.verdict == "failure" and one.subject == LAST]
+
+    (failure,) = failures
+    assert failure.found.startswith(text)
+    assert failure.found.endswith("so that we can't be called: pods.scheduling.enforce, pods.scheduling.observe")
+
+
+async def test_an_old_ca_beside_a_new_one_is_no_mistake(world: World) -> None:
+    trust(world, authority(2 * DAY, DAY).pem + world.authority.pem)
+
+    findings = await world.run(check)
+
+    assert said(findings, "failure") + said(findings, "warning") == []
+
+
+async def test_a_ca_that_nobody_renewed(world: World) -> None:
+    late = authority(9 * DAY, 10 * DAY)
+    trust(world, late.pem)
+    for resource in (MUTATING, VALIDATING):
+        for entry in world.entries("kubevirt-webhook", resource):
+            entry["clientConfig"]["caBundle"] = base64(late.pem)
+    sign_with(world, late)
+
+    warnings = [one for one in await world.run(check) if one.verdict == "warning"]
+
+    assert {one.subject for one in warnings} >= {LAST, SECRET}
+    assert all("overdue for renewal" in one.found for one in warnings)
+
+
+async def test_the_ca_that_signs_must_be_trusted(world: World) -> None:
+    sign_with(world, authority())
+
+    (text,) = said(await world.run(check), "failure")
+
+    assert text.startswith(
+        f"{SECRET}: its CA is not in every caBundle of MutatingWebhookConfiguration kubevirt-webhook"
+    )
+
+
+async def test_an_expired_ca_that_signs(world: World) -> None:
+    sign_with(world, authority(2 * DAY, DAY))
+
+    (finding,) = [one for one in await world.run(check) if one.verdict == "failure"]
+
+    assert "its CA expired at" in finding.found
+    assert finding.todo.endswith("annotate secret ca kubevirt-webhook.github.io/rotate-ca=now")
+
+
+@pytest.mark.parametrize("data", [None, {}, {"ca.crt": ""}, {"ca.crt": base64(b"x")}])
+async def test_a_secret_without_a_ca(world: World, data: dict[str, str] | None) -> None:
+    world.server.put(views.SECRETS, "ca", NS, data=data)
+
+    assert said(await world.run(check), "failure") == [f"{SECRET}: its ca.crt holds no certificate"]
+
+
+async def test_without_the_secret_nobody_can_sign(world: World) -> None:
+    world.server.remove(views.SECRETS, "ca", NS)
+
+    (text,) = said(await world.run(check), "failure")
+
+    assert text.startswith(f"{SECRET}: it isn't there")
+
+
+async def test_a_secret_that_may_not_be_read(world: World) -> None:
+    world.forbid(views.SECRETS, NS, "ca")
+
+    assert any("grant get on secrets" in text for text in said(await world.run(check), "unknown"))
+
+
+async def test_mounted_certificates_have_no_secret_of_ours(world: World) -> None:
+    container = {"image": "x", "args": ["serve", "--tls", "mounted"]}
+    world.server.put(views.DEPLOYMENTS, NS, NS, spec={"template": {"spec": {"containers": [container]}}})
+    world.server.remove(views.SECRETS, "ca", NS)
+    trust(world, None)
+
+    (failure,) = [one for one in await world.run(check) if one.verdict == "failure"]
+
+    assert "cert-manager" in failure.todo
+
+
+# A server that can be dialled.
+
+
+@asynccontextmanager
+async def served(world: World, signer: Authority, directory: Path) -> AsyncIterator[None]:
+    pair = signer.issue(["localhost"], datetime.now(UTC), DAY)
+    (directory / "crt").write_bytes(pair.certificate)
+    (directory / "key").write_bytes(pair.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(directory / "crt", directory / "key")
+
+    async def nothing(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    async with await asyncio.start_server(nothing, "localhost", 0, ssl=context) as server:
+        world.url = f"https://localhost:{server.sockets[0].getsockname()[1]}"
+        world.register()
+        yield
+
+
+async def test_the_served_certificate_is_verified(world: World, tmp_path: Path) -> None:
+    async with served(world, world.authority, tmp_path):
+        findings = await world.run(check)
+
+    assert f"{world.url}: it serves a certificate that every caBundle accepts" in said(findings, "ok")
+    assert said(findings, "failure") == []
+
+
+async def test_a_server_with_another_certificate(world: World, tmp_path: Path) -> None:
+    async with served(world, authority(), tmp_path):
+        (text,) = said(await world.run(check), "failure")
+
+    assert text.startswith(f"{world.url}: the API server's caBundle refuses the certificate served there (")
+
+
+async def test_a_server_that_can_t_be_dialled(world: World) -> None:
+    world.url = "https://localhost:1"
+    world.register()
+
+    (text,) = said(await world.run(check), "unknown")
+
+    assert text.startswith("https://localhost:1: it can't be dialled from here (")
+
+
+async def test_nothing_is_dialled_without_configurations(world: World) -> None:
+    world.url = "https://localhost:1"
+    for kind, name in (("Mutating", "kubevirt-webhook"), ("Mutating", "zz-kubevirt-webhook"), ("Validating", NS)):
+        world.server.remove(views.CONFIGURATIONS[f"{kind}WebhookConfiguration"], name)
+
+    assert [one.subject for one in await world.run(check)] == [SECRET]
+
+
+async def test_configurations_that_may_not_be_listed(world: World) -> None:
+    world.forbid(MUTATING)
+
+    (finding,) = await world.run(check)
+
+    assert (finding.subject, finding.verdict) == ("caBundles", "unknown")

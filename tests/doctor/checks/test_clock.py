@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+
+import pytest
+from aiohttp import web
+
+from tests.doctor.world import World, said
+from webhook.doctor.checks.clock import check
+from webhook.k8s.client.clock import Clock
+from webhook.k8s.client.resources import LEASES
+
+
+class Shifted(Clock):
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def wall(self) -> float:
+        return time.time() + self.seconds
+
+
+@pytest.mark.parametrize(
+    ("ours", "verdict", "text"),
+    [
+        (0, "ok", "its clock is that of this host, to "),
+        (-100, "warning", "ahead of that of this host"),
+        (100, "warning", "behind that of this host"),
+        (1000, "failure", "behind that of this host, more than certificates forgive"),
+    ],
+)
+async def test_ours_beside_the_api_servers(world: World, ours: float, verdict: str, text: str) -> None:
+    world.clock = Shifted(ours)  # type: ignore[assignment]
+
+    (finding,) = await world.run(check)
+
+    assert (finding.subject, finding.verdict) == ("API server", verdict)
+    assert text in finding.found
+
+
+@pytest.mark.parametrize(("ahead", "verdict"), [(100, "warning"), (1000, "failure")])
+async def test_a_lease_from_the_future(world: World, ahead: float, verdict: str) -> None:
+    world.clock = Shifted(0)  # type: ignore[assignment]
+    renewed = datetime.fromtimestamp(time.time() + ahead, UTC).isoformat()
+    world.server.put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec={"renewTime": renewed})
+
+    (text,) = said(await world.run(check), verdict)
+
+    assert text.startswith("scheduler kubevirt: its clock is ")
+    assert "ahead of that of the API server" in text
+
+
+@pytest.mark.parametrize("spec", [None, {}, {"renewTime": "yesterday"}])
+async def test_a_lease_that_says_no_time(world: World, spec: object) -> None:
+    world.clock = Shifted(0)  # type: ignore[assignment]
+    world.server.put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec=spec)
+
+    assert [one.subject for one in await world.run(check)] == ["API server"]
+
+
+async def test_an_api_server_without_a_clock(world: World) -> None:
+    world.server.answer("/version", lambda _: web.Response(headers={"Date": "today"}))
+
+    assert said(await world.run(check), "unknown") == ["API server: the API server's answer has no Date"]

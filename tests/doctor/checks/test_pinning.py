@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.doctor.world import World
+from webhook.doctor.checks.pinning import check
+
+
+@pytest.mark.parametrize(
+    ("settings", "verdict", "text"),
+    [
+        ({}, "ok", "off: whoever may migrate"),
+        ({"require_right": True, "via_virtctl": "allow"}, "warning", "virtctl bypasses it"),
+        ({"require_right": True, "via_virtctl": "deny"}, "ok", "on, for virtctl too"),
+    ],
+)
+async def test_who_may_pin(world: World, settings: dict[str, Any], verdict: str, text: str) -> None:
+    migration = msgspec.structs.replace(world.settings.migration, **settings)
+    world.settings = msgspec.structs.replace(world.settings, migration=migration)
+
+    (finding,) = await world.run(check)
+
+    assert finding.verdict == verdict
+    assert finding.found.startswith(text)

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import json
+
+import msgspec
+
+from tests.doctor.world import NS, SAR, World, said
+from webhook.doctor.checks.rights import check
+from webhook.doctor.support import views
+
+ACCOUNT = f"ServiceAccount {NS}/{NS}"
+
+
+def asked(world: World) -> list[dict[str, str]]:
+    return [json.loads(one.body)["spec"]["resourceAttributes"] for one in world.server.requests(SAR)]
+
+
+async def test_all_is_granted(world: World) -> None:
+    (finding,) = await world.run(check)
+
+    questions = asked(world)
+    assert (finding.verdict, finding.found) == ("ok", f"it has the {len(questions)} rights that it needs")
+    assert {"verb": "list", "group": "", "resource": "nodes"} in questions
+    assert {
+        "verb": "get",
+        "group": "",
+        "resource": "secrets",
+        "namespace": NS,
+        "name": "kubevirt-webhook-ca",
+    } in questions
+    assert not any(question["resource"] == "virtualmachines" for question in questions)
+
+
+async def test_what_is_missing_is_named(world: World) -> None:
+    world.denied = {"list nodes", "patch mutatingwebhookconfigurations"}
+
+    configurations = "patch mutatingwebhookconfigurations.admissionregistration.k8s.io"
+    assert said(await world.run(check), "failure") == [
+        f"{ACCOUNT}: it may not list nodes, {configurations} kubevirt-webhook, {configurations} zz-kubevirt-webhook"
+    ]
+
+
+async def test_mounted_certificates_take_fewer(world: World) -> None:
+    container = {"args": ["serve", "--tls=mounted"]}
+    world.server.put(views.DEPLOYMENTS, NS, NS, spec={"template": {"spec": {"containers": [container]}}})
+    world.denied = {"patch mutatingwebhookconfigurations", "create secrets"}
+
+    assert [one.verdict for one in await world.run(check)] == ["ok"]
+
+
+async def test_the_parity_watch_takes_more(world: World) -> None:
+    instancetypes = world.settings.instancetypes
+    parity = msgspec.structs.replace(instancetypes.parity, sample=20)
+    world.settings = msgspec.structs.replace(
+        world.settings, instancetypes=msgspec.structs.replace(instancetypes, parity=parity)
+    )
+    world.denied = {"list virtualmachines"}
+
+    assert said(await world.run(check), "failure") == [f"{ACCOUNT}: it may not list virtualmachines.kubevirt.io"]
+
+
+async def test_who_may_not_ask(world: World) -> None:
+    world.forbids_reviews = True
+
+    (text,) = said(await world.run(check), "unknown")
+
+    assert "grant create on subjectaccessreviews.authorization.k8s.io" in text

@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.cluster.scheduler_health.pods import pod as launcher
+from tests.doctor.world import World, said
+from webhook.doctor.checks.schedulers import check
+from webhook.doctor.support import views
+from webhook.k8s.client.resources import LEASES, PODS
+from webhook.kubevirt.resources import ACTIVE_VMIS
+from webhook.settings.snapshot import SchedulerHealthSettings, SchedulerSettings
+
+
+def declare(world: World, *schedulers: SchedulerSettings, wanted: str = "kubevirt") -> None:
+    scheduling = msgspec.structs.replace(
+        world.settings.scheduling, schedulers={one.name: one for one in schedulers}, scheduler_name=wanted
+    )
+    world.settings = msgspec.structs.replace(world.settings, scheduling=scheduling)
+
+
+def waiting(world: World, seconds: float, *conditions: str) -> None:
+    """A pod that names our scheduler."""
+    created = datetime.fromtimestamp(world.clock.wall() - seconds, UTC).isoformat()
+    state = {"phase": "Pending", "conditions": [{"type": one} for one in conditions]}
+    meta = {"creationTimestamp": created}
+    world.server.put(views.PODS, "waits", "demo", metadata=meta, spec={"schedulerName": "kubevirt"}, status=state)
+
+
+async def life(world: World) -> tuple[str, str]:
+    (found,) = [one for one in await world.run(check) if one.subject == "scheduler kubevirt"]
+    return found.verdict, found.found
+
+
+async def test_one_that_renews_its_lease(world: World) -> None:
+    waiting(world, 100, "PodScheduled")
+
+    assert await life(world) == ("ok", "alive: Lease kubevirt-scheduler/kubevirt-scheduler has not run out")
+    assert world.clock.slept == []
+
+
+async def test_one_without_a_lease(world: World) -> None:
+    world.server.remove(LEASES, "kubevirt-scheduler", "kubevirt-scheduler")
+
+    assert await life(world) == ("failure", "dead: there is no Lease kubevirt-scheduler/kubevirt-scheduler")
+
+
+async def test_an_old_lease_is_waited_for_until_it_has_run_out(world: World) -> None:
+    world.lease(ago=100)
+
+    verdict, text = await life(world)
+
+    assert verdict == "failure"
+    assert "has not been renewed for" in text
+    assert sum(world.clock.slept) >= 15
+
+
+async def test_a_lease_that_lasts_longer_than_our_patience_stays_unknown(world: World) -> None:
+    renewed = datetime.fromtimestamp(world.clock.wall() - 200, UTC).isoformat()
+    spec = {"holderIdentity": "one", "leaseDurationSeconds": 137, "renewTime": renewed}
+    world.server.put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec=spec)
+
+    verdict, text = await life(world)
+
+    assert verdict == "unknown"
+    assert "is old; waiting to see" in text
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [SchedulerHealthSettings("pods"), SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")],
+)
+async def test_pods_that_nobody_tries(world: World, guard: SchedulerHealthSettings) -> None:
+    declare(world, SchedulerSettings("kubevirt", guard))
+    created = datetime.fromtimestamp(world.clock.wall() - 100, UTC).isoformat()
+    for namespace in ("east", "west"):
+        world.namespace(namespace, labels={"kubevirt-webhook.github.io/scheduling": "enforce"})
+        made = launcher(namespace)
+        meta = made["metadata"] | {"creationTimestamp": created}
+        world.server.put(
+            views.PODS, meta["name"], namespace, metadata=meta, spec=made["spec"], status={"phase": "Pending"}
+        )
+        status = {"activePods": {meta["uid"]: ""}}
+        world.server.put(ACTIVE_VMIS, "a", namespace, metadata={"uid": f"vmi-{namespace}-a"}, status=status)
+
+    verdict, text = await life(world)
+
+    assert verdict == "failure"
+    assert "2 virt-launcher pods in 2 namespaces have not been tried by it" in text
+
+
+async def test_a_pod_of_anybody_proves_nothing(world: World) -> None:
+    waiting(world, 100)
+
+    assert (await life(world))[0] == "ok"
+
+
+async def test_one_that_only_its_pods_speak_for(world: World) -> None:
+    declare(world, SchedulerSettings("kubevirt", SchedulerHealthSettings("pods")))
+    waiting(world, 5)
+
+    assert await life(world) == ("ok", "alive: no pod waits unnoticed")
+
+
+async def test_one_without_a_guard(world: World) -> None:
+    declare(world, SchedulerSettings("kubevirt", SchedulerHealthSettings("off")))
+
+    assert await life(world) == ("ok", "its guard is off: VMs are handed to it dead or alive")
+
+
+@pytest.mark.parametrize("wanted", ["kubevirt", "other"])
+async def test_one_that_namespaces_get_must_be_declared(world: World, wanted: str) -> None:
+    declare(world, SchedulerSettings("kubevirt", SchedulerHealthSettings("off")), wanted=wanted)
+
+    assert len(said(await world.run(check), "warning")) == (wanted == "other")
+
+
+async def test_none_is_declared(world: World) -> None:
+    declare(world)
+
+    assert said(await world.run(check), "warning") == ["settings: no scheduler is declared"]
+
+
+@pytest.mark.parametrize(
+    ("refused", "right"),
+    [
+        ((PODS, "", ""), "grant list on pods"),
+        ((LEASES, "kubevirt-scheduler", "kubevirt-scheduler"), "grant get on leases.coordination.k8s.io"),
+    ],
+)
+async def test_rights_that_are_missing(world: World, refused: Any, right: str) -> None:
+    world.forbid(*refused)
+
+    verdict, text = await life(world)
+
+    assert verdict == "unknown"
+    assert right in text
+
+
+async def test_what_is_known_to_be_dead_is_told_all_the_same(world: World) -> None:
+    world.server.remove(LEASES, "kubevirt-scheduler", "kubevirt-scheduler")
+    world.forbid(PODS)
+
+    assert (await life(world))[0] == "failure"

@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.doctor.world import MUTATING, World, said
+from webhook.doctor.support.order import check
+
+VMS = [{"apiGroups": ["kubevirt.io"], "operations": ["*"], "resources": ["*"]}]
+
+
+async def test_all_is_well(world: World) -> None:
+    assert said(await world.run(check), "ok") == [
+        "VMs: we are asked before virt-api-mutator",
+        "pods: nobody else changes pods",
+    ]
+
+
+async def test_other_schedulers_have_the_first_say(world: World) -> None:
+    world.foreign("stork-webhooks-cfg")
+    world.foreign("zzz-secrets", rules=[{"apiGroups": [""], "operations": ["*"], "resources": ["secrets"]}])
+
+    assert said(await world.run(check), "ok")[1] == "pods: we are asked after stork-webhooks-cfg"
+
+
+async def test_one_that_has_the_last(world: World) -> None:
+    world.foreign("zzz-stork")
+
+    assert said(await world.run(check), "warning") == [
+        "pods: zzz-stork is asked after us, and can set another scheduler"
+    ]
+
+
+async def test_one_that_never_sees_launcher_pods_does_not_matter(world: World) -> None:
+    world.foreign("zzz-stork", objectSelector={"matchLabels": {"kubevirt.io": "virt-handler"}})
+
+    assert said(await world.run(check), "warning") == []
+
+
+async def test_one_that_changes_vms_before_us(world: World) -> None:
+    world.foreign("a-policy", rules=VMS)
+
+    assert said(await world.run(check), "ok")[0] == (
+        "VMs: a-policy changes VMs before us: what they set counts as the owner's choice"
+    )
+
+
+async def test_without_kubevirts_mutator(world: World) -> None:
+    world.server.remove(MUTATING, "virt-api-mutator")
+
+    assert said(await world.run(check), "warning") == ["VMs: there is no virt-api-mutator"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [
+        ({}, True),
+        ({"failurePolicy": "Fail", "timeoutSeconds": 15}, True),
+        ({"failurePolicy": "Ignore"}, False),
+        ({"timeoutSeconds": 5}, False),
+        ({"rules": VMS}, True),
+        ({"rules": [{"apiGroups": ["*"], "operations": ["UPDATE"], "resources": ["*"]}]}, False),
+        ({"rules": None}, False),
+    ],
+)
+async def test_who_else_can_hold_requests_up(world: World, entry: dict[str, object], told: bool) -> None:
+    world.foreign("m-policy", **entry)
+
+    assert (
+        any(text.startswith("others: ") and "m-policy (" in text for text in said(await world.run(check), "ok")) is told
+    )
+
+
+async def test_who_may_not_list_them(world: World) -> None:
+    world.forbid(MUTATING)
+
+    assert [one.verdict for one in await world.run(check)] == ["unknown"]

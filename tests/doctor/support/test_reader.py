@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.doctor.world import World
+from webhook.doctor.support import reader as module
+from webhook.doctor.support.installation import Installation
+from webhook.doctor.support.reader import Reader
+from webhook.doctor.support.views import NODES
+from webhook.errors import Unavailable
+
+
+async def read(world: World, ask: Any) -> Any:
+    result: list[Any] = []
+
+    async def check(installation: Installation) -> list[Any]:
+        result.append(await ask(installation.reader))
+        return []
+
+    await world.run(check)
+    return result[0]
+
+
+async def test_everybody_who_asks_at_once_gets_the_same_answer(world: World) -> None:
+    async def twice(reader: Reader) -> Any:
+        return await asyncio.gather(reader.all(NODES), reader.all(NODES), reader.get(NODES, "", "node-0"))
+
+    first, second, one = await read(world, twice)
+
+    assert first is second
+    assert len(first) == 3
+    assert one.meta.name == "node-0"
+    assert len(world.server.requests(NODES.path())) == 1
+
+
+async def test_a_kind_that_the_cluster_does_not_know(world: World) -> None:
+    world.server.unserve(NODES)
+
+    assert await read(world, lambda reader: reader.all(NODES)) == ()
+
+
+async def test_a_list_that_takes_too_long(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "SECONDS", 0.05)
+    world.server.hang(NODES.path(), asyncio.Event())
+
+    found = await read(world, lambda reader: reader.all(NODES))
+
+    assert found == Unavailable("the API server did not answer within 0 s")
+
+
+async def test_a_list_that_nobody_answers(world: World) -> None:
+    async def lost(request: Any) -> Any:
+        request.transport.abort()
+        return web.Response()
+
+    world.server.answer(NODES.path(), lost, times=9)
+
+    found = await read(world, lambda reader: reader.all(NODES))
+
+    assert isinstance(found, Unavailable)

@@ -1,0 +1,289 @@
+"""All checks together, and the report."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from aiohttp import web
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.cluster.fake_apiserver import FakeApiServer
+from tests.doctor.world import MANIFESTS, MUTATING, NS, VALIDATING, Direct, World, cluster, said
+from webhook.doctor.report import Report, examine
+from webhook.doctor.support import views
+from webhook.doctor.support.finding import Finding
+from webhook.doctor.support.reader import TimedTransport
+from webhook.errors import InputError
+from webhook.k8s.client.resources import LEASES, NAMESPACES
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with cluster(tmp_path) as well:
+        yield well
+
+
+async def test_where_all_is_well_only_the_service_is_unknown(world: World) -> None:
+    report = await world.examine()
+
+    assert [finding for finding in report.findings if finding.verdict in ("failure", "warning")] == []
+    assert [finding.subject for finding in report.findings if finding.verdict == "unknown"] == [f"Service {NS}/{NS}"]
+    assert report.verdict == "unknown"
+    assert {finding.check for finding in report.findings} == {
+        *("webhooks", "selectors", "certificates", "rights", "deployment", "schedulers", "order"),
+        *("kubevirt", "opt-in", "effect", "pools", "pinning", "relabelling", "nodes", "spread", "clock"),
+    }
+    assert all(bool(finding.todo) == (finding.verdict != "ok") for finding in report.findings)
+
+
+async def test_it_only_reads(world: World) -> None:
+    await world.examine()
+
+    assert {asked.method for asked in world.server.asked if "subjectaccessreviews" not in asked.path} == {"GET"}
+
+
+async def test_every_list_is_read_once(world: World) -> None:
+    await world.examine()
+
+    lists = [asked.path for asked in world.server.asked if asked.path == NAMESPACES.path()]
+    assert len(lists) == 1
+
+
+async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: World) -> None:
+    world.forbids_reviews = True
+    for kind in (MUTATING, VALIDATING, NAMESPACES, views.KUBEVIRTS, views.NODES, views.PODS, views.ROLES):
+        world.forbid(kind)
+    refused: list[tuple[Any, str, str]] = [
+        (views.DEPLOYMENTS, NS, NS),
+        (views.DEPLOYMENTS, "kubevirt-scheduler", ""),
+        (views.BUDGETS, NS, NS),
+        (views.PODS, NS, ""),
+        (LEASES, "kubevirt-scheduler", "kubevirt-scheduler"),
+        *((flow, "", NS) for flow in views.FLOW),
+    ]
+    for resource, namespace, name in refused:
+        world.forbid(resource, namespace, name)
+
+    report = await world.examine()
+
+    assert said(list(report.findings), "failure") == []
+    unknown = [finding for finding in report.findings if finding.verdict == "unknown"]
+    missing = {finding.found.partition("grant ")[2] for finding in unknown if "grant" in finding.found}
+    assert missing == {
+        "list on mutatingwebhookconfigurations.admissionregistration.k8s.io",
+        "list on validatingwebhookconfigurations.admissionregistration.k8s.io",
+        "list on namespaces",
+        "list on kubevirts.kubevirt.io",
+        "list on nodes",
+        "list on pods",
+        "get on leases.coordination.k8s.io in namespace kubevirt-scheduler",
+        f"list on pods in namespace {NS}",
+        "list on clusterroles.rbac.authorization.k8s.io",
+        "list on deployments.apps in namespace kubevirt-scheduler",
+        f"get on deployments.apps in namespace {NS}",
+        f"get on poddisruptionbudgets.policy in namespace {NS}",
+        "get on prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
+        "get on flowschemas.flowcontrol.apiserver.k8s.io",
+        "create on subjectaccessreviews.authorization.k8s.io",
+    }
+    assert {finding.todo for finding in unknown if "grant" in finding.found} == {"grant that to whoever runs doctor"}
+
+
+async def test_an_empty_cluster_fails_and_says_how_to_install(tmp_path: Path, world: World) -> None:
+    for resource, name in ((MUTATING, "kubevirt-webhook"), (MUTATING, "zz-kubevirt-webhook"), (VALIDATING, NS)):
+        world.server.remove(resource, name)
+    world.server.remove(views.DEPLOYMENTS, NS, NS)
+
+    report = await world.examine()
+
+    failed = said(list(report.findings), "failure")
+    assert f"Deployment {NS}/{NS}: it isn't there" in failed
+    assert sum("so that nobody calls us" in text for text in failed) == 3
+    assert report.verdict == "failure"
+
+
+async def test_a_cluster_that_gives_no_answer(world: World) -> None:
+    world.server.url = "http://127.0.0.1:1"
+
+    with pytest.raises(InputError, match="no connection to the API server"):
+        await world.examine()
+
+
+# The settings of the cluster.
+
+
+async def test_settings_come_from_the_cluster(world: World) -> None:
+    world.server.put(views.CONFIG_MAPS, NS, NS, data={"settings.yaml": "schedulers: {batch: {guard: pods}}"})
+
+    report = await world.examine(given=False)
+
+    texts = said(list(report.findings), "ok")
+    assert f"ConfigMap {NS}/{NS}: they have no mistake" in texts
+    assert any("scheduler batch: alive" in text for text in texts)
+
+
+async def test_a_mistake_in_the_clusters_settings_is_the_only_finding(world: World) -> None:
+    world.server.put(views.CONFIG_MAPS, NS, NS, data={"settings.yaml": "schedulerz: {}"})
+
+    report = await world.examine(given=False)
+
+    (finding,) = report.findings
+    assert finding.verdict == "failure"
+    assert "did you mean schedulers?" in finding.found
+
+
+@pytest.mark.parametrize("data", [None, {}, {"other.yaml": "a: 1"}])
+async def test_without_settings_the_defaults_are_taken_and_told(world: World, data: Any) -> None:
+    if data is not None:
+        world.server.put(views.CONFIG_MAPS, NS, NS, data=data)
+
+    report = await world.examine(given=False)
+
+    assert any("the defaults were taken" in text for text in said(list(report.findings), "warning"))
+
+
+async def test_settings_that_may_not_be_read_must_be_given(world: World) -> None:
+    world.forbid(views.CONFIG_MAPS, NS, NS)
+
+    with pytest.raises(InputError, match=r"grant get on configmaps in namespace kubevirt-webhook; give them with"):
+        await world.examine(given=False)
+
+
+# The report.
+
+
+def test_the_report_tells_failures_first() -> None:
+    report = Report(
+        (
+            Finding("a", "1", "ok", "x"),
+            Finding("b", "2", "warning", "x", "y"),
+            Finding("b", "3", "failure", "x", "y"),
+            Finding("c", "4", "unknown", "x", "y"),
+        )
+    )
+
+    assert report.verdict == "failure"
+    assert [(check, [one.subject for one in found]) for check, found in report.groups] == [
+        ("b", ["3", "2"]),
+        ("c", ["4"]),
+        ("a", ["1"]),
+    ]
+    assert report.as_json() == {
+        "schemaVersion": 1,
+        "verdict": "failure",
+        "counts": {"failure": 1, "warning": 1, "unknown": 1, "ok": 1},
+        "findings": [
+            {"check": "b", "subject": "3", "verdict": "failure", "found": "x", "todo": "y"},
+            {"check": "b", "subject": "2", "verdict": "warning", "found": "x", "todo": "y"},
+            {"check": "c", "subject": "4", "verdict": "unknown", "found": "x", "todo": "y"},
+            {"check": "a", "subject": "1", "verdict": "ok", "found": "x", "todo": ""},
+        ],
+    }
+
+
+def test_a_report_without_findings_is_well() -> None:
+    assert Report(()).verdict == "ok"
+
+
+# Other people's objects.
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+SELECTORS = st.fixed_dictionaries(
+    {},
+    optional={
+        "matchLabels": JSON | st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2),
+        "matchExpressions": JSON
+        | st.lists(
+            st.fixed_dictionaries(
+                {"key": st.text(max_size=5), "operator": st.sampled_from(["In", "Exists", "Gt", "Lt", "?"])},
+                optional={"values": st.lists(st.text(max_size=4), max_size=2)},
+            ),
+            max_size=2,
+        ),
+    },
+)
+ENTRIES = st.fixed_dictionaries(
+    {"name": st.sampled_from(["x.example.com", "pods.scheduling.enforce.kubevirt-webhook.github.io"]) | JSON},
+    optional={
+        "clientConfig": JSON | st.fixed_dictionaries({"caBundle": st.text(max_size=9)}),
+        "rules": JSON,
+        "namespaceSelector": JSON | SELECTORS,
+        "objectSelector": JSON | SELECTORS,
+        "matchConditions": JSON,
+        "failurePolicy": JSON,
+        "timeoutSeconds": JSON,
+    },
+)
+OBJECTS = st.fixed_dictionaries({}, optional={"webhooks": JSON | st.lists(ENTRIES, max_size=3)}) | st.dictionaries(
+    st.sampled_from(["spec", "status", "data", "rules", "subjects", "roleRef", "webhooks"]), JSON
+)
+KINDS = st.sampled_from(
+    [
+        (MUTATING, "zz-kubevirt-webhook", ""),
+        (MUTATING, "other", ""),
+        (VALIDATING, "kubevirt-webhook", ""),
+        (views.DEPLOYMENTS, NS, NS),
+        (views.DEPLOYMENTS, "scheduler", "kubevirt-scheduler"),
+        (views.CONFIG_MAPS, "scheduler", "kubevirt-scheduler"),
+        (views.SECRETS, "ca", NS),
+        (views.KUBEVIRTS, "kubevirt", "kubevirt"),
+        (views.PODS, "virt-launcher-a", "demo"),
+        (views.NODES, "node-0", ""),
+        (views.ROLES, "role", ""),
+        (views.BINDINGS, "binding", ""),
+    ]
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(changes=st.lists(st.tuples(KINDS, OBJECTS), min_size=1, max_size=4))
+def test_no_object_of_anybody_ends_in_a_traceback(tmp_path: Path, changes: list[tuple[Any, dict[str, Any]]]) -> None:
+    async def look() -> Report:
+        server = FakeApiServer()
+        world = World(server, tmp_path / "kubeconfig")
+        for (resource, name, namespace), fields in changes:
+            server.put(resource, name, namespace, **fields)
+        return await examine(cast("TimedTransport", Direct(server)), world.settings, MANIFESTS, clock=world.clock)
+
+    report = asyncio.run(look())
+
+    assert len(report.findings) > 10
+
+
+async def test_what_can_t_be_decoded_is_told_and_spoils_nothing_else(world: World) -> None:
+    world.server.put(MUTATING, "foreign", webhooks="all of them")
+    world.server.put(views.NODES, "odd", status=7)
+
+    report = await world.examine()
+
+    told = {finding.subject: finding.found for finding in report.findings if finding.check == "objects"}
+    assert told == dict.fromkeys(("MutatingWebhookConfiguration", "Node"), "1 can't be decoded, and was passed over")
+    assert any("10 entries" in text or "8 entries" in text for text in said(list(report.findings), "ok"))
+
+
+async def test_lists_come_in_pages(world: World) -> None:
+    for number in range(1200):
+        world.node(f"many-{number}", 1)
+
+    report = await world.examine()
+
+    assert any("0 of 1203 nodes" in text for text in said(list(report.findings), "ok"))
+    assert len(world.server.requests(views.NODES.path())) == 3
+
+
+@pytest.mark.parametrize("answer", [b"no JSON", b'{"items": 5}'])
+async def test_lists_that_are_none(world: World, answer: bytes) -> None:
+    world.server.answer(views.NODES.path(), lambda _: web.Response(body=answer))
+
+    report = await world.examine()
+
+    assert "images: the API server's list of nodes can't be decoded" in said(list(report.findings), "unknown")

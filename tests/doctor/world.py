@@ -1,0 +1,314 @@
+"""A cluster in which everything is well, behind the fake API server, for tests to break."""
+
+from __future__ import annotations
+
+import time
+from base64 import b64encode
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import yaml
+from aiohttp import web
+
+from certs.authority import Authority
+from tests import builders
+from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running, status
+from webhook.doctor.report import Report, examine
+from webhook.doctor.support import views
+from webhook.doctor.support.finding import Finding
+from webhook.doctor.support.installation import Installation
+from webhook.doctor.support.reader import Reader
+from webhook.install.registration import RegistrationTarget, configurations
+from webhook.k8s.client.api import NO_QUERY
+from webhook.k8s.client.resources import LEASES, NAMESPACES
+from webhook.k8s.client.transport import connect
+from webhook.settings.file import load
+from webhook.settings.snapshot import Settings
+
+Json = dict[str, Any]
+Check = Callable[[Installation], Awaitable[list[Finding]]]
+
+NS = "kubevirt-webhook"
+MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
+SAR = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+METRICS = f"/api/v1/namespaces/{NS}/services/{NS}:ops/proxy/metrics"
+MUTATING = views.CONFIGURATIONS["MutatingWebhookConfiguration"]
+VALIDATING = views.CONFIGURATIONS["ValidatingWebhookConfiguration"]
+LAUNCHER_IMAGE = "registry.example/kubevirt/virt-launcher:v1"
+PROFILE: Json = {"schedulerName": "kubevirt", "plugins": {"score": {"disabled": [{"name": "ImageLocality"}]}}}
+WELL = """\
+kubevirt_webhook_ca_bundle_match{configuration="a"} 1.0
+kubevirt_webhook_panics_total{webhook="a"} 0.0
+kubevirt_webhook_scheduler_alive{scheduler="kubevirt"} 1.0
+"""
+
+
+class Watch(FakeClock):
+    """Sleeps cost nothing; the wall clock is the one that certificates, Leases and the API server have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wall_offset = time.time() - self.time
+
+
+def authority(begin: timedelta = timedelta(), life: timedelta = timedelta(days=365)) -> Authority:
+    """A CA that began so long ago."""
+    return Authority.new([f"{NS}.{NS}.svc", "localhost"], datetime.now(UTC) - begin, life)
+
+
+def base64(pem: bytes) -> str:
+    return b64encode(pem).decode()
+
+
+class Direct:
+    """The same API server without HTTP, which property tests have no time for. It grants everything."""
+
+    def __init__(self, server: FakeApiServer) -> None:
+        self._server = server
+
+    async def get(self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = 0) -> tuple[int, bytes]:
+        answer: Any = await self._server._truth(SimpleNamespace(method="GET", path=path, query=query))  # type: ignore[arg-type]
+        return answer.status, answer.body
+
+    async def post(self, path: str, body: Any) -> tuple[int, bytes]:
+        return 201, b'{"status": {"allowed": true}}'
+
+    async def date(self) -> float:
+        return time.time()
+
+
+class World:
+    """What there is, and whoever looks at it.
+
+    Attributes:
+        forbids_reviews: whoever looks may not create SubjectAccessReviews.
+        denied: what our account may not, as ``VERB RESOURCE``.
+    """
+
+    def __init__(self, server: FakeApiServer, kubeconfig: Path) -> None:
+        self.server = server
+        self.clock = Watch()
+        self.settings: Settings = _settings()
+        self.url = ""
+        self.denied: set[str] = set()
+        self.forbids_reviews = False
+        self._kubeconfig = kubeconfig
+        self.authority = authority()
+        self.register()
+        self.server.put(views.SECRETS, "ca", NS, data={"ca.crt": base64(self.authority.pem), "ca.key": "c2VjcmV0"})
+        for name in ("kube-system", "kubevirt", NS):
+            self.namespace(name)
+        self.namespace("demo", labels={"kubevirt-webhook.github.io/scheduling": "enforce"})
+        self.kubevirt()
+        self.deployment()
+        for name, node in (("a", "node-a"), ("b", "node-b")):
+            self.replica(name, node)
+        self.server.put(views.BUDGETS, NS, NS)
+        for resource in views.FLOW:
+            self.server.put(resource, NS)
+        self.lease()
+        self.scheduler(PROFILE)
+        for number in range(3):
+            self.node(f"node-{number}", 12)
+        self.server.put(views.ROLES, "cluster-admin", rules=[{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}])
+        self.server.put(MUTATING, "virt-api-mutator", webhooks=[])
+
+    # What there is.
+
+    def register(self, **target: Any) -> None:
+        """Our configurations, with caBundles."""
+        pem = self.authority.pem
+        for manifest in configurations(self.settings, RegistrationTarget(ca_bundle=pem, url=self.url, **target)):
+            self.put_configuration(manifest)
+
+    def put_configuration(self, manifest: Json) -> None:
+        resource = views.CONFIGURATIONS[manifest["kind"]]
+        kept = {key: value for key, value in manifest.items() if key not in ("metadata", "kind", "apiVersion")}
+        self.server.put(resource, manifest["metadata"]["name"], metadata=manifest["metadata"], **kept)
+
+    def entries(self, name: str = "zz-kubevirt-webhook", resource: Any = MUTATING) -> list[Json]:
+        """Of a configuration, to be changed in place."""
+        found: list[Json] = self.server.held(resource)["", name]["webhooks"]
+        return found
+
+    def foreign(self, name: str, **entry: Any) -> None:
+        """Somebody else's mutating configuration with one entry, on pods unless said otherwise."""
+        rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}
+        whole = {
+            "name": f"{name}.example.com",
+            "clientConfig": {"url": "https://example.com"},
+            "rules": [rule],
+            **entry,
+        }
+        self.server.put(MUTATING, name, webhooks=[whole])
+
+    def namespace(self, name: str, *, labels: Any = None, annotations: Any = None) -> None:
+        self.server.put(NAMESPACES, name, metadata={"labels": labels, "annotations": annotations})
+
+    def kubevirt(self, namespace: str = "kubevirt", version: str = "v1.8.1", **configuration: Any) -> None:
+        said = {"phase": "Deployed", "observedKubeVirtVersion": version}
+        self.server.put(views.KUBEVIRTS, "kubevirt", namespace, spec={"configuration": configuration}, status=said)
+
+    def deployment(self, *, replicas: int = 2, ready: int = 2, scheduler: str = "default-scheduler") -> None:
+        container = {"image": "kubevirt-webhook:1", "args": ["serve", "--tls=managed"]}
+        pod = {"schedulerName": scheduler, "containers": [container]}
+        state = {"readyReplicas": ready, "updatedReplicas": ready}
+        self.server.put(views.DEPLOYMENTS, NS, NS, spec={"replicas": replicas, "template": {"spec": pod}}, status=state)
+
+    def replica(self, name: str, node: str, image: str = "kubevirt-webhook:1") -> None:
+        self.server.put(
+            views.PODS,
+            f"{NS}-{name}",
+            NS,
+            metadata={"labels": {"app.kubernetes.io/name": NS}},
+            spec={"nodeName": node, "containers": [{"image": image}]},
+            status={"phase": "Running"},
+        )
+
+    def launcher(self, name: str, scheduler: str = "default-scheduler", namespace: str = "demo") -> None:
+        owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": name, "controller": True}
+        self.server.put(
+            views.PODS,
+            f"virt-launcher-{name}",
+            namespace,
+            metadata={"labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [owner]},
+            spec={"schedulerName": scheduler},
+            status={"phase": "Running"},
+        )
+
+    def lease(self, ago: float = 2.0) -> None:
+        renewed = datetime.fromtimestamp(self.clock.wall() - ago, UTC).isoformat()
+        spec = {"holderIdentity": "one", "leaseDurationSeconds": 15, "renewTime": renewed}
+        self.server.put(LEASES, "kubevirt-scheduler", "kubevirt-scheduler", spec=spec)
+
+    def scheduler(self, *profiles: Json, text: str = "") -> None:
+        """Its Deployment, and the ConfigMap that it mounts."""
+        place, config = "kubevirt-scheduler", {"kind": "KubeSchedulerConfiguration", "profiles": list(profiles)}
+        data = {"notes.txt": "{", "config.yaml": text or yaml.safe_dump(config)}
+        self.server.put(views.CONFIG_MAPS, "scheduler", place, data=data)
+        volumes = [{"emptyDir": {}}, {"configMap": {"name": "scheduler"}}]
+        self.server.put(views.DEPLOYMENTS, "scheduler", place, spec={"template": {"spec": {"volumes": volumes}}})
+
+    def node(self, name: str, images: int) -> None:
+        self.server.put(views.NODES, name, status={"images": [{"names": ["x"], "sizeBytes": 1}] * images})
+
+    def vm_node(self, name: str, *, cpus: int = 64, lists: bool = True, zone: str = "") -> None:
+        """A node that takes VMs, with the launcher's image or as many others as a kubelet reports."""
+        images = [{"names": [LAUNCHER_IMAGE], "sizeBytes": 600_000_000}] if lists else []
+        others = [{"names": [f"registry.example/other:{number}"], "sizeBytes": 1} for number in range(50)]
+        labels = {"topology.kubernetes.io/zone": zone} if zone else {}
+        self.server.put(
+            views.NODES,
+            name,
+            metadata={"labels": {"kubevirt.io/schedulable": "true", "kubernetes.io/hostname": name, **labels}},
+            status={
+                "images": images or others,
+                "allocatable": {
+                    "cpu": str(cpus),
+                    "memory": f"{4 * cpus}Gi",
+                    "pods": "250",
+                    "devices.kubevirt.io/kvm": "1k",
+                },
+            },
+        )
+
+    def vm(self, name: str, node: str, namespace: str = "demo", **spec: Any) -> None:
+        """A VM's launcher pod on a node, of KubeVirt's own small size."""
+        owner = {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "name": name,
+            "uid": name,
+            "controller": True,
+        }
+        requests = {"cpu": "100m", "memory": "430Mi", "devices.kubevirt.io/kvm": "1"}
+        sidecar = {"requests": {"cpu": "5m", "memory": "20Mi"}}
+        self.server.put(
+            views.PODS,
+            f"virt-launcher-{name}",
+            namespace,
+            metadata={"labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [owner]},
+            spec={
+                # What the owner chose, so that nothing else finds fault with it.
+                "schedulerName": "kubevirt",
+                "nodeName": node,
+                "containers": [{"image": LAUNCHER_IMAGE, "resources": {"requests": requests}}],
+                "initContainers": [{"image": LAUNCHER_IMAGE, "restartPolicy": "Always", "resources": sidecar}],
+                **spec,
+            },
+            status={"phase": "Running"},
+        )
+
+    def binding(self, role: str, *subjects: Json) -> None:
+        self.server.put(views.BINDINGS, f"of-{role}", roleRef={"kind": "ClusterRole", "name": role}, subjects=subjects)
+
+    def metrics(self, text: str) -> None:
+        self.server.answer(METRICS, lambda _: web.Response(text=text), times=9)
+
+    def forbid(self, resource: Any, namespace: str = "", name: str = "") -> None:
+        self.server.fail(resource.path(namespace, name), 403, "Forbidden", times=99)
+
+    # Whoever looks.
+
+    async def run(self, check: Check) -> list[Finding]:
+        """The findings of one check."""
+        self.expect_reviews()
+        transport = await connect(self.server.kubeconfig(self._kubeconfig))
+        try:
+            reader = Reader(transport)
+            return list(await check(Installation(reader, self.settings, self.url, MANIFESTS, self.clock)))
+        finally:
+            await transport.close()
+
+    async def examine(self, *, given: bool = True) -> Report:
+        """The findings of all."""
+        self.expect_reviews()
+        transport = await connect(self.server.kubeconfig(self._kubeconfig))
+        try:
+            settings = self.settings if given else None
+            return await examine(transport, settings, MANIFESTS, url=self.url, clock=self.clock)
+        finally:
+            await transport.close()
+
+    def follow(self, settings: Path) -> None:
+        """Have the configurations as a settings file wants them."""
+        self.settings = load(settings)
+        self.register()
+
+    def expect_reviews(self) -> None:
+        """Answer SubjectAccessReviews."""
+        self.server.answer(SAR, self._review, times=999)
+
+    async def _review(self, request: web.Request) -> web.Response:
+        if self.forbids_reviews:
+            return web.json_response(status(403, "Forbidden"), status=403)
+        asked = (await request.json())["spec"]
+        assert asked["user"] == f"system:serviceaccount:{NS}:{NS}"
+        attributes = asked["resourceAttributes"]
+        no = f"{attributes['verb']} {attributes['resource']}" in self.denied
+        return web.json_response({"status": {"allowed": not no}}, status=201)
+
+
+def _settings() -> Settings:
+    guard = builders.scheduling().schedulers["kubevirt"]
+    whole = builders.settings(schedulers={"kubevirt": guard})
+    return msgspec.structs.replace(whole, excluded_namespaces=frozenset({"kube-system", "kubevirt", NS}))
+
+
+@asynccontextmanager
+async def cluster(directory: Path) -> AsyncIterator[World]:
+    """All is well there."""
+    async with running(FakeApiServer()) as server:
+        world = World(server, directory / "kubeconfig")
+        world.metrics(WELL)
+        yield world
+
+
+def said(findings: list[Finding], verdict: str) -> list[str]:
+    """``SUBJECT: FOUND`` of those with a verdict."""
+    return [f"{one.subject}: {one.found}" for one in findings if one.verdict == verdict]

@@ -1,0 +1,195 @@
+"""The server as it runs in a cluster: configurations installed by others, several replicas, certificates of its own."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from base64 import b64decode
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from cryptography import x509
+
+from webhook.install.registration import RegistrationTarget, configurations
+from webhook.settings.file import parse
+
+from . import manifests
+from .access import Access
+from .balancer import Balancer
+from .kube import ApiError, Json, eventually
+from .objects import ensure_namespace
+from .tenant import Tenant
+from .webhook_server import ACCOUNT, OURS, WebhookServer, install
+
+SECRET = ("v1/secrets", "kubevirt-webhook-ca", "kubevirt-webhook")
+ROTATE = "kubevirt-webhook.github.io/rotate-ca"
+NAME = "installed"
+# Lives so short that everything happens within a test.
+SETTINGS: Mapping[str, Any] = {
+    "schedulers": {"kubevirt": {"guard": "pods"}},
+    "webhooks": {"namespaceSelector": {"matchExpressions": [{"key": OURS, "operator": "In", "values": [NAME]}]}},
+    "tls": {"leafExpirationSeconds": 60, "caExpirationSeconds": 3600},
+    "server": {"drainSeconds": 3},
+}
+
+
+class Replica(WebhookServer):
+    """One replica; it makes no configurations.
+
+    Args:
+        url: under which it is called; empty: the Service's.
+        arguments: of `serve`.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        directory: Path,
+        url: str,
+        arguments: Sequence[str],
+        settings: Mapping[str, Any] = SETTINGS,
+    ) -> None:
+        directory.mkdir()
+        super().__init__(access, directory, NAME, settings)
+        self._url = url
+        self._arguments = arguments
+
+    def wait_ready(self) -> None:
+        """Returns once it says that it is."""
+        eventually(lambda: self.ops("/readyz")[0] == 200, what=f"{self.log} to tell of readiness")
+
+    def _command(self) -> list[str]:
+        own = [part for part in super()._command() if not part.startswith(("--register", "--url"))]
+        assert self.access.kubeconfig_for(*ACCOUNT)
+        return [*own, *([f"--url={self._url}"] if self._url else []), *self._arguments]
+
+
+class Installation:
+    """Configurations with failurePolicy Fail, and replicas behind one address: what is refused, is seen."""
+
+    def __init__(
+        self,
+        access: Access,
+        directory: Path,
+        balancer: Balancer,
+        *arguments: str,
+        settings: Mapping[str, Any] = SETTINGS,
+    ) -> None:
+        self.access = access
+        self.settings = settings
+        self._directory = directory
+        self.balancer = balancer
+        self.arguments = arguments
+        self.replicas: list[Replica] = []
+        self._started = 0
+        self.url = f"https://localhost:{balancer.port}"
+        install(access.admin)
+        ensure_namespace(access.admin, SECRET[2])
+        manifests.grant(access.admin, manifests.CERTIFICATES)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for replica in self.replicas:
+            replica.kill()
+
+    def manifests(self) -> list[Json]:
+        """What is installed, without any caBundle."""
+        made = configurations(parse(json.dumps(self.settings).encode(), "settings"), RegistrationTarget(url=self.url))
+        for manifest in made:
+            for entry in manifest.get("webhooks", ()):
+                entry["failurePolicy"] = "Fail"
+        return made
+
+    def apply(self, manifests: Sequence[Json] | None = None) -> None:
+        """As a GitOps tool does it: server-side."""
+        for manifest in self.manifests() if manifests is None else manifests:
+            self.access.admin.apply(manifest, fieldManager="gitops")
+
+    def start(self, *, ready: bool = True) -> Replica:
+        """One more replica, which gets requests once it is ready."""
+        self._started += 1
+        directory = self._directory / f"replica-{self._started}"
+        replica = Replica(self.access, directory, self.url, self.arguments, self.settings)
+        self.replicas.append(replica)
+        replica.start()
+        if ready:
+            replica.wait_ready()
+            self.balancer.endpoints.append(replica.port)
+        return replica
+
+    def remove(self, replica: Replica) -> None:
+        """It gets no new connections any more."""
+        self.balancer.endpoints.remove(replica.port)
+        self.replicas.remove(replica)
+
+    def tenant(self) -> Tenant:
+        """A namespace under judgement; returns once the API server asks us about it."""
+        tenant = Tenant.new(self.replicas[0])
+        eventually(lambda: tenant.choice() == "kubevirt", what="the API server to call the replicas")
+        return tenant
+
+    def secret(self) -> Json:
+        """The CA's Secret."""
+        return self.access.admin.get(*SECRET)
+
+    def rotate(self) -> None:
+        """Ask for another CA."""
+        self.access.admin.patch(*SECRET[:2], {"metadata": {"annotations": {ROTATE: "now"}}}, SECRET[2])
+
+    def wait_serving(self, old: str) -> str:
+        """Returns the CA that signs, once it is another one and every replica serves with it."""
+
+        def moved() -> str | None:
+            crt = self.secret().get("data", {}).get("ca.crt")
+            if not crt or crt == old:
+                return None
+            subject = x509.load_pem_x509_certificate(b64decode(crt)).subject.rfc4514_string()
+            signs = {replica.events("serving certificate issued")[-1]["ca"] for replica in self.replicas}
+            return str(crt) if signs == {subject.removeprefix("CN=")} else None
+
+        return eventually(moved, what="every replica to serve with another CA", timeout=60)
+
+
+class Load:
+    """Creates VMs without a pause, and keeps what was refused or came back unjudged."""
+
+    def __init__(self, tenant: Tenant, threads: int = 2) -> None:
+        self._tenant = tenant
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
+        self.done = 0
+        self.times: list[float] = []  # of those that came back judged, in milliseconds
+        self.failures: list[str] = []
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            began = time.perf_counter()
+            try:
+                chosen = self._tenant.choice()
+            except ApiError as error:
+                self.failures.append(str(error))
+            else:
+                if chosen != "kubevirt":
+                    self.failures.append(f"chosen: {chosen}")
+                else:
+                    self.times.append((time.perf_counter() - began) * 1000)
+            self.done += 1

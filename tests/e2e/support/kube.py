@@ -1,0 +1,273 @@
+"""A small Kubernetes client for tests: JSON objects in and out, and the API server's warnings with every answer.
+
+Resources are named by group version and plural, as in URLs: ``v1/pods``, ``kubevirt.io/v1/virtualmachines``.
+Every method passes further keyword arguments on as the query: ``dryRun="All"``, ``fieldValidation="Strict"``.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import ssl
+import time
+import urllib.parse
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, TypeVar
+
+from webhook.k8s.json_depth import flattened
+from webhook.k8s.nesting import MAX_LEVELS
+
+T = TypeVar("T")
+# Only a broken test waits to the end.
+PATIENCE = 60.0
+Json: TypeAlias = dict[str, Any]
+PatchType = Literal["json", "merge", "strategic", "apply"]
+
+PATCHES: Mapping[str, str] = {
+    "json": "application/json-patch+json",
+    "merge": "application/merge-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+    "apply": "application/apply-patch+yaml",  # JSON is YAML
+}
+FIELD_MANAGER = "e2e"
+# RFC 7234, section 5.5: code, agent, quoted text. The API server writes one warning into each header.
+WARNING = re.compile(r'\d{3} \S+ "((?:[^"\\]|\\.)*)"')
+
+
+class Object(Json):
+    """An API object, with the warnings of the answer that brought it."""
+
+    warnings: tuple[str, ...] = ()
+
+
+Objects: TypeAlias = list[Object]  # Kube.list hides the builtin where annotations could need it
+
+
+class ApiError(Exception):
+    """The API server refused: ``status`` and ``message`` are its own, ``body`` is the whole Status object."""
+
+    def __init__(self, request: str, status: int, message: str, body: Json, warnings: tuple[str, ...]) -> None:
+        super().__init__(f"{request}: {status}: {message}")
+        self.status = status
+        self.message = message
+        self.body = body
+        self.warnings = warnings
+
+
+class Kube:
+    """One identity's access to one API server.
+
+    Opens a connection for each request: on loopback that costs a few milliseconds, and it makes a client that threads
+    can share and that never trips over the connections of an API server which was restarted.
+    """
+
+    def __init__(self, server: str, ca: Path, client: Path, user: str, timeout: float = PATIENCE) -> None:
+        self.server = server
+        self.user = user
+        self._host = urllib.parse.urlsplit(server).netloc
+        self._timeout = timeout
+        self._tls = ssl.create_default_context(cafile=str(ca))
+        self._tls.load_cert_chain(client)
+        self._plurals: dict[tuple[str, str], str] = {}
+
+    def __repr__(self) -> str:
+        return f"Kube({self.server}, user={self.user})"
+
+    # -- verbs ---------------------------------------------------------------------------------------------------------
+
+    def create(
+        self,
+        resource: str,
+        obj: Mapping[str, Any],
+        namespace: str | None = None,
+        *,
+        name: str | None = None,
+        subresource: str | None = None,
+        **query: str,
+    ) -> Object:
+        """Creates an object; with ``name`` and ``subresource``, a subresource of one, such as a pod's eviction."""
+        namespace = namespace or obj.get("metadata", {}).get("namespace")
+        return self.request("POST", path(resource, namespace, name, subresource), obj, query=query)
+
+    def get(
+        self, resource: str, name: str, namespace: str | None = None, *, subresource: str | None = None, **query: str
+    ) -> Object:
+        return self.request("GET", path(resource, namespace, name, subresource), query=query)
+
+    def replace(self, resource: str, obj: Mapping[str, Any], *, subresource: str | None = None, **query: str) -> Object:
+        metadata = obj["metadata"]
+        where = path(resource, metadata.get("namespace"), metadata["name"], subresource)
+        return self.request("PUT", where, obj, query=query)
+
+    def patch(
+        self,
+        resource: str,
+        name: str,
+        change: Mapping[str, Any] | Objects | list[Json],
+        namespace: str | None = None,
+        *,
+        kind: PatchType = "merge",
+        subresource: str | None = None,
+        **query: str,
+    ) -> Object:
+        where = path(resource, namespace, name, subresource)
+        return self.request("PATCH", where, change, content_type=PATCHES[kind], query=query)
+
+    def apply(self, obj: Mapping[str, Any], *, subresource: str | None = None, **query: str) -> Object:
+        """Server-side apply, the resource looked up by the object's kind; takes conflicting fields over."""
+        metadata = obj["metadata"]
+        options = {"fieldManager": FIELD_MANAGER, "force": "true", **query}
+        resource = self.resource_of(obj)
+        return self.patch(
+            resource,
+            metadata["name"],
+            obj,
+            metadata.get("namespace"),
+            kind="apply",
+            subresource=subresource,
+            **options,
+        )
+
+    def delete(
+        self,
+        resource: str,
+        name: str,
+        namespace: str | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        **query: str,
+    ) -> Object:
+        """Deletes an object; ``options`` are DeleteOptions, such as preconditions."""
+        return self.request("DELETE", path(resource, namespace, name), options, query=query)
+
+    def delete_all(self, resource: str, namespace: str | None = None, **query: str) -> Object:
+        return self.request("DELETE", path(resource, namespace), query=query)
+
+    def list(self, resource: str, namespace: str | None = None, **query: str) -> Objects:
+        """The objects themselves; ``labelSelector`` and ``fieldSelector`` go into the query."""
+        answer = self.request("GET", path(resource, namespace), query=query)
+        return [Object(item) for item in answer["items"]]
+
+    # -- what tests need besides ---------------------------------------------------------------------------------------
+
+    def wait(
+        self,
+        resource: str,
+        name: str,
+        namespace: str | None = None,
+        *,
+        until: Callable[[Object], object],
+        what: str = "",
+        timeout: float = PATIENCE,
+    ) -> Object:
+        """Reads an object until ``until`` is true of it; its absence counts as not yet."""
+
+        def look() -> Object | None:
+            found = self.get(resource, name, namespace)
+            return found if until(found) else None
+
+        return eventually(look, what=what or f"{resource} {name} to be as expected", timeout=timeout)
+
+    def wait_gone(self, resource: str, name: str, namespace: str | None = None, *, timeout: float = PATIENCE) -> None:
+        eventually(lambda: self._gone(resource, name, namespace), what=f"{resource} {name} to be gone", timeout=timeout)
+
+    def text(self, url: str) -> str:
+        """The answer's text, of paths such as ``/readyz`` and ``/metrics``."""
+        status, _, body = self._send("GET", url, None, {})
+        if status >= 400:
+            raise ApiError(f"GET {url} as {self.user}", status, body.decode(errors="replace"), {}, ())
+        return body.decode()
+
+    def resource_of(self, obj: Mapping[str, Any]) -> str:
+        """``kubevirt.io/v1/virtualmachines`` for an object of that kind, as the API server's discovery has it."""
+        version, kind = obj["apiVersion"], obj["kind"]
+        if (version, kind) not in self._plurals:
+            for resource in self.request("GET", _root(version))["resources"]:
+                if "/" not in resource["name"]:
+                    self._plurals[version, resource["kind"]] = resource["name"]
+        if (version, kind) not in self._plurals:
+            raise LookupError(f"the API server at {self.server} serves no {kind} in {version}; is its CRD installed?")
+        return f"{version}/{self._plurals[version, kind]}"
+
+    def request(
+        self,
+        method: str,
+        url: str,
+        body: Any = None,
+        *,
+        content_type: str = "application/json",
+        query: Mapping[str, str] | None = None,
+    ) -> Object:
+        """Any request with a JSON answer; raises ApiError for every status from 400 on.
+
+        A body of bytes is sent as it is: not everything that the API server takes can be encoded here.
+        """
+        headers = {"Accept": "application/json"}
+        if body is not None:
+            headers["Content-Type"] = content_type
+        full = f"{url}?{urllib.parse.urlencode(query)}" if query else url
+        status, warnings, content = self._send(method, full, body, headers)
+        answer = _decode(content)
+        if status >= 400:
+            raise ApiError(f"{method} {full} as {self.user}", status, answer.get("message", ""), answer, warnings)
+        answer.warnings = warnings
+        return answer
+
+    def _send(self, method: str, url: str, body: Any, headers: Mapping[str, str]) -> tuple[int, tuple[str, ...], bytes]:
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
+        with closing(http.client.HTTPSConnection(self._host, context=self._tls, timeout=self._timeout)) as connection:
+            connection.request(method, url, body=content, headers=dict(headers))
+            response = connection.getresponse()
+            return response.status, parse_warnings(response.headers.get_all("Warning", [])), response.read()
+
+    def _gone(self, resource: str, name: str, namespace: str | None) -> bool:
+        try:
+            self.get(resource, name, namespace)
+        except ApiError as error:
+            return error.status == http.client.NOT_FOUND
+        return False
+
+
+def path(resource: str, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+    """The URL path of a resource, an object or a subresource."""
+    version, _, plural = resource.rpartition("/")
+    parts = [_root(version)]
+    if namespace:
+        parts += ["namespaces", namespace]
+    return "/".join([*parts, plural, *filter(None, (name, subresource))])
+
+
+def _root(version: str) -> str:
+    return f"/apis/{version}" if "/" in version else f"/api/{version}"
+
+
+def parse_warnings(headers: list[str]) -> tuple[str, ...]:
+    return tuple(re.sub(r"\\(.)", r"\1", text) for header in headers for text in WARNING.findall(header))
+
+
+def _decode(content: bytes) -> Object:
+    """Some refusals, such as those of API priority and fairness, are plain text; some objects are only read in part."""
+    try:
+        return Object(json.loads(content))
+    except RecursionError:
+        return Object(json.loads(flattened(content, MAX_LEVELS)))
+    except ValueError:
+        return Object(message=content.decode(errors="replace").strip())
+
+
+def eventually(check: Callable[[], T | None], *, what: str, timeout: float = PATIENCE) -> T:
+    """What ``check`` returns, once that is true; refusals and refused connections count as not yet."""
+    deadline = time.monotonic() + timeout
+    last: Exception | None = None
+    while time.monotonic() < deadline:
+        try:
+            if found := check():
+                return found
+            last = None
+        except (ApiError, OSError) as error:
+            last = error
+        time.sleep(0.05)
+    raise AssertionError(f"waited {timeout:.0f} seconds for {what}" + (f"; last error: {last}" if last else ""))

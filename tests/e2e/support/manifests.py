@@ -1,0 +1,49 @@
+"""The project's manifests, of which tests install parts: what the server may do, is said there and nowhere else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .kube import Json, Kube
+
+MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
+COMPONENTS = sorted(file.parent.name for file in MANIFESTS.glob("components/*/rbac.yaml"))
+# What judging takes, and what can be switched on beside it.
+JUDGING = ("kubevirt-webhook", *(f"kubevirt-webhook-{component}" for component in COMPONENTS))
+CERTIFICATES = ("kubevirt-webhook-certificates",)
+# Verb, group, resource, and a name where there is no right to others.
+Right = tuple[str, str, str, str]
+
+
+def rendered(overlay: str) -> list[Json]:
+    """What `kubectl kustomize` makes of an overlay."""
+    return list(yaml.safe_load_all((MANIFESTS / "rendered" / f"{overlay}.yaml").read_text()))
+
+
+def rbac() -> list[Json]:
+    """All roles and bindings."""
+    optional = (MANIFESTS / "components" / component / "rbac.yaml" for component in COMPONENTS)
+    files = (MANIFESTS / "base" / "rbac.yaml", *optional)
+    documents = [document for file in files for document in yaml.safe_load_all(file.read_text())]
+    return [one for one in documents if one["apiVersion"].startswith("rbac.")]
+
+
+def grant(kube: Kube, names: tuple[str, ...]) -> None:
+    """Gives the server's account the rights of these names; as often as one likes."""
+    for document in rbac():
+        if document["metadata"]["name"] in names:
+            kube.apply(document)
+
+
+def granted() -> set[Right]:
+    """All that the roles grant."""
+    return {right for role in rbac() for rule in role.get("rules", ()) for right in _of(rule)}
+
+
+def _of(rule: Mapping[str, Any]) -> Iterator[Right]:
+    yield from product(rule["verbs"], rule["apiGroups"], rule["resources"], rule.get("resourceNames", [""]))

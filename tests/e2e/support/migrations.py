@@ -1,0 +1,250 @@
+"""What KubeVirt does when a VM migrates, up to the target pod: a VMI that runs, migrations of it, pods for them.
+
+The target pod's node selector is put together as KubeVirt does it (pkg/virt-controller, createTargetPod), its mistakes
+included: that of the migration lies under the VM's own, a vendor's key replaces the guard, and the CPU keys of a
+host-model VM are copied from one target pod to the next.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Any
+
+from .kube import ApiError, Json, Kube, Object, eventually
+from .objects import ZONE
+from .tenant import Tenant
+from .workloads import MIGRATIONS, PODS, VMIS, launcher_of
+
+HOSTNAME = "kubernetes.io/hostname"
+HOST_MODEL = "host-model"
+CREATED_BY = "kubevirt.io/created-by"
+CPU_FEATURE = "cpu-feature.node.kubevirt.io/"
+CPU_MODEL = "cpu-model.node.kubevirt.io/"
+CPU_MODEL_MIGRATION = "cpu-model-migration.node.kubevirt.io/"
+CPU_VENDOR = "cpu-vendor.node.kubevirt.io/"
+INTEL, AMD = f"{CPU_VENDOR}Intel", f"{CPU_VENDOR}AMD"
+OBSOLETE = "node-labeller.kubevirt.io/obsolete-host-model"
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+EAST, WEST = {ZONE: "east"}, {ZONE: "west"}
+# KubeVirt's answer to the label that each of these stands for.
+HOST_LABELS = {
+    "host-model-cpu.node.kubevirt.io/": CPU_MODEL_MIGRATION,
+    "host-model-required-features.node.kubevirt.io/": CPU_FEATURE,
+}
+
+
+def guest(name: str = "web", *, model: str = HOST_MODEL, **spec: Any) -> Json:
+    """A VMI as KubeVirt's defaults leave it; keywords go into its spec."""
+    domain = {"devices": {}, "cpu": {"model": model}, "machine": {"type": "q35"}}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": name},
+        "spec": {"architecture": "amd64", "domain": domain, **spec},
+    }
+
+
+def migration(vmi: str = "web", added: Mapping[str, str] | None = None, **spec: Any) -> Json:
+    """A migration as a user writes it; keywords go into its spec."""
+    whole = {"vmiName": vmi, **({} if added is None else {"addedNodeSelector": dict(added)}), **spec}
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"generateName": "move-"},
+        "spec": whole,
+    }
+
+
+def evacuation(vmi: str = "web", node: str = "node-a") -> Json:
+    """A migration as KubeVirt writes it when a VM must leave its node."""
+    made = migration(vmi, priority="system-critical")
+    made["metadata"] = {
+        "generateName": "kubevirt-evacuation-",
+        "annotations": {"kubevirt.io/evacuationMigration": node},
+    }
+    return made
+
+
+def source_of(vmi: Mapping[str, Any], node: str) -> Json:
+    """The pod that a VMI runs in."""
+    pod = launcher_of(vmi)
+    pod["spec"] |= {"nodeName": node, "nodeSelector": _template_selector(vmi)}
+    pod["spec"]["tolerations"] = vmi["spec"].get("tolerations", [])
+    return pod
+
+
+def target_of(
+    vmi: Mapping[str, Any], policy: Mapping[str, Any], source: Mapping[str, Any], host: Mapping[str, Any]
+) -> Json:
+    """The target pod of a migration.
+
+    Args:
+        policy: the migration.
+        source: the pod that the VM runs in.
+        host: the node that it runs on.
+    """
+    pod = launcher_of(vmi)
+    pod["metadata"]["labels"]["kubevirt.io/migrationJobUID"] = policy["metadata"]["uid"]
+    pod["metadata"]["annotations"]["kubevirt.io/migrationJobName"] = policy["metadata"]["name"]
+    selector = {**(policy["spec"].get("addedNodeSelector") or {}), **_template_selector(vmi)}
+    if _model(vmi) == HOST_MODEL:
+        selector |= _host_model(source["spec"].get("nodeSelector") or {}, host["metadata"]["labels"])
+    if not any(key.startswith(CPU_VENDOR) for key in selector):
+        selector |= {key: "true" for key in host["metadata"]["labels"] if key.startswith(CPU_VENDOR)}
+    pod["spec"]["nodeSelector"] = selector
+    pod["spec"] |= {"affinity": _affinity(vmi), "tolerations": vmi["spec"].get("tolerations", [])}
+    return pod
+
+
+def terms_of(pod: Mapping[str, Any]) -> list[Json]:
+    """A pod's required node affinity."""
+    terms: list[Json] = pod["spec"]["affinity"]["nodeAffinity"][REQUIRED]["nodeSelectorTerms"]
+    return terms
+
+
+def _model(vmi: Mapping[str, Any]) -> str:
+    return str(vmi["spec"]["domain"].get("cpu", {}).get("model", ""))
+
+
+def _template_selector(vmi: Mapping[str, Any]) -> dict[str, str]:
+    spec = vmi["spec"]
+    generated = {f"machine-type.node.kubevirt.io/{spec['domain']['machine']['type']}": "true"}
+    if _model(vmi) not in {"", HOST_MODEL, "host-passthrough"}:
+        generated[CPU_MODEL + _model(vmi)] = "true"
+    base = {"kubevirt.io/schedulable": "true", "kubernetes.io/arch": spec["architecture"]}
+    return {**base, **spec.get("nodeSelector", {}), **generated}
+
+
+def _host_model(source: Mapping[str, str], labels: Mapping[str, str]) -> dict[str, str]:
+    copied = {key: value for key, value in source.items() if key.startswith((CPU_FEATURE, CPU_MODEL_MIGRATION))}
+    return copied or {
+        key.replace(found, wanted): "true"
+        for key in labels
+        for found, wanted in HOST_LABELS.items()
+        if key.startswith(found)
+    }
+
+
+def _affinity(vmi: Mapping[str, Any]) -> Json:
+    affinity: Json = copy.deepcopy(vmi["spec"].get("affinity", {}))
+    if _model(vmi) in {"", HOST_MODEL}:
+        required = affinity.setdefault("nodeAffinity", {}).setdefault(REQUIRED, {"nodeSelectorTerms": [{}]})
+        for term in required["nodeSelectorTerms"]:
+            term.setdefault("matchExpressions", []).append({"key": OBSOLETE, "operator": "DoesNotExist"})
+    others = {"labelSelector": {"matchLabels": {CREATED_BY: vmi["metadata"]["uid"]}}, "topologyKey": HOSTNAME}
+    affinity.setdefault("podAntiAffinity", {}).setdefault(REQUIRED, []).append(others)
+    return affinity
+
+
+def member(tenant: Tenant, *rules: Mapping[str, Sequence[str]]) -> Kube:
+    """A user who may create migrations in a namespace, and what more rules of a Role allow there."""
+    name, space = "alice", tenant.namespace
+    create = {"apiGroups": ["kubevirt.io"], "resources": ["virtualmachineinstancemigrations"], "verbs": ["create"]}
+    rbac = "rbac.authorization.k8s.io"
+    role = {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": {"name": name, "namespace": space}}
+    tenant.owner.apply({**role, "rules": [create, *rules]})
+    binding = {**role, "kind": "RoleBinding", "roleRef": {"apiGroup": rbac, "kind": "Role", "name": name}}
+    tenant.owner.apply({**binding, "subjects": [{"apiGroup": rbac, "kind": "User", "name": name}]})
+    kube = tenant.server.access.kube(name)
+    for rule in (create, *rules):
+        for verb, group, resource in product(rule["verbs"], rule["apiGroups"], rule["resources"]):
+            asked = {"verb": verb, "group": group, "resource": resource, "namespace": space}
+            eventually(lambda asked=asked: _may(kube, asked), what=f"the authorizer to know that {name} may")  # type: ignore[misc]
+    return kube
+
+
+def _may(kube: Kube, asked: Mapping[str, str]) -> bool:
+    """Whether a user has a right in a namespace."""
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    answer = kube.create(
+        "authorization.k8s.io/v1/selfsubjectaccessreviews", {**review, "spec": {"resourceAttributes": dict(asked)}}
+    )
+    return bool(answer["status"]["allowed"])
+
+
+def refusal(ask: Callable[[], object]) -> Json | None:
+    """The Status that a refused user gets; None for one who is not."""
+    try:
+        ask()
+    except ApiError as error:
+        return error.body
+    return None
+
+
+def refused(ask: Callable[[], object]) -> Json:
+    """The Status that a refused user gets."""
+    status = refusal(ask)
+    assert status, "it was admitted"
+    return status
+
+
+class Mover:
+    """KubeVirt's controller at work on one VMI of a namespace under judgement.
+
+    Args:
+        tenant: the namespace.
+        manifest: of the VMI.
+        node: where it runs.
+    """
+
+    def __init__(self, tenant: Tenant, manifest: Mapping[str, Any], node: str = "node-a") -> None:
+        self.tenant = tenant
+        self._kube = tenant.controller
+        running = {**manifest, "status": {"phase": "Running", "nodeName": node}}
+        self.vmi: Object = self._kube.create(VMIS, running, tenant.namespace)
+        self.source: Object = tenant.pod(source_of(self.vmi, node))
+
+    @property
+    def name(self) -> str:
+        """Of the VMI."""
+        return str(self.vmi["metadata"]["name"])
+
+    def ask(self, added: Mapping[str, str] | None = None, *, by: Kube | None = None, **spec: Any) -> Object:
+        """A migration by a user, who is an admin by default."""
+        return (by or self.tenant.owner).create(MIGRATIONS, migration(self.name, added, **spec), self.tenant.namespace)
+
+    def evacuate(self) -> Object:
+        """A migration by KubeVirt."""
+        return self._kube.create(MIGRATIONS, evacuation(self.name), self.tenant.namespace)
+
+    def target(self, policy: Mapping[str, Any], **query: str) -> Object:
+        """The target pod of a migration, of the VMI as it is now."""
+        self.vmi = self._kube.get(VMIS, self.name, self.tenant.namespace)
+        host = self._kube.get("v1/nodes", self.vmi["status"]["nodeName"])
+        return self.tenant.pod(target_of(self.vmi, policy, self.source, host), **query)
+
+    def finish(self, policy: Mapping[str, Any], target: Mapping[str, Any]) -> None:
+        """The VM runs in the target pod, which has a node, from here on."""
+        where = {"status": {"phase": "Running", "nodeName": self.node_of(target)}}
+        space = self.tenant.namespace
+        self.vmi = self._kube.patch(VMIS, self.name, where, space)
+        self._kube.patch(
+            MIGRATIONS, policy["metadata"]["name"], {"status": {"phase": "Succeeded"}}, space, subresource="status"
+        )
+        self._kube.delete(PODS, self.source["metadata"]["name"], space, gracePeriodSeconds="0")
+        self.source = self._kube.get(PODS, target["metadata"]["name"], space)
+
+    def node_of(self, pod: Mapping[str, Any]) -> str:
+        """Where a pod was scheduled, once it was."""
+        found = self._looked_at(pod)
+        assert "nodeName" in found["spec"], found["status"]["conditions"]
+        return str(found["spec"]["nodeName"])
+
+    def why_pending(self, pod: Mapping[str, Any]) -> str:
+        """What the scheduler says of a pod that fits nowhere, once it has looked."""
+        found = self._looked_at(pod)
+        assert "nodeName" not in found["spec"]
+        (condition,) = found["status"]["conditions"]
+        assert (condition["type"], condition["status"]) == ("PodScheduled", "False")
+        return f"{condition['reason']}: {condition['message']}"
+
+    def _looked_at(self, pod: Mapping[str, Any]) -> Object:
+        name, space = pod["metadata"]["name"], self.tenant.namespace
+
+        def look() -> Object | None:
+            found = self._kube.get(PODS, name, space)
+            return found if found["spec"].get("nodeName") or found["status"].get("conditions") else None
+
+        return eventually(look, what=f"the scheduler to look at {name}")

@@ -1,0 +1,199 @@
+"""Objects that a KubeVirt cluster has and a bare control plane lacks: KubeVirt's kinds, nodes, launcher pods."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .kube import ApiError, Json, Kube, Object, eventually
+from .processes import StartError
+
+HERE = Path(__file__).parent
+CRDS = "apiextensions.k8s.io/v1/customresourcedefinitions"
+CONFLICT = 409
+ZONE = "topology.kubernetes.io/zone"
+
+NODE_LABELS: Mapping[str, str] = {
+    "kubernetes.io/arch": "amd64",
+    "kubernetes.io/os": "linux",
+    "kubevirt.io/schedulable": "true",
+    "machine-type.node.kubevirt.io/q35": "true",
+    "cpu-model.node.kubevirt.io/Skylake-Server": "true",
+    "cpu-model-migration.node.kubevirt.io/Skylake-Server": "true",
+    "cpu-vendor.node.kubevirt.io/Intel": "true",
+    "cpu-feature.node.kubevirt.io/vmx": "true",
+    "host-model-cpu.node.kubevirt.io/Skylake-Server": "true",
+    "host-model-required-features.node.kubevirt.io/vmx": "true",
+}
+NODE_ALLOCATABLE: Mapping[str, str] = {
+    "cpu": "16",
+    "memory": "64Gi",
+    "ephemeral-storage": "200Gi",
+    "pods": "110",
+    "devices.kubevirt.io/kvm": "1k",
+    "devices.kubevirt.io/tun": "1k",
+    "devices.kubevirt.io/vhost-net": "1k",
+}
+
+
+def make_node(
+    kube: Kube,
+    name: str,
+    labels: Mapping[str, str] | None = None,
+    images: Iterable[Mapping[str, Any]] = (),
+    allocatable: Mapping[str, str] | None = None,
+) -> Object:
+    """A Ready node as KubeVirt's labeller and device plugins leave it; ``labels`` and ``allocatable`` add to those.
+
+    ``images`` are as in a node's status: ``{"names": [...], "sizeBytes": 600_000_000}``.
+    """
+    kube.create("v1/nodes", node(name, labels))
+    resources = {**NODE_ALLOCATABLE, **(allocatable or {})}
+    status = {
+        "capacity": resources,
+        "allocatable": resources,
+        "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "as a test says"}],
+        "images": list(images),
+    }
+    kube.patch("v1/nodes", name, {"status": status}, subresource="status")  # a status is dropped at creation
+    # Last, since it lets the schedulers in: the API server itself taints every new node as not ready.
+    return kube.patch("v1/nodes", name, {"spec": {"taints": None}})
+
+
+def node(name: str, labels: Mapping[str, str] | None = None) -> Json:
+    own = {"kubernetes.io/hostname": name}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {**NODE_LABELS, **own, **(labels or {})}},
+    }
+
+
+def launcher_pod(name: str, *, vmi: Mapping[str, Any] | None = None, scheduler: str | None = None) -> Json:
+    """A pod with what KubeVirt's controller gives to every launcher, owned by ``vmi`` where there is one."""
+    metadata: Json = {
+        "name": name,
+        "labels": {"kubevirt.io": "virt-launcher"},
+        "annotations": {"kubevirt.io/domain": name},
+    }
+    if vmi is not None:
+        metadata["labels"]["kubevirt.io/created-by"] = vmi["metadata"]["uid"]
+        metadata["annotations"]["kubevirt.io/domain"] = vmi["metadata"]["name"]
+        metadata["ownerReferences"] = [owner_reference(vmi)]
+    spec: Json = {
+        "restartPolicy": "Never",
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 60,
+        "nodeSelector": {
+            "kubernetes.io/arch": "amd64",
+            "kubevirt.io/schedulable": "true",
+            "machine-type.node.kubevirt.io/q35": "true",
+        },
+        "readinessGates": [{"conditionType": "kubevirt.io/virtual-machine-unpaused"}],
+        "containers": [
+            {
+                "name": "compute",
+                "image": "registry.example/kubevirt/virt-launcher:v1",
+                "resources": {
+                    "requests": {"cpu": "100m", "memory": "300Mi", "devices.kubevirt.io/kvm": "1"},
+                    "limits": {"devices.kubevirt.io/kvm": "1"},
+                },
+            }
+        ],
+    }
+    if scheduler is not None:
+        spec["schedulerName"] = scheduler
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def owner_reference(owner: Mapping[str, Any]) -> Json:
+    metadata = owner["metadata"]
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def ensure_namespace(kube: Kube, name: str) -> None:
+    _create_once(kube, "v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+
+
+def install_rbac(kube: Kube) -> None:
+    """What the identities in ``pki`` need to do their policies."""
+    for document in yaml.safe_load_all((HERE / "rbac.yaml").read_text()):
+        _create_once(kube, kube.resource_of(document), document)
+
+
+def install_crds(kube: Kube, bundle: Path | None = None) -> None:
+    """Installs KubeVirt's definitions, of ``bundle`` or else our minimal ones, and waits until they are served."""
+    definitions = crds(bundle)
+    for definition in definitions:
+        _create_once(kube, CRDS, definition)
+    names = {definition["metadata"]["name"] for definition in definitions}
+    eventually(lambda: names <= _established(kube), what="KubeVirt's custom resource definitions to be established")
+    # What is established is served, and told by discovery, a moment later.
+    told: dict[str, set[str]] = {}
+    for spec in (definition["spec"] for definition in definitions):
+        plural = spec["names"]["plural"]
+        versions = [f"{spec['group']}/{each['name']}" for each in spec["versions"] if each["served"]]
+        eventually(lambda: [kube.list(f"{versions[0]}/{plural}")], what=f"{plural} to be served")  # noqa: B023
+        for version in versions:
+            told.setdefault(version, set()).add(plural)
+    for version, plurals in told.items():
+        eventually(lambda: plurals <= _resources(kube, version), what=f"{version} to be told")  # noqa: B023
+
+
+def _resources(kube: Kube, version: str) -> set[str]:
+    return {each["name"] for each in kube.request("GET", f"/apis/{version}")["resources"]}
+
+
+def crds(bundle: Path | None = None) -> list[Json]:
+    """The definitions, less what a cluster adds to its objects: an export can be installed as it is.
+
+    Of kinds that a bundle lacks, such as presets, the tests' own.
+    """
+    own = [_as_written(item) for item in yaml.safe_load((HERE / "crds.yaml").read_text())["items"]]
+    if bundle is None:
+        return own
+    source = bundle
+    try:
+        listed = [_as_written(item) for item in json.loads(source.read_text())["items"]]
+        there = {item["metadata"]["name"] for item in listed}
+        return [*listed, *(item for item in own if item["metadata"]["name"] not in there)]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise StartError(f"{source}: not a List of custom resource definitions ({error}); fix KUBEVIRT_CRDS") from error
+
+
+def _as_written(item: Json) -> Json:
+    metadata = {name: item["metadata"][name] for name in ("name", "labels", "annotations") if name in item["metadata"]}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": metadata,
+        "spec": item["spec"],
+    }
+
+
+def _established(kube: Kube) -> set[str]:
+    return {item["metadata"]["name"] for item in kube.list(CRDS) if _is_established(item)}
+
+
+def _is_established(crd: Mapping[str, Any]) -> bool:
+    conditions = crd.get("status", {}).get("conditions") or []  # null until the first controller has seen it
+    return any(condition["type"] == "Established" and condition["status"] == "True" for condition in conditions)
+
+
+def _create_once(kube: Kube, resource: str, obj: Json) -> None:
+    try:
+        kube.create(resource, obj)
+    except ApiError as error:
+        if error.status != CONFLICT:
+            raise

@@ -1,0 +1,287 @@
+"""The server under test: the real `serve --register`, a process that a real API server calls."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from webhook.server.rendering import KEPT_SECONDS
+
+from . import manifests
+from .access import Access
+from .commands import LOOPBACK
+from .kube import PATIENCE, Json, Kube, eventually
+from .objects import launcher_pod
+from .pki import service_account
+from .processes import TETHER, free_port, tail
+from .workloads import VMS, vm
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+ACCOUNT = service_account("kubevirt-webhook", "kubevirt-webhook")
+CONFIGURATIONS = tuple(
+    f"admissionregistration.k8s.io/v1/{kind}webhookconfigurations" for kind in ("mutating", "validating")
+)
+DOMAIN = "kubevirt-webhook.github.io"
+SCHEDULING = f"{DOMAIN}/scheduling"
+INSTANCETYPES = f"{DOMAIN}/instancetypes"
+MIGRATION = f"{DOMAIN}/migration"
+OURS = "e2e"
+
+
+def install(kube: Kube) -> None:
+    """Makes what ``webhook.yaml`` holds, grants the rights to judge; as often as one likes, by several at a time."""
+    manifests.grant(kube, manifests.JUDGING)
+    for document in yaml.safe_load_all((HERE / "webhook.yaml").read_text()):
+        kube.apply(document)
+
+
+class WebhookServer:
+    """One server with configurations of its own, which reach only the namespaces that carry `labels`.
+
+    A context manager: entered, the API server calls it; left, it has ended by itself and taken its configurations back.
+
+    Args:
+        access: to the plane that is to call it.
+        directory: for its settings, its log and its audit lines.
+        name: tells it from the other servers of the plane.
+        settings: sections of the settings file.
+    """
+
+    def __init__(self, access: Access, directory: Path, name: str, settings: Mapping[str, Any]) -> None:
+        self.access = access
+        self.name = name
+        self.log = directory / f"{name}.log"
+        self._audit = directory / f"{name}.audit.jsonl"
+        self._settings = directory / f"{name}.settings.json"
+        selector = {"matchExpressions": [{"key": OURS, "operator": "In", "values": [name]}]}
+        webhooks = {**settings.get("webhooks", {}), "namespaceSelector": selector}
+        self._settings.write_text(json.dumps({**settings, "webhooks": webhooks}))
+        self.port, self._ops_port = free_port(), free_port()
+        self._scraped = 0.0
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+            self.wait_called()
+        except BaseException:
+            self.kill()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._popen is not None:
+            self.stop()
+
+    def labels(self, mode: str | None = "enforce", policies: Sequence[str] = (SCHEDULING,)) -> dict[str, str]:
+        """Of a namespace that this server's configurations select, for policies by their labels; None: for none."""
+        return {OURS: self.name} | (dict.fromkeys(policies, mode) if mode is not None else {})
+
+    # -- the process ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Starts it and returns at once."""
+        with self._audit.open("ab") as stdout, self.log.open("ab") as stderr:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(TETHER), str(os.getpid()), *self._command()],
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                process_group=0,
+            )
+
+    def wait_called(self) -> None:
+        """Returns once the API server calls it: configurations reach it a moment after they were made."""
+        self.wait_logged("registered")
+        name = f"probe-{self.name}"
+        probe = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": self.labels()}}
+        self.access.admin.create("v1/namespaces", probe)
+        pod = launcher_pod("probe")
+
+        def called() -> bool:
+            self.access.kubevirt_controller.create("v1/pods", pod, name, dryRun="All")
+            return bool(self.answered())
+
+        eventually(called, what=f"the API server to call {self.name}")
+        self.access.admin.delete("v1/namespaces", name)
+
+    @cached_property
+    def validates(self) -> bool:
+        """True once the API server also calls it to validate, which it may begin a moment later than to mutate."""
+        name = f"validated-{self.name}"
+        labels = self.labels("audit", [INSTANCETYPES])
+        self.access.admin.create(
+            "v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+        )
+        probe = vm("probe", instancetype={"name": "probe"})
+
+        def called() -> bool:
+            self.access.admin.create(VMS, probe, name, dryRun="All")
+            return any(line["endpoint"].startswith("/validate/") for line in self.audit())
+
+        eventually(called, what=f"the API server to have {self.name} validate")
+        self.access.admin.delete("v1/namespaces", name)
+        return True
+
+    def insist(self) -> None:
+        """Its registered configurations get the failure policies of installed ones, for `--register` asks for none."""
+        shown = self._run("manifests", "webhooks", f"--config={self._settings}")
+        for installed in yaml.safe_load_all(shown):
+            policies = {entry["name"]: entry["failurePolicy"] for entry in installed["webhooks"]}
+            resource = self.access.admin.resource_of(installed)
+            found = self.access.admin.get(resource, f"{installed['metadata']['name']}-{self.name}")
+            for entry in found["webhooks"]:
+                entry["failurePolicy"] = policies[entry["name"]]
+            self.access.admin.replace(resource, found)
+
+    def wait_logged(self, event: str) -> Json:
+        """The line of its log that tells an event, once there is one."""
+
+        def look() -> Json | None:
+            lines = self.events(event)
+            assert lines or self.running, f"{self.name} ended: {tail(self.log)}"
+            return lines[-1] if lines else None
+
+        return eventually(look, what=f"{self.name} to log {event!r}")
+
+    @property
+    def running(self) -> bool:
+        return self._popen is not None and self._popen.poll() is None
+
+    def terminate(self) -> None:
+        """Asks it to end, as Kubernetes does, and returns at once."""
+        assert self._popen is not None
+        self._popen.send_signal(signal.SIGTERM)
+
+    def wait_ended(self, timeout: float = PATIENCE) -> int:
+        """Its exit status, once it has ended by itself."""
+        assert self._popen is not None
+        try:
+            return self._popen.wait(timeout)
+        finally:
+            self.kill()
+
+    def kill(self) -> None:
+        """Ends it at once, if it has not ended yet; its configurations stay."""
+        if self._popen is not None:
+            self._popen.kill()
+            self._popen.wait()
+            self._popen = None
+
+    def freeze(self) -> None:
+        """From here on it takes connections and never answers, until it is killed or thawed."""
+        assert self._popen is not None
+        self._popen.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """It answers again, also what was asked meanwhile."""
+        assert self._popen is not None
+        self._popen.send_signal(signal.SIGCONT)
+
+    def stop(self) -> None:
+        """Ends it: it must do so by itself, successfully, after a life without mistakes, and leave nothing behind."""
+        self.terminate()
+        status = self.wait_ended()
+        assert status == 0, f"{self.name} exited {status}: {tail(self.log)}"
+        assert self.configurations() == []
+        assert [line for line in self.logged() if line["level"] in ("error", "critical")] == []
+        assert "Traceback" not in self.log.read_text()
+
+    # -- what it says --------------------------------------------------------------------------------------------------
+
+    def logged(self) -> list[Json]:
+        """Its log."""
+        return _json_lines(self.log)
+
+    def events(self, event: str) -> list[Json]:
+        """The lines of its log that tell an event."""
+        return [line for line in self.logged() if line["event"] == event]
+
+    def audit(self) -> list[Json]:
+        """All audit lines up to now: a thread writes them, so they may come a moment after the answers."""
+        answered = self.answered()
+
+        def complete() -> list[list[Json]]:
+            lines = _json_lines(self._audit)
+            return [lines] if len(lines) >= answered else []
+
+        return eventually(complete, what=f"{answered} audit lines of {self.name}")[0]
+
+    def answered(self) -> int:
+        """How many reviews it has judged: exact as soon as the API server's client has its answer."""
+        return int(self.metric("kubevirt_webhook_requests_total", code="200"))
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that carry the labels."""
+        # What was rendered for the call before is kept for a moment.
+        time.sleep(max(0.0, self._scraped + KEPT_SECONDS + 0.05 - time.monotonic()))
+        families = text_string_to_metric_families(self.ops("/metrics")[1])
+        self._scraped = time.monotonic()
+        samples = [sample for family in families for sample in family.samples if sample.name == name]
+        assert samples, f"there is no metric {name}"
+        return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
+
+    def ops(self, path: str) -> tuple[int, str]:
+        """Status and text of ``/readyz``, ``/healthz`` or ``/metrics``."""
+        with closing(http.client.HTTPConnection(LOOPBACK, self._ops_port, timeout=PATIENCE)) as connection:
+            connection.request("GET", path)
+            response = connection.getresponse()
+            return response.status, response.read().decode()
+
+    def ask(self, path: str, review: Json) -> Json:
+        """Its answer to an AdmissionReview that no API server sent."""
+        unverified = ssl._create_unverified_context()
+        with closing(
+            http.client.HTTPSConnection(LOOPBACK, self.port, timeout=PATIENCE, context=unverified)
+        ) as connection:
+            connection.request("POST", path, json.dumps(review), {"Content-Type": "application/json"})
+            answer: Json = json.load(connection.getresponse())
+            return answer
+
+    def configurations(self) -> list[str]:
+        """Its webhook configurations in the API server, as ``PLURAL/NAME``."""
+        return [
+            f"{resource.rpartition('/')[2]}/{found['metadata']['name']}"
+            for resource in CONFIGURATIONS
+            for found in self.access.admin.list(resource)
+            if found["metadata"]["name"].endswith(f"-{self.name}")
+        ]
+
+    def _run(self, *arguments: str) -> str:
+        command = [sys.executable, "-m", "webhook", *arguments]
+        return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+
+    def _command(self) -> list[str]:
+        return [
+            *(sys.executable, "-m", "webhook", "serve", "--register", f"--register-as={self.name}"),
+            f"--kubeconfig={self.access.kubeconfig_for(*ACCOUNT)}",
+            f"--config={self._settings}",
+            f"--listen={LOOPBACK}:{self.port}",
+            f"--ops-listen={LOOPBACK}:{self._ops_port}",
+            f"--url=https://localhost:{self.port}",
+        ]
+
+
+def _json_lines(file: Path) -> list[Json]:
+    """The objects in a file that is still being written, a line each; what a user is told at the end is plain text."""
+    lines = file.read_bytes().splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.startswith(b"{") and line.endswith(b"\n")]

@@ -1,0 +1,25 @@
+"""VMs that hold what was injected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook import names
+
+Json = dict[str, Any]
+
+
+VMS = "/apis/kubevirt.io/v1/namespaces/{}/virtualmachines/{}"
+
+
+S, SIZE, TASTE = names.SCHEDULER_MARK, names.INSTANCETYPE_MARK, names.PREFERENCE_MARK
+
+
+def vm(outer: Json | None = None, inner: Json | None = None, scheduler: Any = None, **status: Any) -> Json:
+    template: Json = {"metadata": {"annotations": inner} if inner is not None else {}, "spec": {"domain": {}}}
+    if scheduler is not None:
+        template["spec"]["schedulerName"] = scheduler
+    metadata: Json = {"name": "web", "namespace": "shop"}
+    if outer is not None:
+        metadata["annotations"] = outer
+    return {"metadata": metadata, "spec": {"template": template}, "status": status}

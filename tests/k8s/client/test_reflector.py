@@ -1,0 +1,686 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import pytest
+from aiohttp import web
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.cluster.fake_apiserver import DEEP, FakeApiServer, FakeClock, HeldClock, running, status
+from tests.waiting import until
+from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, TooLargeError, Transport
+from webhook.k8s.client.clock import REAL_TIME
+from webhook.k8s.client.reflector import Reflector, Timing
+from webhook.k8s.client.resources import NAMESPACES, PODS
+from webhook.k8s.client.room import Counted
+from webhook.k8s.client.transport import connect
+from webhook.k8s.client.watch_lines import LineBuffer
+from webhook.k8s.views import Namespace
+from webhook.kubevirt.resources import KUBEVIRTS
+
+PATH = NAMESPACES.path()
+SMALL_PAGES = Timing(page_limit=2)
+
+
+def lowest(first: float, _: float) -> float:
+    return first
+
+
+class Copy:
+    """A reflector of namespaces at work against a fake API server."""
+
+    def __init__(self, server: FakeApiServer, clock: FakeClock, reflector: Reflector[Namespace]) -> None:
+        self.server = server
+        self.clock = clock
+        self.reflector = reflector
+        self.changes: list[tuple[str | None, str | None]] = []
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(namespace.meta.name or "" for namespace in self.reflector)
+
+    def mode(self, name: str) -> str | None:
+        namespace = self.reflector.get(name)
+        return namespace.meta.label("mode") if namespace else None
+
+    def put(self, name: str, mode: str = "enforce") -> None:
+        self.server.put(NAMESPACES, name, metadata={"labels": {"mode": mode}})
+
+    async def becomes(self, *names: str) -> None:
+        await until(lambda: self.names == sorted(names))
+
+    async def watched(self, times: int = 1) -> None:
+        """Until so many watches have been asked for, one is open, and the copy has noticed."""
+        await until(
+            lambda: (
+                len(self.server.requests(PATH, "watch")) >= times
+                and self.server.watching
+                and self.reflector.problem is None
+            )
+        )
+
+    @property
+    def lists(self) -> int:
+        return len(self.server.requests(PATH, "get"))
+
+
+@asynccontextmanager
+async def reflected(
+    tmp_path: Path,
+    *names: str,
+    prepare: Callable[[FakeApiServer], None] = lambda _: None,
+    clock: FakeClock | None = None,
+    timing: Timing = SMALL_PAGES,
+    **options: Any,
+) -> AsyncIterator[Copy]:
+    server = FakeApiServer()
+    server.serve(NAMESPACES)
+    for name in names:
+        server.put(NAMESPACES, name, metadata={"labels": {"mode": "enforce"}})
+    prepare(server)
+    clock = clock or FakeClock()
+    async with running(server):
+        transport = await connect(server.kubeconfig(tmp_path / "config"))
+        copy: Copy
+
+        def note(old: Namespace | None, new: Namespace | None) -> None:
+            copy.changes.append((old.meta.name if old else None, new.meta.name if new else None))
+
+        options = {"on_change": note, "jitter": lowest} | options
+        copy = Copy(server, clock, Reflector(transport, NAMESPACES, clock=clock, timing=timing, **options))
+        task = asyncio.create_task(copy.reflector.run())
+        try:
+            yield copy
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await transport.close()
+
+
+class TestList:
+    async def test_in_pages(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a", "b", "c", "d", "e") as copy:
+            assert not copy.reflector.synced
+            assert math.isinf(copy.reflector.staleness(copy.clock.now()))
+            await copy.watched()
+            assert copy.names == ["a", "b", "c", "d", "e"]
+            assert len(copy.reflector) == 5
+            assert copy.reflector.synced
+            assert [asked.query.get("continue") for asked in copy.server.requests(PATH, "get")] == [
+                None,
+                f"{copy.server.version}.2",
+                f"{copy.server.version}.4",
+            ]
+            assert {asked.query["limit"] for asked in copy.server.requests(PATH, "get")} == {"2"}
+
+    async def test_of_nothing(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path) as copy:
+            await copy.watched()
+            assert copy.reflector.synced
+            assert copy.names == []
+
+    async def test_null_items_are_none(self, tmp_path: Path) -> None:
+        def prepare(server: FakeApiServer) -> None:
+            server.answer(PATH, lambda _: web.json_response({"items": None}))
+
+        async with reflected(tmp_path, prepare=prepare) as copy:
+            await copy.watched()
+            assert copy.reflector.synced
+            assert copy.server.requests(PATH, "watch")[0].query["resourceVersion"] == ""
+
+    async def test_is_restarted_when_its_snapshot_expires(self, tmp_path: Path) -> None:
+        def compact_once(server: FakeApiServer) -> None:
+            def hook() -> None:
+                server.page_hook = lambda: None
+                server.compact()
+
+            server.page_hook = hook
+
+        async with reflected(tmp_path, "a", "b", "c", prepare=compact_once) as copy:
+            await copy.watched()
+            assert copy.names == ["a", "b", "c"]
+            assert copy.clock.slept == []
+            assert copy.lists == 4
+
+    async def test_that_expires_again_and_again_is_slowed_down(self, tmp_path: Path) -> None:
+        def prepare(server: FakeApiServer) -> None:
+            server.page_hook = server.compact
+
+        async with reflected(tmp_path, "a", "b", "c", prepare=prepare) as copy:
+            await until(lambda: len(copy.clock.slept) >= 6)
+            assert copy.clock.slept[:6] == [0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+
+    async def test_uses_selectors_and_the_namespace(self, tmp_path: Path) -> None:
+        server = FakeApiServer()
+        for namespace in ("demo", "other"):
+            for phase in ("Pending", "Running"):
+                server.put(PODS, phase.lower(), namespace, status={"phase": phase})
+        async with running(server):
+            transport = await connect(server.kubeconfig(tmp_path / "config"))
+            reflector = Reflector(
+                transport,
+                PODS,
+                field_selector="status.phase=Pending",
+                label_selector="app in (a,b)",
+                transform=lambda pod: msgspec.structs.replace(pod, status=None),
+            )
+            task = asyncio.create_task(reflector.run())
+            await until(lambda: server.watching)
+            assert sorted((pod.meta.namespace, pod.meta.name) for pod in reflector) == [
+                ("demo", "pending"),
+                ("other", "pending"),
+            ]
+            kept = reflector.get("pending", "demo")
+            assert kept
+            assert kept.status is None
+            assert {asked.query["labelSelector"] for asked in server.asked} == {"app in (a,b)"}
+            server.put(PODS, "pending", "demo", status={"phase": "Running"})
+            await until(lambda: len(reflector) == 1)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await transport.close()
+
+
+class TestWatch:
+    async def test_follows_every_change(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a") as copy:
+            await copy.watched()
+            copy.put("b", "audit")
+            await copy.becomes("a", "b")
+            assert copy.mode("b") == "audit"
+            copy.put("b", "warn")
+            await until(lambda: copy.mode("b") == "warn")
+            copy.server.remove(NAMESPACES, "a")
+            await copy.becomes("b")
+            assert copy.reflector.get("a") is None
+            assert copy.lists == 1
+            assert copy.changes == [(None, "a"), (None, "b"), ("b", "b"), ("a", None)]
+
+    async def test_reports_only_what_the_view_shows(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a") as copy:
+            await copy.watched()
+            copy.server.put(NAMESPACES, "a", metadata={"labels": {"mode": "enforce"}}, status={"phase": "Terminating"})
+            copy.server.send({"type": "DELETED", "object": {"metadata": {"name": "never-seen"}}})
+            copy.put("b")
+            await copy.becomes("a", "b")
+            assert copy.changes == [(None, "a"), (None, "b")]
+
+    async def test_needs_no_listener(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a", on_change=None) as copy:
+            await copy.watched()
+            copy.put("b")
+            await copy.becomes("a", "b")
+            copy.server.remove(NAMESPACES, "b")
+            await copy.becomes("a")
+
+    async def test_asks_for_bookmarks_and_an_end(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path) as copy:
+            await copy.watched()
+            query = copy.server.requests(PATH, "watch")[0].query
+            assert query["allowWatchBookmarks"] == "true"
+            assert query["timeoutSeconds"] == "240"
+            assert query["resourceVersion"] == str(copy.server.version)
+
+    async def test_goes_on_where_events_and_bookmarks_left_off(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a") as copy:
+            await copy.watched()
+            copy.put("b")
+            await copy.becomes("a", "b")
+            after_event = str(copy.server.version)
+            copy.server.end_watches()
+            await copy.watched(2)
+            copy.server.bookmark()
+            after_bookmark = str(copy.server.version)
+            copy.server.end_watches()
+            await copy.watched(3)
+            versions = [asked.query["resourceVersion"] for asked in copy.server.requests(PATH, "watch")]
+            assert versions[1:3] == [after_event, after_bookmark]
+            assert copy.lists == 1
+            assert copy.clock.slept == []
+
+    async def test_survives_a_cut_in_the_middle_of_a_line(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a") as copy:
+            await copy.watched()
+            copy.server.cut()
+            await copy.watched(2)
+            copy.put("b")
+            await copy.becomes("a", "b")
+            assert copy.lists == 1
+            assert copy.clock.slept == [0.25]
+            assert copy.reflector.problem is None
+
+    async def test_lines_of_many_megabytes(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a") as copy:
+            await copy.watched()
+            copy.server.put(NAMESPACES, "big", metadata={"managedFields": ["x" * (5 << 20)]})
+            copy.put("small")
+            await copy.becomes("a", "big", "small")
+
+    async def test_a_flood_lets_others_run(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path) as copy:
+            await copy.watched()
+            lines = [
+                msgspec.json.encode({"type": "ADDED", "object": {"metadata": {"name": f"ns{i}"}}}) for i in range(500)
+            ]
+            copy.server.send(b"\n".join(lines) + b"\n")
+            await until(lambda: len(copy.reflector) == 500)
+
+    async def test_unknown_events_and_empty_lines_are_passed_over(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path) as copy:
+            await copy.watched()
+            copy.server.send(b'\r\n\n{"type":"NOVELTY","object":{}}\n')
+            copy.put("a")
+            await copy.becomes("a")
+            assert copy.lists == 1
+
+
+class TestGone:
+    async def test_as_an_event_relists_at_once(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a", "b") as copy:
+            await copy.watched()
+            copy.server.send({"type": "ERROR", "object": status(410, "Expired")})
+            await until(lambda: copy.lists == 2)
+            assert copy.clock.slept == []
+            assert copy.reflector.problem is None
+
+    async def test_by_its_reason_alone(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a", "b") as copy:
+            await copy.watched()
+            copy.server.send({"type": "ERROR", "object": {"reason": "Gone"}})
+            await until(lambda: copy.lists == 2)
+
+    async def test_as_an_answer(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a", "b") as copy:
+            await copy.watched()
+            copy.server.fail(PATH, 410, "Expired", verb="watch")
+            copy.server.end_watches()
+            await until(lambda: copy.lists == 2)
+
+    async def test_what_was_removed_meanwhile_disappears(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a", "b", "c") as copy:
+            await copy.watched()
+            copy.server.end_watches()
+            copy.server.fail(PATH, 503, verb="watch")
+            copy.server.remove(NAMESPACES, "b")
+            copy.put("c", "audit")
+            copy.put("d")
+            copy.server.compact()
+            await copy.becomes("a", "c", "d")
+            assert copy.mode("c") == "audit"
+            assert copy.changes[3:] == [("b", None), ("c", "c"), (None, "d")]
+
+    async def test_nobody_sees_half_a_list(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a", "b", "c") as copy:
+            await copy.watched()
+            release = asyncio.Event()
+            copy.server.page_hook = lambda: copy.server.hang(PATH, release)
+            copy.server.remove(NAMESPACES, "a")
+            copy.server.put(NAMESPACES, "d")
+            await copy.becomes("b", "c", "d")
+            copy.server.send({"type": "ERROR", "object": status(410, "Expired")})
+            copy.server.put(NAMESPACES, "e")
+            await until(lambda: copy.lists == 4)
+            assert copy.names == ["b", "c", "d"]
+            copy.server.page_hook = lambda: None
+            release.set()
+            await copy.becomes("b", "c", "d", "e")
+
+    async def test_in_a_circle_is_slowed_down(self, tmp_path: Path) -> None:
+        def prepare(server: FakeApiServer) -> None:
+            server.fail(PATH, 410, "Expired", times=5, verb="watch")
+
+        async with reflected(tmp_path, prepare=prepare) as copy:
+            await copy.watched(6)
+            assert copy.clock.slept == [0.5, 1.0, 2.0, 4.0]
+
+
+class TestTrouble:
+    async def test_a_refused_list(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO)
+
+        def prepare(server: FakeApiServer) -> None:
+            server.fail(PATH, 403, "Forbidden", times=3)
+
+        async with reflected(tmp_path, "a", prepare=prepare, clock=HeldClock()) as copy:
+            await until(lambda: copy.reflector.problem)
+            assert copy.reflector.problem == "the API server refused with 403: grant list on namespaces"
+            assert copy.reflector.forbidden
+            assert not copy.reflector.synced
+            assert isinstance(copy.clock, HeldClock)
+            for _ in range(3):
+                slept = len(copy.clock.slept)
+                copy.clock.advance(10.0)
+                await until(lambda slept=slept: len(copy.clock.slept) > slept or copy.reflector.synced)  # type: ignore[misc]
+            await copy.watched()
+            assert copy.reflector.problem is None
+            assert not copy.reflector.forbidden
+            assert [record.getMessage() for record in caplog.records if "namespaces" in record.getMessage()] == [
+                "namespaces: the API server refused with 403: grant list on namespaces",
+                "namespaces: in step again",
+            ]
+
+    async def test_a_refused_watch_is_made_up_for_by_lists(self, tmp_path: Path) -> None:
+        def prepare(server: FakeApiServer) -> None:
+            server.fail(PATH, 403, "Forbidden", times=1000, verb="watch")
+
+        async with reflected(tmp_path, "a", prepare=prepare) as copy:
+            await until(lambda: copy.reflector.problem)
+            assert copy.reflector.problem == "the API server refused with 403: grant watch on namespaces"
+            assert copy.reflector.synced
+            copy.server.put(NAMESPACES, "b")
+            await copy.becomes("a", "b")
+
+    @pytest.mark.parametrize(
+        ("code", "reason", "problem"),
+        [
+            (500, "InternalError", "the API server answered 500 InternalError to list namespaces"),
+            (429, "TooManyRequests", "the API server answered 429 TooManyRequests to list namespaces"),
+            (502, "", "the API server answered 502 to list namespaces"),
+            (400, "a SECRET text", "the API server answered 400 to list namespaces"),
+            (401, "Unauthorized", "the API server answered 401: it does not accept our credentials"),
+        ],
+    )
+    async def test_other_answers(self, tmp_path: Path, code: int, reason: str, problem: str) -> None:
+        def prepare(server: FakeApiServer) -> None:
+            server.fail(PATH, code, reason, times=100)
+
+        async with reflected(tmp_path, "a", prepare=prepare, clock=HeldClock()) as copy:
+            await until(lambda: copy.reflector.problem)
+            assert copy.reflector.problem == problem
+            assert not copy.reflector.forbidden
+
+    async def test_an_answer_that_is_no_json(self, tmp_path: Path) -> None:
+        def prepare(server: FakeApiServer) -> None:
+            server.answer(PATH, lambda _: web.Response(text="<html>", status=504))
+            server.answer(PATH, lambda _: web.Response(text="<html>"))
+            server.answer(PATH, lambda _: web.json_response({"items": [{"metadata": {"name": 7}}]}))
+
+        async with reflected(tmp_path, "a", prepare=prepare) as copy:
+            await copy.watched()
+            assert copy.names == ["a"]
+            assert copy.clock.slept == [0.25, 0.5, 1.0]
+
+    async def test_starts_slowly_and_doubles(self, tmp_path: Path) -> None:
+        def prepare(server: FakeApiServer) -> None:
+            server.fail(PATH, 500, times=7)
+
+        async with reflected(tmp_path, "a", prepare=prepare) as copy:
+            await copy.watched()
+            assert copy.clock.slept == [0.25, 0.5, 1.0, 2.0, 4.0, 5.0, 5.0]
+
+    async def test_server_errors_in_a_watch_need_no_list_at_first(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a") as copy:
+            await copy.watched()
+            copy.server.send({"type": "ERROR", "object": status(500, "InternalError")})
+            await copy.watched(2)
+            assert copy.lists == 1
+            copy.put("b")
+            await copy.becomes("a", "b")
+            assert copy.lists == 1
+
+    async def test_but_a_version_that_is_refused_three_times_is_doubted(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a") as copy:
+            await copy.watched()
+            copy.server.fail(PATH, 504, "Timeout", times=3, verb="watch")  # "Too large resource version"
+            copy.server.end_watches()
+            await until(lambda: copy.lists == 2)
+
+    async def test_progress_in_between_dispels_the_doubt(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path) as copy:
+            names = []
+            for watches in range(1, 6):
+                await copy.watched(watches)
+                names.append(f"n{watches}")
+                copy.put(names[-1])
+                await copy.becomes(*names)
+                copy.server.send({"type": "ERROR", "object": status(500, "InternalError")})
+                await until(lambda watches=watches: len(copy.clock.slept) == watches)  # type: ignore[misc]
+            assert copy.lists == 1
+            assert copy.clock.slept == [0.25] * 5
+
+    async def test_a_server_that_is_starting_raises_no_doubt(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a") as copy:
+            await copy.watched()
+            copy.server.fail(PATH, 503, times=8, verb="watch")
+            copy.server.end_watches()
+            await copy.watched(10)
+            assert copy.lists == 1
+
+    async def test_a_poisoned_event_ends_in_a_list(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a") as copy:
+            await copy.watched()
+            while copy.lists < 2:
+                copy.server.send({"type": "MODIFIED", "object": {"metadata": {"name": 7}}})
+                await asyncio.sleep(0.005)
+            await until(lambda: copy.reflector.problem is None)
+
+    async def test_watches_that_end_at_once_are_slowed_down(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a") as copy:
+            await copy.watched()
+            copy.server.answer(PATH, lambda _: web.Response(), times=3, verb="watch")
+            copy.server.end_watches()
+            await until(lambda: len(copy.server.requests(PATH, "watch")) >= 5)
+            assert copy.clock.slept[:3] == [0.25, 0.5, 1.0]
+            assert copy.lists == 1
+
+    async def test_a_long_watch_forgives_earlier_failures(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a") as copy:
+            copy.server.fail(PATH, 500, times=5)
+            await copy.watched()
+            copy.clock.time += 60.0
+            copy.server.cut()
+            await copy.watched(2)
+            assert copy.clock.slept[-1] == 0.25
+
+    async def test_a_silent_watch_is_cut(self, tmp_path: Path) -> None:
+        timing = Timing(watch_shortest=0, watch_longest=0, watch_margin=0.05)
+        async with reflected(tmp_path, "a", timing=timing) as copy:
+            # On a slow machine none may live long enough to be seen open.
+            await until(lambda: len(copy.server.requests(PATH, "watch")) >= 2)
+            assert copy.lists == 1
+            assert copy.clock.slept
+
+    async def test_a_silent_list_is_cut(self, tmp_path: Path) -> None:
+        def prepare(server: FakeApiServer) -> None:
+            server.hang(PATH, asyncio.Event(), times=1)
+
+        clock = HeldClock()
+        async with reflected(tmp_path, "a", prepare=prepare, clock=clock, timing=Timing(list_timeout=0.05)) as copy:
+            await until(lambda: copy.reflector.problem)
+            assert copy.reflector.problem == "the API server has gone silent"
+            while not copy.names:  # on a slow machine the next one may be cut, too
+                clock.advance(10.0)
+                await asyncio.sleep(0.01)
+
+    async def test_no_api_server_at_all(self, tmp_path: Path) -> None:
+        class Nowhere(Transport):
+            async def get(self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = 0) -> tuple[int, bytes]:
+                raise ApiConnectionError("no connection to the API server")
+
+            async def post(self, path: str, body: Any) -> tuple[int, bytes]:
+                raise AssertionError("a reflector only reads")
+
+            async def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+                raise ApiConnectionError("unused")
+                yield b""
+
+            async def close(self) -> None:
+                pass
+
+        clock = HeldClock()
+        reflector = Reflector(Nowhere(), NAMESPACES, clock=clock)
+        task = asyncio.create_task(reflector.run())
+        await until(lambda: reflector.problem)
+        assert reflector.problem == "no connection to the API server"
+        assert 0.25 <= clock.slept[0] <= 0.5
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+class TestHostile:
+    LINE = b'{"metadata":{"name":"deep","resourceVersion":"%d"},"spec":' + b"[" * 5000 + b"]" * 5000 + b"}"
+
+    async def test_an_object_that_is_too_deep_ends_no_watch(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a") as copy:
+            await copy.watched()
+            for _ in range(3):
+                copy.server.version += 1
+                copy.server.send(b'{"type":"MODIFIED","object":' + self.LINE % copy.server.version + b"}\n")
+            after = str(copy.server.version)
+            # Nothing that is read of it lies so deep, so it is known as a list would show it.
+            await copy.becomes("a", "deep")
+            copy.server.end_watches()
+            await copy.watched(2)
+            assert copy.server.requests(PATH, "watch")[1].query["resourceVersion"] == after
+            assert copy.lists == 1
+            copy.put("b")
+            await copy.becomes("a", "b", "deep")
+
+    async def test_nor_a_list(self, tmp_path: Path) -> None:
+        def prepare(server: FakeApiServer) -> None:
+            server.put(NAMESPACES, "c-deep", spec=DEEP)
+
+        async with reflected(tmp_path, "a", "b", "d", prepare=prepare) as copy:
+            await copy.watched()
+            assert copy.names == ["a", "b", "c-deep", "d"]
+            assert copy.reflector.problem is None
+
+    async def test_a_line_without_end_is_broken_off(self) -> None:
+        buffer = LineBuffer(100)
+        assert buffer.feed(b"x" * 90 + b"\n" + b"x" * 90) == [b"x" * 90]
+        with pytest.raises(TooLargeError):
+            buffer.feed(b"x" * 11)
+
+    async def test_no_more_is_kept_than_may_be(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a", "b", "c", room=partial(Counted, 2), largest=1000) as copy:
+            await copy.watched()
+            assert copy.names == ["a", "b"]
+            copy.put("d")
+            copy.server.remove(NAMESPACES, "a")
+            await copy.becomes("b")
+            copy.put("e")
+            await copy.becomes("b", "e")
+            copy.server.put(NAMESPACES, "e", metadata={"annotations": {"a": "x" * 1000}})
+            await copy.becomes("b")
+            assert copy.changes[-1] == ("e", None)
+
+
+class TestAbsent:
+    async def test_a_type_that_is_not_served_counts_as_empty(self, tmp_path: Path) -> None:
+        server = FakeApiServer()
+        clock = HeldClock()
+        async with running(server):
+            transport = await connect(server.kubeconfig(tmp_path / "config"))
+            reflector = Reflector(transport, KUBEVIRTS, clock=clock)
+            task = asyncio.create_task(reflector.run())
+            await until(lambda: reflector.synced)
+            assert len(reflector) == 0
+            assert reflector.problem is None
+            assert reflector.staleness(clock.now()) == 0.0
+            await until(lambda: clock.slept == [30.0])
+            server.put(KUBEVIRTS, "kubevirt", "kubevirt")
+            clock.advance(30.0)
+            await until(lambda: reflector.get("kubevirt", "kubevirt"))
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            await transport.close()
+
+    async def test_a_type_that_is_removed_becomes_empty(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a", "b") as copy:
+            await copy.watched()
+            copy.server.unserve(NAMESPACES)
+            copy.server.end_watches()
+            await copy.becomes()
+            assert copy.changes[2:] == [("a", None), ("b", None)]
+            await until(lambda: 30.0 in copy.clock.slept)
+
+
+class TestStaleness:
+    async def test_every_sign_of_life_counts(self, tmp_path: Path) -> None:
+        async with reflected(tmp_path, "a") as copy:
+            await copy.watched()
+            await until(lambda: copy.reflector.staleness(copy.clock.now()) == 0.0)
+            copy.clock.time += 60.0
+            assert copy.reflector.staleness(copy.clock.now()) == 60.0
+            copy.server.bookmark()
+            await until(lambda: copy.reflector.staleness(copy.clock.now()) == 0.0)
+            copy.clock.time += 60.0
+            copy.server.end_watches()
+            await copy.watched(2)
+            await until(lambda: copy.reflector.staleness(copy.clock.now()) == 0.0)
+
+
+STEPS: dict[str, Callable[[FakeApiServer], None]] = {
+    "gone": lambda server: server.send({"type": "ERROR", "object": status(410, "Expired")}),
+    "error": lambda server: server.send({"type": "ERROR", "object": status(500, "InternalError")}),
+    "garbage": lambda server: server.send(b"}{\n"),
+    "bookmark": FakeApiServer.bookmark,
+    "end": FakeApiServer.end_watches,
+    "cut": FakeApiServer.cut,
+    "compact": FakeApiServer.compact,
+    "refuse a watch": lambda server: server.fail(PATH, 504, "Timeout", verb="watch"),
+    "refuse a list": lambda server: server.fail(PATH, 500, "InternalError", verb="get"),
+    "wait": lambda _: None,
+}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.one_of(
+            st.sampled_from(sorted(STEPS)),
+            st.tuples(st.sampled_from("abcdefg"), st.sampled_from(["enforce", "audit", None])),
+        ),
+        max_size=40,
+    )
+)
+def test_whatever_happens_it_ends_with_the_truth(steps: list[str | tuple[str, str | None]]) -> None:
+    async def run(directory: Path) -> None:
+        async with reflected(directory, "a", "b", "c") as copy:
+            for step in steps:
+                if isinstance(step, str):
+                    STEPS[step](copy.server)
+                    await asyncio.sleep(0.002 if step == "wait" else 0)
+                elif step[1]:
+                    copy.put(step[0], step[1])
+                elif ("", step[0]) in copy.server.held(NAMESPACES):
+                    copy.server.remove(NAMESPACES, step[0])
+            copy.server.heal()
+            truth = {
+                name: held["metadata"]["labels"]["mode"] for (_, name), held in copy.server.held(NAMESPACES).items()
+            }
+            await until(lambda: {name: copy.mode(name) for name in copy.names} == truth)
+
+    with TemporaryDirectory() as directory:
+        asyncio.run(run(Path(directory)))
+
+
+@given(st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b"")), max_size=20), st.data())
+def test_lines_come_whole_however_they_are_cut(lines: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(line + b"\n" for line in lines) + b"an open end"
+    buffer = LineBuffer()
+    found = []
+    while stream:
+        size = data.draw(st.integers(1, len(stream)))
+        found += buffer.feed(stream[:size])
+        stream = stream[size:]
+    assert found == lines
+    assert buffer.feed(b"") == []
+    assert buffer.feed(b"\n") == [b"an open end"]
+
+
+async def test_real_time_passes() -> None:
+    before = REAL_TIME.now()
+    await REAL_TIME.sleep(0.01)
+    assert REAL_TIME.now() > before
+    assert REAL_TIME.wall() > 1_700_000_000

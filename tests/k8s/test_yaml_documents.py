@@ -1,0 +1,551 @@
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webhook.errors import InputError, InputErrors
+from webhook.k8s import yaml_builder, yaml_documents
+from webhook.k8s.yaml_builder import MAX_DEPTH, MAX_MISTAKES, Document, shown
+from webhook.k8s.yaml_documents import mistakes_of, objects_in, parse_documents, read_documents
+
+
+@pytest.fixture(params=["CSafeLoader", "SafeLoader"], autouse=True)
+def _loader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(yaml_documents, "_LOADER", getattr(yaml, request.param))
+
+
+def parsed(text: str | bytes) -> list[Any]:
+    return [document.value for document in parse_documents(text, "f.yaml")]
+
+
+def one(text: str) -> Document:
+    (document,) = parse_documents(text, "f.yaml")
+    return document
+
+
+def refusal(text: str | bytes) -> str:
+    with pytest.raises(InputError) as refused:
+        list(parse_documents(text, "f.yaml"))
+    return str(refused.value)
+
+
+class TestScalars:
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("true", True),
+            ("True", True),
+            ("FALSE", False),
+            ("tRUE", "tRUE"),
+            ("null", None),
+            ("~", None),
+            ("", None),
+            ("NULL", None),
+            ("0", 0),
+            ("-0", 0),
+            ("12", 12),
+            ("-12", -12),
+            ("+5", 5),
+            ("1_000", 1000),
+            ("0x1F", 31),
+            ("0o17", 15),
+            ("0b101", 5),
+            # As go-yaml, which so reads `defaultMode: 0644`.
+            ("0644", 420),
+            ("-017", -15),
+            ("08", 8.0),
+            ("1.5", 1.5),
+            (".5", 0.5),
+            ("1.", 1.0),
+            ("-1e3", -1000.0),
+            ("9223372036854775808", 2**63),
+            ("18446744073709551615", 2**64 - 1),
+            ("18446744073709551616", 2.0**64),
+            ("-9223372036854775809", -(2.0**63)),
+            ("+9223372036854775808", 2.0**63),
+            ("0x10000000000000000", "0x10000000000000000"),
+            ("1e999", "1e999"),
+            ("9" * 400, "9" * 400),
+            ("1.2.3", "1.2.3"),
+            ("0x", "0x"),
+            ("-a", "-a"),
+            ("+", "+"),
+            ("1:30", "1:30"),
+            ("2026-01-31", "2026-01-31"),
+            ("2026-01-31T12:00:00Z", "2026-01-31T12:00:00Z"),
+            ("'true'", "true"),
+            ('"12"', "12"),
+            ("! 12", "12"),
+            ("!!str 12", "12"),
+            ("!!int '12'", 12),
+            ("!!float 3", 3),
+            ("!!bool 'true'", True),
+            ("!!null ''", None),
+            ("|\n  12\n", "12\n"),
+        ],
+    )
+    def test_are_read_as_kubectl_reads_them(self, text: str, value: object) -> None:
+        (read,) = parsed(f"a: {text}")
+
+        assert read == {"a": value}
+        assert type(read["a"]) is type(value)
+
+    @pytest.mark.parametrize("word", ["yes", "no", "on", "off", "y", "n", "On", "OFF"])
+    def test_words_that_yaml_1_1_took_for_booleans_are_labels_values(self, word: str) -> None:
+        assert parsed(f"{word}: {word}") == [{word: word}]
+
+    @pytest.mark.parametrize("number", [".inf", "-.INF", "+.Inf", ".nan", ".NaN", "!!float .inf"])
+    def test_numbers_beyond_json_are_refused(self, number: str) -> None:
+        plain = number.removeprefix("!!float ")
+
+        assert refusal(f"a:\n  b: {number}") == (
+            f"f.yaml:2: JSON has no number {plain}; put it in quotes if it is text"
+        )
+        assert parsed(f"'{plain}'") == [plain]
+
+    @pytest.mark.parametrize("text", ["!!binary aGk=", "!mine x", "!!timestamp 2026-01-31", "!!set {a}", "!!omap []"])
+    def test_other_tags_are_refused(self, text: str) -> None:
+        assert (
+            refusal(text) == f'f.yaml:1: the tag "{text.split(maxsplit=1)[0]}" has no meaning in Kubernetes; remove it'
+        )
+
+    @pytest.mark.parametrize(("tag", "text"), [("!!int", "x"), ("!!bool", "1"), ("!!int", "true"), ("!!float", "x")])
+    def test_a_tag_that_lies_is_refused(self, tag: str, text: str) -> None:
+        assert refusal(f"{tag} {text}") == f'f.yaml:1: "{text}" is no {tag}'
+
+    def test_tags_of_collections_may_be_written(self) -> None:
+        assert parsed("!!map {a: !!seq [1]}") == [{"a": [1]}]
+
+
+class TestMappings:
+    def test_keys_that_stand_twice_are_all_told(self) -> None:
+        assert refusal("a: 1\nb: 2\na: 3\nc: {d: 1,\n d: 2}\n") == (
+            'f.yaml:3: the key "a" stands twice; remove it here or in line 1\n'
+            'f.yaml:5: the key "d" stands twice; remove it here or in line 4'
+        )
+
+    @pytest.mark.parametrize("key", ["8080", "true", "null", "1.5"])
+    def test_keys_are_strings(self, key: str) -> None:
+        assert refusal(f"a:\n  {key}: x") == f'f.yaml:2: the key "{key}" is no string; put it in quotes'
+        assert parsed(f"'{key}': x") == [{key: "x"}]
+
+    @pytest.mark.parametrize(("key", "what"), [("[a]", "list"), ("{a: 1}", "mapping")])
+    def test_keys_are_no_collections(self, key: str, what: str) -> None:
+        assert refusal(f"? {key}\n: x") == f"f.yaml:1: a {what} stands where a key should"
+
+
+class TestAliases:
+    def test_stand_for_a_copy(self) -> None:
+        (value,) = parsed("a: &x {b: [1]}\nc: *x\nd: &y 1\ne: *y\n")
+
+        assert value == {"a": {"b": [1]}, "c": {"b": [1]}, "d": 1, "e": 1}
+        assert value["a"] is not value["c"]
+        assert value["a"]["b"] is not value["c"]["b"]
+
+    def test_work_within_anchors_and_as_keys(self) -> None:
+        assert parsed("- &a [&b {x: &c y}, *b, *c]\n- *a\n- *b\n- {*c : z}\n") == [
+            [[{"x": "y"}, {"x": "y"}, "y"], [{"x": "y"}, {"x": "y"}, "y"], {"x": "y"}, {"y": "z"}]
+        ]
+
+    def test_mean_the_last_anchor_of_a_name(self) -> None:
+        assert parsed("- &x [&a 1]\n- &a 2\n- *x\n- *a\n") == [[[1], 2, [1], 2]]
+
+    def test_do_not_reach_into_the_next_document(self) -> None:
+        assert refusal("&a 1\n---\n*a\n") == "f.yaml:3: the alias *a has no anchor &a before it"
+
+    @pytest.mark.parametrize("text", ["&a [*a]", "&a {b: {c: *a}}", "x: 1\ny: &a [&a [*a]]"])
+    def test_of_themselves_are_refused(self, text: str) -> None:
+        assert "the alias *a stands inside of &a itself" in refusal(text)
+
+    def test_that_unfold_without_end_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert yaml_builder.MAX_ALIASED == 1_000_000
+        monkeypatch.setattr(yaml_builder, "MAX_ALIASED", 10_000)
+        lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+        lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 30)]
+
+        assert refusal("\n".join(lines)) == (
+            "f.yaml:4: the aliases unfold to more than 10,000 nodes; write out what they stand for"
+        )
+
+    def test_are_counted_over_all_documents_of_a_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(yaml_builder, "MAX_ALIASED", 5)
+
+        assert parsed("- &a [1]\n- *a\n") == [[[1], [1]]]
+        assert refusal("- &a [1]\n- *a\n---\n- &a [1]\n- *a\n").startswith("f.yaml:5: the aliases unfold")
+
+    def test_deepen_no_further_than_anything_else(self) -> None:
+        lines = ["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, MAX_DEPTH + 2))]
+
+        assert "is nested more than 200 levels deep" in refusal("\n".join(lines))
+
+    def test_a_mistake_below_an_anchor_is_told_once(self) -> None:
+        assert refusal("a: &x {b: 1, b: 2}\nc: *x\n") == (
+            'f.yaml:1: the key "b" stands twice; remove it here or in line 1'
+        )
+
+
+class TestMergeKeys:
+    @pytest.mark.parametrize(
+        ("text", "value"),
+        [
+            ("{<<: *x}", {"b": 1, "c": 2}),
+            ("{<<: *x, b: 5, d: 6}", {"b": 5, "c": 2, "d": 6}),
+            ("{d: 6, <<: *x}", {"d": 6, "b": 1, "c": 2}),
+            ("{<<: [*x, *y]}", {"b": 1, "c": 2, "e": 3}),
+            ("{<<: [*y, *x]}", {"b": 9, "c": 2, "e": 3}),
+            ("{<<: {f: [1]}}", {"f": [1]}),
+            ("{<<: []}", {}),
+            ("{b: 1, <<: *x}", {"b": 1, "c": 2}),
+            ("{'<<': 1}", {"<<": 1}),
+        ],
+    )
+    def test_merge_as_in_go_yaml(self, text: str, value: object) -> None:
+        (read,) = parsed(f"x: &x {{b: 1, c: 2}}\ny: &y {{b: 9, e: 3}}\nz: {text}\n")
+
+        assert read["z"] == value
+
+    def test_an_own_key_before_that_says_otherwise_is_refused(self) -> None:
+        # Programs disagree on it: kubectl would let the merged value win, YAML's own rule the mapping's.
+        assert refusal("x: &x {b: 1}\ny:\n  b: 2\n  <<: *x\n") == (
+            'f.yaml:3: the key "b" is set again by the << below; put << first'
+        )
+
+    def test_an_own_key_twice_is_refused_beside_a_merged_one(self) -> None:
+        assert "stands twice" in refusal("x: &x {b: 1}\ny: {<<: *x, b: 2, b: 3}\n")
+
+    @pytest.mark.parametrize("value", ["1", "[1]", "text", "", "[[a]]"])
+    def test_merge_nothing_but_mappings(self, value: str) -> None:
+        assert refusal(f"a: 1\n<<: {value}\n") == "f.yaml:2: << is given something else than mappings"
+
+    def test_stand_once(self) -> None:
+        assert refusal("<<: {a: 1}\n<<: {b: 1}\n") == (
+            "f.yaml:2: the key << stands twice; write one, with a list of aliases"
+        )
+
+
+class TestSyntax:
+    def test_a_tab_is_called_a_tab(self) -> None:
+        assert refusal("a:\n\t- b\n") == "f.yaml:2: a tab stands where YAML knows only spaces; indent with spaces"
+
+    @pytest.mark.parametrize(
+        ("text", "start"),
+        [
+            ("a: b: c", "f.yaml:1: is not valid YAML: mapping values are not allowed"),
+            ("a: [1,\n2\nb: 3", "f.yaml:3: is not valid YAML: "),
+            ("{", "f.yaml:1: is not valid YAML: "),
+            ("\n'abc", "f.yaml:2: is not valid YAML: found unexpected end of stream"),
+            ("!e!x a", "f.yaml:1: is not valid YAML: found undefined tag handle"),
+            ("%YAML 3.0\n---\na", "f.yaml:1: is not valid YAML: found incompatible YAML document"),
+            ("a: @x", "f.yaml:1: is not valid YAML: found character"),
+        ],
+    )
+    def test_mistakes_have_a_line(self, text: str, start: str) -> None:
+        assert refusal(text).startswith(start)
+
+    def test_what_was_begun_on_another_line_is_told(self) -> None:
+        assert "(while parsing a flow sequence that starts in line 2)" in refusal("# c\na: [1,\n2\nb: 3")
+
+    @pytest.mark.parametrize("text", ['"\\UFFFFFFFF"', f"%YAML {'1' * 5000}.1\n---\na"])
+    def test_absurdities_are_syntax_too(self, text: str) -> None:
+        assert "is not valid YAML" in refusal(text)
+
+    def test_half_a_surrogate_pair_is_no_character(self) -> None:
+        assert refusal('a: "\\ud83d"').startswith("f.yaml:1: ")
+
+    def test_mistakes_found_before_are_told_too(self) -> None:
+        assert refusal("a: {b: 1, b: 2}\nc: [").startswith('f.yaml:1: the key "b" stands twice')
+        assert "\nf.yaml:2: is not valid YAML" in refusal("a: {b: 1, b: 2}\nc: [")
+
+    @pytest.mark.parametrize(
+        ("data", "what"),
+        [
+            (b"a: 1\nb: \xff", "f.yaml:2: is not UTF-8; save it as UTF-8"),
+            ("a: 1".encode("utf-16"), "f.yaml:1: is not UTF-8; save it as UTF-8"),
+            (b"a: 1\n\nb: \x00", "f.yaml:3: holds U+0000, which YAML doesn't allow; remove it"),
+            ("a: \ud800", "f.yaml:1: holds U+D800, which YAML doesn't allow; remove it"),
+            ("a: \x1b[0m", "f.yaml:1: holds U+001B, which YAML doesn't allow; remove it"),
+        ],
+    )
+    def test_bytes_that_are_no_text_are_refused(self, data: bytes | str, what: str) -> None:
+        assert refusal(data) == what
+
+    def test_a_byte_order_mark_is_nothing(self) -> None:
+        assert parsed(b"\xef\xbb\xbfa: 1") == [{"a": 1}]
+
+    @pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
+    def test_depth_has_a_limit(self, opening: str) -> None:
+        assert refusal(opening * 5000) == "f.yaml:1: is nested more than 200 levels deep"
+
+    def test_the_deepest_that_is_allowed_is_read(self) -> None:
+        (value,) = parsed("[" * MAX_DEPTH + "]" * MAX_DEPTH)
+        for _ in range(MAX_DEPTH - 1):
+            (value,) = value
+
+        assert value == []
+
+    def test_endless_mistakes_come_to_an_end(self) -> None:
+        with pytest.raises(InputErrors) as refused:
+            parsed("\n".join(f"{number}: x" for number in range(10 * MAX_MISTAKES)))
+
+        assert len(refused.value.mistakes) == MAX_MISTAKES + 1
+        assert str(refused.value.mistakes[-1]).endswith("50 mistakes so far, the rest is not read")
+
+
+class TestSeveralDocuments:
+    def test_empty_ones_are_skipped(self) -> None:
+        found = list(parse_documents("# nothing\n---\na: 1\n---\n---\n~\n--- # c\n\nb: 2\n...\n", "f"))
+
+        assert [(document.value, document.line) for document in found] == [({"a": 1}, 3), ({"b": 2}, 9)]
+
+    @pytest.mark.parametrize("text", ["", "\n", "# c", "---", "null"])
+    def test_nothing_is_no_document(self, text: str) -> None:
+        assert parsed(text) == []
+
+    def test_the_good_ones_come_before_the_mistakes_are_raised(self) -> None:
+        found = parse_documents("a: 1\n---\nb: {c: 1, c: 2}\n---\nd: 1\n---\ne: .inf\n", "f")
+        good: list[Any] = []
+        with pytest.raises(InputErrors) as refused:
+            good.extend(document.value for document in found)
+
+        assert good == [{"a": 1}, {"d": 1}]
+        assert [mistake.where for mistake in mistakes_of(refused.value)] == ["f:3", "f:7"]
+
+    def test_reading_can_be_stopped(self) -> None:
+        found = parse_documents("a: 1\n---\nb: [", "f")
+
+        assert next(found).value == {"a": 1}
+
+
+class TestLines:
+    TEXT = "# c\nserver:\n  listen: x\n  items:\n  - a: 1\n    b: 2\n  -  c: 3\nlast: &z\n  k: v\nalso: *z\n"
+
+    @pytest.mark.parametrize(
+        ("path", "line"),
+        [
+            ([], 2),
+            (["server"], 2),
+            (["server", "listen"], 3),
+            (["server", "items"], 4),
+            (["server", "items", 0], 5),
+            (["server", "items", 0, "b"], 6),
+            (["server", "items", 1], 7),
+            (["server", "items", 1, "c"], 7),
+            (["last", "k"], 9),
+            (["also"], 10),
+            (["also", "k"], 9),
+            (["nowhere"], 2),
+            (["server", "nowhere", "at", "all"], 2),
+            (["server", "items", 2], 4),
+            (["server", "items", -1], 4),
+            (["server", "items", "a"], 4),
+            (["server", "listen", "x"], 3),
+        ],
+    )
+    def test_of_any_path(self, path: list[str | int], line: int) -> None:
+        assert one(self.TEXT).line_of(path) == line
+        assert one(self.TEXT).where(path) == f"f.yaml:{line}"
+
+    def test_of_merged_keys_are_where_they_were_written(self) -> None:
+        document = one("x: &x\n  b: 1\n  c: 2\ny:\n  <<: *x\n  c: 3\n  d: 4\n")
+
+        assert [document.line_of(["y", key]) for key in "bcd"] == [2, 6, 7]
+
+
+class TestWords:
+    def test_paths(self) -> None:
+        path: list[str | int] = ["spec", "volumes", 0, "name"]
+
+        assert shown(path) == "spec.volumes[0].name"
+        assert shown(["metadata", "labels", "kubernetes.io/os"]) == 'metadata.labels["kubernetes.io/os"]'
+        assert shown([0, "a"]) == "[0].a"
+        assert shown([]) == ""
+
+
+class TestFiles:
+    @pytest.mark.parametrize("name", ["a.yaml", "a.yml", "a.json", "a.yaml.gz", "a.json.gz", "a"])
+    def test_are_read_by_their_names(self, tmp_path: Path, name: str) -> None:
+        path = tmp_path / name
+        data = b'{"a": [1, "x"]}'
+        path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+
+        (document,) = read_documents(path)
+
+        assert (document.value, document.file, document.line) == ({"a": [1, "x"]}, str(path), 1)
+        assert document.line_of(["a", 1]) == 1
+
+    def test_json_null_is_nothing(self, tmp_path: Path) -> None:
+        (tmp_path / "a.json").write_text("null")
+
+        assert list(read_documents(tmp_path / "a.json")) == []
+
+    @pytest.mark.parametrize(
+        ("data", "what"),
+        [
+            (b'{"a": 1,\n"b":}', ":2: is not valid JSON: invalid character"),
+            (b'{"a": 1,\n', ":2: is not valid JSON: Input data was truncated"),
+            (b"1 2", ":1: is not valid JSON: trailing characters"),
+            (b"NaN", ":1: is not valid JSON: invalid character"),
+            (b'"\xff"', ":1: is not UTF-8; save it as UTF-8"),
+            (b"[" * 300 + b"]" * 300, ": is nested more than 200 levels deep"),
+            (b'{"a":' * 201 + b"1" + b"}" * 201, ": is nested more than 200 levels deep"),
+            (b"[" * 100_000, ": is nested more than 200 levels deep"),
+        ],
+    )
+    def test_bad_json_is_refused(self, tmp_path: Path, data: bytes, what: str) -> None:
+        path = tmp_path / "a.json"
+        path.write_bytes(data)
+
+        with pytest.raises(InputError) as refused:
+            list(read_documents(path))
+
+        assert str(refused.value) == f"{path}{what}"
+
+    def test_the_deepest_json_that_is_allowed_is_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.json"
+        path.write_bytes(b"[" * MAX_DEPTH + b"1" + b"]" * MAX_DEPTH)
+
+        assert len(list(read_documents(path))) == 1
+
+    def test_a_missing_one_is_told(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="can't be read: No such file or directory"):
+            list(read_documents(tmp_path / "none.yaml"))
+
+    def test_a_directory_is_told(self, tmp_path: Path) -> None:
+        with pytest.raises(InputError, match="can't be read: Is a directory"):
+            list(read_documents(tmp_path))
+
+    @pytest.mark.parametrize(
+        "data", [b"a: 1", gzip.compress(b"a: 1", mtime=0)[:-9], gzip.compress(b"a: 1" * 99, mtime=0)[:20]]
+    )
+    def test_a_broken_gzip_file_is_told(self, tmp_path: Path, data: bytes) -> None:
+        path = tmp_path / "a.yaml.gz"
+        path.write_bytes(data)
+
+        with pytest.raises(InputError, match="is not a whole gzip file"):
+            list(read_documents(path))
+
+    @pytest.mark.parametrize("name", ["a.yaml", "a.yaml.gz"])
+    def test_a_large_one_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        monkeypatch.setattr(yaml_documents, "MAX_BYTES", 1 << 20)
+        data = b"#" * ((1 << 20) + 1)
+        (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+
+        with pytest.raises(InputError) as refused:
+            list(read_documents(tmp_path / name))
+
+        assert refused.value.what == "is larger than 1 MiB"
+
+
+class TestObjects:
+    @pytest.mark.parametrize(
+        "text", ["kind: Pod", "kind: AccessList", "a: 1", "kind: [a]", "kind: PodLister\nitems: []"]
+    )
+    def test_an_object_is_itself(self, text: str) -> None:
+        document = one(text)
+
+        assert list(objects_in(document)) == [document]
+
+    def test_lists_are_taken_apart(self) -> None:
+        document = one(
+            "kind: List\nitems:\n- kind: A\n- kind: List\n  items:\n  - kind: B\n  - kind: C\n    x: 1\n- kind: D\n"
+        )
+        found = list(objects_in(document))
+
+        assert [(item.value["kind"], item.line) for item in found] == [("A", 3), ("B", 6), ("C", 7), ("D", 9)]
+        assert found[2].line_of(["x"]) == 8
+        assert {item.file for item in found} == {"f.yaml"}
+
+    def test_items_of_typed_lists_are_of_the_list_s_kind(self) -> None:
+        document = one(
+            "apiVersion: v1\nkind: PodList\nitems:\n- metadata:\n    name: a\n- kind: Other\n  apiVersion: x/v1\n"
+        )
+        typed, other = objects_in(document)
+
+        assert typed.value == {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
+        assert [typed.line_of(path) for path in ([], ["kind"], ["metadata"], ["metadata", "name"])] == [4, 4, 4, 5]
+        assert other.value == {"kind": "Other", "apiVersion": "x/v1"}
+
+    def test_items_of_typed_lists_in_json(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.json"
+        path.write_text('{"apiVersion": "v1", "kind": "NodeList", "items": [{"metadata": {}}]}')
+        (document,) = read_documents(path)
+        (item,) = objects_in(document)
+
+        assert item.value == {"apiVersion": "v1", "kind": "Node", "metadata": {}}
+        assert item.line_of(["metadata"]) == 1
+
+    @pytest.mark.parametrize("text", ["kind: List", "kind: List\nitems:", "kind: PodList\nitems: []"])
+    def test_lists_may_be_empty(self, text: str) -> None:
+        assert list(objects_in(one(text))) == []
+
+    def test_what_is_no_object_is_told_after_the_rest(self) -> None:
+        found = objects_in(one("kind: List\nitems:\n- 1\n- kind: A\n- kind: BList\n  items: {}\n- [x]\n"))
+
+        assert next(found).value == {"kind": "A"}
+        with pytest.raises(InputErrors) as refused:
+            next(found)
+        assert str(refused.value) == (
+            "f.yaml:3: is no Kubernetes object, which is a mapping with a kind\n"
+            "f.yaml:6: the items of this BList are no list\n"
+            "f.yaml:7: is no Kubernetes object, which is a mapping with a kind"
+        )
+
+    def test_a_bare_scalar_is_no_object(self) -> None:
+        with pytest.raises(InputError, match="is no Kubernetes object"):
+            list(objects_in(one("text")))
+
+
+# Without what only surrogate pairs could escape: YAML has none.
+TEXTS = st.text(st.characters(max_codepoint=0xFFFD, exclude_categories=["Cs"]), max_size=20)
+NUMBERS = st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXTS,
+    lambda below: st.lists(below, max_size=4) | st.dictionaries(TEXTS, below, max_size=4),
+    max_leaves=20,
+)
+
+
+def _paths(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    yield path
+    if isinstance(value, dict | list):
+        for key, below in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _paths(below, (*path, key))
+
+
+@given(VALUES.filter(lambda value: value is not None), st.integers(0, 2).map(lambda indent: indent or None))
+def test_json_is_yaml(value: Any, indent: int | None) -> None:
+    text = json.dumps(value, indent=indent)
+    document = one(text)
+
+    assert document.value == value
+    assert msgspec.json.encode(document.value) == msgspec.json.encode(value)
+
+
+@given(VALUES.filter(lambda value: value is not None))
+def test_every_path_has_its_line(value: Any) -> None:
+    document = one(json.dumps(value, indent=1))
+    lines = [document.line_of(path) for path in _paths(value)]
+
+    # In indented JSON every key and item starts a line.
+    assert lines == sorted(lines)
+    assert len(lines) == len(set(lines))
+
+
+@given(st.text(st.sampled_from("ab&*!<:,-?|>%@`'\"[]{}# \t\n\\0.1~xe"), max_size=60) | st.text() | st.binary())
+def test_anything_else_is_a_clear_refusal(source: str | bytes) -> None:
+    try:
+        values = parsed(source)
+    except InputError as refused:
+        assert all(str(mistake).startswith("f.yaml:") and "\n" not in str(mistake) for mistake in mistakes_of(refused))
+    else:
+        assert None not in values
+        assert msgspec.json.decode(msgspec.json.encode(values)) == values

@@ -1,0 +1,137 @@
+"""Whatever an object holds, the answer is an object or one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.kubevirt.malformed import WHOLE, anything, deep, replaced
+from tests.kubevirt.samples import instancetype, preference, vm
+from webhook.errors import InputError
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.instancetype.expand import expand
+from webhook.kubevirt.lookup import among
+from webhook.kubevirt.vm import creation, vmi
+from webhook.kubevirt.vm.sync import run
+from webhook.kubevirt.webhooks import instancetype_admitter, vmi_mutator
+from webhook.kubevirt.webhooks.vm_admitter import mutate, validate
+
+PREFERRED = preference(cpu={"preferredCPUTopology": "spread"}, devices={"preferredDiskBus": "b"}, requirements={})
+
+
+def everything(machine: Any, wanted: Any, preferred: Any) -> None:
+    """All that there is to be done with three objects; anything but an answer or a sentence is raised."""
+
+    def get(kind: str, namespace: str, name: str) -> Any:
+        return {"VirtualMachineClusterInstancetype": wanted, "VirtualMachineClusterPreference": preferred}.get(kind)
+
+    tasks: list[Callable[[], object]] = [
+        lambda: mutate(machine, get, lambda: "u"),
+        lambda: validate(machine, get),
+        lambda: expand(machine, get),
+        lambda: vmi.explain(machine, wanted, preferred),
+        lambda: run(machine, get),
+        lambda: creation.from_vm(machine, get, lambda: "u"),
+        lambda: creation.from_vmi(machine, lambda: "u"),
+        lambda: creation.expanded(machine, get),
+        lambda: vmi_mutator.create(machine, DEFAULTS, lambda: "u"),
+        lambda: instancetype_admitter.instancetype(wanted),
+        lambda: instancetype_admitter.preference(preferred),
+        lambda: ClusterConfig.of(machine),
+    ]
+    for task in tasks:
+        try:
+            task()
+        except InputError as sentence:
+            assert "\n" not in sentence.what
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.data(), anything)
+def test_one_part_replaced_by_anything(data: st.DataObject, new: Any) -> None:
+    objects = [WHOLE, instancetype(), PREFERRED]
+    which = data.draw(st.integers(0, 2))
+    objects[which] = replaced(objects[which], data, new)
+
+    everything(*objects)
+
+
+@settings(max_examples=100, deadline=None)
+@given(anything)
+def test_anything_at_all(value: Any) -> None:
+    everything(value, value, value)
+    everything(WHOLE, value, value)
+
+
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        (
+            {"domain": {"devices": {"disks": [{"name": str(n)} for n in range(10_000)]}}},
+            "disks: has 10000 items, more than 256",
+        ),
+        ({"volumes": [{"name": str(n)} for n in range(10_000)]}, "volumes: has 10000 items, more than 256"),
+        ({"domain": {"cpu": {"cores": 10**30}}}, "cores: is not between 0 and 4294967295"),
+        ({"domain": {"memory": {"guest": -(10**300)}}}, "guest: is no quantity"),
+        ({"domain": deep()}, "domain: is a list, not an object"),
+        ({"nodeSelector": {str(n): "" for n in range(10_000)}}, "nodeSelector: has 10000 keys, more than 5000"),
+        ({"affinity": {"x": [[0] * 1000] * 1000}}, "holds more than 25000 values"),
+        ({"domain": {"resources": {"requests": {"cpu": "1e99999"}}}}, "is no quantity that a machine could have"),
+    ],
+    ids=["disks", "volumes", "huge", "negative", "deep", "keys", "wide", "exponent"],
+)
+def test_a_vm_of_absurd_size_is_a_sentence(template: Json, sentence: str) -> None:
+    for refuse in (
+        lambda: mutate(vm(template), among([]), lambda: "u"),
+        lambda: validate(vm(template), among([])),
+        lambda: expand(vm(template), among([])),
+        lambda: run(vm(template), among([])),
+        lambda: creation.from_vm(vm(template), among([]), lambda: "u"),
+        lambda: creation.from_vmi({"spec": template}, lambda: "u"),
+    ):
+        with pytest.raises(InputError, match=sentence):
+            refuse()
+
+
+ABSURD = {
+    "long list": [{"name": str(n)} for n in range(10_000)],
+    "wide": {"x": [[0] * 1000] * 1000},
+    "deep": {"x": deep()},
+    "huge": 10**400,
+    "negative": -1,
+    "long text": "9" * 1_000_000,
+}
+
+
+@pytest.mark.parametrize("absurd", ABSURD.values(), ids=ABSURD)
+@pytest.mark.parametrize("kind", ["VirtualMachineInstancetype", "VirtualMachineClusterInstancetype"])
+def test_an_instancetype_of_absurd_size_is_a_sentence(kind: str, absurd: Any) -> None:
+    for spec in ({"cpu": {"guest": absurd}}, {"memory": {"guest": absurd, "maxGuest": [absurd]}}, {"gpus": absurd}):
+        wanted = instancetype(kind, **spec)
+        with pytest.raises(InputError) as refused:
+            instancetype_admitter.instancetype(wanted)
+        assert "\n" not in str(refused.value)
+        with pytest.raises(InputError):
+            expand(vm(instancetype={"name": "u1", "kind": kind}), among([wanted]))
+
+
+@pytest.mark.parametrize("absurd", ABSURD.values(), ids=ABSURD)
+@pytest.mark.parametrize("kind", ["VirtualMachinePreference", "VirtualMachineClusterPreference"])
+def test_a_preference_of_absurd_size_is_a_sentence(kind: str, absurd: Any) -> None:
+    for spec in (
+        {"cpu": {"preferredCPUFeatures": {"x": absurd}}},
+        {"requirements": {"cpu": {"guest": [absurd]}}},
+        {"devices": {"preferredDiskBus": [absurd]}},
+        {"annotations": {"a": [absurd]}},
+    ):
+        wanted = preference(kind, **spec)
+        with pytest.raises(InputError) as refused:
+            instancetype_admitter.preference(wanted)
+        assert "\n" not in str(refused.value)
+        with pytest.raises(InputError):
+            expand(vm(preference={"name": "linux", "kind": kind}), among([wanted]))

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.kubevirt.samples import instancetype, preference, revision, vm
+from webhook.errors import InputError
+from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.instancetype.conflict import NotFound, Refusal
+from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.lookup import among
+from webhook.kubevirt.vm.manifest import read_vm
+
+OBJECTS = [
+    instancetype(cpu={"guest": 1}),
+    instancetype("VirtualMachineInstancetype", cpu={"guest": 2}),
+    revision("captured", instancetype(cpu={"guest": 3}), "u1"),
+    revision("unlabelled", instancetype(cpu={"guest": 4})),
+    revision("preference", preference()),
+    revision("pod", {"apiVersion": "v1", "kind": "Pod"}),
+    revision("empty", None),
+    preference(preferredSubdomain="x"),
+]
+
+
+def guest(matcher: Json, reference: str = "") -> int | None:
+    given = vm(instancetype=matcher)
+    given["status"] = {"instancetypeRef": {"controllerRevisionRef": {"name": reference}}} if reference else {}
+    spec = INSTANCETYPE_MATCHER.find_spec(read_vm(given), among(OBJECTS))
+    return None if spec is None else int(spec["cpu"]["guest"])
+
+
+@pytest.mark.parametrize(
+    ("matcher", "reference", "found"),
+    [
+        ({"name": "u1"}, "", 1),
+        ({"name": "u1", "kind": "virtualmachineclusterinstancetypes"}, "", 1),
+        ({"name": "u1", "kind": "VirtualMachineInstancetype"}, "", 2),
+        ({"name": "u1", "kind": "virtualmachineINSTANCETYPES"}, "", 2),
+        ({"name": "u1"}, "captured", 3),
+        # The kind is not compared.
+        ({"name": "u1", "kind": "VirtualMachineInstancetype"}, "captured", 3),
+        ({"name": "u1"}, "unlabelled", 1),
+        ({"name": "u1", "revisionName": "unlabelled"}, "captured", 4),
+        ({"name": "other", "revisionName": "captured"}, "", 3),
+    ],
+)
+def test_finding(matcher: Json, reference: str, found: int) -> None:
+    assert guest(matcher, reference) == found
+
+
+def test_nothing_to_find() -> None:
+    assert INSTANCETYPE_MATCHER.find(read_vm(vm()), among(OBJECTS)) is None
+    assert PREFERENCE_MATCHER.find_spec(read_vm(vm(preference={"name": "linux"})), among(OBJECTS)) == {
+        "preferredSubdomain": "x"
+    }
+
+
+@pytest.mark.parametrize(
+    ("matcher", "reference", "text"),
+    [
+        ({"name": "u2"}, "", 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u2" not found'),
+        ({"name": "u1", "revisionName": "r"}, "", 'controllerrevisions.apps "r" not found'),
+        ({"name": "u1"}, "r", 'controllerrevisions.apps "r" not found'),
+        ({"name": "u1", "kind": "Foo"}, "", "got unexpected kind in InstancetypeMatcher: Foo"),
+        (
+            {"name": "u1", "revisionName": "preference"},
+            "",
+            "unexpected type in ControllerRevision: *v1beta1.VirtualMachineClusterPreference",
+        ),
+        (
+            {"name": "u1", "revisionName": "pod"},
+            "",
+            "failed to decode object in ControllerRevision: it is not an instancetype or preference",
+        ),
+        ({"name": "u1", "revisionName": "empty"}, "", "unexpected type in ControllerRevision: <nil>"),
+    ],
+)
+def test_not_found(matcher: Json, reference: str, text: str) -> None:
+    with pytest.raises(Refusal) as caught:
+        guest(matcher, reference)
+    assert str(caught.value) == text
+
+
+def test_malformed_objects_say_which() -> None:
+    broken = instancetype(cpu={"guest": -1})
+
+    with pytest.raises(InputError, match=r"VirtualMachineClusterInstancetype u1.spec.cpu.guest: is not between"):
+        INSTANCETYPE_MATCHER.find(read_vm(vm(instancetype={"name": "u1"})), among([broken]))
+    with pytest.raises(InputError, match=r"spec.template: is missing"):
+        read_vm({"spec": {}})
+
+
+def test_missing_objects_are_told_apart() -> None:
+    with pytest.raises(NotFound):
+        guest({"name": "u2"})
+
+
+NAME_SET = "Name already set, should be cleared before setting inferFromVolume"
+KIND_SET = "Kind already set, should be cleared before setting inferFromVolume"
+
+
+@pytest.mark.parametrize("matcher", [INSTANCETYPE_MATCHER, PREFERENCE_MATCHER])
+@pytest.mark.parametrize(
+    ("given", "causes"),
+    [
+        (None, []),
+        ({"name": "n", "kind": "k", "inferFromVolumeFailurePolicy": "Reject"}, []),
+        ({"inferFromVolume": "v", "inferFromVolumeFailurePolicy": "Ignore"}, []),
+        ({}, [("FieldValueNotFound", "Either Name or InferFromVolume should be provided within the {}", "")]),
+        (
+            {"kind": "k"},
+            [("FieldValueNotFound", "Either Name or InferFromVolume should be provided within the {}", "")],
+        ),
+        (
+            {"name": "n", "kind": "k", "inferFromVolume": "v", "inferFromVolumeFailurePolicy": "Bogus"},
+            [
+                ("FieldValueNotSupported", NAME_SET, ".name"),
+                ("FieldValueNotSupported", KIND_SET, ".kind"),
+                (
+                    "FieldValueInvalid",
+                    "Invalid value 'Bogus' for InferFromVolumeFailurePolicy",
+                    ".inferFromVolumeFailurePolicy",
+                ),
+            ],
+        ),
+        (
+            {"name": "n", "inferFromVolumeFailurePolicy": ""},
+            [
+                (
+                    "FieldValueInvalid",
+                    "Invalid value '' for InferFromVolumeFailurePolicy",
+                    ".inferFromVolumeFailurePolicy",
+                )
+            ],
+        ),
+    ],
+)
+def test_mistakes(matcher: Matcher, given: Json | None, causes: list[tuple[str, str, str]]) -> None:
+    found = matcher.mistakes(read_vm(vm(**({} if given is None else {matcher.field: given}))))
+
+    assert [(cause.reason, cause.what, cause.field) for cause in found] == [
+        (reason, text.format(matcher.title), f"spec.{matcher.field}{end}") for reason, text, end in causes
+    ]
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "stale"),
+    [
+        ({"name": "b", "revisionName": "r"}, {"name": "a", "revisionName": "r"}, True),
+        ({"name": "a", "revisionName": "r"}, {"name": "a", "revisionName": "r"}, False),
+        ({"name": "b", "revisionName": "s"}, {"name": "a", "revisionName": "r"}, False),
+        ({"name": "b"}, {"name": "a", "revisionName": "r"}, False),
+        ({"name": "b"}, {"name": "a"}, False),
+        ({"name": "b", "revisionName": "r"}, {"name": "a"}, False),
+        (None, {"name": "a"}, False),
+        ({"name": "a"}, None, False),
+    ],
+)
+def test_another_name_needs_another_revision(new: Json | None, old: Json | None, stale: bool) -> None:
+    machines = [read_vm(vm(**({} if given is None else {"instancetype": given}))) for given in (new, old)]
+
+    assert bool(INSTANCETYPE_MATCHER.stale_revision(*machines)) is stale

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.kubevirt.samples import instancetype, preference, revision, vm
+from tests.vectors.cases import read
+from tests.vectors.files import FILE
+from tests.vectors.stages import uuids
+from webhook.errors import InputError
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.go_json.origins import Origin, leaves
+from webhook.kubevirt.lookup import among
+from webhook.kubevirt.vm import creation
+from webhook.kubevirt.vm.creation import Created, CreationDenied, Named, Stage
+
+CPU = "spec.domain.cpu.sockets"
+
+
+def made(machine: Any, *objects: Any, configuration: Any = None) -> Created:
+    return creation.from_vm(machine, among(objects), uuids(), ClusterConfig.of(configuration))
+
+
+def both(**spec: Any) -> Any:
+    return vm(instancetype={"name": "u1"}, preference={"name": "linux"}, **spec)
+
+
+def test_every_field_has_an_origin() -> None:
+    disk = {"disks": [{"name": "d", "disk": {"bus": "sata"}}]}
+    preferred = preference(
+        devices={"preferredDiskBus": "virtio", "preferredInterfaceModel": "virtio"},
+        preferredArchitecture="arm64",
+        machine={"preferredMachineType": "virt"},
+    )
+    machine = vm({"domain": {"devices": disk}}, instancetype={"name": "u1"}, preference={"name": "linux"})
+    created = made(machine, instancetype(), preferred, configuration={"evictionStrategy": "LiveMigrate"})
+
+    assert created.origins.keys() == dict(leaves(created.obj)).keys()
+    told = {
+        "metadata.name": Origin.VM,
+        "spec.domain.devices.disks[0].disk.bus": Origin.VM,
+        CPU: Origin.INSTANCETYPE,
+        "spec.domain.memory.guest": Origin.INSTANCETYPE,
+        "spec.domain.devices.interfaces[0].model": Origin.PREFERENCE,
+        # Written by the webhook for VMs, long before the preference is applied to the VMI.
+        "spec.architecture": Origin.PREFERENCE,
+        "spec.domain.machine.type": Origin.PREFERENCE,
+        "spec.domain.firmware.uuid": Origin.KUBEVIRT,
+        "spec.domain.devices.interfaces[0].name": Origin.KUBEVIRT,
+        "metadata.annotations[kubevirt.io/pci-topology-version]": Origin.KUBEVIRT,
+        "spec.evictionStrategy": Origin.CLUSTER,
+    }
+    assert {path: created.origins[path] for path in told} == told
+
+
+@pytest.mark.parametrize(
+    ("given", "generation"), [({}, "1"), ({"generation": 7}, "1"), ({"generation": 7, "uid": "u"}, "7")]
+)
+def test_a_new_vms_generation_is_the_first(given: Any, generation: str) -> None:
+    machine = vm()
+    machine["metadata"] = {"name": "web", "namespace": "demo"} | given
+
+    assert made(machine).obj["metadata"]["annotations"]["kubevirt.io/vm-generation"] == generation
+
+
+def test_annotations_that_leak_into_the_vm_are_the_instancetypes() -> None:
+    created = made(both(), instancetype(annotations={"a": "b"}), preference(annotations={"c": "d"}))
+
+    assert created.origins["metadata.annotations.a"] is Origin.INSTANCETYPE
+    assert created.origins["metadata.annotations.c"] is Origin.PREFERENCE
+
+
+@pytest.mark.parametrize("policy", ["reference", "expand", "expandAll"])
+def test_origins_survive_every_reference_policy(policy: str) -> None:
+    created = made(both(), instancetype(), preference(), configuration={"instancetype": {"referencePolicy": policy}})
+
+    assert created.origins[CPU] is Origin.INSTANCETYPE
+    assert created.origins["spec.architecture"] is Origin.CLUSTER
+    assert created.named[Origin.INSTANCETYPE] == Named("VirtualMachineClusterInstancetype", "u1")
+
+
+def test_the_architecture_of_an_image_is_kubevirts_choice() -> None:
+    labels = {"template.kubevirt.io/architecture": "arm64"}
+    image = {"kind": "DataSource", "metadata": {"name": "s", "namespace": "demo", "labels": labels}}
+    template = {"metadata": {"name": "d"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "s"}}}
+    created = made(vm(dataVolumeTemplates=[template]), image)
+
+    assert created.obj["spec"]["architecture"] == "arm64"
+    assert created.origins["spec.architecture"] is Origin.KUBEVIRT
+
+
+def test_inferred_from_a_volume() -> None:
+    labels = {f"instancetype.kubevirt.io/default-{kind}": kind for kind in ("instancetype", "preference")}
+    claim = {"kind": "PersistentVolumeClaim", "metadata": {"name": "c", "namespace": "demo", "labels": labels}}
+    machine = vm(
+        {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]},
+        instancetype={"inferFromVolume": "v"},
+        preference={"inferFromVolume": "v"},
+    )
+    created = made(machine, claim, instancetype(name="instancetype"), preference(name="preference"))
+
+    assert created.named == {
+        Origin.INSTANCETYPE: Named("VirtualMachineClusterInstancetype", "instancetype", "v"),
+        Origin.PREFERENCE: Named("VirtualMachineClusterPreference", "preference", "v"),
+    }
+
+
+def test_what_was_captured_counts() -> None:
+    old = revision("r", instancetype(cpu={"guest": 8}), label="u1")
+    machine = both()
+    machine["status"] = {"instancetypeRef": {"name": "u1", "controllerRevisionRef": {"name": "r"}}}
+    created = made(machine, old, instancetype(), preference())
+
+    assert created.obj["spec"]["domain"]["cpu"]["sockets"] == 8
+    assert created.named[Origin.INSTANCETYPE].revision == "r"
+    assert created.named[Origin.PREFERENCE].revision == ""
+
+
+def test_a_revision_of_another_object_does_not() -> None:
+    old = revision("r", instancetype(cpu={"guest": 8}), label="other")
+    machine = both()
+    machine["status"] = {"instancetypeRef": {"name": "u1", "controllerRevisionRef": {"name": "r"}}}
+    named = creation.expanded(machine, among([old, instancetype(), preference()])).named
+
+    assert named[Origin.INSTANCETYPE] == Named("VirtualMachineClusterInstancetype", "u1")
+
+
+def test_a_revision_counts_whatever_the_kind_says() -> None:
+    machine = vm(instancetype={"name": "u1", "kind": "odd", "revisionName": "r"})
+    named = creation.expanded(machine, among([revision("r", instancetype())])).named
+
+    assert named[Origin.INSTANCETYPE] == Named("odd", "u1", revision="r")
+
+
+def test_a_vm_that_was_admitted_keeps_what_it_is() -> None:
+    """KubeVirt makes a serial number only for new VMs; the UUID then follows from the name."""
+    machine = vm()
+    new = {**machine, "metadata": {"name": "vm", "namespace": "demo"}}
+
+    assert made(new).obj["spec"]["domain"]["firmware"]["serial"]
+    assert "serial" not in made(machine).obj["spec"]["domain"]["firmware"]
+
+
+@pytest.mark.parametrize(
+    ("machine", "objects", "configuration", "stage", "what"),
+    [
+        (vm(preference={}), [], {}, Stage.VM_WEBHOOK, "Either Name or InferFromVolume"),
+        (vm(instancetype={"inferFromVolume": "v"}), [], {}, Stage.VM_WEBHOOK, "unable to find volume v"),
+        (
+            vm({"domain": {"cpu": {"cores": 1, "sockets": 1}}}, instancetype={"name": "u1"}),
+            [instancetype()],
+            {},
+            Stage.VM_WEBHOOK,
+            "sockets conflicts with selected instance type",
+        ),
+        (
+            both(),
+            [preference(cpu={"preferredCPUFeatures": [{"name": "f"}]})],
+            {},
+            Stage.VM_WEBHOOK,
+            "KubeVirt would crash",
+        ),
+        (both(), [], {}, Stage.CONTROLLER, '.kubevirt.io "u1" not found'),
+        (vm(), [], {"network": {"defaultNetworkInterface": "slirp"}}, Stage.VM_WEBHOOK, "slirp interface is"),
+    ],
+    ids=["matcher", "inference", "conflict", "crash", "missing", "interface"],
+)
+def test_refusals_say_who_and_what(machine: Any, objects: Any, configuration: Any, stage: Stage, what: str) -> None:
+    with pytest.raises(CreationDenied) as refused:
+        made(machine, *objects, configuration=configuration)
+
+    assert refused.value.stage is stage
+    assert what in refused.value.what
+
+
+def test_conflicts_are_told_one_by_one() -> None:
+    machine = vm({"domain": {"cpu": {"cores": 1, "sockets": 1}}}, instancetype={"name": "u1"})
+    fields = ["spec.template.spec.domain.cpu.sockets", "spec.template.spec.domain.cpu.cores"]
+    asked: list[Callable[[], Created]] = [
+        lambda: made(machine, instancetype()),
+        lambda: creation.expanded(machine, among([instancetype()])),
+    ]
+    for ask in asked:
+        with pytest.raises(CreationDenied) as refused:
+            ask()
+        assert [cause.field for cause in refused.value.causes] == fields
+
+
+def test_a_vmi_gets_defaults_and_nothing_else() -> None:
+    given = {
+        "kind": "VirtualMachineInstance",
+        "metadata": {"name": "a", "annotations": {"kubevirt.io/instancetype-name": "u1"}},
+        "spec": {"domain": {}},
+    }
+    created = creation.from_vmi(given, uuids())
+
+    assert created.obj["spec"]["domain"]["cpu"]["sockets"] == 1
+    assert created.named == {}
+    assert created.origins["metadata.annotations[kubevirt.io/instancetype-name]"] is Origin.VM
+    assert created.origins[CPU] is Origin.KUBEVIRT
+    with pytest.raises(CreationDenied) as refused:
+        creation.from_vmi({"spec": {}}, uuids(), ClusterConfig(network_interface="slirp"))
+    assert refused.value.stage is Stage.VMI_WEBHOOK
+
+
+def test_expansion_knows_its_origins() -> None:
+    created = creation.expanded(both(), among([instancetype(), preference(preferredSubdomain="s")]))
+
+    assert created.origins.keys() == dict(leaves(created.obj)).keys()
+    assert created.origins["spec.template.spec.domain.cpu.sockets"] is Origin.INSTANCETYPE
+    assert created.origins["spec.template.spec.subdomain"] is Origin.PREFERENCE
+    assert created.origins["spec.template.spec.networks[0].name"] is Origin.KUBEVIRT
+    assert creation.expanded(vm(), among([])).named == {}
+
+
+def test_kubevirts_own_answers_come_out_of_the_whole_way() -> None:
+    """The same VMIs as stage by stage, for every case that KubeVirt has carried to the end."""
+    compared = 0
+    for case in read(FILE):
+        stages = case.expected
+        if not {"mutate", "admit", "controller"} <= stages.keys() or case.given.get("oldVM"):
+            continue
+        told = stages["controller"].get("admittedVMI")
+        machine = {**case.given["vm"], "metadata": {**case.given["vm"]["metadata"]}}
+        machine["metadata"].pop("uid", None)
+        if told is None or not (stages["mutate"]["allowed"] and stages["admit"]["allowed"]):
+            with pytest.raises(InputError):
+                creation.from_vm(machine, case.get, uuids(), case.configuration)
+            continue
+        created = creation.from_vm(machine, case.get, uuids(), case.configuration)
+        assert created.obj["spec"] == told["spec"], case.id
+        assert created.origins.keys() == dict(leaves(created.obj)).keys()
+        compared += 1
+    assert compared > 20

@@ -1,0 +1,220 @@
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kubevirt.samples import vm
+from tests.kubevirt.vm.running import CAPTURED, VOLUMES, running, started
+from tests.vectors.cases import read
+from webhook import names
+from webhook.errors import InputError
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.go_json.origins import Origin
+from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.lookup import Get, among
+from webhook.kubevirt.vm.fidelity import Incomparable, differences, revisions
+
+FILE = Path(__file__).parents[2] / "data" / "instancetypes.jsonl.gz"
+
+
+PLUGGED = {"name": "extra", "persistentVolumeClaim": {"claimName": "extra", "hotpluggable": True}}
+
+
+def _among(named: dict[str, Json]) -> Get:
+    return lambda _, __, name: named.get(name)
+
+
+def paths(given: Json, found: Json, configuration: ClusterConfig = DEFAULTS) -> list[str]:
+    return [one.path for one in differences(given, found, among(CAPTURED), configuration)]
+
+
+# -- the same ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_kubevirt_has_made_does_not_differ() -> None:
+    seen = 0
+    for case in read(FILE):
+        answer = case.expected.get("controller", {})
+        if "admittedVMI" not in answer:
+            continue
+        given, found = answer["vm"], answer["admittedVMI"]
+        named = {stored["metadata"]["name"]: stored for stored in answer.get("controllerRevisions") or ()}
+        before = copy.deepcopy((given, found, named))
+
+        assert differences(given, found, _among(named), case.configuration) == ()
+
+        assert set(revisions(given)) <= named.keys()
+        assert (given, found, named) == before
+        seen += 1
+    assert seen > 200, seen
+
+
+def test_what_was_captured_is_looked_up() -> None:
+    assert revisions(running()) == ["it-1", "pref-1"]
+    assert revisions(running(instancetype={"name": "u1", "revisionName": "pinned"})) == ["pinned", "pref-1"]
+    assert revisions(vm()) == []
+
+
+# -- different ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "path", "origin"),
+    [
+        (lambda spec: spec["domain"]["cpu"].update(sockets=9), "spec.domain.cpu.sockets", Origin.INSTANCETYPE),
+        (lambda spec: spec.update(hostname="other"), "spec.hostname", None),
+        (lambda spec: spec.pop("evictionStrategy"), "spec.evictionStrategy", Origin.KUBEVIRT),
+        (lambda spec: spec.update(schedulerName="other"), "spec.schedulerName", None),
+        (
+            lambda spec: spec["domain"]["devices"]["disks"][0]["disk"].update(bus="sata"),
+            "spec.domain.devices.disks[0].disk.bus",
+            Origin.PREFERENCE,
+        ),
+        (
+            lambda spec: spec["volumes"][0]["containerDisk"].update(image="SECRET"),
+            "spec.volumes[0].containerDisk.image",
+            Origin.VM,
+        ),
+    ],
+)
+def test_what_differs_is_named(change: Any, path: str, origin: Origin | None) -> None:
+    found = started(running())
+    change(found["spec"])
+
+    (difference,) = differences(running(), found, among(CAPTURED), DEFAULTS)
+
+    assert (difference.path, difference.origin) == (path, origin)
+    assert "SECRET" not in repr(difference)
+
+
+# -- what others may change --------------------------------------------------------------------------------------------
+
+
+def test_the_scheduler_that_we_have_chosen_is_no_difference() -> None:
+    found = started(running())
+    found["spec"]["schedulerName"] = "kubevirt"
+    found["metadata"]["annotations"][names.SCHEDULER_MARK] = "kubevirt"
+
+    assert paths(running(), found) == []
+
+    found["spec"]["schedulerName"] = "other"
+    assert paths(running(), found) == ["spec.schedulerName"]
+    assert paths(running({"schedulerName": "mine"}), found) == ["spec.schedulerName"]
+
+
+@pytest.mark.parametrize("strategy", ["Paused", "WaitAsReceiver"])
+def test_how_it_was_started_is_no_difference(strategy: str) -> None:
+    found = started(running())
+    found["spec"]["startStrategy"] = strategy
+
+    assert paths(running(), found) == []
+    assert paths(running({"startStrategy": "Paused"}), started(running())) == ["spec.startStrategy"]
+
+
+def test_what_is_plugged_into_the_vmi_alone_is_no_difference() -> None:
+    found = started(running())
+    found["spec"]["volumes"].append(PLUGGED)
+    found["spec"]["domain"]["devices"]["disks"].append({"name": "extra", "disk": {"bus": "scsi"}, "serial": "extra"})
+    found["spec"]["utilityVolumes"] = [{"name": "dump", "claimName": "dump"}]
+    found["spec"]["domain"]["devices"]["disks"][0]["changedBlockTracking"] = True
+
+    assert paths(running(), found) == []
+    given = running()
+    given["spec"]["template"]["spec"]["utilityVolumes"] = [{"name": "other", "claimName": "other"}]
+    assert paths(given, found) == []
+
+    found["spec"]["volumes"][-1] = {"name": "extra", "persistentVolumeClaim": {"claimName": "extra"}}
+    assert "spec.volumes[1].name" in paths(running(), found)
+
+
+def test_a_vm_without_disks_gets_one_plugged() -> None:
+    bare = running({"volumes": []})
+    found = started(bare)
+    found["spec"]["volumes"] = [PLUGGED]
+    found["spec"]["domain"]["devices"]["disks"] = [{"name": "extra", "disk": {"bus": "scsi"}}]
+
+    assert paths(bare, found) == []
+
+
+def test_a_plugged_volume_that_the_vm_has_too_is_compared() -> None:
+    both = running({"volumes": [*VOLUMES, PLUGGED]})
+    found = started(both)
+    found["spec"]["volumes"].pop()
+
+    assert "spec.volumes[1].name" in paths(both, found)
+
+
+def test_what_the_clusters_settings_decide_may_have_been_otherwise() -> None:
+    then, now = ClusterConfig.of({}), ClusterConfig.of({"cpuModel": "Skylake"})
+
+    assert paths(running(), started(running(), configuration=then), now) == []
+
+
+# -- incomparable ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda vm, _: vm["metadata"].update(generation=4), "the VM has changed since its start"),
+        (lambda _, vmi: vmi["metadata"]["annotations"].clear(), "the VM has changed since its start"),
+        (
+            # As virt-controller leaves it after `u1.small` became `u1.medium`: the template is the same.
+            lambda _, vmi: vmi["status"].update(virtualMachineRevisionName="revision-start-vm-uid-2"),
+            "the VM's instancetype may have changed since its start",
+        ),
+        (lambda vm, _: vm["metadata"].update(uid="new"), "the VMI is of another VM of this name"),
+        (lambda _, vmi: vmi["metadata"].pop("ownerReferences"), "the VMI is of another VM of this name"),
+        (lambda _, vmi: vmi["metadata"].update(deletionTimestamp="2026-01-01T00:00:00Z"), "it is being deleted"),
+        (
+            lambda _, vmi: vmi["metadata"]["annotations"].update({"virtualmachinepreset.kubevirt.io/p": "v1"}),
+            "a preset was applied to the VMI",
+        ),
+    ],
+)
+def test_what_says_nothing_about_each_other(change: Any, why: str) -> None:
+    given, found = running(), started(running())
+    change(given, found)
+
+    with pytest.raises(Incomparable) as caught:
+        paths(given, found)
+    assert caught.value.why == why
+
+
+def test_a_vm_without_an_instancetype_has_no_resizing_to_fear() -> None:
+    given = vm({"volumes": VOLUMES})
+    given["metadata"]["generation"] = 3
+    found = started(given)
+    found["status"]["virtualMachineRevisionName"] = "revision-start-vm-uid-2"
+
+    assert paths(given, found) == []
+
+
+def test_a_vmi_of_the_vms_present_generation_is_compared() -> None:
+    found = started(running())
+    found["status"]["virtualMachineRevisionName"] = "revision-start-vm-uid-3"
+    found["spec"]["domain"]["devices"]["rng"] = {}
+
+    assert paths(running(), found) == ["spec.domain.devices.rng"]
+
+
+def test_what_was_not_captured_is_incomparable() -> None:
+    given = running()
+    del given["status"]["preferenceRef"]
+
+    with pytest.raises(Incomparable, match="the VM's preference was not captured"):
+        revisions(given)
+
+
+def test_a_lost_revision_is_a_refusal() -> None:
+    with pytest.raises(Refusal, match=r'controllerrevisions.apps "pref-1" not found'):
+        differences(running(), started(running()), among([]), DEFAULTS)
+
+
+def test_a_malformed_vmi_is_named() -> None:
+    with pytest.raises(InputError, match=r"VirtualMachineInstance.spec.hostname: is a number"):
+        paths(running(), {"metadata": {}, "spec": {"hostname": 7}})

@@ -1,0 +1,126 @@
+"""A bare VMI must get what virt-controller would have given the VMI of a VM with the same template."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.vectors.cases import Case, Json, read
+from tests.vectors.stages import uuids
+from webhook.errors import InputError
+from webhook.kubevirt.instancetype.conflict import Cause, Crash, Refusal
+from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, Matcher
+from webhook.kubevirt.instancetype.reference import Reference, of_matcher
+from webhook.kubevirt.vm import standalone_vmi
+from webhook.kubevirt.vm.manifest import read_vm
+from webhook.kubevirt.webhooks import vm_admitter
+
+FILE = Path(__file__).parents[2] / "data" / "instancetypes.jsonl.gz"
+
+
+class Comparison:
+    """A case in which virt-controller builds a VMI: the bare VMI of the same template, and KubeVirt's."""
+
+    def __init__(self, case: Case, vm: Json, found: dict[Matcher, tuple[Reference, Json]], expected: Json) -> None:
+        self.case = case
+        self.vmi = {**copy.deepcopy(vm["spec"]["template"]), "kind": "VirtualMachineInstance"}
+        self.found = found
+        self.expected = expected
+
+
+def comparisons() -> Iterator[Comparison]:
+    for case in read(FILE):
+        vm, expected = case.given.get("vm"), case.expected.get("controller", {})
+        if vm is None or "vmi" not in expected or vm.get("status"):
+            continue
+        try:
+            changed = (
+                vm_admitter.mutate(vm, case.get, uuids(), case.configuration).vm if "mutate" in case.expected else vm
+            )
+            decoded = read_vm(changed)
+            found = {matcher: matcher.find(decoded, case.get) for matcher in MATCHERS}
+        except InputError:
+            continue
+        named = {
+            matcher: (of_matcher(matcher, decoded["spec"][matcher.field]), whole)
+            for matcher, whole in found.items()
+            if whole is not None
+        }
+
+        if named and changed and case.configuration.reference_policy == "reference":
+            yield Comparison(case, changed, named, expected)
+
+
+ALL = list(comparisons())
+
+
+def test_there_is_something_to_compare() -> None:
+    assert len(ALL) > 200
+
+
+def test_the_same_as_virt_controllers() -> None:
+    compared = 0
+    for one in ALL:
+        try:
+            filled = standalone_vmi.fill(one.vmi, one.found, one.case.configuration)
+        except Cause:
+            # What KubeVirt's VM webhook refuses, virt-controller was asked for here all the same.
+            continue
+        except Crash:
+            assert "panic" in str(one.case.expected)
+            continue
+        except Refusal as refusal:
+            assert one.expected.get("error"), (one.case.id, refusal)
+            continue
+        spec, wanted = filled.after["spec"], copy.deepcopy(one.expected["vmi"]["spec"])
+        # virt-controller derives the firmware's UUID from the VM's name.
+        wanted["domain"]["firmware"].pop("uuid", None)
+        spec["domain"].get("firmware", {}).pop("uuid", None)
+        spec["domain"].setdefault("firmware", {})
+        assert spec == wanted, one.case.id
+        annotations = one.expected["vmi"]["metadata"]["annotations"]
+        annotations.pop("kubevirt.io/vm-generation")
+        assert filled.after["metadata"].get("annotations", {}) == annotations, one.case.id
+        compared += 1
+    assert compared > 150
+
+
+def test_nothing_is_shared() -> None:
+    one = ALL[0]
+    before = copy.deepcopy((one.vmi, list(one.found.values())))
+
+    standalone_vmi.fill(one.vmi, one.found, one.case.configuration)
+
+    assert (one.vmi, list(one.found.values())) == before
+
+
+def test_an_empty_node_selector_is_none() -> None:
+    """KubeVirt's webhook drops it from a VM, before it could conflict with the instancetype's."""
+    reference = Reference("VirtualMachineClusterInstancetype", "u1.small")
+    whole = {"spec": {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}, "nodeSelector": {"a": "b"}}}
+    vmi: Json = {"spec": {"domain": {"devices": {}}, "nodeSelector": {}}}
+
+    filled = standalone_vmi.fill(vmi, {INSTANCETYPE_MATCHER: (reference, whole)}, ALL[0].case.configuration)
+
+    assert filled.after["spec"]["nodeSelector"] == {"a": "b"}
+
+
+def test_an_overcommitted_amount_is_written_as_virt_controller_writes_it() -> None:
+    """It applies what it has captured: 1.3Ti is no whole number of bytes, and so a decimal by then."""
+    reference = Reference("VirtualMachineClusterInstancetype", "u1.small")
+    whole = {"spec": {"cpu": {"guest": 1}, "memory": {"guest": "1.3Ti", "overcommitPercent": 33}}}
+
+    filled = standalone_vmi.fill(
+        {"spec": {"domain": {}}}, {INSTANCETYPE_MATCHER: (reference, whole)}, ALL[0].case.configuration
+    )
+
+    assert filled.after["spec"]["domain"]["memory"] == {"guest": "1429365116108800m"}
+    assert filled.after["spec"]["domain"]["resources"]["requests"] == {"memory": "957674553344"}
+
+
+def test_malformed_objects_are_a_sentence() -> None:
+    with pytest.raises(InputError, match=r"spec.domain.cpu"):
+        standalone_vmi.fill({"spec": {"domain": {"cpu": 1}}}, {}, ALL[0].case.configuration)

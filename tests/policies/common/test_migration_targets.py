@@ -1,0 +1,237 @@
+"""What a migration asks for, put together from the cluster's facts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.builders import Json
+from tests.policies.migration.world import OWNED, OWNER, POLICY, UID, facts, migration, vmi
+from webhook.errors import Unavailable
+from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, PlacementKey
+from webhook.k8s.views import Namespace
+from webhook.placement.allocation import Allocatable
+from webhook.placement.kubevirt_config import PlacementKubeVirt
+from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
+from webhook.placement.migrations import MIGRATIONS, Migration
+from webhook.placement.node import Taint
+from webhook.placement.podadmission import NODE_SELECTOR, RUNTIME_CLASSES, RuntimeClass
+from webhook.placement.requirement import KUBEVIRT, Kvm, Label, Requirement, Untainted
+from webhook.placement.vmis import VMIS, Vmi
+from webhook.policies.common import migration_targets
+from webhook.policies.common.required_facts import Unreadable
+
+WISH, RULE = "kubevirt.io/pool", "kubevirt.io/rule"
+PODS = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")
+LAST = ObjectKey(MIGRATIONS, "demo", "m1")
+
+
+def pod(node: str = "node-a1", phase: str = "Running", **selector: str) -> Json:
+    return {
+        "metadata": {
+            "name": "p",
+            "labels": {"kubevirt.io/migrationJobUID": POLICY},
+            "annotations": {"kubevirt.io/migrationJobName": "m1"},
+            "ownerReferences": OWNED,
+        },
+        "spec": {"nodeName": node, "nodeSelector": {WISH: "true", RULE: "true"} | selector},
+        "status": {"phase": phase},
+    }
+
+
+def world(*pods: Json, last: object = None) -> dict[Key[Any], object]:
+    """The VM, and the migration that brought it where it is."""
+    return facts() | {PODS: tuple(msgspec.convert(one, LauncherPod) for one in pods), LAST: last}
+
+
+def required(known: Mapping[Key[Any], object]) -> list[str]:
+    """What KubeVirt requires of the next target by rules that only the present pod shows."""
+    target = migration_targets.find("demo", "web01", Facts.of(known))
+    assert target
+    asked = [item.expression.key for item in target.requirements if isinstance(item, Label) and item.origin == KUBEVIRT]
+    return [key for key in asked if key in {WISH, RULE}]
+
+
+def a_migration(uid: str = POLICY) -> Migration:
+    made = migration({WISH: "true"})
+    made["metadata"]["uid"] = uid
+    return msgspec.convert(made, Migration)
+
+
+def test_what_the_last_migration_added_was_for_once() -> None:
+    assert required(world(pod(), last=a_migration())) == [RULE]
+
+
+@pytest.mark.parametrize("last", [None, a_migration("another")], ids=["gone", "another of its name"])
+def test_what_a_migration_had_added_that_is_gone_is_not_taken_for_kubevirts(last: object) -> None:
+    assert required(world(pod(), last=last)) == []
+
+
+def test_a_pod_that_no_migration_made_shows_kubevirts_own() -> None:
+    first = pod()
+    del first["metadata"]["annotations"]
+
+    assert required(world(first)) == [WISH, RULE]
+
+
+@pytest.mark.parametrize("other", [pod("node-b1"), pod(phase="Succeeded"), pod(phase="Failed")])
+def test_only_the_pod_that_the_vm_runs_in_counts(other: Json) -> None:
+    found = migration_targets.find("demo", "web01", Facts.of(world(other)))
+
+    assert found
+    assert "the VM's present pod isn't known" in found.gaps[0]
+
+
+@pytest.mark.parametrize("owners", [None, [], [OWNER], [OWNER | {"uid": "another", "controller": True}]])
+def test_a_pod_that_only_has_the_label_does_not_count(owners: Any) -> None:
+    labelled, real = pod(), pod()
+    labelled["metadata"] |= {"ownerReferences": owners, "creationTimestamp": "2026-08-22T10:00:00Z"}
+    del real["spec"]["nodeSelector"]
+
+    assert required(world(labelled, real, last=a_migration())) == []
+    assert required(world(labelled, last=a_migration())) == []
+
+
+def test_of_several_pods_the_last_one_counts() -> None:
+    pods = [pod() for _ in range(3)]
+    for one, time in zip(pods, ("08:00:00", "10:00:00", "09:00:00"), strict=True):
+        one["metadata"]["creationTimestamp"] = f"2026-08-22T{time}Z"
+        one["spec"]["nodeSelector"] = {f"kubevirt.io/made-at-{time[:2]}": "true"}
+
+    target = migration_targets.find("demo", "web01", Facts.of(world(*pods, last=a_migration())))
+
+    assert target
+    asked = [each.expression.key for each in target.requirements if isinstance(each, Label)]
+    assert [key for key in asked if "made-at" in key] == ["kubevirt.io/made-at-10"]
+
+
+def test_a_vm_that_runs_nowhere_yet_has_no_pod() -> None:
+    starting = vmi()
+    del starting["status"]
+
+    found = migration_targets.find("demo", "web01", Facts.of(facts(starting)))
+
+    assert found
+    assert len(found.gaps) == 2
+
+
+def test_no_vm_has_no_target() -> None:
+    assert migration_targets.find("demo", "web01", Facts.of({ObjectKey(VMIS, "demo", "web01"): None})) is None
+
+
+@pytest.mark.parametrize("key", [PODS, LAST, NodesKey(), ObjectKey(VMIS, "demo", "web01")])
+def test_what_can_not_be_read_is_said(key: Key[Any]) -> None:
+    known = world(pod(), last=a_migration()) | {key: Unavailable("no answer")}
+
+    with pytest.raises(Unreadable, match="can't be read: no answer"):
+        migration_targets.find("demo", "web01", Facts.of(known))
+
+
+FOO, KVM = "example.com/foo", "devices.kubevirt.io/kvm"
+
+
+def resourceful(compute: Json, **spec: Any) -> Json:
+    """The present pod, with a container that requests something."""
+    made = pod()
+    made["spec"] |= {"nodeSelector": {}, "containers": [{"name": "compute", "resources": {"requests": compute}}]}
+    made["spec"] |= spec
+    return made
+
+
+def asked(known: Mapping[Key[Any], object], kind: type[Requirement]) -> list[Any]:
+    target = migration_targets.find("demo", "web01", Facts.of(known))
+    assert target
+    return [each for each in target.requirements if isinstance(each, kind)]
+
+
+def settings(**configuration: Any) -> PlacementKubeVirt:
+    return msgspec.convert({"spec": {"configuration": configuration}}, PlacementKubeVirt)
+
+
+class TestResources:
+    def test_what_the_present_pod_requests_the_target_pod_does(self) -> None:
+        wanted = vmi(domain={"resources": {"requests": {FOO: "1"}}})
+        known = world(resourceful({"memory": "1Gi", FOO: "1", KVM: "1"})) | {
+            ObjectKey(VMIS, "demo", "web01"): msgspec.convert(wanted, Vmi)
+        }
+
+        assert {(each.origin, each.resource, each.amount) for each in asked(known, Allocatable)} == {
+            ("resources", "cpu", 100),
+            ("resources", "memory", 2**30),
+            ("resources", FOO, 1),
+            ("kvm", KVM, 1),
+        }
+        assert asked(known, Kvm) == []
+
+    def test_the_device_of_kvm_is_a_matter_of_kubevirts_settings(self) -> None:
+        emulating = {PlacementKey(): settings(developerConfiguration={"useEmulation": True})}
+        unsaid = world(resourceful({"memory": "1Gi"}))
+
+        assert "kvm" not in {each.origin for each in asked(world(resourceful({KVM: "1"})) | emulating, Allocatable)}
+        assert KVM not in {each.resource for each in asked(world(resourceful({KVM: "1"})) | emulating, Allocatable)}
+        assert len(asked(unsaid, Kvm)) == 1
+
+
+class TestPlugins:
+    CLASS = ObjectKey(RUNTIME_CLASSES, "", "kata")
+
+    def world(self, found: Any, shown: Json | None = None) -> dict[Key[Any], object]:
+        known = world(resourceful({}, nodeSelector=shown or {}))
+        return known | {PlacementKey(): settings(defaultRuntimeClass="kata"), self.CLASS: found}
+
+    def test_a_runtime_class_chooses_nodes(self) -> None:
+        scheduling = {"nodeSelector": {"runtime": "kata"}, "tolerations": [{"key": "kata", "operator": "Exists"}]}
+        known = self.world(msgspec.convert({"scheduling": scheduling}, RuntimeClass), {"runtime": "kata"})
+
+        assert "runtime=kata" in [str(label.expression) for label in asked(known, Label)]
+        assert asked(known, Untainted)[0].tolerates(Taint("kata", "x", "NoSchedule"))
+        assert self.gaps(known) == ()
+
+    def test_one_that_cannot_be_read_is_named(self) -> None:
+        (gap,) = self.gaps(self.world(Unavailable("may not get runtimeclasses")))
+        assert gap == 'what RuntimeClass "kata" requires of nodes isn\'t known: may not get runtimeclasses'
+        assert self.gaps(self.world(None)) == ()
+
+    def test_what_admission_plugins_tolerate_the_present_pod_shows(self) -> None:
+        known = world(resourceful({}, tolerations=[{"key": "kata", "operator": "Exists"}, None]))
+
+        assert asked(known, Untainted)[0].tolerates(Taint("kata", "x", "NoSchedule"))
+        assert not asked(world(resourceful({})), Untainted)[0].tolerates(Taint("kata", "x", "NoSchedule"))
+
+    def test_a_namespace_chooses_nodes_where_the_present_pod_shows_it(self) -> None:
+        place = msgspec.convert({"metadata": {"annotations": {NODE_SELECTOR: "pool=vms,other=x"}}}, Namespace)
+        known = world(resourceful({}, nodeSelector={"pool": "vms", "left": "1"})) | {NamespaceKey("demo"): place}
+        first = known | {PODS: (self.first({"pool": "vms", "left": "1"}),)}
+
+        labels = [str(label.expression) for label in asked(first, Label) if label.origin == "namespace"]
+        assert labels == ["pool=vms"]
+        (gap,) = self.gaps(first)
+        assert gap.startswith("the present pod's node selector has left=1, for which")
+        unread = first | {NamespaceKey("demo"): Unavailable("no answer")}
+        assert "left=1, pool=vms" in self.gaps(unread)[0]
+
+    def first(self, selector: Json) -> LauncherPod:
+        """A pod that no migration made, so that all of its node selector must come from elsewhere."""
+        made = resourceful({}, nodeSelector=selector)
+        del made["metadata"]["annotations"]
+        return msgspec.convert(made, LauncherPod)
+
+    def gaps(self, known: Mapping[Key[Any], object]) -> tuple[str, ...]:
+        target = migration_targets.find("demo", "web01", Facts.of(known))
+        assert target
+        return target.gaps
+
+
+def test_which_nodes_have_it() -> None:
+    found = migration_targets.find("demo", "web01", Facts.of(world(pod(), last=a_migration())))
+
+    assert found
+    assert found.review(Facts.of(facts())).count == 0  # no node has the rule's label
+
+
+def test_kubevirt_labels_migrations_with_the_vms_name() -> None:
+    assert migration_targets.unnameable("v" * 63) is migration_targets.unnameable("web.01") is None
+    assert str(migration_targets.unnameable("v" * 64)).endswith("which has 64 characters, of which 63 are allowed")

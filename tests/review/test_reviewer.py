@@ -1,0 +1,495 @@
+"""The Reviewer over a cluster in memory: modes, replay, and every way of not knowing."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import jsonpatch
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from tests import builders
+from tests.builders import ALIVE, DEAD, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
+from tests.policies.eviction import world as eviction
+from tests.policies.migration.world import UID
+from tests.review.memory import PODS, PODS_OBSERVED, VMS, Kept, MemoryCluster, judge
+from webhook import names
+from webhook.admission.decision import Decision, skip
+from webhook.errors import InputError, Unavailable
+from webhook.facts import (
+    ConfigurationKey,
+    Facts,
+    Key,
+    KubeVirtKey,
+    ListKey,
+    NamespaceKey,
+    NodesKey,
+    NotRead,
+    ObjectKey,
+    PlacementKey,
+    SchedulerKey,
+    VmiKey,
+)
+from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.names import Code
+from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
+from webhook.placement.migrations import MIGRATIONS, Migration
+from webhook.review.endpoints import BY_PATH, Endpoint
+from webhook.review.replay import MAX_ROUNDS
+from webhook.work import MAX_STEPS, spend
+
+
+def patched(body: Json, response: Json) -> Any:
+    return jsonpatch.apply_patch(body["request"]["object"], json.loads(base64.b64decode(response["patch"])))
+
+
+def test_enforce_patches() -> None:
+    body = review(launcher_pod())
+    verdict, response = judge(body)
+
+    assert (verdict.label, verdict.mode) == ("patched", "enforce")
+    assert response["allowed"] is True
+    assert response["auditAnnotations"] == {
+        "mode": "enforce",
+        "decision": "patched",
+        "reason": Code.INJECTED,
+        "scheduler": "kubevirt",
+    }
+    pod = patched(body, response)
+    assert pod["spec"]["schedulerName"] == pod["metadata"]["annotations"][names.SCHEDULER_MARK] == "kubevirt"
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [("warn", 2), ("audit", 0)])
+def test_other_modes_only_say(mode: str, warnings: int) -> None:
+    verdict, response = judge(review(launcher_pod()), known(vmi(), mode=mode), PODS_OBSERVED)
+
+    assert (verdict.label, verdict.mode, response["allowed"]) == ("would-patch", mode, True)
+    assert "patch" not in response
+    assert len(response.get("warnings", [])) == warnings
+    assert response["auditAnnotations"]["reason"] == Code.INJECTED
+
+
+def test_out_of_scope_says_why() -> None:
+    verdict, response = judge(review(launcher_pod()), known(vmi(), mode=None))
+
+    assert (verdict.label, verdict.mode) == ("not-judged", "off")
+    assert response == {
+        "uid": response["uid"],
+        "allowed": True,
+        "auditAnnotations": {"mode": "off", "decision": "not-judged", "reason": Code.OUT_OF_SCOPE},
+    }
+
+
+def test_the_namespace_names_the_scheduler() -> None:
+    body = review(launcher_pod())
+    _, response = judge(body, known(vmi(), scheduler_name="batch"))
+
+    assert patched(body, response)["spec"]["schedulerName"] == "batch"
+
+
+def test_undeclared_scheduler_of_a_namespace() -> None:
+    verdict, response = judge(review(launcher_pod()), known(vmi(), scheduler_name="nobody"))
+
+    assert verdict.decision.code == Code.UNDECLARED
+    assert "patch" not in response
+    assert "nobody" in response["warnings"][0]
+
+
+def test_dry_run_gets_the_same_answer() -> None:
+    _, real = judge(review(launcher_pod()))
+    verdict, dry = judge(review(launcher_pod(), dryRun=True))
+
+    assert dry == real
+    assert verdict.request.dry_run is True
+
+
+def test_replay_reads_each_fact_once() -> None:
+    cluster = MemoryCluster(known(vmi()), peeked=set())
+
+    verdict, _ = judge(review(launcher_pod()), cluster=cluster)
+
+    assert verdict.label == "patched"
+    asked = [KubeVirtKey(), NamespaceKey("demo"), SchedulerKey("kubevirt", "demo"), VmiKey("demo", "web01", VMI_UID)]
+    assert cluster.reads == asked * 2, "once for judge, once for review"
+
+
+_healths = st.sampled_from([ALIVE, DEAD, UNKNOWN, Unavailable("x")])
+
+
+_vmis: st.SearchStrategy[Any] = st.sampled_from(
+    [vmi(), vmi(""), vmi("default-scheduler"), vmi("stork"), vmi(uid="x"), None, Unavailable("y")]
+)
+
+
+@hypothesis_settings(deadline=None)
+@given(_healths, _vmis, st.sampled_from(["enforce", "warn", "audit", "off", None]), st.data())
+def test_replay_never_changes_an_answer(health: Any, found: Any, mode: str | None, data: Any) -> None:
+    facts = known(found, health, mode)
+    peeked = data.draw(st.sets(st.sampled_from(sorted(facts, key=repr))))
+
+    _, at_once = judge(review(launcher_pod()), facts)
+    _, replayed = judge(review(launcher_pod()), cluster=MemoryCluster(facts, peeked))
+
+    assert replayed == at_once
+
+
+@hypothesis_settings(deadline=None)
+@given(
+    _healths,
+    _vmis,
+    st.sampled_from([None, "", "default-scheduler", "kubevirt", "stork"]),
+    st.sampled_from([None, "kubevirt"]),
+)
+def test_a_second_pass_over_the_patched_object_changes_nothing(
+    health: Any, found: Any, scheduler: str | None, mark: str | None
+) -> None:
+    pod = launcher_pod(schedulerName=scheduler)
+    if mark:
+        pod["metadata"]["annotations"][names.SCHEDULER_MARK] = mark
+    body = review(pod)
+    _, first = judge(body, known(found, health))
+    if "patch" in first:
+        body["request"]["object"] = patched(body, first)
+        _, second = judge(body, known(found, health))
+        assert "patch" not in second
+
+
+def test_malformed_object_is_admitted_unchanged_with_a_warning() -> None:
+    verdict, response = judge(review(launcher_pod() | {"spec": {"schedulerName": 5}}))
+
+    assert (verdict.label, verdict.decision.code) == ("error", Code.MALFORMED_OBJECT)
+    assert response["allowed"] is True
+    assert "request.object.spec.schedulerName must be str or null, not int" in response["warnings"][0]
+
+
+def test_malformed_object_out_of_scope_is_nobodys_business() -> None:
+    _, response = judge(review(launcher_pod() | {"spec": 5}), known(mode=None))
+
+    assert "warnings" not in response
+
+
+def test_no_object() -> None:
+    verdict, response = judge(review(None, operation="DELETE", oldObject=launcher_pod()))
+
+    assert (verdict.label, response["allowed"]) == ("not-judged", True)
+
+
+def test_unreadable_namespace_is_admitted_unchanged_with_a_warning() -> None:
+    facts = known(vmi()) | {NamespaceKey("demo"): Unavailable("slow")}
+    verdict, response = judge(review(launcher_pod()), facts)
+
+    assert (verdict.label, response["allowed"]) == ("error", True)
+    assert "slow" in response["warnings"][0]
+
+
+def _with_policy(policy: Any, on_error: Any = "allow", stage: Any = "enforce") -> Endpoint:
+    return msgspec.structs.replace(PODS, handler=policy, on_error=on_error, stage=stage)
+
+
+def _validating(policy: Any) -> Endpoint:
+    return msgspec.structs.replace(PODS, handler=policy, verb="validate")
+
+
+def _broken(*_: object) -> Decision:
+    raise ZeroDivisionError
+
+
+def _curious(view: object, request: object, facts: Facts, section: object) -> Decision:
+    for number in range(MAX_ROUNDS * 2):
+        facts.get(NamespaceKey(f"n{number}"))
+    return skip("done", "done")
+
+
+@pytest.mark.parametrize("policy", [_broken, _curious])
+def test_a_bug_admits_where_the_endpoint_says_so(policy: Any) -> None:
+    kept = Kept()
+    facts: Any = {NamespaceKey(f"n{number}"): None for number in range(100)}
+    cluster = MemoryCluster(known(vmi()) | facts, peeked=set())
+
+    verdict, response = judge(review(launcher_pod()), endpoint=_with_policy(policy), cluster=cluster, kept=kept)
+
+    assert (verdict.decision.code, response["allowed"]) == (Code.BUG, True)
+    assert "patch" not in response
+    assert len(kept.errors) == 2
+    assert not isinstance(kept.errors[0], NotRead)
+
+
+_MIGRATIONS = "/validate/migration/virtualmachineinstancemigrations/"
+
+
+_VM_RULES = "/validate/instancetypes/virtualmachines/"
+
+
+def _under(policy: str, mode: str | None, annotations: Json | None = None) -> dict[Key[Any], object]:
+    there = Namespace(
+        ObjectMeta(name="demo", labels={names.policy_label(policy): mode} if mode else {}, annotations=annotations)
+    )
+    return known() | {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
+
+
+def _asked(endpoint: Endpoint, obj: Any, **request: Any) -> Json:
+    """A review of an endpoint's kind, about anything."""
+    kind = {"group": endpoint.codec.group, "version": "v1", "kind": endpoint.kind}
+    asked = review({"kind": "Pod"}, kind=kind, subResource=endpoint.sub_resource or None)
+    asked["request"] |= {"object": obj} | request
+    return asked
+
+
+@pytest.mark.parametrize("policy", ["Ignore", "Fail"])
+@pytest.mark.parametrize("path", [_MIGRATIONS, _VM_RULES])
+def test_a_bug_refuses_where_the_failure_policy_says_so(path: str, policy: Any) -> None:
+    endpoint = msgspec.structs.replace(BY_PATH[f"{path}enforce"], handler=_broken)
+    asked = _asked(endpoint, {"kind": endpoint.kind, "metadata": {"name": "web01"}})
+
+    _, response = judge(asked, _under(endpoint.policy, "enforce"), endpoint, failure_policy=policy)
+
+    assert response["allowed"] is (policy == "Ignore")
+    assert response.get("status", {}).get("code") == (503 if policy == "Fail" else None)
+    assert bool(response.get("warnings")) is (policy == "Ignore")
+
+
+def test_a_namespace_that_can_not_be_read_refuses_where_the_failure_policy_says_so() -> None:
+    endpoint, unreadable = BY_PATH[f"{_VM_RULES}enforce"], Unavailable("no answer")
+    facts: Any = known() | {NamespaceKey("demo"): unreadable, NamespaceKey("demo", fresh=True): unreadable}
+
+    answers = [judge(review(vm()), facts, endpoint, failure_policy=p)[1] for p in ("Ignore", "Fail")]
+
+    assert [answer["allowed"] for answer in answers] == [True, False]
+
+
+def test_observing_never_refuses() -> None:
+    endpoint = msgspec.structs.replace(BY_PATH[f"{_MIGRATIONS}observe"], handler=_broken)
+    asked = _asked(endpoint, {"kind": endpoint.kind})
+
+    assert judge(asked, _under(names.MIGRATION, "warn"), endpoint)[1]["allowed"] is True
+
+
+# -- objects that can't be read ----------------------------------------------------------------------------------------
+
+
+_DEEP = "@deep@"
+
+
+_OBJECTS = {
+    # What the API server stores in spec.template.metadata, which has no schema.
+    "deeper than we read": b"[" * 300 + b"]" * 300,
+    "deeper than Python walks": b'{"a":' * 1100 + b"1" + b"}" * 1100,
+    "as deep as the API server takes": b"[" * 9_990 + b"]" * 9_990,
+    "of more brackets than are counted": b"[" + b"[1]," * 60_000 + b'{"a":' * 1100 + b"1" + b"}" * 1100 + b"]",
+    # What no API server sends, but others might.
+    "invalid UTF-8": b'"\xff"',
+    "a lone surrogate": b'"\\ud800"',
+    "a control character": b'"\x01"',
+    "no JSON": b"NaN",
+    "a number out of range": b"1e999999",
+}
+
+
+@pytest.mark.parametrize("place", ["object", "oldObject"])
+@pytest.mark.parametrize("what", sorted(_OBJECTS))
+@pytest.mark.parametrize(
+    ("path", "mode"),
+    [
+        (path, mode)
+        for path in sorted(BY_PATH)
+        for mode in (("enforce",) if BY_PATH[path].stage == "enforce" else ("warn", "audit"))
+    ],
+)
+def test_an_object_that_can_not_be_read_is_denied_by_what_validates_and_warned_of_elsewhere(
+    path: str, mode: str, what: str, place: str
+) -> None:
+    endpoint = BY_PATH[path]
+    # In the metadata, which every view reads.
+    asked = _asked(endpoint, {"kind": endpoint.kind}, **{place: {"metadata": {"labels": _DEEP}}})
+    body = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), _OBJECTS[what])
+    kept = Kept()
+
+    verdict, response = judge(asked, _under(endpoint.policy, mode), endpoint, kept=kept, body=body)
+
+    refused = endpoint.verb == "validate" and mode == "enforce"
+    assert verdict.decision.code == Code.MALFORMED_OBJECT
+    assert response["allowed"] is not refused
+    assert response.get("status", {}).get("code") == (422 if refused else None)
+    assert bool(response.get("warnings")) is (mode != "audit" and not refused)
+    assert "patch" not in response
+    assert kept.errors == []
+    assert (kept.records[0].user, kept.records[0].object.namespace) == (builders.CONTROLLER, "demo")
+
+
+@pytest.mark.parametrize("levels", [300, 1100, 9_990])
+def test_an_allow_list_is_not_got_around_by_depth(levels: int) -> None:
+    endpoint, what = BY_PATH[f"{_VM_RULES}enforce"], {"kind": "VirtualMachineInstancetype", "name": "huge"}
+    asked = review(vm(instancetype=what))
+    asked["request"]["object"]["spec"]["template"]["metadata"] = _DEEP
+    body = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), b'{"a":' * levels + b"1" + b"}" * levels)
+    facts = _under(names.INSTANCETYPES, "enforce", {names.ALLOWED_INSTANCETYPES_ANNOTATION: "small"})
+
+    verdict, response = judge(asked, facts, endpoint, body=body)
+
+    assert (verdict.label, response["allowed"], response["status"]["code"]) == ("denied", False, 422)
+    assert f"is nested {levels + 3} levels deep" in response["status"]["message"]
+
+
+def test_whether_an_endless_object_was_a_dry_run_is_not_known() -> None:
+    asked = review(launcher_pod() | {"metadata": _DEEP})
+    many = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), _OBJECTS["of more brackets than are counted"])
+    few = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), _OBJECTS["deeper than Python walks"])
+
+    assert judge(asked, body=many)[0].request.dry_run is True
+    assert judge(asked, body=few)[0].request.dry_run is False
+
+
+def test_what_is_read_beside_an_object_may_be_deep_too() -> None:
+    def walk(value: Any) -> Any:
+        return walk([value])
+
+    endpoint = msgspec.structs.replace(BY_PATH[f"{_VM_RULES}enforce"], handler=lambda *_: walk(1))
+    kept = Kept()
+
+    verdict, response = judge(review(vm()), _under(names.INSTANCETYPES, "enforce"), endpoint, kept=kept)
+
+    assert (verdict.decision.code, response["status"]["code"]) == (Code.MALFORMED_OBJECT, 422)
+    assert kept.errors == []
+
+
+def test_every_verdict_is_recorded() -> None:
+    kept = Kept()
+    judge(review(vm(), user="owner"), known(), VMS, kept=kept)
+
+    record = kept.records[0]
+    assert (record.object.kind, record.object.namespace, record.object.name) == ("VirtualMachine", "demo", "web01")
+    assert (record.user, record.operation, record.mode, record.decision) == ("owner", "CREATE", "enforce", "patched")
+    assert record.time == "2023-11-14T22:13:20.250000Z"
+    assert [change.new for change in record.changes] == ["kubevirt"] * 3
+    assert record.duration_ms >= 0
+    assert record.freshness == {"KubeVirtKey": None, "NamespaceKey": 1.235, "SchedulerKey": 1.235}
+
+
+def test_what_was_read_for_the_review_has_no_age() -> None:
+    kept = Kept()
+    judge(review(launcher_pod()), cluster=MemoryCluster(known(vmi()), peeked={NamespaceKey("demo")}), kept=kept)
+
+    assert kept.records[0].freshness == {"NamespaceKey": 1.235}
+
+
+def test_cloud_init_is_in_no_record() -> None:
+    kept = Kept()
+    secretive = vm()
+    secretive["spec"]["template"]["spec"]["volumes"] = [{"cloudInitNoCloud": {"userData": "hunter2"}}]
+    _, response = judge(review(secretive), known(), VMS, kept=kept)
+
+    assert b"hunter2" not in msgspec.json.encode(kept.records) + msgspec.json.encode(response)
+
+
+def test_no_review_is_the_senders_mistake() -> None:
+    with pytest.raises(InputError):
+        judge(review(vm()), endpoint=PODS)
+
+
+def test_missing_facts_are_read_together() -> None:
+    def policy(view: object, request: object, facts: Facts, section: object) -> Decision:
+        facts.need(NamespaceKey("a"), NamespaceKey("b"))
+        return skip("done", "done")
+
+    facts: Any = {NamespaceKey("a"): None, NamespaceKey("b"): None}
+    cluster = MemoryCluster(known(vmi()) | facts, set(known(vmi())))
+    verdict, _ = judge(review(launcher_pod()), endpoint=_with_policy(policy), cluster=cluster)
+
+    assert verdict.decision.code == "done"
+    assert cluster.reads[:2] == [NamespaceKey("a"), NamespaceKey("b")]
+
+
+def test_subresources_are_not_judged() -> None:
+    verdict, response = judge(review(launcher_pod(), subResource="status"))
+
+    assert (verdict.label, verdict.decision.code, response["allowed"]) == ("not-judged", Code.OTHER_OPERATION, True)
+    assert "patch" not in response
+
+
+def test_a_bug_at_an_observing_endpoint_is_silent() -> None:
+    verdict, response = judge(review(launcher_pod()), endpoint=_with_policy(_broken, stage="observe"))
+
+    assert (verdict.mode, verdict.label) == ("audit", "error")
+    assert "warnings" not in response
+
+
+def evicting(mode: str = "enforce", **cluster: Any) -> MemoryCluster:
+    """As a live cluster answers: what is watched at once, the rest when it is read."""
+    there = Namespace(ObjectMeta(name="demo", labels={names.policy_label(names.EVICTION): mode}))
+    facts = eviction.facts(**cluster) | {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
+    watched: set[Key[Any]] = {KubeVirtKey(), NamespaceKey("demo"), ConfigurationKey(), NodesKey(), PlacementKey()}
+    return MemoryCluster(facts, watched)
+
+
+@pytest.mark.parametrize(
+    "dry",
+    [{"dryRun": True}, {"object": eviction.review()["request"]["object"] | {"deleteOptions": {"dryRun": ["All"]}}}],
+)
+def test_dry_runs_of_evictions_get_the_same_answer_and_are_told_apart(dry: Json) -> None:
+    endpoint, kept = BY_PATH["/mutate/eviction/pods/enforce"], Kept()
+
+    for request in ({}, dry):
+        verdict, response = judge(eviction.review(**request), None, endpoint, evicting(nodes=[]), kept)
+        assert (verdict.label, response["allowed"], response["status"]["code"]) == ("denied", False, 429)
+        assert response["status"]["reason"] == "TooManyRequests"
+    assert [record.dry_run for record in kept.records] == [False, False, True, True]
+
+
+def test_an_eviction_with_every_look_up_is_judged_within_the_rounds() -> None:
+    cluster = evicting(found=eviction.vmi(None), strategy="LiveMigrate")
+    key = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")
+    assert key in cluster.facts
+    came = eviction.pod(annotations={"kubevirt.io/migrationJobName": "before"})
+    cluster.facts[key] = (msgspec.convert(came, LauncherPod),)
+    cluster.facts[ObjectKey(MIGRATIONS, "demo", "before")] = Migration()
+
+    verdict, _ = judge(eviction.review(), None, BY_PATH["/mutate/eviction/pods/enforce"], cluster)
+
+    assert verdict.decision.code == Code.ELIGIBLE
+    assert len(cluster.reads) // 2 < MAX_ROUNDS
+
+
+@pytest.mark.parametrize(("mode", "warnings"), [("warn", 1), ("audit", 0)])
+def test_evictions_that_are_only_observed(mode: str, warnings: int) -> None:
+    observed = BY_PATH["/mutate/eviction/pods/observe"]
+    verdict, response = judge(eviction.review(), None, observed, evicting(mode, nodes=[]))
+
+    assert (verdict.label, response["allowed"]) == ("would-deny", True)
+    assert len(response.get("warnings", ())) == warnings
+
+
+def _endless(*_: object) -> Decision:
+    try:
+        spend(MAX_STEPS + 1, "terms")
+    except Exception:
+        return skip(Code.ELIGIBLE, "a policy forgives what it does not know")
+    raise AssertionError
+
+
+def test_what_is_too_complex_is_allowed_with_a_warning() -> None:
+    verdict, response = judge(review(launcher_pod()), endpoint=_with_policy(_endless))
+
+    assert (verdict.label, verdict.decision.code, verdict.mode) == ("error", Code.TOO_COMPLEX, "enforce")
+    assert response["allowed"] is True
+    assert "terms" in response["warnings"][0]
+    assert "patch" not in response
+
+
+def test_what_is_too_complex_is_refused_where_errors_are() -> None:
+    verdict, response = judge(review(launcher_pod()), endpoint=_validating(_endless))
+
+    assert (verdict.label, verdict.decision.code) == ("error", Code.TOO_COMPLEX)
+    # Not 503, for to ask again would not help.
+    assert (response["allowed"], response["status"]["code"]) == (False, 422)
+
+
+@pytest.mark.parametrize("mode", ["warn", "audit"])
+def test_what_is_too_complex_is_refused_in_enforce_only(mode: str) -> None:
+    _, response = judge(review(launcher_pod()), known(vmi(), mode=mode), _validating(_endless))
+
+    assert response["allowed"] is True

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.builders import known, namespace
+from webhook.admission.wire import Request
+from webhook.errors import Unavailable
+from webhook.facts import Facts, KubeVirtInstall, KubeVirtKey, NamespaceKey
+from webhook.k8s.pods import Pod
+from webhook.names import Code, Mode, Stage
+from webhook.review.scope import Scope, resolve
+
+EXCLUDED = frozenset({"kube-system"})
+
+
+def scope(
+    stage: Stage = "enforce",
+    where: str = "demo",
+    cluster_wide: bool = False,
+    facts: dict[Any, object] | None = None,
+    **more: Any,
+) -> Scope:
+    request: Request[Pod] = Request(uid="u", namespace=where)
+    there = facts if facts is not None else known(**more)
+    return resolve("scheduling", stage, request, Facts.of(there), cluster_wide, EXCLUDED)
+
+
+@pytest.mark.parametrize(
+    ("label", "stage", "mode"),
+    [
+        ("enforce", "enforce", "enforce"),
+        ("warn", "observe", "warn"),
+        ("audit", "observe", "audit"),
+        # Either copy of the namespace may be old: never more than the path allows, never more than the label says.
+        ("enforce", "observe", "audit"),
+        ("warn", "enforce", "warn"),
+        ("audit", "enforce", "audit"),
+        ("off", "enforce", "off"),
+        ("off", "observe", "off"),
+        (None, "enforce", "off"),
+        (None, "observe", "off"),
+        ("Enforce", "enforce", "off"),
+        ("", "enforce", "off"),
+    ],
+)
+def test_mode_by_label_and_path(label: str | None, stage: Stage, mode: Mode) -> None:
+    found = scope(stage, mode=label)
+
+    assert found.mode == mode
+    assert (found.reason is None) == (mode != "off")
+
+
+def test_cluster_wide_enforces_where_no_label_says_otherwise() -> None:
+    assert scope(cluster_wide=True, mode=None).mode == "enforce"
+    assert scope(cluster_wide=True, mode="off").mode == "off"
+    assert scope(cluster_wide=True, mode="warn").mode == "warn"
+
+
+def test_parameters_are_the_annotations() -> None:
+    found = scope(scheduler_name="batch")
+
+    assert found.parameters == {"kubevirt-webhook.github.io/scheduler-name": "batch"}
+
+
+@pytest.mark.parametrize("where", ["kube-system", "kubevirt"])
+def test_excluded_namespaces(where: str) -> None:
+    found = scope(where=where, cluster_wide=True)
+
+    assert found.mode == "off"
+    assert found.reason
+    assert found.reason.code == Code.EXCLUDED_NAMESPACE
+
+
+def test_objects_without_a_namespace() -> None:
+    assert scope(where="").mode == "off"
+
+
+def test_namespace_that_has_just_opted_in_is_read_again() -> None:
+    facts = known() | {NamespaceKey("demo"): namespace(None)}
+
+    assert scope(facts=facts).mode == "enforce"
+
+
+@pytest.mark.parametrize(("read", "said"), [(None, "it does not exist"), (Unavailable("too slow"), "too slow")])
+def test_unreadable_namespace_is_asked_for_once(read: Any, said: str) -> None:
+    """A watched copy never says so: the API server did."""
+    facts = known() | {NamespaceKey("demo"): read}
+    del facts[NamespaceKey("demo", fresh=True)]
+
+    found = scope(facts=facts)
+
+    assert found.mode == "off"
+    assert found.reason
+    assert found.reason.code == Code.NAMESPACE_UNREADABLE
+    assert said in found.reason.text
+
+
+def test_where_kubevirt_runs_may_be_unknown() -> None:
+    facts = known() | {KubeVirtKey(): Unavailable("forbidden")}
+
+    assert scope(facts=facts).mode == "enforce"
+    assert scope(facts=known() | {KubeVirtKey(): KubeVirtInstall(frozenset({"demo"}))}).mode == "off"

@@ -1,0 +1,135 @@
+"""What is explained is what the policy does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests import builders
+from tests.builders import Json, vm
+from webhook import names
+from webhook.errors import InputError, Unavailable
+from webhook.facts import Facts, KubeVirtKey, NamespaceKey, ObjectKey
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.views import Namespace
+from webhook.kubevirt.resources import VMIS
+from webhook.kubevirt.views import VirtualMachine, VirtualMachineInstance
+from webhook.names import Code
+from webhook.policies.common.required_facts import Unreadable
+from webhook.policies.scheduling.spread import constraints
+from webhook.review.spread_explanation import SpreadAnswer, explain
+
+VMS = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, VirtualMachine)
+OWN: Json = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
+LABEL = names.policy_label(names.SCHEDULING)
+
+
+def answer(
+    *,
+    instance: Any = None,
+    machine: Any = None,
+    mode: str | None = "enforce",
+    annotation: str = "",
+    spread: str = "hostname",
+) -> SpreadAnswer:
+    found = {"labels": {LABEL: mode} if mode else {}, "annotations": {names.SPREAD_ANNOTATION: annotation}}
+    namespace = msgspec.convert({"metadata": {"name": "demo", **found}}, Namespace)
+    facts: dict[Any, object] = {
+        ObjectKey(VMIS, "demo", "web"): instance,
+        ObjectKey(VMS, "demo", "web"): machine,
+        NamespaceKey("demo"): namespace,
+        NamespaceKey("demo", fresh=True): namespace,
+        KubeVirtKey(): None,
+    }
+    settings = builders.settings(spread=spread)
+    return explain("demo", "web", settings, Facts.of(facts))
+
+
+def instance(*found: Json, own: str = "") -> VirtualMachineInstance:
+    result: Json = {"metadata": {"name": "web"}, "spec": {}}
+    if own:
+        result["metadata"]["annotations"] = {names.SPREAD_ANNOTATION: own}
+    if found:
+        result["spec"]["topologySpreadConstraints"] = list(found)
+    return msgspec.convert(result, VirtualMachineInstance)
+
+
+def machine(*found: Json, own: str = "") -> VirtualMachine:
+    result = vm()
+    template = result["spec"]["template"]
+    if found:
+        template["spec"]["topologySpreadConstraints"] = list(found)
+    if own:
+        template["metadata"]["annotations"] = {names.SPREAD_ANNOTATION: own}
+    return msgspec.convert(result, VirtualMachine)
+
+
+@pytest.mark.parametrize("where", [{"instance": instance()}, {"machine": machine()}])
+def test_what_the_pods_get(where: dict[str, Any]) -> None:
+    found = answer(**where)
+
+    assert (found.code, found.injected, found.present) == (Code.SPREAD_INJECTED, constraints("hostname"), [])
+    assert found.is_spread
+    assert found.kind == ("VirtualMachineInstance" if "instance" in where else "VirtualMachine")
+
+
+@pytest.mark.parametrize(
+    ("where", "code"),
+    [
+        ({"instance": instance(), "spread": "off"}, Code.SWITCHED_OFF),
+        ({"instance": instance(own="off")}, Code.SPREAD_OPTED_OUT),
+        ({"machine": machine(own="off")}, Code.SPREAD_OPTED_OUT),
+        ({"instance": instance(own="rack")}, Code.SPREAD_INVALID),
+        ({"instance": instance(), "mode": None}, Code.OUT_OF_SCOPE),
+        ({"instance": instance(), "mode": "off"}, Code.OUT_OF_SCOPE),
+        ({"instance": instance(), "mode": "on"}, Code.UNKNOWN_MODE),
+        ({"instance": instance(), "annotation": "off"}, Code.SWITCHED_OFF),
+    ],
+)
+def test_why_they_get_none(where: dict[str, Any], code: str) -> None:
+    found = answer(**where)
+
+    assert (found.code, found.injected, found.is_spread) == (code, [], False)
+
+
+@pytest.mark.parametrize("where", [{"instance": instance(OWN)}, {"machine": machine(OWN)}])
+def test_the_owners_are_kept_and_shown(where: dict[str, Any]) -> None:
+    found = answer(**where)
+
+    assert (found.code, found.injected, found.present) == (Code.SPREAD_CHOSEN, [], [OWN])
+    assert found.is_spread
+
+
+@pytest.mark.parametrize("mode", ["warn", "audit"])
+def test_other_modes_say_what_would_be(mode: str) -> None:
+    found = answer(instance=instance(), mode=mode)
+
+    assert (found.mode, found.injected, found.is_spread) == (mode, constraints("hostname"), False)
+
+
+def test_the_namespace_and_the_owner_choose() -> None:
+    assert answer(instance=instance(), annotation="both", spread="off").injected == constraints("both")
+    assert answer(instance=instance(own="zone"), spread="off").injected == constraints("zone")
+
+
+def test_a_running_vms_instance_counts() -> None:
+    found = answer(instance=instance(), machine=machine(OWN))
+
+    assert (found.kind, found.code) == ("VirtualMachineInstance", Code.SPREAD_INJECTED)
+
+
+def test_what_is_not_there() -> None:
+    with pytest.raises(InputError, match="there is no VirtualMachine demo/web"):
+        answer()
+
+
+def test_what_can_not_be_read() -> None:
+    with pytest.raises(Unreadable, match="no right"):
+        answer(instance=Unavailable("no right"))
+
+
+def test_a_vm_without_a_template_gets_constraints_like_any() -> None:
+    assert answer(machine=msgspec.convert({"metadata": {"name": "web"}}, VirtualMachine)).injected
+    assert answer(instance=msgspec.convert({"metadata": {"name": "web"}}, VirtualMachineInstance)).injected

@@ -1,0 +1,1 @@
+"""What runs beside reviews: the drift scan, the fidelity check, Events."""

@@ -1,0 +1,186 @@
+"""Which objects are looked at, and the review that creating one of them now would lead to.
+
+What a policy would have said at an object's CREATE can't be known any more. What counts is what it says now: the object
+as it is, as if it were created anew. So that this misjudges nothing that we have let through:
+
+* An object that carries our mark for a policy is that policy's work, whatever became of it since.
+* What KubeVirt and schedulers have written into it since is taken out (a pod's node), or the object is not judged by a
+  policy that would take it for the owner's (a VM whose instancetype KubeVirt has captured is not validated against what
+  the instancetype says today).
+* What ends by itself is left alone: pods that have ended, whatever is being deleted, migrations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from webhook import names
+from webhook.k8s.client.resources import UNSTRUCTURED_PODS, Resource
+from webhook.k8s.nesting import MAX_LEVELS, cut, is_too_deep
+from webhook.k8s.views import Object, Unstructured
+from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
+from webhook.names import Policy
+from webhook.review.endpoints import ENDPOINTS, Endpoint
+from webhook.settings.snapshot import Settings
+
+_MARKS: Final[Mapping[str, tuple[str, ...]]] = {
+    names.SCHEDULING: (names.SCHEDULER_MARK, names.SPREAD_MARK),
+    names.INSTANCETYPES: (names.INSTANCETYPE_MARK, names.PREFERENCE_MARK),
+}
+_ENDED: Final = ("Succeeded", "Failed")
+
+
+class Look(msgspec.Struct, frozen=True):
+    """A kind of objects to list, and whose policies judge them.
+
+    Attributes:
+        query: of the list.
+    """
+
+    resource: Resource[Unstructured]
+    query: Mapping[str, str]
+    endpoints: tuple[Endpoint, ...]
+
+
+def _look(resource: Resource[Unstructured], query: Mapping[str, str]) -> Look:
+    judges = (
+        endpoint
+        for endpoint in ENDPOINTS
+        if (endpoint.group, endpoint.resource, endpoint.sub_resource) == (resource.group, resource.plural, "")
+        and endpoint.stage == names.ENFORCE
+        and "CREATE" in endpoint.operations
+    )
+    return Look(resource, query, tuple(judges))
+
+
+LOOKS: Final = (
+    _look(UNSTRUCTURED_PODS, {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}),
+    _look(UNSTRUCTURED_VMS, {}),
+    _look(UNSTRUCTURED_VMIS, {}),
+)
+
+
+def looks(policies: Iterable[Policy], settings: Settings) -> list[Look]:
+    """What to list in a namespace that enforces these policies: nothing that the settings have switched off."""
+    off = {
+        (names.SCHEDULING, UNSTRUCTURED_VMS.plural): not settings.scheduling.looks_at_virtual_machines,
+        (names.SCHEDULING, UNSTRUCTURED_VMIS.plural): not settings.scheduling.looks_at_virtual_machine_instances,
+        (names.INSTANCETYPES, UNSTRUCTURED_VMS.plural): not settings.instancetypes.virtual_machines,
+        (names.INSTANCETYPES, UNSTRUCTURED_VMIS.plural): not settings.instancetypes.virtual_machine_instances,
+    }
+    enforced, found = frozenset(policies), []
+    for look in LOOKS:
+        judges = [e for e in look.endpoints if e.policy in enforced and not off.get((e.policy, e.resource))]
+        if judges:
+            found.append(msgspec.structs.replace(look, endpoints=tuple(judges)))
+    return found
+
+
+def enforced(namespace: Object, settings: Settings) -> frozenset[Policy]:
+    """The policies that the API server asks us about in a namespace, with mode ``enforce``."""
+    meta = namespace.meta
+    labels = meta.labels or {}
+    if meta.deletion_timestamp or meta.name in settings.excluded_namespaces:
+        return frozenset()
+    if not all(_holds(expression, labels) for expression in settings.webhooks.namespace_selector):
+        return frozenset()
+    policies = {endpoint.policy for look in LOOKS for endpoint in look.endpoints}
+    return frozenset(
+        policy
+        for policy in policies
+        if labels.get(names.policy_label(policy), names.ENFORCE if settings.policy(policy).cluster_wide else "")
+        == names.ENFORCE
+    )
+
+
+def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
+    """Whether labels meet a requirement of a label selector (k8s.io/apimachinery, pkg/labels)."""
+    value, operator = labels.get(expression["key"]), str(expression["operator"])
+    if operator in ("Exists", "DoesNotExist"):
+        return (value is not None) == (operator == "Exists")
+    listed: bool = value in expression.get("values", ())
+    return listed == (operator == "In")
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """An object to be judged, in little memory: a whole list of them is held.
+
+    Attributes:
+        created: as its metadata says.
+        endpoints: whose policies judge it.
+        review: of creating it anew, an AdmissionReview.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    created: str
+    endpoints: tuple[Endpoint, ...]
+    review: bytes
+
+
+def candidate(look: Look, found: Unstructured, user: str) -> Candidate | None:
+    """An object that was listed; None where no policy can judge it.
+
+    Args:
+        user: who is taken for its maker.
+    """
+    endpoints = tuple(endpoint for endpoint in look.endpoints if is_judged(endpoint, found))
+    if not endpoints:
+        return None
+    meta = found.meta
+    return Candidate(
+        meta.namespace or "",
+        meta.name or "",
+        meta.uid or "",
+        meta.creation_timestamp or "",
+        endpoints,
+        review(endpoints[0], found, user),
+    )
+
+
+def is_judged(endpoint: Endpoint, found: Unstructured) -> bool:
+    """Whether a policy can say of an object that exists what it would say at its CREATE."""
+    status = found.status or {}
+    if found.meta.deletion_timestamp or (endpoint.kind == "Pod" and status.get("phase") in _ENDED):
+        return False
+    if any(found.meta.annotation(mark) for mark in _MARKS.get(endpoint.policy, ())):
+        return False
+    return endpoint.verb != "validate" or not _captured(found)
+
+
+def _captured(vm: Unstructured) -> bool:
+    status, spec = vm.status or {}, vm.spec or {}
+    return any(
+        status.get(f"{field}Ref") or (isinstance(spec.get(field), dict) and spec[field].get("revisionName"))
+        for field in ("instancetype", "preference")
+    )
+
+
+def review(endpoint: Endpoint, found: Unstructured, user: str) -> bytes:
+    """The AdmissionReview of creating an object anew; the same for all endpoints of its resource."""
+    obj = {**found.plain(), "apiVersion": _api_version(endpoint), "kind": endpoint.kind, "status": {}}
+    if endpoint.kind == "Pod" and found.spec:
+        obj["spec"] = {key: value for key, value in found.spec.items() if key != "nodeName"}
+    if is_too_deep(found):
+        # Too deep it stays, but such that it can be encoded.
+        obj = cut(obj, MAX_LEVELS + 1)
+    request = {
+        "uid": found.meta.uid or "none",
+        "kind": {"group": endpoint.group, "version": endpoint.version, "kind": endpoint.kind},
+        "resource": {"group": endpoint.group, "version": endpoint.version, "resource": endpoint.resource},
+        "name": found.meta.name,
+        "namespace": found.meta.namespace,
+        "operation": "CREATE",
+        "userInfo": {"username": user},
+        "object": obj,
+        "dryRun": True,
+    }
+    return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+
+
+def _api_version(endpoint: Endpoint) -> str:
+    return f"{endpoint.group}/{endpoint.version}" if endpoint.group else endpoint.version

@@ -1,0 +1,213 @@
+"""The look-out: every some minutes, all that has opted in is judged as if it were created anew.
+
+It stands beside admission and may never disturb it: a connection of its own for its lists, one request at a time with
+pauses between, and whatever goes wrong ends the round with a line in the log. The next round begins anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing
+from typing import Final, TypeVar
+
+import msgspec
+
+from webhook.admission.audit import SCHEMA, AuditedObject, NoAudit, UnenforcedRecord, timestamp
+from webhook.background.drift import candidates
+from webhook.background.drift.candidates import Candidate
+from webhook.background.drift.policy_reports import DriftedObject, Reports
+from webhook.cluster.source import Cluster
+from webhook.facts import KubeVirtInstall, KubeVirtKey
+from webhook.k8s.client.api import ApiConnectionError, ApiError, Transport, explain
+from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.list_pages import pages
+from webhook.k8s.client.resources import NAMESPACES, Resource
+from webhook.k8s.views import Object
+from webhook.kubevirt.launcher import controller_account
+from webhook.names import Code
+from webhook.review.endpoints import Endpoint
+from webhook.review.reviewer import NullObserver, Reviewer
+from webhook.settings.snapshot import Settings
+
+V = TypeVar("V", bound=Object)
+
+RESULTS: Final = ("finished", "failed")
+
+_TICK_SECONDS: Final = 1.0
+# Between two pages and between two objects: what makes us slow makes us harmless.
+_PAUSE_SECONDS: Final = 0.1
+_BREATH_SECONDS: Final = 0.005
+_PAGE_LIMIT: Final = 100
+_LIST_SECONDS: Final = 60.0
+_JUDGE_SECONDS: Final = 10.0
+
+logger = logging.getLogger(__name__)
+
+
+class _ScanGivenUp(Exception):  # noqa: N818 - ends a round
+    pass
+
+
+class _Bugs(NullObserver):
+    """An observer that logs bugs; what is judged here is no request, so it doesn't count."""
+
+    def failed(self, endpoint: Endpoint, error: BaseException) -> None:
+        logger.error("unenforced: %s met a bug", endpoint.path, exc_info=error)
+
+
+class DriftScanner:
+    """Finds objects that are not as enforce would make them.
+
+    Args:
+        transport: the way to the API server, for lists; the caller closes it.
+        cluster: what the policies ask.
+        settings: at present.
+        audit: gets a record of every object that is found, once for each.
+        reports: gets all that a round has found.
+
+    Attributes:
+        rounds: by their end, one of `RESULTS`.
+        found: objects by policy and resource, of the last round that came to its end.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        cluster: Cluster,
+        settings: Callable[[], Settings],
+        audit: Callable[[UnenforcedRecord], None],
+        reports: Reports,
+        *,
+        clock: Clock = REAL_TIME,
+    ) -> None:
+        self._transport: Final = transport
+        self._cluster: Final = cluster
+        self._settings: Final = settings
+        self._audit: Final = audit
+        self._reports: Final = reports
+        self._clock: Final = clock
+        self._reviewer: Final = Reviewer(cluster, settings, NoAudit(), _Bugs(), clock.wall)
+        self._told: frozenset[tuple[str, str]] = frozenset()
+        self.rounds: Final = Counter(dict.fromkeys(RESULTS, 0))
+        self.found: Mapping[tuple[str, ...], float] = {}
+
+    async def run(self) -> None:
+        """Look for ever, at first as soon as the cluster's answers can be trusted; ends when it is cancelled."""
+        began: float | None = None
+        while True:
+            await self._clock.sleep(_TICK_SECONDS)
+            every, now = self._settings().unenforced.every_seconds, self._clock.now()
+            if every and not self._cluster.waiting_for() and (began is None or now - began >= every):
+                began = now
+                await self._round()
+
+    async def _round(self) -> None:
+        try:
+            await self.look()
+        except _ScanGivenUp as why:
+            logger.warning("unenforced: the round was given up: %s", why)
+        except Exception:
+            logger.exception("unenforced: a round met a bug")
+        else:
+            self.rounds["finished"] += 1
+            return
+        self.rounds["failed"] += 1
+
+    async def look(self) -> None:
+        """One round.
+
+        Raises:
+            Exception: whatever ended it early.
+        """
+        settings, maker = self._settings(), self._maker()
+        told: set[tuple[str, str]] = set()
+        counts: Counter[tuple[str, ...]] = Counter()
+        findings: dict[str, list[DriftedObject]] = {}
+        opted = [
+            (namespace.meta.name, policies)
+            async for namespace in self._all(NAMESPACES, "", {})
+            if namespace.meta.name and (policies := candidates.enforced(namespace, settings))
+        ]
+        for namespace, policies in opted:
+            for look in candidates.looks(policies, settings):
+                for endpoint in look.endpoints:
+                    counts[endpoint.policy, endpoint.resource] += 0
+                listed = self._all(look.resource, namespace, look.query)
+                made = [candidates.candidate(look, found, maker) async for found in listed]
+                # A whole list, then its objects: a continued list that waits too long expires.
+                for candidate in filter(None, made):
+                    hit = await self._judged(candidate)
+                    # Two policies of a policy that find the same object have found one object.
+                    counts.update({(finding.endpoint.policy, finding.endpoint.resource) for finding in hit})
+                    told.update(self._recorded(finding) for finding in hit)
+                    if hit:
+                        findings.setdefault(namespace, []).extend(hit)
+        self._told, self.found = frozenset(told), counts
+        if settings.unenforced.policy_reports:
+            await self._reports.write(findings)
+
+    async def _all(self, resource: Resource[V], namespace: str, query: Mapping[str, str]) -> AsyncIterator[V]:
+        """All objects of a namespace, or of all; those that the list's view can't hold end the round.
+
+        Raises:
+            _GivenUp: they can't be listed.
+        """
+        listed = pages(self._transport, resource, namespace, query, limit=_PAGE_LIMIT, seconds=_LIST_SECONDS)
+        try:
+            async with aclosing(listed):
+                async for page in listed:
+                    for item in page.items or ():
+                        yield item
+                    await self._clock.sleep(_PAUSE_SECONDS)
+        except ApiError as refused:
+            if refused.status != 404:
+                raise _ScanGivenUp(explain("list", resource, namespace, refused.status, refused.body).why) from None
+        except ApiConnectionError as error:
+            raise _ScanGivenUp(error.why) from None
+        except TimeoutError:
+            raise _ScanGivenUp(f"no answer within {_LIST_SECONDS:.0f} s") from None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise _ScanGivenUp(f"the list of {resource.plural} can't be decoded") from None
+
+    async def _judged(self, candidate: Candidate) -> list[DriftedObject]:
+        """What enforce would do to an object if it were created now."""
+        found = []
+        for endpoint in candidate.endpoints:
+            await self._clock.sleep(_BREATH_SECONDS)
+            deadline = asyncio.get_running_loop().time() + _JUDGE_SECONDS
+            verdict = await self._reviewer.judge(endpoint, candidate.review, deadline)
+            # What can not be told now, admission may deny, as the admin wants it; it says nothing about the object.
+            if verdict.label in ("patched", "denied") and verdict.decision.code != Code.FACTS_UNREADABLE:
+                found.append(DriftedObject(endpoint, candidate, verdict.decision))
+        return found
+
+    def _maker(self) -> str:
+        """KubeVirt's controller: who else has made a launcher pod can't be told any more."""
+        known = self._cluster.peek(KubeVirtKey())
+        here = known.namespaces if isinstance(known, KubeVirtInstall) else frozenset()
+        place = self._settings().scheduling.kubevirt_namespace or min(here, default="")
+        return controller_account(place) if place else ""
+
+    def _recorded(self, finding: DriftedObject) -> tuple[str, str]:
+        endpoint, found = finding.endpoint, finding.candidate
+        key = (endpoint.path, found.uid)
+        if key not in self._told:
+            decision = finding.decision
+            self._audit(
+                UnenforcedRecord(
+                    SCHEMA,
+                    timestamp(self._clock.wall()),
+                    found.uid,
+                    endpoint.path,
+                    AuditedObject(endpoint.kind, found.namespace, found.name),
+                    found.created,
+                    "would-deny" if decision.denial else "would-patch",
+                    decision.reasons,
+                    [change.shown() for change in decision.changes],
+                    decision.denial.message if decision.denial else None,
+                )
+            )
+        return key

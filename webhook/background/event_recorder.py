@@ -1,0 +1,196 @@
+"""Kubernetes Events: what we refused and why, where the users of a namespace look for it.
+
+Nobody waits for them. They are queued, written one by one from a task of their own, and dropped, and counted, when they
+can't be. The same happening within some minutes is one Event, whose series counts: that is what events.k8s.io/v1
+(KEP-383) is for, and why it is not core/v1, whose counters every client keeps in its own way.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections import Counter, deque
+from typing import Any, Final
+
+import msgspec
+
+from webhook import names
+from webhook.admission.audit import timestamp
+from webhook.admission.credentials import shown
+from webhook.k8s.client.api import ApiConnectionError, Requests, explain
+from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.resources import EVENTS
+
+RESULTS: Final = ("written", "repeated", "dropped", "failed")
+REPORTER: Final = f"{names.DOMAIN}/admission"
+
+# Within this time, counted from the first, the same happening is a repeat.
+WINDOW_SECONDS: Final = 300.0
+CAPACITY: Final = 1000
+
+_TICK_SECONDS: Final = 0.5
+_PER_TICK: Final = 10
+_WRITE_SECONDS: Final = 5.0
+# The API server's limits (k8s.io/kubernetes, pkg/apis/core/validation/events.go).
+_MAX_NOTE: Final = 1024
+_MAX_INSTANCE: Final = 128
+
+logger = logging.getLogger(__name__)
+
+
+class Event(msgspec.Struct, frozen=True):
+    """What an Event is about. Happenings that are equal in all but the note are repeats.
+
+    Attributes:
+        namespace: where users see it, and where the object is.
+        api_version, kind, name, uid: of the object; the uid may be empty, where there is none yet.
+        reason: a word in CamelCase.
+        code: of `names.Code`: what led to it.
+        note: for people; cut where it is too long.
+    """
+
+    namespace: str
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    reason: str
+    code: str
+    note: str
+
+    def __post_init__(self) -> None:
+        # Names are checked only after admission, and an owner reference's kind hardly at all.
+        for field in ("api_version", "kind", "name", "uid", "note"):
+            msgspec.structs.force_setattr(self, field, shown(getattr(self, field)))
+
+
+_Key = tuple[str, str, str, str, str]
+
+
+class _Series(msgspec.Struct):
+    """One Event in the cluster, or about to be there."""
+
+    happening: Event
+    name: str
+    began: float
+    count: int = 1
+    last: float = 0.0
+    written: bool = False
+
+
+class EventWriter:
+    """Writes happenings as Events.
+
+    Args:
+        api: the way to the API server; the caller closes it.
+        instance: tells this process from others, for example the name of its pod.
+
+    Attributes:
+        results: happenings by what became of them, one of `RESULTS`.
+    """
+
+    def __init__(self, api: Requests, instance: str, *, clock: Clock = REAL_TIME) -> None:
+        self._api: Final = api
+        self._instance: Final = instance[:_MAX_INSTANCE] or "unknown"
+        self._clock: Final = clock
+        self._series: Final[dict[_Key, _Series]] = {}
+        self._new: Final[deque[_Key]] = deque()
+        self._trouble = ""
+        self.results: Final = Counter(dict.fromkeys(RESULTS, 0))
+
+    def add(self, happening: Event) -> None:
+        """Take a happening over; neither waits nor raises."""
+        key = (happening.namespace, happening.kind, happening.name, happening.reason, happening.code)
+        series = self._series.get(key)
+        if series is not None:
+            series.count += 1
+            series.last = self._clock.wall()
+            self.results["repeated"] += 1
+        elif len(self._series) >= CAPACITY:
+            self.results["dropped"] += 1
+        else:
+            name = f"kubevirt-webhook.{secrets.token_hex(8)}"
+            self._series[key] = _Series(happening, name, self._clock.now(), last=self._clock.wall())
+            self._new.append(key)
+
+    async def run(self) -> None:
+        """Write for ever; ends when it is cancelled."""
+        while True:
+            await self._clock.sleep(_TICK_SECONDS)
+            try:
+                await self.write()
+            except Exception:
+                logger.exception("events: met a bug")
+
+    async def write(self) -> None:
+        """Write some of what is new, and the counts of what has had its time."""
+        for _ in range(min(_PER_TICK, len(self._new))):
+            key = self._new.popleft()
+            series = self._series[key]
+            series.written = await self._sent("create", series)
+            if not series.written:
+                # The next one of its kind is a new try.
+                del self._series[key]
+        now = self._clock.now()
+        ended = [key for key, one in self._series.items() if one.written and now - one.began >= WINDOW_SECONDS]
+        for key in ended[:_PER_TICK]:
+            series = self._series.pop(key)
+            if series.count > 1:
+                await self._sent("patch", series)
+
+    async def _sent(self, verb: str, series: _Series) -> bool:
+        namespace = series.happening.namespace
+        try:
+            if verb == "create":
+                asked: tuple[Any, ...] = ("POST", EVENTS.path(namespace), {}, self._event(series), "application/json")
+            else:
+                seen = {"count": series.count, "lastObservedTime": timestamp(series.last)}
+                path = EVENTS.path(namespace, series.name)
+                asked = ("PATCH", path, {}, {"series": seen}, "application/merge-patch+json")
+            status, body = await self._api.request(*asked, seconds=_WRITE_SECONDS)
+        except ApiConnectionError as error:
+            return self._failed(error.why)
+        if status not in (200, 201):
+            return self._failed(explain(verb, EVENTS, "", status, body).why)
+        self._trouble = ""
+        if verb == "create":
+            self.results["written"] += 1
+        return True
+
+    def _failed(self, why: str) -> bool:
+        self.results["failed"] += 1
+        if why != self._trouble:
+            logger.warning("events: can't be written: %s", why)
+        self._trouble = why
+        return False
+
+    def _event(self, series: _Series) -> dict[str, Any]:
+        happening = series.happening
+        regarding = {
+            "apiVersion": happening.api_version,
+            "kind": happening.kind,
+            # Events on cluster-wide objects would have to be in the namespace default: nobody concerned looks there.
+            "namespace": happening.namespace,
+            "name": happening.name,
+        }
+        if happening.uid:
+            regarding["uid"] = happening.uid
+        note = happening.note
+        return {
+            "apiVersion": EVENTS.api_version,
+            "kind": EVENTS.kind,
+            "metadata": {"name": series.name, "namespace": happening.namespace},
+            "eventTime": timestamp(series.last),
+            "type": "Warning",
+            "reason": happening.reason,
+            "action": "Admission",
+            "note": note if len(note.encode()) <= _MAX_NOTE else _cut(note),
+            "regarding": regarding,
+            "reportingController": REPORTER,
+            "reportingInstance": self._instance,
+        }
+
+
+def _cut(note: str) -> str:
+    """A text of at most so many bytes that the API server takes."""
+    return note.encode()[: _MAX_NOTE - 3].decode(errors="ignore") + "…"

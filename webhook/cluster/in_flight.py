@@ -1,0 +1,130 @@
+"""Requests on their way, each shared by all reviews that ask for the same meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Hashable
+from typing import Any, Final, NamedTuple, cast
+
+import msgspec
+
+from webhook.cluster.recent import Recent
+from webhook.errors import Unavailable
+from webhook.facts import NOT_READ, ListKey, ObjectKey
+from webhook.k8s.client.api import Transport, decoded, fetch_body
+from webhook.k8s.client.bounded_lists import fetch_list
+from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.views import Object
+from webhook.kubevirt.resources import REVISIONS
+
+Listed = tuple[Object, ...] | Unavailable
+Found = Object | Unavailable | None
+
+# Lists that are read at the same time: each may have a page of several MiB in memory.
+_LISTS: Final = 4
+
+
+class _InFlightGet(NamedTuple):
+    started: int
+    task: asyncio.Task[Any]
+
+
+class InFlight:
+    """Sends each request once, however many wait for its answer.
+
+    Args:
+        transport: the way to the API server.
+        seconds: for one request, however long its askers wait.
+    """
+
+    def __init__(self, transport: Transport, seconds: float, clock: Clock = REAL_TIME) -> None:
+        self._transport: Final = transport
+        self._seconds: Final = seconds
+        self._clock: Final = clock
+        self._recent: Final = Recent()
+        self._flights: Final[dict[Hashable, _InFlightGet]] = {}
+        self._order: Final = itertools.count()  # of arrivals and starts of requests
+        self._listing: Final = asyncio.Semaphore(_LISTS)
+
+    @property
+    def tasks(self) -> list[asyncio.Task[Any]]:
+        """The requests that are on their way."""
+        return [flight.task for flight in self._flights.values()]
+
+    def peek(self, key: ObjectKey[Any]) -> object:
+        """A ControllerRevision that was read a moment ago, else `webhook.facts.NOT_READ`."""
+        if key.fresh or key.resource.kind != REVISIONS.kind:
+            return NOT_READ
+        body = self._recent.get((key.namespace, key.name), self._clock.now())
+        return NOT_READ if body is None else decoded(body, key.resource.view, key.resource.kind)
+
+    async def get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Found:
+        """One object, by GET.
+
+        A GET that was started before we came may have missed what was created since: its 404, its failure and, where
+        a UID is asked for, another UID are not taken for an answer.
+        """
+
+        def positive(found: Found) -> bool:
+            return isinstance(found, Object) and (uid is None or found.meta.uid == uid)
+
+        return cast("Found", await self._joined(key, deadline, positive))
+
+    async def list(self, key: ListKey[Any], deadline: float) -> Listed:
+        """All objects of a list. One that was begun before we came may lack what was created since: it does not do."""
+        return cast("Listed", await self._joined(key, deadline, lambda _: False))
+
+    async def _joined(
+        self, key: ObjectKey[Any] | ListKey[Any], deadline: float, counts: Callable[[Any], bool]
+    ) -> object:
+        """Join the request for ``key`` that is on its way, or start it; the next one is younger than us: two suffice.
+
+        Args:
+            counts: whether an answer may be taken whose request was started before we came.
+        """
+        # Every request is as fresh as can be.
+        key = msgspec.structs.replace(key, fresh=True)
+        loop = asyncio.get_running_loop()
+        began, arrived = loop.time(), next(self._order)
+        late = Unavailable(f"the API server did not answer within {max(0.0, deadline - began) * 1000:.0f} ms")
+        while True:
+            left = deadline - loop.time()
+            if left <= 0:
+                return late
+            flight = self._flights.get(key) or self._launch(key)
+            # wait() leaves the request alone when we are cancelled or late: others wait for it, too.
+            await asyncio.wait((flight.task,), timeout=left)
+            if not flight.task.done():
+                return late
+            if flight.task.cancelled():
+                return Unavailable("the server is being stopped")
+            found = flight.task.result()
+            if flight.started > arrived or counts(found):
+                return cast("object", found)
+
+    def _launch(self, key: ObjectKey[Any] | ListKey[Any]) -> _InFlightGet:
+        async def fly() -> object:
+            try:
+                return await self._send(key)
+            finally:
+                # Here and not in a callback, which would run only after others could have joined a finished request.
+                self._flights.pop(key, None)
+
+        flight = self._flights[key] = _InFlightGet(next(self._order), asyncio.create_task(fly()))
+        return flight
+
+    async def _send(self, key: ObjectKey[Any] | ListKey[Any]) -> object:
+        if isinstance(key, ObjectKey):
+            return await self._fetch(key)
+        async with self._listing:
+            return await fetch_list(self._transport, key.resource, key.namespace, key.label, self._seconds)
+
+    async def _fetch(self, key: ObjectKey[Any]) -> Found:
+        resource = key.resource
+        body = await fetch_body(self._transport, resource, key.namespace, key.name, self._seconds)
+        if not isinstance(body, bytes):
+            return body
+        if resource.kind == REVISIONS.kind:
+            self._recent.put((key.namespace, key.name), body, self._clock.now())
+        return cast("Found", decoded(body, resource.view, resource.kind))

@@ -1,0 +1,225 @@
+"""Is a declared scheduler alive? A pod that names one that nobody runs waits for ever, without condition or event.
+
+The evidence is the scheduler's leader election Lease, which says that a process runs, and its pods, which say whether
+that process serves the scheduler's name (`webhook.cluster.scheduler_health.waiting_pods`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from webhook.cluster.scheduler_health.lease import LeaseState
+from webhook.cluster.scheduler_health.waiting_pods import LARGEST_POD_BYTES, MOST, Waiting, WaitingPods, is_listed
+from webhook.errors import Unavailable
+from webhook.facts import SchedulerHealth
+from webhook.k8s.client.api import Transport, fetch
+from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
+from webhook.k8s.client.resources import LEASES, PODS
+from webhook.k8s.client.room import Counted
+from webhook.k8s.pods import PendingPod
+from webhook.k8s.timestamps import unix_time
+from webhook.k8s.views import Lease, Object
+from webhook.kubevirt.resources import ACTIVE_VMIS
+from webhook.settings.snapshot import SchedulerHealthSettings as GuardSettings
+
+# Name of the scheduler, the health so far, the health from now on.
+HealthChange = Callable[[str, SchedulerHealth, SchedulerHealth], None]
+
+POLL_SECONDS: Final = 2.0
+_GET_SECONDS: Final = 5.0
+
+# VMIs that are asked about their pods between two polls.
+_CHECKS: Final = 16
+_WITNESSES_LOGGED: Final = 10
+
+# How long a copy of the pods that is no longer kept in step may still testify.
+_BLIND_SECONDS: Final = 60.0
+
+logger = logging.getLogger(__name__)
+
+
+class GuardState:
+    """The judgement of one scheduler, out of what was observed. No clock, no I/O.
+
+    Args:
+        settings: what counts as evidence.
+        opted_in: whether a namespace has opted in to scheduling.
+
+    Attributes:
+        pods: those that wait for the scheduler.
+    """
+
+    def __init__(self, settings: GuardSettings, opted_in: Callable[[str], bool]) -> None:
+        self._kind = settings.kind
+        self._lease = LeaseState(f"{settings.namespace}/{settings.name}")
+        self.pods: Final = WaitingPods(opted_in)
+        self._pods_answered = False
+        self._pods_watched = False
+        self._pods_trouble: str | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether all that the guard watches has answered once; a 403 is an answer."""
+        return self._kind == "off" or (self._pods_answered and (self._kind == "pods" or self._lease.answered))
+
+    def observe_lease(self, lease: Lease | Unavailable | None, now: float, wall: float) -> None:
+        """One read of the Lease; see `LeaseState.observe`."""
+        self._lease.observe(lease, now, wall)
+
+    def observe_watch(self, *, synced: bool, problem: str | None, forbidden: bool, staleness: float) -> None:
+        """How the watch of pods is doing; see the attributes of `Reflector`."""
+        self._pods_answered = synced or forbidden
+        self._pods_watched = synced and not forbidden and (problem is None or staleness < _BLIND_SECONDS)
+        self._pods_trouble = problem
+
+    def health(self, now: float, namespace: str = "") -> SchedulerHealth:
+        """The judgement at ``now``, in monotonic seconds. Cheap: asked in every review.
+
+        Args:
+            namespace: for whose pods; its own pods count more there. Empty: for the cluster as a whole.
+        """
+        if self._kind == "off":
+            return SchedulerHealth("alive", "not guarded")
+        if self._pods_watched:
+            evidence = self.pods.evidence(now, namespace)
+            if evidence:
+                return SchedulerHealth("dead", evidence)
+            if self._kind == "pods":
+                return SchedulerHealth("alive", "no pod waits unnoticed")
+            return self._lease.health(now)
+        blindness = f"its pods are not watched: {self._pods_trouble or 'not listed yet'}"
+        if self._kind == "pods":
+            return SchedulerHealth("unknown", blindness)
+        health = self._lease.health(now)
+        return SchedulerHealth(health.state, f"{health.why}; {blindness}")
+
+
+class SchedulerMonitor:
+    """Watches one scheduler and knows its health at any moment.
+
+    Args:
+        transport: the way to the API server.
+        scheduler: the profile name that pods name.
+        settings: what to watch.
+        opted_in: whether a namespace has opted in to scheduling: only the pods of such can be evidence.
+        on_change: called for every change of the cluster's state that the guard sees; must neither block nor raise.
+        poll_seconds: between two reads of the Lease.
+        timing: of the watch of pods.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        scheduler: str,
+        settings: GuardSettings,
+        *,
+        opted_in: Callable[[str], bool],
+        on_change: HealthChange | None = None,
+        clock: Clock = REAL_TIME,
+        poll_seconds: float = POLL_SECONDS,
+        timing: Timing = DEFAULT_TIMING,
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self.scheduler: Final = scheduler
+        self.settings: Final = settings
+        self._transport = transport
+        self._on_change = on_change
+        self._clock = clock
+        self._poll_seconds = poll_seconds
+        self._state = GuardState(settings, opted_in)
+        self.pods: Final[Reflector[Any]] = Reflector(
+            transport,
+            PODS,
+            field_selector=f"spec.schedulerName={scheduler},status.phase=Pending",
+            largest=LARGEST_POD_BYTES,
+            transform=self._kept,
+            room=partial(Counted, MOST),
+            on_change=self._pod_changed,
+            clock=clock,
+            timing=timing,
+            jitter=jitter,
+        )
+        self._reported = self.health()
+
+    def health(self, namespace: str = "") -> SchedulerHealth:
+        """The judgement at this moment, from memory; see `GuardState.health`."""
+        now, pods = self._clock.now(), self.pods
+        self._state.observe_watch(
+            synced=pods.synced, problem=pods.problem, forbidden=pods.forbidden, staleness=pods.staleness(now)
+        )
+        return self._state.health(now, namespace)
+
+    def waiting_for(self) -> str | None:
+        """What the guard has not heard of yet, as a clause; None after its first answer."""
+        health = self.health()
+        if self._state.answered:
+            return None
+        return f"no answer from its guard yet: {health.why}"
+
+    async def run(self) -> None:
+        """Keep watching until cancelled; returns only where there is nothing to watch."""
+        if self.settings.kind == "off":
+            return
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.pods.run())
+            tasks.create_task(self._poll())
+
+    async def _poll(self) -> None:
+        while True:
+            await asyncio.gather(self._read_lease(), self._check_pods())
+            self._report()
+            await self._clock.sleep(self._poll_seconds)
+
+    async def _read_lease(self) -> None:
+        settings = self.settings
+        if settings.kind == "lease":
+            lease = await fetch(self._transport, LEASES, settings.namespace, settings.name, _GET_SECONDS)
+            self._state.observe_lease(lease, self._clock.now(), self._clock.wall())
+
+    async def _check_pods(self) -> None:
+        """Ask the VMIs of the pods that have waited too long whether they know them."""
+        unchecked = self._state.pods.unchecked(self._clock.now(), _CHECKS)
+        await asyncio.gather(*(self._check_pod(pod) for pod in unchecked))
+
+    async def _check_pod(self, pod: Waiting) -> None:
+        vmi = await fetch(self._transport, ACTIVE_VMIS, pod.namespace, pod.vmi, _GET_SECONDS)
+        if not isinstance(vmi, Unavailable):
+            self._state.pods.checked(pod.uid, listed=is_listed(pod, vmi))
+
+    def _kept(self, pod: Object) -> Waiting | None:
+        """What is kept of a pod; the watch brings every pod that names the scheduler, whoever made it."""
+        assert isinstance(pod, PendingPod)
+        now = self._clock.now()
+        if not pod.unnoticed:
+            if pod.meta.deletion_timestamp is None:
+                self._state.pods.tried(pod.meta.uid or "", now)
+            return None
+        if pod.spec and pod.spec.is_gated:
+            return None
+        # Pods of the first list may have been waiting long before we came.
+        created = None if self.pods.synced else unix_time(pod.meta.creation_timestamp)
+        return Waiting.of(pod, now - (0.0 if created is None else max(0.0, self._clock.wall() - created)))
+
+    def _pod_changed(self, old: Waiting | None, new: Waiting | None) -> None:
+        if old and (new is None or new.uid != old.uid):
+            self._state.pods.gone(old.uid)
+        if new:
+            self._state.pods.seen(new)
+        self._report()
+
+    def _report(self) -> None:
+        old, new = self._reported, self.health()
+        self._reported = new
+        if new.state == old.state:
+            return
+        if new.state == "dead" and (witnesses := self._state.pods.witnesses()):
+            shown = ", ".join(witnesses[:_WITNESSES_LOGGED])
+            logger.warning("scheduler %s: it has not tried %d pods: %s", self.scheduler, len(witnesses), shown)
+        if self._on_change:
+            self._on_change(self.scheduler, old, new)

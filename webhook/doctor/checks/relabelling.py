@@ -1,0 +1,60 @@
+"""Who may label namespaces, and so opt them in or out?
+
+Best effort: no API lists who has a right, so cluster-wide bindings to ClusterRoles are read. Roles bound within one
+namespace, other authorizers and impersonation don't show.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from webhook.doctor.support.finding import Finding, several, unreadable
+from webhook.doctor.support.installation import Installation
+from webhook.doctor.support.views import BINDINGS, ROLES, PolicyRule, Subject
+from webhook.errors import Unavailable
+
+CHECK: Final = "relabelling"
+_ADMIN: Final = "cluster-admin"
+_SYSTEM: Final = "system:"
+_EVERYBODY: Final = ("system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:anonymous")
+
+
+async def check(installation: Installation) -> list[Finding]:
+    """Name the subjects that may change namespaces, beside cluster-admin's and the control plane's."""
+    roles, bindings = await installation.reader.all(ROLES), await installation.reader.all(BINDINGS)
+    for what, found in (("ClusterRoles", roles), ("ClusterRoleBindings", bindings)):
+        if isinstance(found, Unavailable):
+            return [unreadable(CHECK, what, found)]
+    assert not isinstance(roles, Unavailable)
+    assert not isinstance(bindings, Unavailable)
+    granting = {role.meta.name for role in roles if any(map(_grants, role.rules or ()))} - {_ADMIN}
+    subjects: dict[str, Subject] = {}
+    for binding in bindings:
+        if binding.role_ref.kind == "ClusterRole" and binding.role_ref.name in granting:
+            subjects |= {str(subject): subject for subject in binding.subjects or () if not _is_systems(subject)}
+    everybody = [text for text, subject in subjects.items() if subject.name.startswith(_EVERYBODY)]
+    if everybody:
+        what = f"everybody may relabel namespaces: {several(everybody)}"
+        return [Finding(CHECK, "namespaces", "warning", what, "take patch and update on namespaces from them")]
+    if not subjects:
+        what = "only cluster-admin and the control plane may relabel all namespaces (as far as bindings show)"
+        return [Finding(CHECK, "namespaces", "ok", what)]
+    what = (
+        f"may opt any namespace in or out, beside cluster-admin (as far as bindings show): {several(sorted(subjects))}"
+    )
+    return [Finding(CHECK, "namespaces", "ok", what)]
+
+
+def _grants(rule: PolicyRule) -> bool:
+    return bool(
+        {"patch", "update", "*"} & set(rule.verbs or ())
+        and {"", "*"} & set(rule.api_groups or ())
+        and {"namespaces", "*"} & set(rule.resources or ())
+        and not rule.resource_names
+    )
+
+
+def _is_systems(subject: Subject) -> bool:
+    if subject.kind == "ServiceAccount":
+        return subject.namespace == "kube-system"
+    return subject.name.startswith(_SYSTEM) and not subject.name.startswith(_EVERYBODY)

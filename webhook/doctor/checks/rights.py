@@ -1,0 +1,79 @@
+"""Has our account the rights that the manifests grant? They are its only source."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from itertools import product
+from typing import Any, Final
+
+from webhook.cluster.access import allowed
+from webhook.doctor.support.finding import Finding, counted, several, unreadable
+from webhook.doctor.support.installation import NAME, Installation
+from webhook.doctor.support.reader import SECONDS
+from webhook.errors import Unavailable
+from webhook.facts import AccessKey
+from webhook.install import plan
+from webhook.k8s.yaml_documents import read_documents
+
+CHECK: Final = "rights"
+_CERTIFICATES: Final = "kubevirt-webhook-certificates"
+_AT_ONCE: Final = 8
+
+
+async def check(installation: Installation) -> list[Finding]:
+    """Ask the API server about each."""
+    needed = list(_needed(installation, managed=await installation.managed()))
+    limit = asyncio.Semaphore(_AT_ONCE)
+
+    async def ask(key: AccessKey) -> bool | Unavailable:
+        async with limit:
+            return await allowed(installation.reader.api, key, SECONDS)
+
+    answers = await asyncio.gather(*map(ask, needed))
+    subject = f"ServiceAccount {installation.namespace}/{NAME}"
+    for answer in answers:
+        if isinstance(answer, Unavailable):
+            return [unreadable(CHECK, subject, answer)]
+    if missing := [_told(key) for key, answer in zip(needed, answers, strict=True) if not answer]:
+        todo = "run kubevirt-webhook install, or apply manifests/base/rbac.yaml"
+        return [Finding(CHECK, subject, "failure", f"it may not {several(missing)}", todo)]
+    return [Finding(CHECK, subject, "ok", f"it has the {counted(len(needed), 'right')} that it needs")]
+
+
+def _needed(installation: Installation, *, managed: bool) -> Iterator[AccessKey]:
+    """What the roles of the manifests say, for our account.
+
+    Args:
+        managed: whether certificates are; else they take no rights but to look at the configurations.
+    """
+    for role in _roles(installation):
+        name, rules = role["metadata"]["name"], role["rules"]
+        if name == _CERTIFICATES and not managed:
+            if role["kind"] == "Role":
+                continue
+            rules = [{**rule, "verbs": ["get"]} for rule in rules]
+        for rule in rules:
+            for group, resource, verb, one in product(
+                rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", ("",))
+            ):
+                yield _key(installation.namespace, verb, group, resource, role["kind"] == "Role", one)
+
+
+def _key(namespace: str, verb: str, group: str, resource: str, inside: bool, name: str) -> AccessKey:
+    groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", "system:authenticated")
+    account = f"system:serviceaccount:{namespace}:{NAME}"
+    return AccessKey(account, groups, "", (), verb, group, resource, namespace if inside else "", name)
+
+
+def _roles(installation: Installation) -> Iterator[dict[str, Any]]:
+    usual = read_documents(installation.manifests / "rendered" / "kubernetes.yaml")
+    optional, _ = plan.rights(installation.manifests, installation.settings)
+    for manifest in (*(document.value for document in usual), *optional):
+        if manifest["kind"] in ("ClusterRole", "Role"):
+            yield manifest
+
+
+def _told(key: AccessKey) -> str:
+    text = f"{key.verb} {key.resource}" + (f".{key.group}" if key.group else "")
+    return f"{text} {key.name}" if key.name else text

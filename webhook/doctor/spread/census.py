@@ -1,0 +1,109 @@
+"""Where virtual machines are: how many, and what is requested, on each node and by namespace."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, Final
+
+from webhook.doctor.spread.causes import CHECK
+from webhook.doctor.spread.estimate import SpreadEstimate
+from webhook.doctor.spread.hosts import Host
+from webhook.doctor.spread.inventory import Inventory
+from webhook.doctor.support.finding import Finding, Measurement, counted
+from webhook.doctor.support.histogram import histogram
+
+_NAMESPACES: Final = 5
+_NAMESPACES_IN_FIGURES: Final = 50
+
+
+def present(found: Inventory) -> list[Finding]:
+    """VMs and requests per node, then the largest namespaces."""
+    hosts = found.present()
+    spread = SpreadEstimate.of(hosts)
+    total = sum(spread.counts)
+    what = (
+        f"{counted(total, 'VM')} on {counted(len(hosts), 'node')} ({histogram(spread.counts)}), {_deviations(spread)}; "
+        f"requested CPU {histogram(spread.cpu, '%')}; requested memory {histogram(spread.memory, '%')}"
+    )
+    figures = {"vms": total, "nodes": len(hosts), **_figures(spread)}
+    findings: list[Finding] = [Measurement(CHECK, "VMs", "ok", what, figures=figures)]
+    sizes: Counter[str] = Counter()
+    for host in hosts:
+        sizes.update(host.guests)
+    ordered = sorted(sizes, key=lambda name: (-sizes[name], name))
+    if len(ordered) > 1:
+        findings.append(_namespaces(found, hosts, sizes, ordered))
+    return findings
+
+
+def _namespaces(found: Inventory, hosts: Sequence[Host], sizes: Counter[str], ordered: Sequence[str]) -> Finding:
+    texts, figures = [], []
+    requests = _requests(found)
+    for index, name in enumerate(ordered[:_NAMESPACES_IN_FIGURES]):
+        counts = [host.guests[name] for host in hosts]
+        deviation = statistics.pstdev(counts)
+        if index < _NAMESPACES:
+            size = counted(sizes[name], "VM")
+            texts.append(f"{name} {size} ({histogram(counts)}), standard deviation {deviation:.1f}")
+        cpu, memory = requests[name]
+        figures.append(
+            {
+                "namespace": name,
+                "vms": sizes[name],
+                "vmsPerNode": _counted(counts),
+                "vmsStandardDeviation": round(deviation, 3),
+                "requestedCpuMillisPerNode": _summary([cpu[host.name] for host in hosts]),
+                "requestedMemoryBytesPerNode": _summary([memory[host.name] for host in hosts]),
+            }
+        )
+    if len(ordered) > _NAMESPACES:
+        texts.append(f"{len(ordered) - _NAMESPACES} more namespaces")
+    whole = {"namespaces": len(ordered), "largest": figures}
+    return Measurement(CHECK, "namespaces", "ok", "; ".join(texts), figures=whole)
+
+
+def _requests(found: Inventory) -> dict[str, tuple[Counter[str], Counter[str]]]:
+    """CPU and memory that the VMs of each namespace request, by node."""
+    requests: dict[str, tuple[Counter[str], Counter[str]]] = {}
+    for host in found.hosts:
+        for name in host.guests:
+            requests.setdefault(name, (Counter(), Counter()))
+    for guest in found.guests:
+        cpu, memory = requests.setdefault(guest.namespace, (Counter(), Counter()))
+        cpu[guest.node] += guest.demand.cpu
+        memory[guest.node] += guest.demand.memory
+    return requests
+
+
+def _summary(values: Sequence[float]) -> dict[str, float]:
+    return {
+        "least": min(values),
+        "most": max(values),
+        "mean": round(statistics.fmean(values), 3),
+        "standardDeviation": round(statistics.pstdev(values), 3),
+    }
+
+
+def _counted(counts: Sequence[int]) -> list[dict[str, int]]:
+    """How many nodes have how many VMs, the fewest first."""
+    return [{"vms": vms, "nodes": nodes} for vms, nodes in sorted(Counter(counts).items())]
+
+
+def _figures(spread: SpreadEstimate) -> dict[str, Any]:
+    return {
+        "vmsPerNode": _counted(spread.counts),
+        "vmsStandardDeviation": round(spread.deviation, 3),
+        "requestedCpuPercentPerNode": _summary(spread.cpu),
+        "requestedMemoryPercentPerNode": _summary(spread.memory),
+        "nodesWithoutVms": spread.empty,
+    }
+
+
+def _deviations(spread: SpreadEstimate) -> str:
+    empty = f", {counted(spread.empty, 'node')} without a VM" if spread.empty else ""
+    return (
+        f"standard deviation {spread.deviation:.1f} VMs, {spread.cpu_deviation:.1f} pp of requested CPU, "
+        f"{spread.memory_deviation:.1f} pp of requested memory{empty}"
+    )

@@ -1,0 +1,114 @@
+"""The installation that checks look at: its settings, and the cluster around it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from webhook import names
+from webhook.doctor.support.reader import Reader
+from webhook.doctor.support.views import (
+    CONFIGURATIONS,
+    DEPLOYMENTS,
+    KUBEVIRTS,
+    SECRETS,
+    Deployment,
+    InstalledCaSecret,
+    InstalledKubeVirt,
+    InstalledWebhookConfiguration,
+)
+from webhook.errors import Unavailable
+from webhook.install.registration import Manifest, RegistrationTarget, configurations
+from webhook.k8s.client.clock import Clock
+from webhook.k8s.client.resources import NAMESPACES
+from webhook.k8s.views import Namespace
+from webhook.settings.snapshot import Settings
+
+# Of all our objects in a cluster.
+NAME: Final = "kubevirt-webhook"
+_TLS: Final = "--tls"
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What every check gets.
+
+    Attributes:
+        url: ``https://HOST:PORT`` of a server outside the cluster; empty: the settings' Service.
+        manifests: the directory.
+        clock: ours.
+    """
+
+    reader: Reader
+    settings: Settings
+    url: str
+    manifests: Path
+    clock: Clock
+
+    @property
+    def namespace(self) -> str:
+        """Our own."""
+        return self.settings.webhooks.service_namespace
+
+    def wanted(self) -> list[Manifest]:
+        """The webhook configurations that there should be."""
+        return configurations(self.settings, RegistrationTarget(url=self.url))
+
+    async def configurations(self, kind: str) -> tuple[InstalledWebhookConfiguration, ...] | Unavailable:
+        """All of the cluster, other programs' too."""
+        return await self.reader.all(CONFIGURATIONS[kind])
+
+    async def every_configuration(self) -> tuple[tuple[str, InstalledWebhookConfiguration], ...] | Unavailable:
+        """All of both kinds, each with its kind."""
+        found: list[tuple[str, InstalledWebhookConfiguration]] = []
+        for kind in CONFIGURATIONS:
+            live = await self.configurations(kind)
+            if isinstance(live, Unavailable):
+                return live
+            found += [(kind, one) for one in live]
+        return tuple(found)
+
+    async def namespaces(self) -> tuple[Namespace, ...] | Unavailable:
+        """All of the cluster."""
+        return await self.reader.all(NAMESPACES)
+
+    async def kubevirts(self) -> tuple[InstalledKubeVirt, ...] | Unavailable:
+        """The KubeVirt objects, of which a cluster has one."""
+        return await self.reader.all(KUBEVIRTS)
+
+    async def deployment(self) -> Deployment | Unavailable | None:
+        """Our own."""
+        return await self.reader.get(DEPLOYMENTS, self.namespace, NAME)
+
+    async def tls_mode(self) -> str:
+        """Where the serving certificate comes from: an argument of the replicas goes before the settings."""
+        deployment = await self.deployment()
+        arguments: list[Any] = []
+        if isinstance(deployment, Deployment):
+            for container in deployment.spec.template.spec.containers or ():
+                arguments += container.args or ()
+        for index, argument in enumerate(arguments):
+            option, _, value = argument.partition("=")
+            if option == _TLS:
+                return value or "".join(arguments[index + 1 : index + 2])
+        return self.settings.server.tls_mode
+
+    async def managed(self) -> bool:
+        """Whether we make our certificates ourselves; of a server outside the cluster only the CA's Secret tells."""
+        if await self.tls_mode() == "managed":
+            return True
+        return bool(self.url) and await self.ca_secret() is not None
+
+    async def ca_secret(self) -> InstalledCaSecret | Unavailable | None:
+        """The managed CA's Secret."""
+        return await self.reader.get(SECRETS, self.namespace, self.settings.server.ca_secret)
+
+    def mode(self, namespace: Namespace, policy: names.Policy) -> str:
+        """What a policy does there: a mode, ``""`` for none, or whatever else the label says."""
+        if namespace.meta.name in self.settings.excluded_namespaces:
+            return ""
+        label = namespace.meta.label(names.policy_label(policy))
+        if label is None:
+            return names.ENFORCE if self.settings.policy(policy).cluster_wide else ""
+        return label

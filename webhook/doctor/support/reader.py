@@ -1,0 +1,90 @@
+"""Reads of a cluster for checks: every list once, page by page, and one object that can't be decoded spoils no list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final, Protocol, TypeVar, cast
+
+import msgspec
+
+from webhook.errors import Unavailable
+from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, ApiError, Transport, explain, fetch
+from webhook.k8s.client.list_pages import pages
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.views import Object
+
+V = TypeVar("V", bound=Object)
+
+SECONDS: Final = 30.0
+_PAGE: Final = 500
+
+
+class TimedTransport(Transport, Protocol):
+    """A connection whose server's clock can be read."""
+
+    async def date(self) -> float | Unavailable:
+        """The API server's clock in Unix seconds."""
+
+
+class Reader:
+    """What is read is kept: all checks see the same moment, and ask for it once.
+
+    Attributes:
+        api: for what is no read of an object.
+        malformed: objects that could not be decoded and were passed over, by kind.
+    """
+
+    def __init__(self, api: TimedTransport) -> None:
+        self.api: Final = api
+        self.malformed: Final[Counter[str]] = Counter()
+        self._asked: Final[dict[Any, asyncio.Task[Any]]] = {}
+
+    async def get(self, resource: Resource[V], namespace: str, name: str) -> V | Unavailable | None:
+        """One object; None: it isn't there."""
+        key = (resource, namespace, name)
+        if key not in self._asked:
+            self._asked[key] = asyncio.create_task(fetch(self.api, resource, namespace, name, SECONDS))
+        return cast("V | Unavailable | None", await self._asked[key])
+
+    async def all(
+        self, resource: Resource[V], namespace: str = "", query: Mapping[str, str] = NO_QUERY
+    ) -> tuple[V, ...] | Unavailable:
+        """All objects of a kind, none where the cluster doesn't know it.
+
+        Args:
+            namespace: empty for all.
+            query: selectors.
+        """
+        key = (resource, namespace, tuple(query.items()))
+        if key not in self._asked:
+            self._asked[key] = asyncio.create_task(self._listed(resource, namespace, query))
+        return cast("tuple[V, ...] | Unavailable", await self._asked[key])
+
+    async def _listed(
+        self, resource: Resource[V], namespace: str, query: Mapping[str, str]
+    ) -> tuple[V, ...] | Unavailable:
+        raw = cast("Resource[Object]", msgspec.structs.replace(resource, view=msgspec.Raw))
+        found: list[V] = []
+        try:
+            async for page in pages(self.api, raw, namespace, query, limit=_PAGE, seconds=SECONDS):
+                for item in page.items or ():
+                    self._take(resource, cast("msgspec.Raw", item), found)
+        except ApiError as refused:
+            if refused.status == 404:
+                return ()
+            return explain("list", resource, namespace, refused.status, refused.body)
+        except ApiConnectionError as error:
+            return Unavailable(error.why)
+        except TimeoutError:
+            return Unavailable(f"the API server did not answer within {SECONDS:.0f} s")
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return Unavailable(f"the API server's list of {resource.plural} can't be decoded")
+        return tuple(found)
+
+    def _take(self, resource: Resource[V], item: msgspec.Raw, found: list[V]) -> None:
+        try:
+            found.append(msgspec.json.decode(item, type=resource.view))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            self.malformed[resource.kind] += 1

@@ -1,0 +1,258 @@
+"""Views of what only checks look at. As in `webhook.k8s.views`: just the fields that are read, all of them optional."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final
+
+import msgspec
+
+from webhook import names
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.nodes import NodeSpec
+from webhook.k8s.views import Object, ObjectMeta, View
+from webhook.placement import podrequests
+from webhook.placement.resources import Listed
+
+REGISTRATION: Final = "admissionregistration.k8s.io"
+RBAC: Final = "rbac.authorization.k8s.io"
+
+
+class SelectorExpression(View, frozen=True):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class Selector(View, frozen=True):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[SelectorExpression] | None = None
+
+
+class Rule(View, frozen=True):
+    api_groups: list[str] | None = None
+    operations: list[str] | None = None
+    resources: list[str] | None = None
+
+
+class ClientConfig(View, frozen=True):
+    ca_bundle: str | None = None
+
+
+class WebhookEntry(View, frozen=True):
+    """A webhook of a configuration."""
+
+    name: str
+    client_config: ClientConfig = ClientConfig()
+    rules: list[Rule] | None = None
+    namespace_selector: Selector | None = None
+    object_selector: Selector | None = None
+    failure_policy: str | None = None
+    timeout_seconds: int | None = None
+
+
+class InstalledWebhookConfiguration(Object, frozen=True):
+    """Entries as plain JSON, too: they are compared with what they should be."""
+
+    webhooks: list[dict[str, Any]] | None = None
+
+    @property
+    def entries(self) -> list[WebhookEntry]:
+        """Those that can be read."""
+        found = []
+        for plain in self.webhooks or ():
+            try:
+                found.append(msgspec.convert(plain, WebhookEntry))
+            except msgspec.ValidationError:
+                continue
+        return found
+
+    @property
+    def ours(self) -> list[WebhookEntry]:
+        """Those that call us."""
+        return [entry for entry in self.entries if entry.name.endswith(f".{names.DOMAIN}")]
+
+
+class KeySelector(View, frozen=True):
+    name: str | None = None
+
+
+class InstalledVolume(View, frozen=True):
+    config_map: KeySelector | None = None
+
+
+class InstalledContainer(View, frozen=True):
+    image: str | None = None
+    args: list[str] | None = None
+
+
+class InstalledPodSpec(View, frozen=True):
+    scheduler_name: str | None = None
+    node_name: str | None = None
+    containers: list[InstalledContainer] | None = None
+    volumes: list[InstalledVolume] | None = None
+
+
+class Template(View, frozen=True):
+    spec: InstalledPodSpec = InstalledPodSpec()
+
+
+class DeploymentSpec(View, frozen=True):
+    replicas: int | None = None
+    template: Template = Template()
+
+
+class DeploymentStatus(View, frozen=True):
+    ready_replicas: int | None = None
+    updated_replicas: int | None = None
+
+
+class Deployment(Object, frozen=True):
+    spec: DeploymentSpec = DeploymentSpec()
+    status: DeploymentStatus = DeploymentStatus()
+
+
+class InstalledPodStatus(View, frozen=True):
+    phase: str | None = None
+
+
+class InstalledPod(Object, frozen=True):
+    spec: InstalledPodSpec = InstalledPodSpec()
+    status: InstalledPodStatus = InstalledPodStatus()
+
+
+class ConfigMap(Object, frozen=True):
+    data: dict[str, str] | None = None
+
+
+class CaData(View, frozen=True):
+    # The key beside it is skipped, not read.
+    ca_crt: str = msgspec.field(default="", name="ca.crt")
+
+
+class InstalledCaSecret(Object, frozen=True):
+    data: CaData | None = None
+
+
+class Image(View, frozen=True):
+    """One of many; nodes have the same ones, so that each name is kept once."""
+
+    names: tuple[str, ...] | None = None
+    size_bytes: int | None = None
+
+    def __post_init__(self) -> None:
+        """Keep one copy of each name."""
+        msgspec.structs.force_setattr(self, "names", tuple(map(sys.intern, self.names or ())))
+
+
+class ImagesStatus(View, frozen=True):
+    images: list[Image] | None = None
+    allocatable: Listed | None = None
+
+
+class ImagesNode(Object, frozen=True):
+    spec: NodeSpec = NodeSpec()
+    status: ImagesStatus = ImagesStatus()
+
+
+class RunningContainer(podrequests.Container, frozen=True):
+    image: str | None = None
+
+
+class InstalledTopology(View, frozen=True):
+    """A topology spread constraint, as far as it says what it spreads over."""
+
+    topology_key: str | None = None
+
+
+class RunningSpec(View, frozen=True):
+    scheduler_name: str | None = None
+    node_name: str | None = None
+    node_selector: dict[str, str] | None = None
+    containers: list[RunningContainer] | None = None
+    init_containers: list[RunningContainer] | None = None
+    resources: podrequests.ResourceRequirements | None = None
+    overhead: Listed | None = None
+    topology_spread_constraints: list[InstalledTopology] | None = None
+
+
+class RunningPod(Object, frozen=True):
+    """A pod, with what it requests of its node."""
+
+    spec: RunningSpec = RunningSpec()
+    status: InstalledPodStatus = InstalledPodStatus()
+
+
+class InstalledKubeVirtStatus(View, frozen=True):
+    phase: str | None = None
+    observed_kube_virt_version: str | None = None
+
+
+class InstalledKubeVirt(Object, frozen=True):
+    """As plain JSON, too: how it is configured is `webhook.kubevirt.config`'s to read."""
+
+    spec: dict[str, Any] | None = None
+    status: dict[str, Any] | None = None
+
+    @property
+    def state(self) -> InstalledKubeVirtStatus:
+        """What its operator says."""
+        try:
+            return msgspec.convert(self.status or {}, InstalledKubeVirtStatus)
+        except msgspec.ValidationError:
+            return InstalledKubeVirtStatus()
+
+
+class PolicyRule(View, frozen=True):
+    verbs: list[str] | None = None
+    api_groups: list[str] | None = None
+    resources: list[str] | None = None
+    resource_names: list[str] | None = None
+
+
+class Role(Object, frozen=True):
+    rules: list[PolicyRule] | None = None
+
+
+class RoleRef(View, frozen=True):
+    kind: str = ""
+    name: str = ""
+
+
+class Subject(View, frozen=True):
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+
+
+class Binding(Object, frozen=True):
+    role_ref: RoleRef = RoleRef()
+    subjects: list[Subject] | None = None
+
+
+CONFIGURATIONS: Final = {
+    kind: Resource(REGISTRATION, "v1", f"{kind.lower()}s", kind, False, InstalledWebhookConfiguration)
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+}
+DEPLOYMENTS: Final = Resource("apps", "v1", "deployments", "Deployment", True, Deployment)
+CONFIG_MAPS: Final = Resource("", "v1", "configmaps", "ConfigMap", True, ConfigMap)
+SECRETS: Final = Resource("", "v1", "secrets", "Secret", True, InstalledCaSecret)
+PODS: Final = Resource("", "v1", "pods", "Pod", True, InstalledPod)
+NODES: Final = Resource("", "v1", "nodes", "Node", False, ImagesNode)
+RUNNING_PODS: Final = Resource("", "v1", "pods", "Pod", True, RunningPod)
+KUBEVIRTS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "kubevirts", "KubeVirt", True, InstalledKubeVirt)
+BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, Object)
+FLOW: Final = tuple(
+    Resource("flowcontrol.apiserver.k8s.io", "v1", f"{kind.lower()}s", kind, False, Object)
+    for kind in ("PriorityLevelConfiguration", "FlowSchema")
+)
+ROLES: Final = Resource(RBAC, "v1", "clusterroles", "ClusterRole", False, Role)
+BINDINGS: Final = Resource(RBAC, "v1", "clusterrolebindings", "ClusterRoleBinding", False, Binding)
+
+
+def title(resource: Resource[Any], meta: ObjectMeta) -> str:
+    """``KIND NAME`` or ``KIND NAMESPACE/NAME``."""
+    return f"{resource.kind} {meta.namespace}/{meta.name}" if meta.namespace else f"{resource.kind} {meta.name}"

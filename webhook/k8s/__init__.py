@@ -1,0 +1,1 @@
+"""Kubernetes without any KubeVirt: views of objects, YAML, quantities, and a client of the API server."""

@@ -1,0 +1,228 @@
+"""What watches, guards and look-ups need of an API server, and its refusals put into words.
+
+`webhook.k8s.client.transport` is the real thing; tests bring their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Final, Protocol, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from webhook.errors import Unavailable
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.views import Object
+
+V = TypeVar("V", bound=Object)
+S = TypeVar("S")
+
+NO_QUERY: Final[Mapping[str, str]] = {}
+
+# etcd stores 1.5 MB of an object by default. As JSON it may have six times that, where its texts must be escaped.
+LARGEST_ANSWER_BYTES: Final = 16 * 1024 * 1024
+
+
+class ApiConnectionError(Exception):
+    """No HTTP answer: no connection, a broken one, or none in time.
+
+    Args:
+        why: the cause as a clause.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why: Final = why
+
+
+class TooLargeError(ApiConnectionError):
+    """The answer has more bytes than the caller has room for.
+
+    Args:
+        most: as many as it has.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__(f"the API server's answer is larger than {most // 1024 // 1024} MiB")
+
+
+class ApiError(Exception):
+    """An HTTP answer other than the one that was asked for.
+
+    Args:
+        status: the HTTP status, or the ``code`` of a Status object inside a watch.
+        body: a Status object, usually; never shown to anybody, since it may quote what it refuses.
+    """
+
+    def __init__(self, status: int, body: bytes) -> None:
+        super().__init__(status)
+        self.status: Final = status
+        self.body: Final = body
+
+
+class Forbidden(Unavailable, frozen=True):
+    """The API server said 403: an answer, which waiting doesn't change."""
+
+
+class Transport(Protocol):
+    """An authenticated connection to one API server. Paths start with a slash and are already escaped."""
+
+    async def get(
+        self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = LARGEST_ANSWER_BYTES
+    ) -> tuple[int, bytes]:
+        """The HTTP status and the whole body.
+
+        Args:
+            most: bytes that the body may have.
+
+        Raises:
+            Unreachable: there was no answer.
+            TooLarge: the body is larger.
+        """
+
+    async def post(self, path: str, body: Any) -> tuple[int, bytes]:
+        """The HTTP status and the whole body of the answer to plain JSON.
+
+        Raises:
+            Unreachable: there was no answer.
+        """
+
+    def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
+        """The body of a 200 answer in pieces of any size; the first, empty one says that it has begun.
+
+        Raises:
+            Refused: the answer has another status.
+            Unreachable: there was no answer, or the connection broke.
+        """
+
+    async def close(self) -> None:
+        """End all connections."""
+
+
+class Requests(Protocol):
+    """The same connection, for those who write."""
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] = NO_QUERY,
+        body: Any = None,
+        content_type: str = "application/json",
+        *,
+        seconds: float = ...,
+    ) -> tuple[int, bytes]:
+        """The HTTP status and the whole body of the answer to plain JSON.
+
+        Raises:
+            Unreachable: there was no answer.
+        """
+
+
+class _ApiStatus(msgspec.Struct):
+    reason: str | None = None
+
+
+_decode_status: Final = msgspec.json.Decoder(_ApiStatus).decode
+
+
+def explain(verb: str, resource: Resource[Any], namespace: str, status: int, body: bytes) -> Unavailable:
+    """Why an answer is not the one that was asked for, without quoting anything that a person wrote.
+
+    Args:
+        verb: the verb as RBAC calls it: ``get``, ``list`` or ``watch``.
+        resource: what was asked for.
+        namespace: where it was asked; empty for all namespaces.
+        status: the HTTP status of the answer.
+        body: a Status object, usually.
+
+    Returns:
+        `Forbidden` for 403, which names the missing permission.
+    """
+    if status == 403:
+        where = f" in namespace {namespace}" if namespace else ""
+        group = f".{resource.group}" if resource.group else ""
+        return Forbidden(f"the API server refused with 403: grant {verb} on {resource.plural}{group}{where}")
+    if status == 401:
+        return Unavailable("the API server answered 401: it does not accept our credentials")
+    try:
+        reason = _decode_status(body).reason or ""
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        reason = ""
+    # Reasons are words of a closed set (metav1.StatusReason); anything else is somebody's text.
+    known = f" {reason}" if reason.isascii() and reason.isalpha() and len(reason) <= 40 else ""
+    return Unavailable(f"the API server answered {status}{known} to {verb} {resource.plural}")
+
+
+def is_segment(name: str) -> bool:
+    """Whether an object can have this name at all (``path.IsValidPathSegmentName`` of k8s.io/apimachinery).
+
+    Names come out of other people's objects: ``../secrets/x`` must not reach the path of a URL.
+    """
+    return len(name) <= 253 and name not in ("", ".", "..") and "/" not in name and "%" not in name
+
+
+async def fetch(
+    transport: Transport, resource: Resource[V], namespace: str, name: str, seconds: float
+) -> V | Unavailable | None:
+    """One object by GET.
+
+    Args:
+        transport: the way to the API server.
+        resource: its kind.
+        namespace: of the object; not used for cluster-wide kinds.
+        name: of the object, however wild.
+        seconds: to wait at most.
+
+    Returns:
+        The view; None for 404 and for names that no object can have; `Forbidden` for 403; else `Unavailable`.
+    """
+    body = await fetch_body(transport, resource, namespace, name, seconds)
+    if not isinstance(body, bytes):
+        return body
+    return decoded(body, resource.view, resource.kind)
+
+
+async def fetch_body(
+    transport: Transport, resource: Resource[Any], namespace: str, name: str, seconds: float
+) -> bytes | Unavailable | None:
+    """The same as `fetch`, not yet decoded."""
+    if not is_segment(name) or (resource.namespaced and not is_segment(namespace)):
+        return None
+    path = resource.path(quote(namespace, safe=""), quote(name, safe=""))
+    answer = await _get(transport, path, NO_QUERY, seconds)
+    if isinstance(answer, Unavailable):
+        return answer
+    status, body = answer
+    if status == 404:
+        return None
+    if status != 200:
+        return explain("get", resource, namespace, status, body)
+    return body
+
+
+async def _get(
+    transport: Transport, path: str, query: Mapping[str, str], seconds: float
+) -> tuple[int, bytes] | Unavailable:
+    try:
+        async with asyncio.timeout(seconds):
+            return await transport.get(path, query)
+    except ApiConnectionError as error:
+        return Unavailable(error.why)
+    except TimeoutError:
+        return Unavailable(f"the API server did not answer within {seconds * 1000:.0f} ms")
+
+
+def decoded(body: bytes, view: type[S], what: str) -> S | Unavailable:
+    """What the API server sent, as a view.
+
+    Args:
+        what: it is, for the reason why it can't be decoded.
+    """
+    try:
+        return msgspec.json.decode(body, type=view)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        # The decoder's own message would name the place, and with it keys that people wrote.
+        return Unavailable(f"the API server's {what} can't be decoded")

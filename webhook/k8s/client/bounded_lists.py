@@ -1,0 +1,89 @@
+"""Lists that a review waits for: paged, bounded in what is read and in what is kept, refused beyond."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from webhook.errors import Unavailable
+from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, ApiError, Transport, explain, is_segment
+from webhook.k8s.client.list_pages import pages
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.views import Object
+
+V = TypeVar("V", bound=Object)
+
+# What is read for one list, of a namespace and of all; and what is kept of it, as JSON. Honest lists are far below: a
+# virt-launcher pod has 25 kB, of which 2 kB are kept, and a VM has a handful of them.
+LIST_BYTES: Final = 16 * 1024 * 1024
+CLUSTER_LIST_BYTES: Final = 64 * 1024 * 1024
+KEPT_BYTES: Final = 1024 * 1024
+
+_PAGE_LIMIT: Final = 100
+
+
+async def fetch_list(
+    transport: Transport, resource: Resource[V], namespace: str, label: str, seconds: float
+) -> tuple[V, ...] | Unavailable:
+    """The objects of one namespace that carry a label. Never raises for what goes wrong on the way.
+
+    Args:
+        namespace: empty: all namespaces.
+        label: ``KEY=VALUE``; empty: whatever their labels.
+        seconds: to wait at most.
+
+    Returns:
+        What ``resource.keep`` keeps of them; `Unavailable` also where they are too many or too large.
+    """
+    if namespace and not is_segment(namespace):
+        return ()
+    try:
+        async with asyncio.timeout(seconds):
+            return await _listed(transport, resource, namespace, label)
+    except ApiError as refused:
+        return () if refused.status == 404 else explain("list", resource, namespace, refused.status, refused.body)
+    except ApiConnectionError as error:
+        return Unavailable(error.why)
+    except TimeoutError:
+        return Unavailable(f"the API server did not answer within {seconds * 1000:.0f} ms")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        # The decoder's own message would name the place, and with it keys that people wrote.
+        return Unavailable(f"the API server's list of {resource.plural} can't be decoded")
+
+
+async def _listed(
+    transport: Transport, resource: Resource[V], namespace: str, label: str
+) -> tuple[V, ...] | Unavailable:
+    query = {"labelSelector": label} if label else NO_QUERY
+    room = LIST_BYTES if namespace else CLUSTER_LIST_BYTES
+    kept: list[V] = []
+    read = held = 0
+    listed = pages(
+        transport,
+        resource,
+        quote(namespace, safe=""),
+        query,
+        limit=_PAGE_LIMIT,
+        # The whole list has a time of its own.
+        seconds=float(60),
+    )
+    async with aclosing(listed):
+        async for page in listed:
+            read += page.size
+            for found in page.items or ():
+                view = resource.keep(found) if resource.keep else found
+                if view is not None:
+                    held += len(msgspec.json.encode(view))
+                    kept.append(view)
+            if read > room or held > KEPT_BYTES:
+                return _too_large(resource)
+            await asyncio.sleep(0)
+    return tuple(kept)
+
+
+def _too_large(resource: Resource[Any]) -> Unavailable:
+    return Unavailable(f"the list of {resource.plural} is too large to be read")

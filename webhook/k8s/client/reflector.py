@@ -1,0 +1,374 @@
+"""A copy of one resource, kept in step with the API server: list, then watch, for ever.
+
+The rules are client-go's (``tools/cache/reflector.go``) and the API concepts' ("Efficient detection of changes"): the
+resourceVersion of every event and bookmark is where the next watch goes on; 410 Gone means that it is too old and
+everything must be listed again; nothing else does. What differs is that reviews share our event loop, so pages are
+small, decoded straight into views, and other tasks get their turn in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections.abc import Callable, Iterator
+from contextlib import aclosing
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from webhook.errors import Unavailable
+from webhook.k8s.client.api import LARGEST_ANSWER_BYTES, ApiConnectionError, ApiError, Forbidden, Transport, explain
+from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.k8s.client.list_pages import ListMeta, pages
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.client.room import Counted, ObjectName, Room
+from webhook.k8s.client.watch_lines import (
+    EVENT_LEVELS,
+    LineBuffer,
+    WatchEvent,
+    decode_event,
+    decode_status,
+    decode_versioned,
+)
+from webhook.k8s.json_depth import flattened
+from webhook.k8s.views import Object
+
+V = TypeVar("V", bound=Object)
+
+logger = logging.getLogger(__name__)
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """How a `Reflector` paces itself; all in seconds but ``page_limit``.
+
+    Attributes:
+        page_limit: objects in a page of a list: what is decoded without giving others a turn.
+        list_timeout: for one page.
+        watch_shortest: of the ``timeoutSeconds`` asked for; jittered, so that replicas don't return in step.
+        watch_longest: of the same.
+        watch_margin: how much longer a watch may last before we cut it: then the connection is dead.
+        absent_retry: until the next look for a resource that the API server doesn't serve.
+        backoff_first: after the first failure, doubled each time.
+        backoff_longest: at most.
+    """
+
+    page_limit: int = 100
+    list_timeout: float = 60.0
+    watch_shortest: float = 240.0
+    watch_longest: float = 480.0
+    watch_margin: float = 30.0
+    absent_retry: float = 30.0
+    backoff_first: float = 0.5
+    backoff_longest: float = 10.0
+
+
+DEFAULT_TIMING: Final = Timing()
+
+# A watch shorter than this that brought nothing is not one (client-go calls it "very short watch").
+_SHORTEST_WATCH: Final = 1.0
+
+# Refusals in a row of one resourceVersion until we doubt it, for example after etcd was restored from a backup.
+_DOUBT_AFTER: Final = 3
+
+# Said by servers that are starting or overloaded, and by load balancers: nothing about our resourceVersion.
+_TRANSIENT: Final = frozenset({429, 502, 503})
+
+
+class Reflector(Generic[V]):
+    """Keeps views of all objects of one resource.
+
+    Args:
+        transport: the way to the API server.
+        resource: what to keep; ``resource.view`` says which of its fields.
+        namespace: only this one; empty for all.
+        field_selector: as in the API, for example ``status.phase=Pending``.
+        label_selector: as in the API.
+        largest: bytes of an object's JSON; a larger object is not kept.
+        room: makes an empty place for what is kept; what it refuses is not.
+        transform: what to keep of a view; None: nothing.
+        on_change: called with the old and the new view, as kept (None: there was, or is, none), after the copy has
+            changed; for the first list still before `synced`. Must neither block nor raise.
+        jitter: picks a number between two.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        resource: Resource[V],
+        *,
+        namespace: str = "",
+        field_selector: str = "",
+        label_selector: str = "",
+        largest: int = LARGEST_ANSWER_BYTES,
+        room: Callable[[], Room[V]] = Counted,
+        transform: Callable[[V], V | None] | None = None,
+        on_change: Callable[[V | None, V | None], None] | None = None,
+        clock: Clock = REAL_TIME,
+        timing: Timing = DEFAULT_TIMING,
+        jitter: Callable[[float, float], float] = random.uniform,
+    ) -> None:
+        self.resource: Final = resource
+        self._title = f"{resource.plural} ({field_selector})" if field_selector else resource.plural
+        self._transport = transport
+        self._namespace = namespace
+        self._path = resource.path(namespace)
+        self._query: dict[str, str] = {}
+        if field_selector:
+            self._query["fieldSelector"] = field_selector
+        if label_selector:
+            self._query["labelSelector"] = label_selector
+        self._largest = largest
+        self._room = room
+        self._transform = transform
+        self._on_change = on_change
+        self._clock = clock
+        self._timing = timing
+        self._jitter = jitter
+        self._decode_view = msgspec.json.Decoder(resource.view).decode
+
+        self._store = room()
+        self._synced = False
+        self._trouble: Unavailable | None = None
+        self._heard_at: float | None = None
+        self._version: str | None = None  # None: to be listed
+        self._failures = 0
+        self._refusals = 0
+
+    def get(self, name: str, namespace: str = "") -> V | None:
+        """The view of one object, None if there is no such object in the copy."""
+        return self._store.get((namespace, name))
+
+    @property
+    def kept(self) -> Room[V]:
+        """What the copy holds now; another list brings another one."""
+        return self._store
+
+    def __iter__(self) -> Iterator[V]:
+        return iter(self._store)
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    @property
+    def synced(self) -> bool:
+        """Whether the whole resource has been seen once. Stays true: an old copy is still a copy (see `staleness`)."""
+        return self._synced
+
+    @property
+    def problem(self) -> str | None:
+        """Why the copy isn't being kept in step at the moment, as a clause; None if it is."""
+        return self._trouble.why if self._trouble else None
+
+    @property
+    def forbidden(self) -> bool:
+        """Whether the problem is a 403, which waiting doesn't change."""
+        return isinstance(self._trouble, Forbidden)
+
+    def staleness(self, now: float) -> float:
+        """Seconds since the API server was last heard: a page, an event, a bookmark or a watch that began.
+
+        Args:
+            now: on this reflector's clock.
+
+        Returns:
+            Infinity if it never was.
+        """
+        return math.inf if self._heard_at is None else now - self._heard_at
+
+    async def run(self) -> None:
+        """Keep the copy in step until cancelled; returns never, raises only for bugs."""
+        while True:
+            pause = await self._attempt()
+            if pause:
+                await self._clock.sleep(pause)
+
+    async def _attempt(self) -> float:
+        """List if need be, then watch as long as it goes; returns the pause before the next attempt."""
+        try:
+            if self._version is None:
+                await self._list()
+            await self._watch()
+        except ApiError as refusal:
+            return self._refused(refusal)
+        except ApiConnectionError as error:
+            return self._failed(Unavailable(error.why))
+        except TimeoutError:
+            return self._failed(Unavailable("the API server has gone silent"))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError):
+            self._doubt()
+            return self._failed(Unavailable(f"the API server's {self.resource.plural} can't be decoded"))
+        return 0.0
+
+    async def _list(self) -> None:
+        fresh = self._room()
+        version = ""
+        listed = pages(
+            self._transport,
+            self.resource,
+            self._namespace,
+            self._query,
+            limit=self._timing.page_limit,
+            seconds=self._timing.list_timeout,
+        )
+        async with aclosing(listed):
+            async for page in listed:
+                self._heard()
+                for view, size in zip(page.items or (), page.sizes or (), strict=True):
+                    self._put(fresh, view, size)
+                version = page.meta.resource_version or ""
+                await asyncio.sleep(0)
+        self._replace(fresh)
+        self._version = version
+
+    async def _watch(self) -> None:
+        began = self._clock.now()
+        seconds = int(self._jitter(self._timing.watch_shortest, self._timing.watch_longest))
+        query = {
+            **self._query,
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version or "",
+            "timeoutSeconds": str(seconds),
+        }
+        buffer = LineBuffer()
+        events = 0
+        try:
+            async with (
+                asyncio.timeout(seconds + self._timing.watch_margin),
+                aclosing(self._transport.watch(self._path, query)) as chunks,
+            ):
+                async for chunk in chunks:
+                    self._heard()
+                    self._recovered()
+                    for line in buffer.feed(chunk):
+                        if not line.strip():
+                            continue
+                        await self._apply(line)
+                        self._failures = self._refusals = 0
+                        events += 1
+                        # What is already buffered comes without a wait: others want their turn, too.
+                        if events % self._timing.page_limit == 0:
+                            await asyncio.sleep(0)
+        finally:
+            lasted = self._clock.now() - began
+            if lasted >= _SHORTEST_WATCH:
+                self._failures = 0
+        if not events and lasted < _SHORTEST_WATCH:
+            raise ApiConnectionError("the API server ends watches at once")
+
+    async def _apply(self, line: bytes) -> None:
+        try:
+            self._apply_event(decode_event(line))
+        except RecursionError:
+            # Nothing that is read lies so deep. A long line takes time that reviews must not wait for.
+            self._apply_event(decode_event(await asyncio.to_thread(flattened, line, EVENT_LEVELS)))
+
+    def _apply_event(self, event: WatchEvent) -> None:
+        if event.type == "ERROR":
+            status = decode_status(event.object)
+            expired = status.reason in ("Expired", "Gone")
+            raise ApiError(410 if expired else status.code or 500, bytes(event.object))
+        if event.type in ("ADDED", "MODIFIED"):
+            view = self._decode_view(event.object)
+            self._put(self._store, view, len(memoryview(event.object)), self._on_change)
+        elif event.type == "DELETED":
+            self._drop(_name_of(self._decode_view(event.object)))
+        self._advance(decode_versioned(event.object).metadata)
+
+    def _advance(self, meta: ListMeta | None) -> None:
+        if meta and meta.resource_version:
+            self._version = meta.resource_version
+
+    def _drop(self, name: ObjectName) -> None:
+        old = self._store.drop(name)
+        if old is not None and self._on_change:
+            self._on_change(old, None)
+
+    def _put(
+        self,
+        store: Room[V],
+        view: V,
+        size: int,
+        report: Callable[[V | None, V | None], None] | None = None,
+    ) -> None:
+        name = _name_of(view)
+        old = store.get(name)
+        kept = self._kept(view, size)
+        if kept is None:
+            store.refuse(name)
+        elif not store.put(name, kept):
+            kept = None
+        if report and old != kept:
+            report(old, kept)
+
+    def _kept(self, view: V, size: int) -> V | None:
+        if size > self._largest:
+            return None
+        return self._transform(view) if self._transform else view
+
+    def _replace(self, fresh: Room[V]) -> None:
+        """Swap the whole copy: nobody sees a part of a list."""
+        former, self._store = self._store, fresh
+        if self._on_change:
+            for name in former.names():
+                if fresh.get(name) is None:
+                    self._on_change(former.get(name), None)
+            for name in fresh.names():
+                old, view = former.get(name), fresh.get(name)
+                if old != view:
+                    self._on_change(old, view)
+        self._synced = True
+
+    def _refused(self, refusal: ApiError) -> float:
+        listing = self._version is None
+        if refusal.status == 404 and listing:
+            # The type isn't served: its CustomResourceDefinition may come later, objects of it there are none.
+            self._heard()
+            self._replace(self._room())
+            self._recovered()
+            self._failures = self._refusals = 0
+            return self._timing.absent_retry
+        if refusal.status in (404, 410):
+            self._version = None
+            # At once, but not in a circle.
+            pause = self._backoff() if self._failures else 0.0
+            self._failures += 1
+            return pause
+        if refusal.status not in _TRANSIENT:
+            self._doubt()
+        verb = "list" if listing else "watch"
+        return self._failed(explain(verb, self.resource, self._namespace, refusal.status, refusal.body))
+
+    def _doubt(self) -> None:
+        self._refusals += 1
+        if self._refusals >= _DOUBT_AFTER:
+            self._refusals = 0
+            self._version = None
+
+    def _failed(self, trouble: Unavailable) -> float:
+        if trouble != self._trouble:
+            logger.warning("%s: %s", self._title, trouble.why)
+        self._trouble = trouble
+        pause = self._backoff()
+        self._failures += 1
+        return pause
+
+    def _backoff(self) -> float:
+        timing = self._timing
+        ceiling = min(timing.backoff_longest, timing.backoff_first * 2.0 ** min(self._failures, 16))
+        return self._jitter(ceiling / 2, ceiling)
+
+    def _heard(self) -> None:
+        self._heard_at = self._clock.now()
+
+    def _recovered(self) -> None:
+        if self._trouble:
+            logger.info("%s: in step again", self._title)
+            self._trouble = None
+
+
+def _name_of(view: Object) -> ObjectName:
+    meta = view.meta
+    return (meta.namespace or "", meta.name or "")

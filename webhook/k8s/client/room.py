@@ -1,0 +1,143 @@
+"""What a watched copy keeps: objects by name, as many as there is room for."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Generic, Protocol, TypeVar
+
+from webhook.k8s.views import Object
+
+V = TypeVar("V", bound=Object)
+
+ObjectName = tuple[str, str]  # namespace (empty for cluster-wide kinds), name
+
+
+class Room(Protocol[V]):
+    """Where a `webhook.k8s.client.reflector.Reflector` keeps its objects; each list begins with a new one."""
+
+    def get(self, name: ObjectName) -> V | None:
+        """The object of a name; None where it is not kept."""
+
+    def put(self, name: ObjectName, view: V) -> bool:
+        """Keep an object in the place of another one of its name; False, and neither is kept, where it is too much."""
+
+    def drop(self, name: ObjectName) -> V | None:
+        """Forget an object that is gone; returns what was kept of it."""
+
+    def refuse(self, name: ObjectName) -> None:
+        """Forget an object that is there and is not to be kept."""
+
+    def names(self) -> Iterable[ObjectName]:
+        """The names of what is kept."""
+
+    def __iter__(self) -> Iterator[V]: ...
+
+    def __len__(self) -> int: ...
+
+
+class Counted(Room[V]):
+    """Keeps objects up to a number.
+
+    Args:
+        most: objects; what comes beyond is not kept.
+    """
+
+    def __init__(self, most: int = sys.maxsize) -> None:
+        self._most: Final = most
+        self._kept: Final[dict[ObjectName, V]] = {}
+
+    def get(self, name: ObjectName) -> V | None:
+        return self._kept.get(name)
+
+    def put(self, name: ObjectName, view: V) -> bool:
+        if name not in self._kept and len(self._kept) >= self._most:
+            return False
+        self._kept[name] = view
+        return True
+
+    def drop(self, name: ObjectName) -> V | None:
+        return self._kept.pop(name, None)
+
+    def refuse(self, name: ObjectName) -> None:
+        self._kept.pop(name, None)
+
+    def names(self) -> Iterable[ObjectName]:
+        return self._kept
+
+    def __iter__(self) -> Iterator[V]:
+        return iter(self._kept.values())
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+class Rationed(Room[V], Generic[V]):
+    """Keeps objects up to a number of bytes, in all and for each namespace: tenants write them.
+
+    Args:
+        cost: the bytes that an object takes.
+        in_all: bytes at most.
+        a_namespace: bytes at most; cluster-wide objects share one such part.
+
+    Attributes:
+        size: the bytes of what is kept.
+    """
+
+    def __init__(self, cost: Callable[[V], int], in_all: int, a_namespace: int) -> None:
+        self._cost: Final = cost
+        self._in_all: Final = in_all
+        self._a_namespace: Final = a_namespace
+        self._kept: Final[dict[str, dict[str, V]]] = {}
+        self._sizes: Final[dict[str, int]] = {}
+        self._incomplete: Final[set[str]] = set()
+        self.size = 0
+
+    def get(self, name: ObjectName) -> V | None:
+        kept = self._kept.get(name[0])
+        return kept.get(name[1]) if kept else None
+
+    def all_of(self, namespace: str) -> list[V] | None:
+        """The objects of a namespace, by name; None where one of them was not kept."""
+        if namespace in self._incomplete:
+            return None
+        kept = self._kept.get(namespace) or {}
+        return [kept[name] for name in sorted(kept)]
+
+    def put(self, name: ObjectName, view: V) -> bool:
+        self.drop(name)
+        namespace, cost = name[0], self._cost(view)
+        taken = self._sizes.get(namespace, 0) + cost
+        if taken > self._a_namespace or self.size + cost > self._in_all:
+            self._incomplete.add(namespace)
+            return False
+        self._kept.setdefault(namespace, {})[name[1]] = view
+        self._sizes[namespace] = taken
+        self.size += cost
+        return True
+
+    def drop(self, name: ObjectName) -> V | None:
+        namespace = name[0]
+        kept = self._kept.get(namespace) or {}
+        view = kept.pop(name[1], None)
+        if view is None:
+            return None
+        cost = self._cost(view)
+        self.size -= cost
+        self._sizes[namespace] -= cost
+        if not kept:
+            del self._kept[namespace], self._sizes[namespace]
+        return view
+
+    def refuse(self, name: ObjectName) -> None:
+        self.drop(name)
+        self._incomplete.add(name[0])
+
+    def names(self) -> Iterable[ObjectName]:
+        return ((namespace, name) for namespace, kept in self._kept.items() for name in kept)
+
+    def __iter__(self) -> Iterator[V]:
+        return (view for kept in self._kept.values() for view in kept.values())
+
+    def __len__(self) -> int:
+        return sum(map(len, self._kept.values()))

@@ -1,0 +1,182 @@
+"""The cluster's settings as KubeVirt sees them: its built-in ones, overlaid with the KubeVirt object's.
+
+KubeVirt ignores an invalid configuration as a whole (pkg/virt-config).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from webhook.k8s import quantity
+from webhook.k8s.quantity import Quantity
+from webhook.kubevirt.go_json.origins import Origin
+from webhook.kubevirt.go_json.structs import (
+    BOOL_POINTER,
+    INT64,
+    QUANTITY,
+    STRING,
+    STRING_POINTER,
+    UINT32,
+    UINT32_POINTER,
+    Json,
+    Struct,
+    encode,
+)
+from webhook.kubevirt.types.core import STRINGS
+
+_MACHINE: Final = Struct(machineType=STRING)
+_CONFIGURATION: Final = Struct(
+    instancetype=Struct(referencePolicy=STRING_POINTER),
+    network=Struct(defaultNetworkInterface=STRING, permitBridgeInterfaceOnPodNetwork=BOOL_POINTER),
+    machineType=STRING,
+    architectureConfiguration=Struct(amd64=_MACHINE, arm64=_MACHINE, s390x=_MACHINE),
+    cpuRequest=QUANTITY,
+    cpuModel=STRING,
+    evictionStrategy=STRING_POINTER,
+    vmRolloutStrategy=STRING_POINTER,
+    liveUpdateConfiguration=Struct(maxCpuSockets=UINT32_POINTER, maxGuest=QUANTITY, maxHotplugRatio=UINT32),
+    developerConfiguration=Struct(
+        featureGates=STRINGS, memoryOvercommit=INT64, cpuAllocationRatio=INT64, pvcTolerateLessSpaceUpToPercent=INT64
+    ),
+    imagePullPolicy=STRING,
+    confidentialCompute=Struct(tdx=Struct(attestation=Struct(qgsSocketPath=STRING_POINTER))),
+)
+_KUBEVIRT: Final = Struct(
+    metadata=Struct(annotations=Struct(**{"alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity": STRING_POINTER})),
+    spec=Struct(configuration=_CONFIGURATION),
+    status=Struct(phase=STRING, defaultArchitecture=STRING),
+)
+EVEN_PARITY_ANNOTATION: Final = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"
+
+AMD64: Final = "amd64"
+ARM64: Final = "arm64"
+S390X: Final = "s390x"
+ARCHITECTURES: Final = (AMD64, ARM64, S390X)
+_MACHINE_TYPES: Final = {AMD64: "q35", ARM64: "virt", S390X: "s390-ccw-virtio"}
+_PULL_POLICIES: Final = ("", "Always", "IfNotPresent", "Never")
+_INTERFACES: Final = ("", "bridge", "masquerade", "slirp")
+_CPU_REQUEST: Final = quantity.parse("100m")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterConfig:
+    """What of KubeVirt's configuration decides over VMs and VMIs; the defaults are KubeVirt's.
+
+    Attributes:
+        default_architecture: of VMs that name none; KubeVirt's control plane's own.
+        machine_types: by architecture.
+        cpu_request: of VMIs that request none; applied only where it isn't KubeVirt's own default.
+        cpu_model: of VMIs that name none; empty: ``host-model``.
+        live_update: whether VMIs are made ready for hotplug of CPUs and memory.
+        max_hotplug_ratio: how many times more sockets and memory a VMI may get than it starts with.
+        qgs_socket_path: of the host's quote generation service, for VMIs with TDX.
+        even_parity: the annotation that completes emulator threads to an even number of CPUs is set.
+        set_by_admin: the names of the attributes that the cluster's administrator has set.
+    """
+
+    default_architecture: str = AMD64
+    machine_types: dict[str, str] = field(default_factory=lambda: dict(_MACHINE_TYPES))
+    reference_policy: str = "reference"
+    network_interface: str = "bridge"
+    permit_bridge: bool = True
+    cpu_request: Quantity = _CPU_REQUEST
+    cpu_model: str = ""
+    eviction_strategy: str = "None"
+    live_update: bool = True
+    max_cpu_sockets: int = 0
+    max_guest: Quantity | None = None
+    max_hotplug_ratio: int = 4
+    feature_gates: frozenset[str] = frozenset()
+    qgs_socket_path: str = "/var/run/tdx-qgs/qgs.socket"
+    even_parity: bool = False
+    set_by_admin: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, configuration: Any, default_architecture: str = AMD64) -> ClusterConfig:
+        """The settings of a KubeVirt object's ``spec.configuration``; None: the built-in ones.
+
+        Raises:
+            InputError: a value has the wrong type, which the API server would not have accepted.
+        """
+        given = encode(_CONFIGURATION, {} if configuration is None else configuration, "spec.configuration")
+        if not _valid(given):
+            given = {}
+        network, update = given.get("network", {}), given.get("liveUpdateConfiguration", {})
+        machines = {name: given.get("architectureConfiguration", {}).get(name, {}) for name in ARCHITECTURES}
+        values = {
+            "reference_policy": given.get("instancetype", {}).get("referencePolicy"),
+            "network_interface": network.get("defaultNetworkInterface"),
+            "permit_bridge": network.get("permitBridgeInterfaceOnPodNetwork"),
+            "cpu_request": _parsed(given.get("cpuRequest")),
+            "cpu_model": given.get("cpuModel"),
+            "eviction_strategy": given.get("evictionStrategy"),
+            "live_update": given.get("vmRolloutStrategy", "LiveUpdate") == "LiveUpdate",
+            "max_cpu_sockets": update.get("maxCpuSockets"),
+            "max_guest": _parsed(update.get("maxGuest")),
+            "max_hotplug_ratio": update.get("maxHotplugRatio"),
+            "qgs_socket_path": given.get("confidentialCompute", {})
+            .get("tdx", {})
+            .get("attestation", {})
+            .get("qgsSocketPath"),
+            "feature_gates": frozenset(given.get("developerConfiguration", {}).get("featureGates", ())),
+        }
+        legacy = given.get("machineType")
+        types = {name: legacy or machine.get("machineType") for name, machine in machines.items()}
+        if any(types.values()):
+            values["machine_types"] = {name: types[name] or _MACHINE_TYPES[name] for name in ARCHITECTURES}
+        chosen = {name: value for name, value in values.items() if value is not None}
+        return cls(**chosen, default_architecture=default_architecture, set_by_admin=frozenset(chosen))
+
+    @classmethod
+    def of_kubevirt(cls, kubevirt: Any) -> ClusterConfig:
+        """The settings of a cluster's KubeVirt object; one that KubeVirt's operator hasn't taken up yet doesn't count.
+
+        Raises:
+            InputError: it is malformed.
+        """
+        given = encode(_KUBEVIRT, kubevirt)
+        status = given.get("status", {})
+        counts = "phase" in status
+        read = cls.of(
+            given.get("spec", {}).get("configuration") if counts else None, status.get("defaultArchitecture") or AMD64
+        )
+        annotations = given.get("metadata", {}).get("annotations", {})
+        if counts and EVEN_PARITY_ANNOTATION in annotations:
+            return cls(**{name: getattr(read, name) for name in cls.__slots__} | {"even_parity": True})
+        return read
+
+    def machine_type(self, architecture: str) -> str:
+        """The machine type of VMs of an architecture; of an unknown one amd64's."""
+        return self.machine_types.get(architecture) or self.machine_types[AMD64]
+
+    def gate(self, name: str) -> bool:
+        """Whether a feature gate is open."""
+        return name in self.feature_gates
+
+    @property
+    def requests_cpu(self) -> bool:
+        """Whether ``cpu_request`` is written into VMIs: only a value that isn't KubeVirt's own default."""
+        return self.cpu_request != _CPU_REQUEST
+
+    def origin(self, attribute: str) -> Origin:
+        """Where a value that comes from this attribute comes from."""
+        return Origin.CLUSTER if attribute in self.set_by_admin else Origin.KUBEVIRT
+
+
+DEFAULTS: Final = ClusterConfig()
+
+
+def _parsed(text: str | None) -> Quantity | None:
+    return None if text is None else quantity.parse(text)
+
+
+def _valid(given: Json) -> bool:
+    developer = given.get("developerConfiguration", {})
+    return (
+        given.get("imagePullPolicy", "") in _PULL_POLICIES
+        and developer.get("memoryOvercommit", 100) > 0
+        and developer.get("cpuAllocationRatio", 10) > 0
+        and 0 <= developer.get("pvcTolerateLessSpaceUpToPercent", 10) <= 100
+        and given.get("network", {}).get("defaultNetworkInterface", "") in _INTERFACES
+    )

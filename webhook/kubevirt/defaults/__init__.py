@@ -1,0 +1,1 @@
+"""Default values of VMIs (KubeVirt, pkg/defaults, pkg/liveupdate)."""

@@ -1,0 +1,1 @@
+"""Objects as Go's encoding/json reads and writes them."""

@@ -1,0 +1,365 @@
+"""How Go's structs see JSON: what they read, what they drop, and what they write.
+
+KubeVirt reads every object into structs and writes it again. That drops unknown fields, nulls and empty optional
+values, makes quantities canonical, and lets structs that are no pointers appear as ``{}``. A shape describes a type as
+far as this goes; `decode` and `encode` are the two ways of passing through it. Both return copies.
+
+A scalar is one of three: plain (``omitempty``: its zero is as good as absent), a pointer (zero and absent differ) or
+always (no ``omitempty``: written even when it was absent).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from webhook.errors import InputError
+from webhook.k8s import quantity
+from webhook.work import spend
+
+Json = dict[str, Any]
+
+MAX_DEPTH: Final = 50
+# Longer lists than anybody needs; where KubeVirt's CRDs say `maxItems`, theirs counts.
+MAX_ITEMS: Final = 1000
+MAX_KEYS: Final = 5000
+# Of a whole object: no limit on each of its lists bounds what lists within lists come to. A VM with all the disks,
+# volumes, interfaces, networks and data volumes that KubeVirt's CRDs admit, 256 of each, holds half as many.
+MAX_VALUES: Final = 25_000
+_OMITTED: Final = object()
+# What uses up a review's work, for the message.
+_NUMBER_STEPS: Final = 20
+_LISTED: Final = "lists and maps, read anew for each step of KubeVirt's,"
+_NESTED: Final = frozenset({dict, list})
+
+
+class _Wrong(Exception):  # noqa: N818 - never leaves this module
+    """A value of the wrong kind; the path is put together on the way out, so that success costs nothing."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+        self.path: list[str] = []
+
+
+class Shape(Protocol):
+    """A Go type as JSON sees it."""
+
+    def take(self, value: Any, live: bool) -> Any:
+        """A copy of a value that isn't null, or ``_OMITTED``."""
+
+    def absent(self, live: bool) -> Any:
+        """What is written where there is no value, or ``_OMITTED``."""
+
+
+def _kind(value: Any) -> str:
+    kinds = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
+    return kinds.get(type(value), "null")
+
+
+class Scalar:
+    """A string, boolean, number or quantity.
+
+    Args:
+        check: the value as it is to be kept; raises `_Wrong`.
+        zero: what Go takes for absent; falsy.
+        omitted: the zero is not written.
+        always: the zero is written even when there is no value.
+        kept: the type whose values `check` keeps as they are, so that it need not be called.
+    """
+
+    __slots__ = ("_check", "_omitted", "always", "kept", "zero")
+
+    def __init__(
+        self,
+        check: Callable[[Any], Any],
+        zero: Any,
+        *,
+        omitted: bool = False,
+        always: bool = False,
+        kept: type | None = None,
+    ) -> None:
+        self._check = check
+        self.zero: Final = zero
+        self._omitted = omitted
+        self.always: Final = always
+        self.kept: Final = kept
+
+    def take(self, value: Any, live: bool) -> Any:
+        checked = value if type(value) is self.kept else self._check(value)
+        return checked if checked or not self._omitted else _OMITTED
+
+    def absent(self, live: bool) -> Any:
+        return self.zero if self.always else _OMITTED
+
+
+class Amount(Scalar):
+    """A quantity. Read, it stays as it was written, which can decide over its value; written, it is canonical."""
+
+    def take(self, value: Any, live: bool) -> Any:
+        # A long one, with a large exponent, takes a hundred microseconds.
+        spend(1 + len(value) if isinstance(value, str) else _NUMBER_STEPS, _LISTED)
+        written = super().take(value, live)
+        return quantity.text(value) if live else written
+
+
+class Struct:
+    """An object with known fields; others are dropped."""
+
+    def __init__(self, **fields: Shape) -> None:
+        self.fields: Final = fields
+        # Every object passes here field by field: what can be known of a shape is looked up once.
+        self._known: Final = {
+            name: (shape.take, shape.kept if isinstance(shape, Scalar) else None) for name, shape in fields.items()
+        }
+        self._required: Final = [(name, shape) for name, shape in fields.items() if _is_required(shape)]
+
+    def take(self, value: Any, live: bool) -> Json:
+        if type(value) is not dict:
+            raise _Wrong(f"is {_kind(value)}, not an object")
+        known, taken = self._known, {}
+        for name, item in value.items():
+            if item is None or (field := known.get(name)) is None:
+                continue
+            take, kept = field
+            if type(item) is kept and item:
+                taken[name] = item
+                continue
+            try:
+                result = take(item, live)
+            except _Wrong as wrong:
+                wrong.path.append(f".{name}")
+                raise
+            if result is not _OMITTED:
+                taken[name] = result
+        for name, shape in self._required:
+            if name not in taken and (zero := shape.absent(live)) is not _OMITTED:
+                taken[name] = zero
+        return taken
+
+    def absent(self, live: bool) -> Any:
+        return _OMITTED
+
+
+class Value:
+    """A struct that is no pointer: it is always there."""
+
+    def __init__(self, shape: Struct) -> None:
+        self._shape = shape
+
+    def take(self, value: Any, live: bool) -> Json:
+        return self._shape.take(value, live)
+
+    def absent(self, live: bool) -> Json:
+        return self._shape.take({}, live)
+
+
+class OrNull:
+    """A pointer, list or time without ``omitempty``: written as null where there is none, and as ``[]`` where empty."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+
+    def take(self, value: Any, live: bool) -> Any:
+        taken = self._shape.take(value, live)
+        return [] if taken is _OMITTED else taken
+
+    def absent(self, live: bool) -> None:
+        return None
+
+
+def _is_required(shape: Shape) -> bool:
+    """Whether something is written even where there is no value."""
+    return shape.always if isinstance(shape, Scalar) else isinstance(shape, Value | OrNull)
+
+
+class List:
+    """A list; an empty one is as good as absent."""
+
+    def __init__(self, item: Shape, limit: int = MAX_ITEMS) -> None:
+        self._item = item
+        self._limit = limit
+
+    def take(self, value: Any, live: bool) -> Any:
+        if type(value) is not list:
+            raise _Wrong(f"is {_kind(value)}, not a list")
+        if len(value) > self._limit:
+            raise _Wrong(f"has {len(value)} items, more than {self._limit}")
+        spend(len(value), _LISTED)
+        taken = []
+        for index, item in enumerate(value):
+            try:
+                taken.append(self._item.take({} if item is None and isinstance(self._item, Struct) else item, live))
+            except _Wrong as wrong:
+                wrong.path.append(f"[{index}]")
+                raise
+        return taken or _OMITTED
+
+    def absent(self, live: bool) -> Any:
+        return _OMITTED
+
+
+class Map:
+    """An object with free keys. Read, an empty one differs from none; written, it is dropped.
+
+    Args:
+        item: of the values; a null is its zero.
+    """
+
+    def __init__(self, item: Scalar) -> None:
+        self._item = item
+
+    def take(self, value: Any, live: bool) -> Any:
+        if type(value) is not dict:
+            raise _Wrong(f"is {_kind(value)}, not an object")
+        if len(value) > MAX_KEYS:
+            raise _Wrong(f"has {len(value)} keys, more than {MAX_KEYS}")
+        spend(len(value), _LISTED)
+        taken = {}
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise _Wrong("has a key that is no string")
+            try:
+                taken[key] = self._item.take(self._item.zero if item is None else item, live)
+            except _Wrong as wrong:
+                wrong.path.append(f"[{key[:100]!r}]")
+                raise
+        return taken if taken or live else _OMITTED
+
+    def absent(self, live: bool) -> Any:
+        return _OMITTED
+
+
+class Free:
+    """What nobody here looks into: copied, without nulls."""
+
+    def take(self, value: Any, live: bool) -> Any:
+        return _copied(value, MAX_DEPTH)
+
+    def absent(self, live: bool) -> Any:
+        return _OMITTED
+
+
+def _copied(value: Any, depth: int) -> Any:
+    if not depth:
+        raise _Wrong(f"is nested more than {MAX_DEPTH} levels deep")
+    if type(value) in (dict, list) and len(value) > MAX_KEYS:
+        raise _Wrong(f"has {len(value)} items, more than {MAX_KEYS}")
+    if type(value) is dict:
+        return {key: _copied(item, depth - 1) for key, item in value.items() if item is not None}
+    return [_copied(item, depth - 1) for item in value] if type(value) is list else value
+
+
+def _string(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _Wrong(f"is {_kind(value)}, not a string")
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if type(value) is not bool:
+        raise _Wrong(f"is {_kind(value)}, not true or false")
+    return value
+
+
+def _integer(least: int, most: int) -> Callable[[Any], int]:
+    def check(value: Any) -> int:
+        if type(value) is not int:
+            raise _Wrong("is no whole number" if type(value) is float else f"is {_kind(value)}, not a number")
+        if not least <= value <= most:
+            raise _Wrong(f"is not between {least} and {most}")
+        return value
+
+    return check
+
+
+def _quantity(value: Any) -> str:
+    try:
+        return quantity.canonical(value)
+    except InputError as error:
+        raise _Wrong(error.what) from None
+
+
+def _int_or_string(value: Any) -> int | str:
+    return value if type(value) is str else _integer(-(2**31), 2**31 - 1)(value)
+
+
+STRING: Final = Scalar(_string, "", omitted=True, kept=str)
+STRING_POINTER: Final = Scalar(_string, "", kept=str)
+STRING_ALWAYS: Final = Scalar(_string, "", always=True, kept=str)
+BOOL: Final = Scalar(_boolean, False, omitted=True, kept=bool)
+BOOL_POINTER: Final = Scalar(_boolean, False, kept=bool)
+_uint32, _int32, _int64 = _integer(0, 2**32 - 1), _integer(-(2**31), 2**31 - 1), _integer(-(2**63), 2**63 - 1)
+_uint64 = _integer(0, 2**64 - 1)
+UINT32: Final = Scalar(_uint32, 0, omitted=True)
+UINT32_POINTER: Final = Scalar(_uint32, 0)
+UINT32_ALWAYS: Final = Scalar(_uint32, 0, always=True)
+INT32: Final = Scalar(_int32, 0, omitted=True)
+INT32_POINTER: Final = Scalar(_int32, 0)
+INT32_ALWAYS: Final = Scalar(_int32, 0, always=True)
+INT64: Final = Scalar(_int64, 0, omitted=True)
+INT64_POINTER: Final = Scalar(_int64, 0)
+INT64_ALWAYS: Final = Scalar(_int64, 0, always=True)
+UINT64: Final = Scalar(_uint64, 0, omitted=True)
+UINT64_POINTER: Final = Scalar(_uint64, 0)
+UINT64_ALWAYS: Final = Scalar(_uint64, 0, always=True)
+QUANTITY: Final = Amount(_quantity, "0")
+QUANTITY_ALWAYS: Final = Amount(_quantity, "0", always=True)
+INT_OR_STRING_ALWAYS: Final = Scalar(_int_or_string, 0, always=True)
+FREE: Final = Free()
+EMPTY: Final = Struct()
+
+
+def decode(shape: Struct, value: Any, where: str = "", *, quoting: bool = True) -> Json:
+    """A JSON object as KubeVirt reads it.
+
+    Args:
+        where: the object's place, for messages.
+        quoting: messages may show keys that people chose; False for objects that were read on behalf of someone who
+            may not be allowed to read them.
+
+    Raises:
+        InputError: a value is of the wrong kind or absurdly large.
+    """
+    if _too_large(value):
+        raise InputError(f"holds more than {MAX_VALUES} values", where)
+    return _through(shape, value, where, live=True, quoting=quoting)
+
+
+def encode(shape: Struct, value: Any, where: str = "") -> Json:
+    """A JSON object as KubeVirt writes it. Raises as `decode`."""
+    return _through(shape, value, where, live=False)
+
+
+def _through(shape: Struct, value: Any, where: str, *, live: bool, quoting: bool = True) -> Json:
+    try:
+        return shape.take(value, live)
+    except _Wrong as wrong:
+        path = "".join(part if quoting or not _is_key(part) else "[...]" for part in reversed(wrong.path))
+        raise InputError(wrong.what, f"{where}{path}".removeprefix(".")) from None
+
+
+def _is_key(part: str) -> bool:
+    """Whether a part of a path is the key of a `Map`, in quotes, and not a field or an index."""
+    return part.startswith(("['", '["'))
+
+
+def _too_large(value: Any) -> bool:
+    count, pending = 0, [value]
+    while pending and count <= MAX_VALUES:
+        item = pending.pop()
+        if type(item) is dict or type(item) is list:
+            count += len(item)
+            if count <= MAX_VALUES:
+                pending.extend(item.values() if type(item) is dict else item)
+    return count > MAX_VALUES
+
+
+def copied(value: Any) -> Any:
+    """A copy of JSON that has passed a shape, which bounds its depth, or is as shallow."""
+    # Most members are scalars: no call for those.
+    if type(value) is dict:
+        return {key: copied(item) if type(item) in _NESTED else item for key, item in value.items()}
+    if type(value) is list:
+        return [copied(item) if type(item) in _NESTED else item for item in value]
+    return value

@@ -1,0 +1,1 @@
+"""Instancetypes (KubeVirt, pkg/instancetype)."""

@@ -1,0 +1,95 @@
+"""Expansion: the matchers of a VM resolved into its template (KubeVirt, pkg/instancetype/expand).
+
+It is what ``virtctl expand`` and the reference policies ``expand`` and ``expandAll`` do, and not the same as what a VMI
+gets: preferences about automatic devices come too late here, and KubeVirt's defaults are frozen into the VM.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.defaults import vmi_spec
+from webhook.kubevirt.go_json.origins import Origin, Origins
+from webhook.kubevirt.go_json.structs import Json, copied, encode
+from webhook.kubevirt.instancetype import apply as apply_instancetype
+from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE
+from webhook.kubevirt.instancetype.conflict import Conflicts
+from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER
+from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.types.machines import VM
+from webhook.kubevirt.vm.manifest import read_vm
+
+
+def expand(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:
+    """A VM without matchers that says itself what they said; a VM without matchers as it is.
+
+    Args:
+        vm: plain JSON.
+        get: looks instancetypes, preferences and revisions up.
+        configuration: the cluster's.
+
+    Returns:
+        A new object that shares nothing with ``vm``.
+
+    Raises:
+        Conflicts: the VM and the instancetype set the same fields.
+        Refusal: an object is missing, the default interface is forbidden, or KubeVirt would crash.
+        InputError: an object is malformed.
+    """
+    decoded, _ = _expanded(vm, get, configuration, traced=False)
+    return encode(VM, decoded)
+
+
+def explain(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Json, dict[str, Origin]]:
+    """The same as `expand`, with the origin of every leaf by its path. Raises as `expand`."""
+    decoded, origins = _expanded(vm, get, configuration, traced=True)
+    expanded = encode(VM, decoded)
+    return expanded, origins.by_path(expanded)
+
+
+def _expanded(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> tuple[Json, Origins]:
+    decoded = read_vm(vm)
+    # Watching copies the whole VM at every change.
+    before = Origins(decoded, given=vm) if traced else Origins({})
+    if any(matcher.field in decoded["spec"] for matcher in MATCHERS):
+        found = (INSTANCETYPE_MATCHER.find_spec(decoded, get), PREFERENCE_MATCHER.find_spec(decoded, get))
+        decoded, origins = resolve(decoded, *found, configuration, traced=traced)
+        origins.inherit(before)
+        return decoded, origins
+    return decoded, before
+
+
+def resolve(
+    vm: Json,
+    found_instancetype: Json | None,
+    found_preference: Json | None,
+    configuration: ClusterConfig,
+    *,
+    traced: bool = True,
+) -> tuple[Json, Origins]:
+    """The expansion of a decoded VM, a new object, from the specs of what it names; and who set its fields.
+
+    Args:
+        traced: with origins; of none where nobody wants to know.
+
+    Raises as `expand`.
+    """
+    expanded: Json = copied(vm)
+    origins = Origins(expanded if traced else {})
+    note = origins.note
+    template = expanded["spec"]["template"]
+    spec, annotations = template["spec"], template["metadata"].setdefault("annotations", {})
+    vmi_spec.disks(spec)
+    note(Origin.KUBEVIRT)
+    vmi_spec.network_interface(spec, configuration)
+    note(configuration.origin("network_interface"))
+    conflicts = apply_instancetype.apply(found_instancetype, found_preference, spec, annotations, TEMPLATE_BASE, note)
+    if conflicts:
+        raise Conflicts(conflicts)
+    vmi_spec.spec_defaults(spec, configuration, note)
+    for matcher in MATCHERS:
+        expanded["spec"].pop(matcher.field, None)
+        expanded["status"].pop(matcher.reference, None)
+    note(Origin.KUBEVIRT)
+    return expanded, origins

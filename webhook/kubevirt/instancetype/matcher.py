@@ -1,0 +1,163 @@
+"""The two matchers of a VM, ``spec.instancetype`` and ``spec.preference``, and the objects that they name.
+
+The same as `find` says of typed views, on plain JSON and for preferences too (KubeVirt, pkg/instancetype/find,
+pkg/instancetype/preference/find).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.kubevirt.go_json.structs import Json, Struct, decode
+from webhook.kubevirt.instancetype import revision
+from webhook.kubevirt.instancetype.conflict import Cause, Refusal
+from webhook.kubevirt.lookup import Get, required
+from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
+
+_FAILURE_POLICIES: Final = ("Reject", "Ignore")
+
+
+@dataclass(frozen=True, slots=True)
+class Matcher:
+    """One of the two.
+
+    Attributes:
+        field: of the VM's spec.
+        reference: of the VM's status.
+        title: KubeVirt's name of the type.
+        shape: of what it names.
+        annotation: the end of the VMI's annotation with the name.
+    """
+
+    field: str
+    reference: str
+    title: str
+    shape: Struct
+    annotation: str
+    namespaced: str
+    cluster: str
+
+    def name_annotation(self, kind: str) -> str:
+        """The annotation of VMIs by which KubeVirt says what they were made with."""
+        return f"kubevirt.io/{'' if kind == self.namespaced else 'cluster-'}{self.annotation}"
+
+    def kind(self, vm: Json) -> str:
+        """The kind that a VM's matcher means: the cluster-wide one where it says nothing.
+
+        Raises:
+            Refusal: it is none that there is.
+        """
+        return self.kind_of(vm["spec"][self.field].get("kind", ""))
+
+    def kind_of(self, given: str) -> str:
+        """The kind that a text means: in any case, singular or plural; the cluster-wide one for ``""``.
+
+        Raises:
+            Refusal: it is none that there is.
+        """
+        if given.lower() in ("", self.cluster.lower(), f"{self.cluster.lower()}s"):
+            return self.cluster
+        if given.lower() in (self.namespaced.lower(), f"{self.namespaced.lower()}s"):
+            return self.namespaced
+        raise Refusal(f"got unexpected kind in {self.title}: {given}")
+
+    def live(self, vm: Json, get: Get) -> Json:
+        """The live object that a VM names, decoded, with its kind.
+
+        Raises:
+            Refusal: the kind is unknown or there is no such object.
+            InputError: the object is malformed.
+        """
+        kind, name = self.kind(vm), vm["spec"][self.field].get("name", "")
+        namespace = vm["metadata"].get("namespace", "") if kind == self.namespaced else ""
+        found = decode(self.shape, required(get, kind, namespace, name), f"{kind} {name}", quoting=False)
+        return {**found, "kind": kind}
+
+    def find(self, vm: Json, get: Get) -> Json | None:
+        """The object that counts for a VM: captured, or live; None where the VM names none.
+
+        Args:
+            vm: decoded.
+            get: looks objects up.
+
+        Raises:
+            Refusal: it can't be found.
+            InputError: it is malformed.
+        """
+        given = vm["spec"].get(self.field)
+        if given is None:
+            return None
+        namespace = vm["metadata"].get("namespace", "")
+        if "revisionName" in given:
+            stored = required(get, "ControllerRevision", namespace, given["revisionName"])
+            return revision.payload(stored, self.shape)
+        reference = vm["status"].get(self.reference, {}).get("controllerRevisionRef", {}).get("name")
+        if reference:
+            stored = required(get, "ControllerRevision", namespace, reference)
+            # The label decides, and the kind isn't compared: so it is upstream.
+            if revision.label(stored) == given.get("name", ""):
+                return revision.payload(stored, self.shape)
+        return self.live(vm, get)
+
+    def find_spec(self, vm: Json, get: Get) -> Json | None:
+        """The ``spec`` of what `find` finds."""
+        found = self.find(vm, get)
+        spec: Json | None = None if found is None else found["spec"]
+        return spec
+
+    def mistakes(self, vm: Json) -> list[Cause]:
+        """What KubeVirt's admission finds wrong in a VM's matcher by itself."""
+        given = vm["spec"].get(self.field)
+        if given is None:
+            return []
+        field, causes = f"spec.{self.field}", []
+        if not given.keys() & {"name", "inferFromVolume"}:
+            text = f"Either Name or InferFromVolume should be provided within the {self.title}"
+            causes.append(Cause("FieldValueNotFound", text, field))
+        if "inferFromVolume" in given:
+            causes += [
+                Cause(
+                    "FieldValueNotSupported",
+                    f"{name.capitalize()} already set, should be cleared before setting inferFromVolume",
+                    f"{field}.{name}",
+                )
+                for name in ("name", "kind")
+                if name in given
+            ]
+        policy = given.get("inferFromVolumeFailurePolicy")
+        if policy is not None and policy not in _FAILURE_POLICIES:
+            text = f"Invalid value '{policy}' for InferFromVolumeFailurePolicy"
+            causes.append(Cause("FieldValueInvalid", text, f"{field}.inferFromVolumeFailurePolicy"))
+        return causes
+
+    def stale_revision(self, vm: Json, old: Json) -> list[Cause]:
+        """What KubeVirt's admission finds wrong in an update: another name with the same revision."""
+        given, before = vm["spec"].get(self.field), old["spec"].get(self.field)
+        if given is None or before is None or "revisionName" not in given:
+            return []
+        if given.get("name") == before.get("name") or given["revisionName"] != before.get("revisionName"):
+            return []
+        text = "the Matcher Name has been updated without updating the RevisionName"
+        return [Cause("FieldValueInvalid", text, f"spec.{self.field}.revisionName")]
+
+
+INSTANCETYPE_MATCHER: Final = Matcher(
+    "instancetype",
+    "instancetypeRef",
+    "InstancetypeMatcher",
+    INSTANCETYPE,
+    "instancetype-name",
+    "VirtualMachineInstancetype",
+    "VirtualMachineClusterInstancetype",
+)
+PREFERENCE_MATCHER: Final = Matcher(
+    "preference",
+    "preferenceRef",
+    "PreferenceMatcher",
+    PREFERENCE,
+    "preference-name",
+    "VirtualMachinePreference",
+    "VirtualMachineClusterPreference",
+)
+MATCHERS: Final = (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)

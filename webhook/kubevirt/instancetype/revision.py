@@ -1,0 +1,175 @@
+"""ControllerRevisions: how virt-controller stores the instancetypes and preferences that VMs were started with.
+
+A VM keeps the state of its instancetype from the day on which it was captured (KubeVirt, pkg/instancetype/revision).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from webhook.k8s import quantity
+from webhook.kubevirt.go_json.structs import FREE, STRING, Json, Struct, Value, copied, decode, encode
+from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.types.core import METADATA
+from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
+
+PREFIX: Final = "instancetype.kubevirt.io/"
+OBJECT_NAME_LABEL: Final = f"{PREFIX}object-name"
+API_VERSION: Final = "instancetype.kubevirt.io/v1beta1"
+_VERSION: Final = "v1beta1"
+_VERSION_LABEL: Final = f"{PREFIX}object-version"
+_UNREADABLE: Final = "failed to decode object in ControllerRevision: "
+# Where KubeVirt's client makes its scheme, which is the name that users see.
+_SCHEME: Final = '"pkg/runtime/scheme.go:110"'
+# What a stored object doesn't keep of its metadata.
+_DROPPED: Final = ("labels", "annotations", "finalizers", "ownerReferences", "managedFields")
+SHAPES: Final = {
+    "VirtualMachineInstancetype": INSTANCETYPE,
+    "VirtualMachineClusterInstancetype": INSTANCETYPE,
+    "VirtualMachinePreference": PREFERENCE,
+    "VirtualMachineClusterPreference": PREFERENCE,
+}
+_REVISION: Final = Struct(metadata=Value(METADATA), data=FREE)
+_TYPED: Final = Struct(apiVersion=STRING, kind=STRING)
+_KNOWN_VERSION: Final = re.compile(rf"{re.escape(PREFIX)}v[0-9]{{1,3}}((alpha|beta)[0-9]{{1,3}})?")
+
+
+def owner_reference(vm: Json) -> Json:
+    """The owner reference by which a VM controls what virt-controller makes for it."""
+    metadata = vm["metadata"]
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "name": metadata.get("name", ""),
+        "uid": metadata.get("uid", ""),
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def name(vm: Json, captured: Json) -> str:
+    """The name of the revision that captures an instancetype or preference for a VM."""
+    metadata = captured["metadata"]
+    parts = (vm["metadata"].get("name"), metadata.get("name"), _VERSION, metadata.get("uid"))
+    return "-".join([*(part or "" for part in parts), str(metadata.get("generation", 0))])
+
+
+def capture(vm: Json, captured: Json) -> Json:
+    """The revision that virt-controller stores.
+
+    Args:
+        vm: decoded.
+        captured: the live instancetype or preference, decoded, with its kind.
+    """
+    metadata, kind = captured["metadata"], captured["kind"]
+    labels = {
+        "object-generation": str(metadata.get("generation", 0)),
+        "object-kind": kind,
+        "object-name": metadata.get("name", ""),
+        "object-uid": metadata.get("uid", ""),
+        "object-version": _VERSION,
+    }
+    kept = {key: value for key, value in metadata.items() if key not in _DROPPED}
+    return {
+        "metadata": {
+            "name": name(vm, captured),
+            "namespace": vm["metadata"].get("namespace", ""),
+            "labels": {f"{PREFIX}{key}": value for key, value in labels.items()},
+            "ownerReferences": [owner_reference(vm)],
+        },
+        "data": encode(SHAPES[kind], {**captured, "apiVersion": API_VERSION, "metadata": kept}),
+        "revision": 0,
+    }
+
+
+def label(revision: Any) -> str | None:
+    """The name of the object that a revision says it captured; None where it doesn't say.
+
+    Raises:
+        InputError: the revision is malformed.
+    """
+    labels: dict[str, str] = decode(_REVISION, revision)["metadata"].get("labels", {})
+    return labels.get(OBJECT_NAME_LABEL)
+
+
+def latest(revision: Any) -> bool:
+    """Whether a revision says that its object is of the one API version that there is. Raises as `label`."""
+    labels = decode(_REVISION, revision)["metadata"].get("labels", {})
+    return bool(labels.get(_VERSION_LABEL) == _VERSION)
+
+
+def payload(revision: Any, shape: Struct) -> Json:
+    """The instancetype or preference in a revision, decoded.
+
+    Args:
+        revision: plain JSON.
+        shape: the type that is expected.
+
+    Raises:
+        Refusal: it holds something else.
+        InputError: it is malformed.
+    """
+    read = content(revision)
+    if read is None or SHAPES[read["kind"]] is not shape:
+        found = "<nil>" if read is None else f"*v1beta1.{read['kind']}"
+        raise Refusal(f"unexpected type in ControllerRevision: {found}")
+    return read
+
+
+def content(revision: Any) -> Json | None:
+    """The instancetype or preference, whichever it is, in a revision, decoded; None for nothing at all.
+
+    KubeVirt's own message quotes all that a revision holds. A message here quotes none of it: whoever may name a
+    revision need not be allowed to read it, nor others who see the message.
+
+    Raises:
+        Refusal: it holds something else.
+        InputError: it is malformed.
+    """
+    read = decode(_REVISION, revision)
+    where = f"ControllerRevision {read['metadata'].get('name', '')}"
+    data = read.get("data")
+    if data is None:
+        return None
+    typed = decode(_TYPED, data, where)
+    kind, version = typed.get("kind", ""), typed.get("apiVersion", "")
+    missing = "" if kind and version else "apiVersion" if kind else "Kind"
+    if missing:
+        raise Refusal(f"{_UNREADABLE}Object '{missing}' is missing")
+    if kind not in SHAPES or (version != API_VERSION and not _KNOWN_VERSION.fullmatch(version)):
+        raise Refusal(f"{_UNREADABLE}it is not an instancetype or preference")
+    if version != API_VERSION:
+        raise Refusal(f'{_UNREADABLE}no kind "{kind}" is registered for version "{version}" in scheme {_SCHEME}')
+    return decode(SHAPES[kind], data, where, quoting=False)
+
+
+def holds(revision: Any, made: Json) -> bool:
+    """Whether a revision that is there holds the same spec as one that would be made.
+
+    Quantities are compared by value, as KubeVirt does.
+
+    Args:
+        revision: plain JSON.
+        made: by `capture`.
+
+    Raises:
+        Refusal: it holds nothing, or what KubeVirt can't decode.
+        InputError: it is malformed.
+    """
+    read = content(revision)
+    if read is None:
+        raise Refusal("unexpected type: <nil>")
+    # Both scopes have the same type of spec.
+    shape, expected = SHAPES[read["kind"]], made["data"]
+    if SHAPES[expected["kind"]] is not shape:
+        return False
+    return _by_value(encode(shape, read)["spec"]) == _by_value(expected["spec"])
+
+
+def _by_value(spec: Json) -> Json:
+    """A spec with amounts of memory as numbers."""
+    compared: Json = copied(spec)
+    for memory in (compared.get("memory", {}), compared.get("requirements", {}).get("memory", {})):
+        memory.update({name: quantity.parse(memory[name]).nanos for name in ("guest", "maxGuest") if name in memory})
+    return compared

@@ -1,0 +1,1 @@
+"""Preferences (KubeVirt, pkg/instancetype/preference)."""

@@ -1,0 +1,209 @@
+"""Applying a preference to a VMI's spec: what the user has set stays (KubeVirt, pkg/instancetype/preference/apply).
+
+Two fields are the exception: a preferred ACPI state and a preferred ``disableHotplug`` overwrite the user's.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from webhook.kubevirt.go_json.structs import Json, copied
+from webhook.kubevirt.instancetype.conflict import Crash
+
+BINDINGS: Final = ("bridge", "slirp", "masquerade", "sriov", "macvtap", "passt", "passtBinding", "binding")
+_AUTOATTACH: Final = ("GraphicsDevice", "MemBalloon", "PodInterface", "SerialConsole", "InputDevice")
+# Only where the VMI has none. The JSON name of the last but two is KubeVirt's.
+_DEVICES: Final = {
+    "preferredUseVirtioTransitional": "useVirtioTransitional",
+    "preferredBlockMultiQueue": "blockMultiQueue",
+    "preferredNetworkInterfaceMultiQueue": "networkInterfaceMultiqueue",
+    "preferredRng": "rng",
+    "preferredTPM": "tpm",
+}
+_FEATURES: Final = {
+    "preferredApic": "apic",
+    "preferredKvm": "kvm",
+    "preferredPvspinlock": "pvspinlock",
+    "preferredSmm": "smm",
+}
+_DISK_FIELDS: Final = {
+    "preferredDiskCache": "cache",
+    "preferredDiskIO": "io",
+    "preferredDiskBlockSize": "blockSize",
+}
+
+
+def apply(preference: Json, spec: Json, annotations: dict[str, str]) -> None:
+    """Apply a preference's spec to a VMI's, in KubeVirt's order.
+
+    Args:
+        preference: decoded.
+        spec: of a VMI or template, decoded; changed.
+        annotations: of the VMI or template; changed.
+
+    Raises:
+        Crash: it prefers CPU features, and nobody has made a ``cpu`` to hold them.
+    """
+    domain = spec["domain"]
+    _cpu_features(preference, domain)
+    if "devices" in preference:
+        _devices(preference["devices"], spec)
+    if "features" in preference:
+        _features(preference["features"], domain)
+    if "firmware" in preference:
+        _firmware(preference["firmware"], domain)
+    if "preferredMachineType" in preference.get("machine", {}):
+        machine_type(preference, domain)
+    if "clock" in preference:
+        _clock(preference["clock"], domain)
+    _fill(spec, "subdomain", preference.get("preferredSubdomain"))
+    _fill(spec, "terminationGracePeriodSeconds", preference.get("preferredTerminationGracePeriodSeconds"))
+    architecture(preference, spec)
+    for key, value in preference.get("annotations", {}).items():
+        annotations.setdefault(key, value)
+    _fill(domain, "launchSecurity", preference.get("preferredLaunchSecurity"))
+
+
+def _fill(target: Json, name: str, value: object) -> None:
+    """Set what isn't set; an object that was decoded holds no zeros that would count as absent."""
+    if value is not None and name not in target:
+        target[name] = copied(value)
+
+
+def machine_type(preference: Json, domain: Json) -> None:
+    """The preferred machine type, where the domain has none."""
+    preferred = preference.get("machine", {}).get("preferredMachineType")
+    if preferred:
+        machine = domain.setdefault("machine", {})
+        machine["type"] = machine.get("type") or preferred
+
+
+def architecture(preference: Json, spec: Json) -> None:
+    """The preferred architecture, where the spec has none."""
+    preferred = preference.get("preferredArchitecture")
+    if preferred:
+        _fill(spec, "architecture", preferred)
+
+
+def autoattach(preference: Json | None, spec: Json) -> None:
+    """The five preferences about devices that are attached automatically.
+
+    virt-controller applies them once more, early, because default devices depend on them.
+    """
+    preferred = (preference or {}).get("devices", {})
+    for device in _AUTOATTACH:
+        _fill(spec["domain"]["devices"], f"autoattach{device}", preferred.get(f"preferredAutoattach{device}"))
+
+
+def storage_class(preference: Json, templates: list[Json]) -> None:
+    """The preferred storage class, in DataVolume templates that name none; an empty name is one."""
+    preferred = preference.get("volumes", {}).get("preferredStorageClassName")
+    if preferred:
+        for template in templates:
+            for kind in ("pvc", "storage"):
+                if kind in template["spec"]:
+                    _fill(template["spec"][kind], "storageClassName", preferred)
+
+
+def _cpu_features(preference: Json, domain: Json) -> None:
+    preferred = preference.get("cpu", {}).get("preferredCPUFeatures")
+    if not preferred:
+        return
+    if "cpu" not in domain:
+        raise Crash(
+            "the preference names CPU features, but neither the VM nor an instancetype sets any CPU to have them, on "
+            "which KubeVirt would crash; set spec.template.spec.domain.cpu"
+        )
+    features = domain["cpu"].get("features", [])
+    # The names are those from before: what a preference names twice is added twice.
+    names = {feature["name"] for feature in features}
+    added = [copied(feature) for feature in preferred if feature["name"] not in names]
+    if added:
+        domain["cpu"]["features"] = features + added
+
+
+def _devices(preferred: Json, spec: Json) -> None:
+    devices = spec["domain"]["devices"]
+    for source, target in _DEVICES.items():
+        _fill(devices, target, preferred.get(source))
+    if "preferredDisableHotplug" in preferred:
+        devices["disableHotplug"] = preferred["preferredDisableHotplug"]
+    if "sound" in devices:
+        _fill(devices["sound"], "model", preferred.get("preferredSoundModel"))
+    if "preferredVideoType" in preferred:
+        _fill(devices.setdefault("video", {}), "type", preferred["preferredVideoType"])
+    autoattach({"devices": preferred}, spec)
+    for disk in devices.get("disks", ()):
+        _disk(preferred, disk)
+    networks: dict[str, Json] = {}
+    for network in spec.get("networks", ()):
+        networks.setdefault(network["name"], network)
+    for interface in devices.get("interfaces", ()):
+        _interface(preferred, interface, networks)
+    for device in devices.get("inputs", ()):
+        _fill(device, "bus", preferred.get("preferredInputBus"))
+        if preferred.get("preferredInputType"):
+            device["type"] = device.get("type") or preferred["preferredInputType"]
+    if "preferredPanicDeviceModel" in preferred:
+        devices["panicDevices"] = devices.get("panicDevices") or [{}]
+        for device in devices["panicDevices"]:
+            _fill(device, "model", preferred["preferredPanicDeviceModel"])
+
+
+def _disk(preferred: Json, disk: Json) -> None:
+    if not disk.keys() & {"disk", "cdrom", "lun"}:
+        disk["disk"] = {}
+    if "disk" not in disk:
+        kind, name = ("cdrom", "Cdrom") if "cdrom" in disk else ("lun", "Lun")
+        _fill(disk[kind], "bus", preferred.get(f"preferred{name}Bus"))
+        return
+    _fill(disk["disk"], "bus", preferred.get("preferredDiskBus"))
+    for source, target in _DISK_FIELDS.items():
+        _fill(disk, target, preferred.get(source))
+    # The bus that the disk has by now; the bus that KubeVirt sets by default comes later and is none of these.
+    if disk["disk"].get("bus") == "virtio":
+        _fill(disk, "dedicatedIOThread", preferred.get("preferredDiskDedicatedIoThread"))
+
+
+def _interface(preferred: Json, interface: Json, networks: dict[str, Json]) -> None:
+    _fill(interface, "model", preferred.get("preferredInterfaceModel"))
+    if "preferredInterfaceMasquerade" not in preferred or any(binding in interface for binding in BINDINGS):
+        return
+    network = networks.get(interface["name"], {})
+    if "pod" in network:
+        interface["masquerade"] = copied(preferred["preferredInterfaceMasquerade"])
+
+
+def _features(preferred: Json, domain: Json) -> None:
+    features = domain.setdefault("features", {})
+    if "preferredAcpi" in preferred:
+        features["acpi"] = copied(preferred["preferredAcpi"])
+    for source, target in _FEATURES.items():
+        _fill(features, target, preferred.get(source))
+    if "preferredHyperv" in preferred:
+        hyperv = features.setdefault("hyperv", {})
+        for name, state in preferred["preferredHyperv"].items():
+            _fill(hyperv, name, state)
+
+
+def _firmware(preferred: Json, domain: Json) -> None:
+    bootloader = domain.setdefault("firmware", {}).setdefault("bootloader", {})
+    if preferred.get("preferredUseBios") and not bootloader.keys() & {"bios", "efi"}:
+        bootloader["bios"] = {}
+    if "bios" in bootloader:
+        _fill(bootloader["bios"], "useSerial", preferred.get("preferredUseBiosSerial"))
+    if not bootloader.keys() & {"bios", "efi"}:
+        if "preferredEfi" in preferred:
+            bootloader["efi"] = copied(preferred["preferredEfi"])
+            return
+        if preferred.get("preferredUseEfi"):
+            bootloader["efi"] = {}
+    if "efi" in bootloader:
+        _fill(bootloader["efi"], "secureBoot", preferred.get("preferredUseSecureBoot"))
+
+
+def _clock(preferred: Json, domain: Json) -> None:
+    clock = domain.setdefault("clock", {})
+    if not clock.keys() & {"utc", "timezone"}:
+        clock.update(copied(preferred.get("preferredClockOffset", {})))
+    _fill(clock, "timer", preferred.get("preferredTimer"))

@@ -1,0 +1,1 @@
+"""From a VirtualMachine to its VMI (KubeVirt, pkg/virt-controller/watch/vm)."""

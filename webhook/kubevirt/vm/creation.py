@@ -1,0 +1,196 @@
+"""The whole way of a VM: from its manifest to the VMI that KubeVirt stores, and who set what on the way.
+
+Nothing here decides; the stages stand in KubeVirt's order, each on what the one before has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.go_json.origins import Origin, Origins
+from webhook.kubevirt.go_json.structs import Json, decode, encode
+from webhook.kubevirt.instancetype import expand
+from webhook.kubevirt.instancetype.conflict import Cause, Conflicts, Refusal
+from webhook.kubevirt.instancetype.matcher import MATCHERS
+from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.types.machines import VM, VMI
+from webhook.kubevirt.vm.manifest import read_vm
+from webhook.kubevirt.vm.sync import Round
+from webhook.kubevirt.webhooks import vm_admitter, vmi_mutator
+from webhook.kubevirt.webhooks.vm_admitter import VmAdmission
+
+_ORIGINS: Final = {"instancetype": Origin.INSTANCETYPE, "preference": Origin.PREFERENCE}
+
+
+class Stage(Enum):
+    """Who refuses."""
+
+    VM_WEBHOOK = "KubeVirt's webhook for VMs"
+    CONTROLLER = "virt-controller"
+    VMI_WEBHOOK = "KubeVirt's webhook for VMIs"
+    EXPANSION = "KubeVirt's expand-spec API"
+
+
+class CreationDenied(Refusal):
+    """KubeVirt would not go on; the text is its own.
+
+    Args:
+        stage: where.
+        what: the message.
+        causes: one by one, where there are several or they have fields.
+    """
+
+    def __init__(self, stage: Stage, what: str, causes: Sequence[Cause] = ()) -> None:
+        super().__init__(what)
+        self.stage: Final = stage
+        self.causes: Final = tuple(causes)
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    """An instancetype or a preference that took part.
+
+    Attributes:
+        kind: never empty.
+        volume: from which it was inferred; empty where the VM names it itself.
+        revision: the ControllerRevision whose copy counted; empty for the live object.
+    """
+
+    kind: str
+    name: str
+    volume: str = ""
+    revision: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """What comes of an object.
+
+    Attributes:
+        obj: plain JSON that shares nothing with what was given.
+        origins: who set each leaf of ``obj``, by path.
+        named: the instancetype and the preference, those that took part.
+    """
+
+    obj: Json
+    origins: Mapping[str, Origin]
+    named: Mapping[Origin, Named]
+
+
+def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: ClusterConfig = DEFAULTS) -> Created:
+    """The VMI that KubeVirt creates and stores for a VM, running or not.
+
+    Args:
+        vm: plain JSON. With a UID it is one that KubeVirt has admitted already, without it is new.
+        get: looks objects up.
+        new_uuid: makes the UUID and the serial number of a new machine's firmware.
+        configuration: the cluster's.
+
+    Raises:
+        Refused: KubeVirt would not create it.
+        InputError: an object is malformed.
+    """
+    given = read_vm(vm)
+    volumes = {matcher.field: given["spec"].get(matcher.field, {}).get("inferFromVolume", "") for matcher in MATCHERS}
+    seen = _Seen(get)
+    origins = Origins(given, given=vm)
+    old = read_vm(vm) if "uid" in given["metadata"] else None
+    if old is None:
+        # The API server's first one, whatever an exported manifest says.
+        given["metadata"]["generation"] = 1
+    _admitted(lambda: vm_admitter.amend(given, seen.get, new_uuid, configuration, old, origins.note))
+    amended = encode(VM, given)
+    _admitted(lambda: vm_admitter.validate(amended, seen.get, configuration))
+    named = _named(read_vm(amended), volumes, seen)
+    try:
+        whole = Round(amended, seen.get, configuration, origins)
+        whole.sync()
+        built = whole.build()
+    except Refusal as refusal:
+        raise _refused(Stage.CONTROLLER, refusal) from None
+    stored, by_path = _stored(built.vmi, built.origins, configuration, new_uuid)
+    return Created(stored, by_path, named)
+
+
+def from_vmi(vmi: Any, new_uuid: Callable[[], str], configuration: ClusterConfig = DEFAULTS) -> Created:
+    """A VMI that somebody creates himself, as it is stored: instancetypes are nothing to it, whatever it is annotated.
+
+    Raises as `from_vm`.
+    """
+    decoded = decode(VMI, vmi)
+    stored, by_path = _stored(decoded, Origins(decoded, given=vmi), configuration, new_uuid)
+    return Created(stored, by_path, {})
+
+
+def expanded(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Created:
+    """A VM that says itself what its instancetype and preference said, as ``virtctl expand`` answers.
+
+    Raises as `from_vm`.
+    """
+    seen = _Seen(get)
+    try:
+        obj, origins = expand.explain(vm, seen.get, configuration)
+    except Refusal as refusal:
+        raise _refused(Stage.EXPANSION, refusal) from None
+    return Created(obj, origins, _named(read_vm(vm), {}, seen))
+
+
+class _Seen:
+    """Remembers what was looked up."""
+
+    def __init__(self, get: Get) -> None:
+        self._given: Final = get
+        self.found: Final[set[tuple[str, str]]] = set()
+
+    def get(self, kind: str, namespace: str, name: str) -> Json | None:
+        found = self._given(kind, namespace, name)
+        if found is not None:
+            self.found.add((kind, name))
+        return found
+
+
+def _admitted(ask: Callable[[], VmAdmission]) -> None:
+    try:
+        answer = ask()
+    except Refusal as refusal:
+        raise _refused(Stage.VM_WEBHOOK, refusal) from None
+    if not answer.allowed:
+        raise CreationDenied(Stage.VM_WEBHOOK, answer.message, answer.causes)
+
+
+def _refused(stage: Stage, refusal: Refusal) -> CreationDenied:
+    return CreationDenied(stage, refusal.what, refusal.conflicts if isinstance(refusal, Conflicts) else ())
+
+
+def _named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[Origin, Named]:
+    named = {}
+    for matcher in MATCHERS:
+        given = vm["spec"].get(matcher.field)
+        if given is None:
+            continue
+        reference = vm["status"].get(matcher.reference, {}).get("controllerRevisionRef", {}).get("name", "")
+        revision, name = given.get("revisionName") or reference, given.get("name", "")
+        try:
+            kind = matcher.kind(vm)
+        except Refusal:
+            # A revision counts whatever kind the matcher says; without one the controller says what is wrong.
+            kind = given["kind"]
+        # Where a revision counts, nobody looks at the live object.
+        live = (kind, name) in seen.found
+        named[_ORIGINS[matcher.field]] = Named(kind, name, volumes.get(matcher.field, ""), "" if live else revision)
+    return named
+
+
+def _stored(
+    vmi: Json, origins: Origins, configuration: ClusterConfig, new_uuid: Callable[[], str]
+) -> tuple[Json, dict[str, Origin]]:
+    try:
+        vmi_mutator.mutate(vmi, configuration, new_uuid, origins.note)
+    except Refusal as refusal:
+        raise _refused(Stage.VMI_WEBHOOK, refusal) from None
+    stored = encode(VMI, vmi)
+    return stored, origins.by_path(stored)

@@ -1,0 +1,185 @@
+"""Whether a VMI is what its VM makes of it, long after virt-controller has created it.
+
+The VMI is built once more, from the VM and the revisions that it was started with, and compared field by field. What
+others may change in a VMI's spec meanwhile is left out here, each with its reason. What needs a change of the VM (live
+updates of CPUs, memory, node selector and affinity, plugged interfaces, moved volumes) makes the two incomparable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from webhook import names
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.go_json.origins import Origin, leaves
+from webhook.kubevirt.go_json.structs import Json, decode, encode
+from webhook.kubevirt.instancetype.matcher import MATCHERS
+from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.types.machines import VMI
+from webhook.kubevirt.vm.manifest import read_vm
+from webhook.kubevirt.vm.sync import Round
+from webhook.kubevirt.vm.vmi import Built
+from webhook.kubevirt.webhooks import vmi_mutator
+
+_GENERATION: Final = "kubevirt.io/vm-generation"
+_PRESET: Final = "virtualmachinepreset.kubevirt.io/"
+_ABSENT: Final = object()
+
+
+class Incomparable(Exception):  # noqa: N818 - a state of affairs
+    """A VM and its VMI say nothing about each other.
+
+    Args:
+        why: the cause as a clause.
+    """
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why: Final = why
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One field in which a VMI isn't what it should be.
+
+    Attributes:
+        path: of a leaf, for example ``spec.domain.devices.disks[0].disk.bus``; never its value.
+        origin: who should have set it; None where nobody should have.
+    """
+
+    path: str
+    origin: Origin | None
+
+
+def revisions(vm: Any) -> list[str]:
+    """The ControllerRevisions that a VM was started with, by name.
+
+    Args:
+        vm: plain JSON.
+
+    Raises:
+        Incomparable: what the VM names was not captured.
+        InputError: the VM is malformed.
+    """
+    read, named = read_vm(vm), []
+    for matcher in MATCHERS:
+        given = read["spec"].get(matcher.field)
+        if given is None:
+            continue
+        reference = read["status"].get(matcher.reference, {}).get("controllerRevisionRef", {})
+        name = given.get("revisionName") or reference.get("name")
+        if not name:
+            raise Incomparable(f"the VM's {matcher.field} was not captured")
+        named.append(name)
+    return named
+
+
+def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tuple[Difference, ...]:
+    """Where a VMI differs from what its VM makes of it.
+
+    Args:
+        vm: plain JSON.
+        vmi: plain JSON; read before the VM, so that a change between the two shows in the VM's generation.
+        get: looks the VM's `revisions` up.
+        configuration: the cluster's.
+
+    Returns:
+        By path, sorted; none for leaves that the cluster's settings decide: they may have been others at the time.
+
+    Raises:
+        Incomparable: the VM has changed since, the VMI isn't its, or others have a hand in it.
+        Refusal: the VM could not be started now.
+        InputError: an object is malformed.
+    """
+    read = decode(VMI, vmi, "VirtualMachineInstance")
+    machine = read_vm(vm)
+    _check(machine["metadata"], read["metadata"])
+    _check_resized(machine, read.get("status", {}).get("virtualMachineRevisionName"))
+    # Both as KubeVirt writes them.
+    expected, actual = _built(vm, get, configuration, traced=False).encoded()["spec"], encode(VMI, read)["spec"]
+    _leave_out(expected, actual, read["metadata"].get("annotations", {}))
+    if expected == actual:
+        return ()
+    traced = _built(vm, get, configuration, traced=True)
+    origins = traced.origins.by_path(traced.encoded())
+    wanted, there = dict(leaves(expected, "spec")), dict(leaves(actual, "spec"))
+    return tuple(_differing(wanted, there, origins))
+
+
+def _built(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> Built:
+    """The VMI as it is stored, after KubeVirt's own webhook."""
+    built = Round(vm, get, configuration).build(traced=traced)
+    vmi_mutator.mutate(built.vmi, configuration, str, built.origins.note)
+    return built
+
+
+def _check(vm: Json, vmi: Json) -> None:
+    annotations = vmi.get("annotations", {})
+    owners = [owner for owner in vmi.get("ownerReferences", ()) if owner.get("controller")]
+    if not any(owner["uid"] == vm.get("uid", "") for owner in owners):
+        raise Incomparable("the VMI is of another VM of this name")
+    if "deletionTimestamp" in vm or "deletionTimestamp" in vmi:
+        raise Incomparable("it is being deleted")
+    if annotations.get(_GENERATION) != str(vm.get("generation", 0)):
+        raise Incomparable("the VM has changed since its start")
+    if any(key.startswith(_PRESET) for key in annotations):
+        # Deprecated, and no part of the port.
+        raise Incomparable("a preset was applied to the VMI")
+
+
+def _check_resized(vm: Json, revision: Any) -> None:
+    """A VMI that was resized live keeps what was decided at its start, ``maxGuest`` for example.
+
+    virt-controller writes the VM's present generation on a running VMI where the template is still the same, whatever
+    became of the matchers; the revision of the start keeps the first one: ``revision-start-vm-UID-GENERATION``.
+    """
+    if not isinstance(revision, str) or not any(matcher.field in vm["spec"] for matcher in MATCHERS):
+        return
+    if revision.rpartition("-")[2] != str(vm["metadata"].get("generation", 0)):
+        raise Incomparable("the VM's instancetype may have changed since its start")
+
+
+def _leave_out(expected: Json, actual: Json, annotations: dict[str, str]) -> None:
+    """Take what others may change out of both specs, which are changed."""
+    # Our own scheduling policy chooses the scheduler at the VMI's creation, and marks it.
+    if "schedulerName" not in expected and annotations.get(names.SCHEDULER_MARK) == actual.get("schedulerName"):
+        actual.pop("schedulerName", None)
+    if "topologySpreadConstraints" not in expected and names.SPREAD_MARK in annotations:
+        actual.pop("topologySpreadConstraints", None)
+    # A request to start paused, or to wait for a migration from elsewhere, is gone from the VM once it was followed.
+    if "startStrategy" not in expected:
+        actual.pop("startStrategy", None)
+    # Volumes of memory dumps and backups come and go.
+    for spec in (expected, actual):
+        spec.pop("utilityVolumes", None)
+    # `virtctl addvolume` without --persist plugs into the VMI alone.
+    known = {volume["name"] for volume in expected.get("volumes", ())}
+    plugged = {volume["name"] for volume in actual.get("volumes", ()) if _is_plugged(volume)} - known
+    _without(actual, "volumes", plugged)
+    _without(actual["domain"]["devices"], "disks", plugged)
+    # virt-controller switches it on and off while backups are made.
+    for spec in (expected, actual):
+        for disk in spec["domain"]["devices"].get("disks", ()):
+            disk.pop("changedBlockTracking", None)
+
+
+def _is_plugged(volume: Json) -> bool:
+    sources = (volume.get(kind, {}) for kind in ("persistentVolumeClaim", "dataVolume", "memoryDump"))
+    return any(source.get("hotpluggable") for source in sources)
+
+
+def _without(parent: Json, field: str, plugged: set[str]) -> None:
+    kept = [item for item in parent.get(field, ()) if item["name"] not in plugged]
+    if kept:
+        parent[field] = kept
+    else:
+        parent.pop(field, None)
+
+
+def _differing(wanted: Json, there: Json, origins: dict[str, Origin]) -> Iterator[Difference]:
+    for path in sorted(wanted.keys() | there.keys()):
+        origin = origins.get(path) if path in wanted else None
+        if wanted.get(path, _ABSENT) != there.get(path, _ABSENT) and origin is not Origin.CLUSTER:
+            yield Difference(path, origin)

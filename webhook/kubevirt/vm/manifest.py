@@ -1,0 +1,21 @@
+"""Reading a whole VirtualMachine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.errors import InputError
+from webhook.kubevirt.go_json.structs import Json, decode
+from webhook.kubevirt.types.machines import VM
+
+
+def read_vm(vm: Any) -> Json:
+    """A VM as KubeVirt reads it, with the template that its schema demands.
+
+    Raises:
+        InputError: it is malformed.
+    """
+    decoded = decode(VM, vm)
+    if "template" not in decoded["spec"]:
+        raise InputError("is missing", "spec.template")
+    return decoded

@@ -1,0 +1,93 @@
+"""Filling a VMI that no VM stands behind, which KubeVirt itself never does.
+
+The steps are virt-controller's for the VMIs of VMs, in its order (see `vmi`), without those that are about the VM. What
+KubeVirt's VM webhook checks before, divisible spreads and requirements, is checked here too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from webhook.k8s import quantity
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.defaults import vmi_spec
+from webhook.kubevirt.go_json.structs import Json, copied, decode, encode
+from webhook.kubevirt.instancetype import apply as apply_instancetype
+from webhook.kubevirt.instancetype import cpu_topology
+from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE, VMI_BASE
+from webhook.kubevirt.instancetype.conflict import Cause, Conflicts
+from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.instancetype.reference import Reference
+from webhook.kubevirt.preference import apply as apply_preference
+from webhook.kubevirt.preference import requirements
+from webhook.kubevirt.types.machines import VMI
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """A VMI as KubeVirt would write it, before and after."""
+
+    before: Json
+    after: Json
+
+
+def fill(vmi: Any, found: Mapping[Matcher, tuple[Reference, Any]], configuration: ClusterConfig) -> Filled:
+    """The VMI that virt-controller would have made of a VM with this spec, instancetype and preference.
+
+    Args:
+        vmi: plain JSON.
+        found: what was named, and the whole object of that name, plain JSON.
+        configuration: the cluster's.
+
+    Returns:
+        New objects that share nothing with the arguments.
+
+    Raises:
+        Conflicts: the VMI and the instancetype set the same fields.
+        Cause: a requirement isn't met, or a spread doesn't divide.
+        Refusal: the default network interface is forbidden, or KubeVirt would crash.
+        InputError: an object is malformed.
+    """
+    before = encode(VMI, decode(VMI, vmi))
+    # As of a VM's template, virt-controller sees what the API stores: empty maps, which would conflict, are gone.
+    read = decode(VMI, before)
+    wanted = [_spec(matcher, found) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
+    spec, annotations = read["spec"], read["metadata"].setdefault("annotations", {})
+    if wanted[0] is not None:
+        cause = cpu_topology.check_divisible(wanted[0]["cpu"]["guest"], wanted[1])
+        if cause is not None:
+            raise cause
+        # What virt-controller applies it has captured before, in canonical form: the share of it that is requested
+        # depends on that.
+        memory = wanted[0]["memory"]
+        memory["guest"] = quantity.canonical(memory["guest"])
+    vmi_spec.disks(spec)
+    apply_preference.autoattach(wanted[1], spec)
+    vmi_spec.input_device(spec)
+    vmi_spec.network_interface(spec, configuration)
+    for matcher, (reference, _) in found.items():
+        annotations[matcher.name_annotation(reference.kind)] = reference.name
+    conflicts = apply_instancetype.apply(wanted[0], wanted[1], spec, annotations, VMI_BASE)
+    if conflicts:
+        raise Conflicts(conflicts).in_vmi()
+    _check(wanted[0], wanted[1], spec, configuration)
+    return Filled(before, encode(VMI, read))
+
+
+def _spec(matcher: Matcher, found: Mapping[Matcher, tuple[Reference, Any]]) -> Json | None:
+    if matcher not in found:
+        return None
+    reference, whole = found[matcher]
+    spec: Json = decode(matcher.shape, whole, str(reference))["spec"]
+    return spec
+
+
+def _check(wanted: Json | None, preferred: Json | None, spec: Json, configuration: ClusterConfig) -> None:
+    """What the preference requires, of the spec with KubeVirt's defaults."""
+    scratch = copied(spec)
+    vmi_spec.spec_defaults(scratch, configuration)
+    cause = requirements.check(wanted, preferred, scratch)
+    if cause is not None:
+        raise Cause(cause.reason, cause.what, cause.field.replace(TEMPLATE_BASE, VMI_BASE))

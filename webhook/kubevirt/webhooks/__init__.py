@@ -1,0 +1,1 @@
+"""KubeVirt's own admission webhooks (KubeVirt, pkg/virt-api/webhooks)."""

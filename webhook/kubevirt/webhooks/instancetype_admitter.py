@@ -1,0 +1,70 @@
+"""What KubeVirt's webhooks answer to instancetypes and preferences themselves."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from webhook.kubevirt.go_json.structs import Json, decode
+from webhook.kubevirt.instancetype import cpu_topology
+from webhook.kubevirt.instancetype.conflict import Cause
+from webhook.kubevirt.instancetype.cpu_topology import CORES_THREADS, DEPRECATED, Topology
+from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
+from webhook.kubevirt.webhooks.vm_admitter import VmAdmission, denied
+
+_INVALID: Final = "FieldValueInvalid"
+_OVERCOMMIT: Final = "spec.memory.overcommitPercent"
+_HUGEPAGES: Final = "spec.memory.hugepages"
+_LAUNCH_SECURITY: Final = (
+    "launchSecurity is deprecated and will be removed in a future release. Use preference instead."
+)
+
+
+def instancetype(given: Any) -> VmAdmission:
+    """The answer to an instancetype of either scope.
+
+    Args:
+        given: plain JSON.
+
+    Raises:
+        InputError: it is malformed.
+    """
+    spec = decode(INSTANCETYPE, given)["spec"]
+    percent, causes = spec["memory"].get("overcommitPercent", 0), []
+    if not 0 <= percent <= 100:
+        text = f"{_OVERCOMMIT} '{percent}': must be in range between 0 and 100."
+        causes.append(Cause(_INVALID, text, _OVERCOMMIT))
+    if percent and "hugepages" in spec["memory"]:
+        text = f"{_OVERCOMMIT} and {_HUGEPAGES} should not be requested together."
+        causes.append(Cause(_INVALID, text, _OVERCOMMIT))
+    return _answer(causes, [_LAUNCH_SECURITY] if "launchSecurity" in spec else [])
+
+
+def preference(given: Any) -> VmAdmission:
+    """The answer to a preference of either scope. Raises as `instancetype`."""
+    spec = decode(PREFERENCE, given)["spec"]
+    name = spec.get("cpu", {}).get("preferredCPUTopology")
+    wanted = cpu_topology.preferred(spec)
+    if wanted is None:
+        return denied([Cause(_INVALID, f"unknown preferredCPUTopology {name}", "spec.cpu.preferredCPUTopology")])
+    causes = _spread(spec) if wanted is Topology.SPREAD else []
+    warnings = []
+    if name in DEPRECATED:
+        warnings.append(
+            f"PreferredCPUTopology {name} is deprecated for removal in a future release, please use "
+            f"{DEPRECATED[name].value} instead"
+        )
+    return _answer(causes, warnings)
+
+
+def _spread(spec: Json) -> list[Cause]:
+    across, ratio = cpu_topology.spread(spec)
+    if across not in cpu_topology.ACROSS:
+        return [Cause(_INVALID, f"across {across} is not supported", "spec.cpu.spreadOptions.across")]
+    if across == CORES_THREADS and ratio != 2:
+        text = "only a ratio of 2 (1 core 2 threads) is allowed when spreading vCPUs over cores and threads"
+        return [Cause(_INVALID, text, "spec.cpu.spreadOptions.ratio")]
+    return []
+
+
+def _answer(causes: list[Cause], warnings: list[str]) -> VmAdmission:
+    return denied(causes, warnings) if causes else VmAdmission(warnings=warnings)

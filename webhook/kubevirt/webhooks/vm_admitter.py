@@ -1,0 +1,255 @@
+"""What KubeVirt's webhooks answer to a VM, as far as instancetypes go (KubeVirt, pkg/virt-api/webhooks).
+
+Of the validation only the part about instancetypes is here: KubeVirt goes on to validate the whole expanded spec.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from webhook.kubevirt.config import ARCHITECTURES, DEFAULTS, ClusterConfig
+from webhook.kubevirt.defaults import vmi_spec
+from webhook.kubevirt.go_json.origins import Note, Origin, ignore
+from webhook.kubevirt.go_json.structs import Json, copied, decode, encode
+from webhook.kubevirt.instancetype import apply as apply_instancetype
+from webhook.kubevirt.instancetype import cpu_topology, infer
+from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE
+from webhook.kubevirt.instancetype.conflict import CAUSES_SHOWN, Cause, Crash, Refusal, top_message
+from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.preference import apply as apply_preference
+from webhook.kubevirt.preference import requirements
+from webhook.kubevirt.types.machines import VM
+from webhook.kubevirt.vm.manifest import read_vm
+from webhook.kubevirt.webhooks import vmi_mutator
+
+# The spec of what a decoded VM names; None where it is missing.
+_Find = Callable[[Matcher, Json], Json | None]
+
+_ARCHITECTURE_LABEL: Final = "template.kubevirt.io/architecture"
+
+
+@dataclass(frozen=True, slots=True)
+class VmAdmission:
+    """KubeVirt's answer.
+
+    Attributes:
+        code: HTTP's, 200 where allowed.
+        message: why not; empty where allowed.
+        causes: one by one, at most ten; none where the refusal has no field.
+        warnings: for the user, whatever the answer.
+        vm: the VM as KubeVirt would change it (`mutate`) or has looked at it (`validate`); None if not allowed.
+    """
+
+    code: int = 200
+    message: str = ""
+    causes: Sequence[Cause] = ()
+    warnings: Sequence[str] = ()
+    vm: Json | None = None
+
+    @property
+    def allowed(self) -> bool:
+        """Whether it is a yes."""
+        return self.code == 200
+
+
+def denied(causes: Sequence[Cause], warnings: Sequence[str] = ()) -> VmAdmission:
+    """A refusal with causes."""
+    return VmAdmission(422, top_message(causes), tuple(causes[:CAUSES_SHOWN]), warnings)
+
+
+def mutate(
+    vm: Any,
+    get: Get,
+    new_uuid: Callable[[], str],
+    configuration: ClusterConfig = DEFAULTS,
+    old: Any = None,
+) -> VmAdmission:
+    """What KubeVirt's mutating webhook makes of a VM.
+
+    Args:
+        vm: plain JSON.
+        get: looks objects up: whatever inference may need, preferences, revisions.
+        new_uuid: makes the UUID and the serial number of a new machine's firmware.
+        configuration: the cluster's.
+        old: the VM before an update, plain JSON; None for a creation.
+
+    Returns:
+        The answer; its VM shares nothing with the arguments.
+
+    Raises:
+        InputError: an object is malformed.
+    """
+    changed = read_vm(vm)
+    answer = amend(changed, get, new_uuid, configuration, None if old is None else read_vm(old))
+    return replace(answer, vm=encode(VM, changed)) if answer.allowed else answer
+
+
+def amend(
+    vm: Json,
+    get: Get,
+    new_uuid: Callable[[], str],
+    configuration: ClusterConfig,
+    old: Json | None = None,
+    note: Note = ignore,
+    find: _Find | None = None,
+) -> VmAdmission:
+    """The same as `mutate` on decoded VMs, the first of which is changed; the answer comes without it."""
+    if "deletionTimestamp" in vm["metadata"]:
+        return VmAdmission()
+    for matcher in MATCHERS:
+        if old is not None and (causes := matcher.stale_revision(vm, old)):
+            return denied(causes)
+    for matcher in MATCHERS:
+        if causes := matcher.mistakes(vm):
+            return denied(causes)
+    try:
+        infer.infer(vm, get)
+    except Refusal as refusal:
+        return VmAdmission(400, refusal.what)
+    template = vm["spec"]["template"]
+    _prefer(vm, (find or _finding(get))(PREFERENCE_MATCHER, vm))
+    note(Origin.PREFERENCE)
+    if old is None:
+        firmware = template["spec"]["domain"].setdefault("firmware", {})
+        for name in ("uuid", "serial"):
+            firmware[name] = firmware.get(name) or new_uuid()
+    note(Origin.KUBEVIRT)
+    _architecture(vm, get, configuration, note)
+    vmi_spec.machine_type(template["spec"], configuration, note)
+    if old is None and vmi_mutator.pcie(template["spec"]):
+        vmi_mutator.annotate_pci_topology(template["metadata"])
+    note(Origin.KUBEVIRT)
+    return VmAdmission()
+
+
+def _finding(get: Get) -> _Find:
+    """Finds the specs of what a VM names, each once: nothing in a webhook changes matchers that are there.
+
+    KubeVirt only logs what is missing, and goes on without it.
+    """
+    found: dict[Matcher, Json | None] = {}
+
+    def find(matcher: Matcher, vm: Json) -> Json | None:
+        if matcher not in found:
+            try:
+                found[matcher] = matcher.find_spec(vm, get)
+            except Refusal:
+                found[matcher] = None
+        return found[matcher]
+
+    return find
+
+
+def _prefer(vm: Json, found: Json | None) -> None:
+    if found is not None:
+        spec = vm["spec"]["template"]["spec"]
+        apply_preference.architecture(found, spec)
+        apply_preference.machine_type(found, spec["domain"])
+        apply_preference.storage_class(found, vm["spec"].get("dataVolumeTemplates", []))
+
+
+def _architecture(vm: Json, get: Get, configuration: ClusterConfig, note: Note) -> None:
+    spec = vm["spec"]["template"]["spec"]
+    if spec.get("architecture"):
+        return
+    sources = [template["spec"].get("sourceRef", {}) for template in vm["spec"].get("dataVolumeTemplates", ())]
+    labels = (
+        _source_label(source, vm["metadata"].get("namespace", ""), get)
+        for source in sources
+        if source.get("kind", "").lower() == "datasource"
+    )
+    known = next((label for label in labels if label in ARCHITECTURES), None)
+    spec["architecture"] = known or configuration.default_architecture
+    note(Origin.KUBEVIRT if known else Origin.CLUSTER)
+
+
+def _source_label(reference: Json, namespace: str, get: Get) -> str | None:
+    source = get("DataSource", reference.get("namespace") or namespace, reference["name"])
+    if source is None:
+        return None
+    read = decode(infer.DATA_SOURCE, source, f"DataSource {reference['name']}")
+    further = read["spec"]["source"].get("dataSource")
+    if further is not None:
+        source = get("DataSource", further.get("namespace", ""), further.get("name", ""))
+        if source is None:
+            return None
+        read = decode(infer.DATA_SOURCE, source, f"DataSource {further.get('name', '')}")
+    label: str | None = read["metadata"].get("labels", {}).get(_ARCHITECTURE_LABEL)
+    return label
+
+
+def validate(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> VmAdmission:
+    """What KubeVirt's validating webhook says of a VM's instancetype and preference.
+
+    Args:
+        vm: plain JSON.
+        get: looks instancetypes, preferences and revisions up.
+        configuration: the cluster's.
+
+    Returns:
+        The answer; its VM is the expanded copy that KubeVirt goes on to validate.
+
+    Raises:
+        Crash: KubeVirt would crash.
+        InputError: an object is malformed.
+    """
+    scratch = read_vm(vm)
+    answer = judge(scratch, get, configuration)
+    return replace(answer, vm=encode(VM, scratch)) if answer.allowed else answer
+
+
+def judge(vm: Json, get: Get, configuration: ClusterConfig, find: _Find | None = None) -> VmAdmission:
+    """The same of a decoded VM, which is changed; the answer comes without it.
+
+    Args:
+        find: remembers what was found before; None: nothing was.
+
+    Raises:
+        Crash: KubeVirt would crash.
+        InputError: an instancetype, preference or revision is malformed.
+    """
+    find = find or _finding(get)
+    found = [find(matcher, vm) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
+    template = vm["spec"]["template"]
+    annotations = template["metadata"].setdefault("annotations", {})
+    if found[0] is not None:
+        cause = cpu_topology.check_divisible(found[0]["cpu"]["guest"], found[1])
+        if cause is not None:
+            return denied([cause])
+    conflicts = apply_instancetype.apply(found[0], found[1], template["spec"], annotations, TEMPLATE_BASE)
+    if conflicts:
+        return denied(conflicts)
+    try:
+        vmi_spec.spec_defaults(template["spec"], configuration)
+    except Refusal as refusal:
+        return VmAdmission(400, refusal.what)
+    cause = requirements.check(found[0], found[1], template["spec"])
+    return VmAdmission() if cause is None else denied([cause])
+
+
+def objection(vm: Json, get: Get, configuration: ClusterConfig) -> Refusal | None:
+    """What KubeVirt's two webhooks, one after the other, have against the creation of a VM.
+
+    Args:
+        vm: decoded.
+        get: looks up as for `mutate`.
+        configuration: the cluster's.
+
+    Returns:
+        The refusal, a `Crash` where KubeVirt would crash; None for none.
+
+    Raises:
+        InputError: an object is malformed.
+    """
+    changed, find = copied(vm), _finding(get)
+    try:
+        answer = amend(changed, get, str, configuration, find=find)
+        if answer.allowed:
+            # What the first webhook has written is read by the second: what was emptied is gone.
+            answer = judge(encode(VM, changed), get, configuration, find)
+    except Crash as crash:
+        return crash
+    return None if answer.allowed else Refusal(answer.message)

@@ -1,0 +1,73 @@
+"""Launcher pods, as far as they decide over nodes."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.views import Object, ObjectMeta, View
+from webhook.placement.affinity import Placed
+from webhook.placement.migrations import _OVER, _marks
+from webhook.placement.podrequests import Container, ResourceRequirements
+from webhook.placement.resources import Listed
+
+# Of a target pod, which keeps them when the migration is over: the migration's UID, a label, and name, an annotation.
+JOB_UID: Final = "kubevirt.io/migrationJobUID"
+
+
+JOB_NAME: Final = "kubevirt.io/migrationJobName"
+
+
+class LauncherPodSpec(Placed, frozen=True):
+    node_name: str | None = None
+    containers: list[Container | None] | None = None
+    init_containers: list[Container | None] | None = None
+    resources: ResourceRequirements | None = None
+    overhead: Listed | None = None
+    runtime_class_name: str | None = None
+    resource_claims: list[Any] | None = None
+
+
+class LauncherPodStatus(View, frozen=True):
+    phase: str | None = None
+
+
+class LauncherPod(Object, frozen=True):
+    spec: LauncherPodSpec | None = None
+    status: LauncherPodStatus | None = None
+
+    @property
+    def node_name(self) -> str:
+        return (self.spec.node_name if self.spec else None) or ""
+
+    @property
+    def phase(self) -> str:
+        return (self.status.phase if self.status else None) or ""
+
+    @property
+    def node_selector(self) -> dict[str, str]:
+        return (self.spec.node_selector if self.spec else None) or {}
+
+    @property
+    def is_over(self) -> bool:
+        return self.phase in _OVER
+
+
+def _kept_pod(pod: LauncherPod) -> LauncherPod | None:
+    """What lists keep of a launcher pod that has not ended. Anybody can label a pod, however large."""
+    meta, owner = pod.meta, pod.meta.controller_owner()
+    if pod.is_over or owner is None:
+        return None
+    kept = ObjectMeta(
+        name=meta.name,
+        namespace=meta.namespace,
+        uid=meta.uid,
+        labels=_marks(meta.labels, JOB_UID),
+        annotations=_marks(meta.annotations, JOB_NAME),
+        owner_references=[owner],
+        creation_timestamp=meta.creation_timestamp,
+    )
+    return LauncherPod(kept, pod.spec, pod.status)
+
+
+LAUNCHER_PODS: Final = Resource("", "v1", "pods", "Pod", True, LauncherPod, _kept_pod)

@@ -1,0 +1,164 @@
+"""The fields of VMIs, migrations, launcher pods and of KubeVirt's configuration that decide over nodes.
+
+Every field may be absent or null, as in `webhook.k8s.views`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from webhook import names
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.views import Object, View
+from webhook.placement.affinity import Placed
+from webhook.placement.guest import Cpu, Domain, Machine
+from webhook.placement.migrations import MigrationState, SourceState
+
+HOST_MODEL: Final = "host-model"
+
+
+class ClaimSource(View, frozen=True):
+    claim_name: str | None = None
+    hotpluggable: bool | None = None
+
+
+class DataVolumeSource(View, frozen=True):
+    name: str | None = None
+    hotpluggable: bool | None = None
+
+
+class Volume(View, frozen=True):
+    name: str | None = None
+    persistent_volume_claim: ClaimSource | None = None
+    data_volume: DataVolumeSource | None = None
+
+    @property
+    def claim(self) -> str:
+        """The name of its PersistentVolumeClaim, which a DataVolume shares; empty: it has none."""
+        if self.persistent_volume_claim:
+            return self.persistent_volume_claim.claim_name or ""
+        return (self.data_volume.name if self.data_volume else None) or ""
+
+    @property
+    def is_hotplugged(self) -> bool:
+        """Whether a pod beside the launcher pod holds it, so that the launcher pod is placed without regard to it."""
+        source = self.persistent_volume_claim or self.data_volume
+        return bool(source and source.hotpluggable)
+
+
+class Network(View, frozen=True):
+    multus: dict[str, Any] | None = None
+
+
+class PlacedVmiSpec(Placed, frozen=True):
+    networks: list[Network | None] | None = None
+    architecture: str | None = None
+    domain: Domain | None = None
+    topology_spread_constraints: list[Any] | None = None
+    volumes: list[Volume | None] | None = None
+    eviction_strategy: str | None = None
+
+
+class TopologyHints(View, frozen=True):
+    tsc_frequency: int | None = None
+
+
+class Condition(View, frozen=True):
+    type: str | None = None
+    status: str | None = None
+    reason: str | None = None
+    message: str | None = None
+
+
+class VmiStatus(View, frozen=True):
+    phase: str | None = None
+    conditions: list[Condition | None] | None = None
+    node_name: str | None = None
+    machine: Machine | None = None
+    topology_hints: TopologyHints | None = None
+    migration_state: MigrationState | None = None
+    evacuation_node_name: str | None = None
+
+
+class Vmi(Object, frozen=True):
+    """A VirtualMachineInstance: read it, not the VM, because its creation fills in the CPU model."""
+
+    spec: PlacedVmiSpec | None = None
+    status: VmiStatus | None = None
+
+    @property
+    def cpu(self) -> Cpu:
+        return self.domain.cpu or Cpu()
+
+    @property
+    def domain(self) -> Domain:
+        return (self.spec.domain if self.spec else None) or Domain()
+
+    @property
+    def machine_type(self) -> str:
+        """The one that it runs with, before that the one that it asks for."""
+        running = self.status.machine if self.status else None
+        return (running.type if running else None) or (self.domain.machine or Machine()).type or ""
+
+    @property
+    def node_name(self) -> str:
+        """Where it runs; empty: nowhere yet."""
+        return (self.status.node_name if self.status else None) or ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has stopped for good (KubeVirt calls it final)."""
+        return (self.status.phase if self.status else None) in ("Succeeded", "Failed")
+
+    @property
+    def waits_for_source(self) -> bool:
+        """Whether a migration from another cluster or namespace is to fill it: it starts nowhere by itself."""
+        waits = (self.status.phase if self.status else None) == "WaitingForSync"
+        return not self.node_name and (waits or bool(self.source_state.node))
+
+    def condition(self, kind: str) -> Condition | None:
+        """Its condition of a type; None: it has none."""
+        conditions = (self.status.conditions if self.status else None) or ()
+        return next((each for each in conditions if each and each.type == kind), None)
+
+    @property
+    def migratable(self) -> bool:
+        """Whether KubeVirt has found that it can be live-migrated; before it has looked, it can't."""
+        found = self.condition("LiveMigratable")
+        return found is not None and found.status == "True"
+
+    @property
+    def source_state(self) -> SourceState:
+        """The sending side of a migration from another cluster or namespace."""
+        state = self.status.migration_state if self.status else None
+        return (state.source_state if state else None) or SourceState()
+
+
+class EvacueeStatus(View, frozen=True):
+    phase: str | None = None
+    evacuation_node_name: str | None = None
+
+
+class Evacuee(Object, frozen=True):
+    """A VMI as it is asked whether it is being evacuated."""
+
+    status: EvacueeStatus | None = None
+
+    @property
+    def is_evacuated(self) -> bool:
+        """Whether KubeVirt has marked it for evacuation.
+
+        A VMI's status can be written by its maker at its creation, and afterwards by KubeVirt alone, whose mutating
+        webhook puts back what others change. The phase is KubeVirt's from the beginning, so that of one that never
+        started the mark proves nothing.
+        """
+        status = self.status
+        return bool(status and status.phase == "Running" and status.evacuation_node_name)
+
+
+VMIS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Vmi)
+
+
+EVACUEES: Final = Resource(
+    names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Evacuee
+)

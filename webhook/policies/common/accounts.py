@@ -1,0 +1,39 @@
+"""Who asks: KubeVirt itself, or somebody whose rights can be looked up."""
+
+from __future__ import annotations
+
+import msgspec
+
+from webhook.admission.wire import UserInfo
+from webhook.facts import AccessKey, Facts, KubeVirtKey
+from webhook.kubevirt.launcher import account
+from webhook.policies.common.required_facts import read
+
+
+def is_kubevirts(user: UserInfo, name: str, facts: Facts, namespace: str) -> bool | None:
+    """Whether a request comes from one of KubeVirt's accounts; None where the cluster has no KubeVirt.
+
+    Args:
+        name: of the service account.
+        namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
+
+    Raises:
+        Unreadable: where KubeVirt runs is not known.
+    """
+    if namespace:
+        return user.username == account(namespace, name)
+    install = read(facts, KubeVirtKey(), "where KubeVirt runs")
+    if install is None:
+        return None
+    return user.username in {account(place, name) for place in install.namespaces}
+
+
+def access_to_path(user: UserInfo, verb: str, path: str) -> AccessKey:
+    """The same for a path that is no resource's, such as ``/metrics``."""
+    return msgspec.structs.replace(access(user, verb, "", ""), path=path)
+
+
+def access(user: UserInfo, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> AccessKey:
+    """Whether RBAC lets a user do something, as a fact to ask for; arguments as in `AccessKey`."""
+    extra = tuple(sorted((key, tuple(values)) for key, values in (user.extra or {}).items()))
+    return AccessKey(user.username, tuple(user.groups or ()), user.uid, extra, verb, group, resource, namespace, name)

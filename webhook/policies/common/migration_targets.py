@@ -1,0 +1,165 @@
+"""Where a VM could migrate to: what its target pod asks of nodes, put together from the cluster's facts."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from webhook.errors import Unavailable, quoted
+from webhook.facts import Facts, ListKey, NamespaceKey, NodesKey, ObjectKey, PlacementKey
+from webhook.k8s.views import Namespace
+from webhook.placement import constraints, demand, launcher_pods, podadmission, syntax
+from webhook.placement.affinity import Toleration
+from webhook.placement.kubevirt_config import BUILT_IN, PlacementKubeVirt
+from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
+from webhook.placement.migrations import MIGRATIONS, NO_MIGRATION, Migration
+from webhook.placement.podadmission import RUNTIME_CLASSES, RuntimeClass
+from webhook.placement.requirement import Label, Requirements
+from webhook.placement.verdict import Verdict
+from webhook.placement.vmis import VMIS, Vmi
+from webhook.policies.common.required_facts import read
+
+JOB_UID: Final = launcher_pods.JOB_UID
+JOB_NAME: Final = launcher_pods.JOB_NAME
+
+_CREATED_BY: Final = "kubevirt.io/created-by"
+
+
+class Target(msgspec.Struct, frozen=True):
+    """What a migration of one VMI asks for.
+
+    Attributes:
+        requirements: what a node must have, each with its origin.
+        gaps: what could not be taken into account, clauses.
+    """
+
+    vmi: Vmi
+    requirements: Requirements
+    gaps: tuple[str, ...]
+
+    def review(self, facts: Facts) -> Verdict:
+        """Which nodes have it. Raises as `find`."""
+        nodes = read(facts, NodesKey(), "the nodes")
+        assert nodes is not None
+        return nodes.review(self.requirements)
+
+
+def unnameable(name: str) -> str | None:
+    """Why KubeVirt can't make any migration of a VM of this name, a clause; None where it can.
+
+    It labels migrations with the name (the label ``kubevirt.io/vmi-name``), which may be longer than a label.
+    """
+    problem = syntax.value_problem(name)
+    if problem is None:
+        return None
+    return f"KubeVirt can't migrate this VM at all: it labels migrations with the VM's name, which {problem}"
+
+
+def find(namespace: str, name: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target | None:
+    """What a migration of a VMI asks for; None where there is no such VMI.
+
+    Raises:
+        Unreadable: something that it depends on can't be read.
+    """
+    vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
+    return None if vmi is None else of(vmi, namespace, facts, migration)
+
+
+def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target:
+    """The same for a VMI that is at hand. Raises as `find`."""
+    nodes = read(facts, NodesKey(), "the nodes")
+    kubevirt = read(facts, PlacementKey(), "KubeVirt's configuration") or BUILT_IN
+    assert nodes is not None
+    here = vmi.node_name
+    node = nodes.get(here) if here else None
+    pod = _present_pod(vmi, here, namespace, facts)
+    added_before = _added_before(pod, namespace, facts)
+    plugins = _plugins(vmi, pod, added_before, namespace, kubevirt, facts)
+    requested = demand.of(vmi, pod, node, kubevirt)
+    return Target(
+        vmi,
+        constraints.of(
+            vmi,
+            migration,
+            source_pod=pod,
+            source_pod_added=added_before,
+            source_node=node,
+            kubevirt=kubevirt,
+            requests=requested.requests,
+            admitted=plugins.labels,
+            tolerations=plugins.tolerations,
+        ),
+        (*constraints.gaps(vmi, migration, pod, node), *requested.gaps, *plugins.gaps),
+    )
+
+
+class _Plugins(msgspec.Struct, frozen=True):
+    """What admission plugins of the API server add to a target pod, and what is not known of it."""
+
+    labels: tuple[Label, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    gaps: tuple[str, ...] = ()
+
+
+def _plugins(
+    vmi: Vmi,
+    pod: LauncherPod | None,
+    added_before: dict[str, str],
+    namespace: str,
+    kubevirt: PlacementKubeVirt,
+    facts: Facts,
+) -> _Plugins:
+    """What cannot be read is a gap: an account without these rights still evaluates all else."""
+    gaps = []
+    runtime_class = RuntimeClass()
+    if name := kubevirt.configuration.default_runtime_class:
+        found = facts.get(ObjectKey(RUNTIME_CLASSES, "", name))
+        if isinstance(found, Unavailable):
+            gaps.append(f"what RuntimeClass {quoted(name)} requires of nodes isn't known: {found.why}")
+        runtime_class = found if isinstance(found, RuntimeClass) else runtime_class
+    labels = runtime_class.labels
+    left = podadmission.unexplained(pod, vmi, kubevirt, added_before, labels) if pod else {}
+    if left:
+        place = facts.get(NamespaceKey(namespace))
+        annotation = None
+        if isinstance(place, Namespace):
+            annotation = place.meta.annotation(podadmission.NODE_SELECTOR)
+        of_namespace = podadmission.of_namespace(annotation, left)
+        labels += of_namespace
+        explained = {label.expression.key for label in of_namespace}
+        if rest := {key: value for key, value in left.items() if key not in explained}:
+            gaps.append(podadmission.gap(rest))
+    return _Plugins(labels, runtime_class.tolerations, tuple(gaps))
+
+
+def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherPod | None:
+    """The pod that the VM runs in: of its pods the last one made on its node, of those that have not ended.
+
+    Anybody can label a pod; the VM's own have it as their controller (KubeVirt, controller.CurrentVMIPod).
+    """
+    if not node or not vmi.meta.uid:
+        return None
+    key = ListKey(LAUNCHER_PODS, namespace, f"{_CREATED_BY}={vmi.meta.uid}")
+    pods = read(facts, key, "the VM's pods") or ()
+    running = (
+        pod
+        for pod in pods
+        if pod.node_name == node
+        and not pod.is_over
+        and (owner := pod.meta.controller_owner())
+        and owner.uid == vmi.meta.uid
+    )
+    return max(running, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
+
+
+def _added_before(pod: LauncherPod | None, namespace: str, facts: Facts) -> dict[str, str]:
+    """What the migration had added by which the present pod was made; all that it may have where it is gone."""
+    name = pod.meta.annotation(JOB_NAME) if pod else None
+    if pod is None or not name:
+        return {}
+    found = read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
+    if found is None or found.meta.uid != pod.meta.label(JOB_UID):
+        # KubeVirt keeps five of a VM's. A wish that was for once must not be taken for a requirement of KubeVirt's.
+        return pod.node_selector
+    return found.added

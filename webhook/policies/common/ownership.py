@@ -1,0 +1,143 @@
+"""Which fields of a VM the manifests of its owner declare, and which nobody but this server wrote.
+
+A VM changes in many ways, and only some of them say what its owner wants as a whole. Server-side apply lists in
+``metadata.managedFields`` every field that a manifest declares, and client-side apply keeps the manifest in an
+annotation. Both are complete before admission begins, and neither names what a webhook writes: the API server computes
+the owners of fields before it calls mutating webhooks.
+
+Fields that someone merely updated are listed too, but say nothing here. A clone, a restore or a backup lists whatever
+it copied, and of a change that is judged now the old object says more. That is why a manifest counts and a mere writer
+does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from webhook.k8s.json_path import ABSENT
+from webhook.k8s.views import Object, OwnedMeta
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+class _ManagedFieldsEntry(msgspec.Struct, frozen=True, rename="camel"):
+    """One entry of ``metadata.managedFields``."""
+
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    fields_v1: msgspec.Raw = msgspec.field(default=msgspec.Raw(b"{}"), name="fieldsV1")
+
+
+_entries: Final = msgspec.json.Decoder(list[_ManagedFieldsEntry] | None)
+_tree: Final = msgspec.json.Decoder(dict[str, Any])
+_UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class Manifests:
+    """What the manifests declare that were applied to an object, the one that is being applied now among them.
+
+    What cannot be read declares nothing. Nothing is decoded before the first question.
+    """
+
+    def __init__(self, found: Object) -> None:
+        self._found: Final = found
+        self._declared: list[dict[str, Any]] | None = None
+        self._last_applied: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
+
+    def declare(self, path: Sequence[str], value: object) -> bool:
+        """Whether a manifest declares the field at a path.
+
+        Args:
+            path: JSON names from the object's root, unescaped.
+            value: what stands there now. A manifest of client-side apply that says something else is an old one.
+        """
+        if self._declared is None:
+            self._declared = _declared(self._found)
+        if self._last_applied is msgspec.UNSET:
+            self._last_applied = _applied_last(self._found)
+        if any(_lists(tree, path) for tree in self._declared):
+            return True
+        return self._last_applied is not None and _reached(self._last_applied, path) == value
+
+    def declared_items(self, path: Sequence[str], *fields: str) -> dict[tuple[object, ...], Mapping[str, Any]]:
+        """What server-side applies declare of a list that is merged by keys, item by item.
+
+        Client-side apply never merges lists of custom resources, so there an item is never partly its owner's.
+
+        Args:
+            path: of the list, as for `declare`.
+            fields: those that tell the items apart.
+
+        Returns:
+            The items' trees in ``fieldsV1``, by the values of these fields.
+        """
+        if self._declared is None:
+            self._declared = _declared(self._found)
+        listed = [f"f:{segment}" for segment in path]
+        found: dict[tuple[object, ...], Mapping[str, Any]] = {}
+        for tree in self._declared:
+            items = _reached(tree, listed)
+            for name, item in items.items() if isinstance(items, dict) else ():
+                key = _key(name)
+                if key is not None and isinstance(item, dict):
+                    found.setdefault(tuple(key.get(field) for field in fields), item)
+        return found
+
+
+def _key(name: str) -> dict[str, Any] | None:
+    """The fields that ``k:{...}`` names in ``fieldsV1``; None where it names none."""
+    if not name.startswith("k:"):
+        return None
+    try:
+        return _tree.decode(name[2:])
+    except _UNREADABLE:
+        return None
+
+
+def writers(found: Object, path: Sequence[str]) -> set[str]:
+    """Who has written the field at a path, in any way: the names of field managers. A webhook is never among them."""
+    return {entry.manager for entry, tree in _trees(found) if _lists(tree, path)}
+
+
+def _declared(found: Object) -> list[dict[str, Any]]:
+    """The fields of each server-side apply, as trees."""
+    return [tree for entry, tree in _trees(found) if entry.operation == "Apply"]
+
+
+def _trees(found: Object) -> list[tuple[_ManagedFieldsEntry, dict[str, Any]]]:
+    """The entries about the object itself, with their fields; none where they cannot be read."""
+    meta = found.metadata
+    raw = meta.managed_fields if isinstance(meta, OwnedMeta) else msgspec.UNSET
+    if raw is msgspec.UNSET:
+        return []
+    try:
+        entries = _entries.decode(raw) or []
+        return [(entry, _tree.decode(entry.fields_v1)) for entry in entries if not entry.subresource]
+    except _UNREADABLE:
+        return []
+
+
+def _lists(tree: dict[str, Any], path: Sequence[str]) -> bool:
+    return _reached(tree, [f"f:{segment}" for segment in path]) is not ABSENT
+
+
+def _applied_last(found: Object) -> dict[str, Any] | None:
+    """The manifest of the latest client-side apply."""
+    text = found.meta.annotation(LAST_APPLIED)
+    if not text:
+        return None
+    try:
+        return _tree.decode(text)
+    except _UNREADABLE:
+        return None
+
+
+def _reached(tree: object, path: Sequence[str]) -> object:
+    """What stands at a path of plain JSON; `ABSENT` where there is nothing, or null."""
+    for segment in path:
+        tree = tree.get(segment) if isinstance(tree, dict) else None
+    return ABSENT if tree is None else tree

@@ -1,0 +1,1 @@
+"""The policy scheduling: the scheduler and the spread of virtual machines whose owners chose none."""

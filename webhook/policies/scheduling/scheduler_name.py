@@ -1,0 +1,349 @@
+"""The scheduling policy: virtual machines on the scheduler that the admin declared, where the owner chose none.
+
+Three places to say it, each with its own price. The *pod* is always right: it is where the scheduler looks, and it
+covers VMs older than us. In the *VM* the choice is visible to its owner and reaches every later VMI; but there it may
+only be written at CREATE, because a changed template of a running VM asks for a restart and blocks hotplug until then.
+In the *VMI* it is visible too and never asks for a restart, but only the next start of a VM gets it. An owner who chose
+anything keeps it, an explicit ``default-scheduler`` too.
+
+What we write carries a mark, an annotation with the same name. On VMs it stands on the template as well, so that VMI
+and pod carry it: that is how a pod tells our choice, which falls back while its scheduler is dead, from an owner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from webhook import names
+from webhook.admission.decision import Change, Decision, Reason, skip
+from webhook.admission.wire import Request
+from webhook.errors import Unavailable
+from webhook.facts import Facts, ObjectKey, SchedulerHealth, SchedulerKey, VmiKey
+from webhook.k8s.json_path import ABSENT, lookup
+from webhook.k8s.pods import Pod
+from webhook.k8s.views import Object, OwnerReference
+from webhook.kubevirt.instancetype import find, provenance
+from webhook.kubevirt.launcher import NotLauncher, vmi_owner
+from webhook.kubevirt.resources import REVISIONS
+from webhook.kubevirt.views import MatcherView, VirtualMachine, VirtualMachineInstance, VmStatus
+from webhook.names import Code
+from webhook.policies.common import accounts
+from webhook.policies.common.ownership import Manifests
+from webhook.policies.common.required_facts import Unreadable
+from webhook.settings.snapshot import SchedulingSettings
+
+_MARK: Final = ("metadata", "annotations", names.SCHEDULER_MARK)
+_POD_SCHEDULER: Final = ("spec", "schedulerName")
+_VMI_SCHEDULER: Final = _POD_SCHEDULER
+_VM_SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
+_TEMPLATE_MARK: Final = ("spec", "template", *_MARK)
+
+
+def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision:
+    """Put a virt-launcher pod on the declared scheduler, or take our own choice back while that scheduler is dead.
+
+    The pod alone can't tell: the API server has written ``default-scheduler`` into it before any webhook runs, also
+    where the owner asked for exactly that. The VMI that owns the pod can.
+    """
+    if request.operation != "CREATE":
+        return skip(Code.OTHER_OPERATION, f"a pod's scheduler can't change after CREATE ({request.operation})")
+    if pod.spec and pod.spec.node_name:
+        return skip(Code.BOUND, f"the pod is bound to {pod.spec.node_name}, no scheduler is involved")
+    owner = vmi_owner(pod)
+    if isinstance(owner, NotLauncher):
+        return skip(owner.code, owner.text)
+    stranger = _stranger(request, facts, settings)
+    if stranger:
+        return stranger
+    namespace = request.namespace or pod.meta.namespace or ""
+    chosen = (pod.spec.scheduler_name if pod.spec else None) or names.DEFAULT_SCHEDULER
+    mark = pod.meta.annotation(names.SCHEDULER_MARK)
+    if chosen != names.DEFAULT_SCHEDULER:
+        if mark != chosen and not _only_ours(chosen, settings):
+            return skip(Code.FOREIGN_SCHEDULER, f"the pod is for the scheduler {chosen}, which is not our choice")
+        return _keep_or_fall_back(chosen, namespace, facts, settings)
+    return _inject_pod(pod, owner, namespace, facts, settings)
+
+
+def _stranger(request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision | None:
+    """The decision on a pod that virt-controller did not make; None if it did."""
+    user = request.user_info
+    try:
+        ours = accounts.is_kubevirts(user, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
+    except Unreadable as error:
+        return skip(
+            Code.KUBEVIRT_UNREADABLE, error.why, f"kubevirt-webhook left the pod's scheduler alone: {error.why}"
+        )
+    if ours:
+        return None
+    if ours is None:
+        return skip(Code.KUBEVIRT_ABSENT, "the cluster has no KubeVirt object, so nobody can vouch for this pod")
+    maker = user.username or "nobody"
+    return skip(Code.NOT_CONTROLLER, f"the pod looks like a launcher pod but {maker} made it, not KubeVirt")
+
+
+def _keep_or_fall_back(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> Decision:
+    """What to do with a pod that carries our own earlier choice."""
+    why = _lost(name, namespace, facts, settings)
+    if why is None:
+        return skip(Code.ALREADY_INJECTED, f"the pod carries our choice, {name}")
+    text = f"our choice {name} can't be served now ({why}), so the pod goes to {names.DEFAULT_SCHEDULER}"
+    change = Change(_POD_SCHEDULER, name, names.DEFAULT_SCHEDULER, Code.FELL_BACK)
+    return Decision((Reason(Code.FELL_BACK, text),), (change,), warnings=(text,), notes={"scheduler": name})
+
+
+def _lost(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> str | None:
+    """Why a choice of ours can't be served now; None if it can, or if that is not known."""
+    if name not in settings.schedulers:
+        return "the settings don't declare it any more"
+    health = facts.get(SchedulerKey(name, namespace))
+    return health.why if isinstance(health, SchedulerHealth) and health.state == "dead" else None
+
+
+def _inject_pod(
+    pod: Pod, owner: OwnerReference, namespace: str, facts: Facts, settings: SchedulingSettings
+) -> Decision:
+    name = settings.scheduler_name
+    refusal = _unfit(name, namespace, facts, settings)
+    if refusal:
+        return refusal
+    vmi = facts.get(VmiKey(namespace, owner.name or "", owner.uid or ""))
+    where = f"VirtualMachineInstance {namespace}/{owner.name}"
+    if isinstance(vmi, Unavailable):
+        text = f"what the owner chose is not known: {where} can't be read: {vmi.why}"
+        return skip(Code.VMI_UNREADABLE, text, f"kubevirt-webhook left the pod's scheduler alone: {text}")
+    if vmi is None:
+        return skip(Code.VMI_GONE, f"{where} is gone")
+    if vmi.meta.uid != owner.uid:
+        return skip(Code.VMI_REPLACED, f"{where} is another one than the pod's owner")
+    chosen = vmi.scheduler_name
+    if chosen == names.DEFAULT_SCHEDULER:
+        return skip(Code.OWNER_OPTED_OUT, f"{where} asks for {names.DEFAULT_SCHEDULER}")
+    if chosen:
+        if chosen == pod.meta.annotation(names.SCHEDULER_MARK) or _only_ours(chosen, settings):
+            return skip(Code.ALREADY_FELL_BACK, f"the pod has fallen back from our choice {chosen}")
+        return skip(Code.REWRITTEN, f"{where} asks for {chosen}, but somebody changed the pod's scheduler on the way")
+    mark = pod.meta.annotation(names.SCHEDULER_MARK)
+    if mark and _lost(mark, namespace, facts, settings) is not None:
+        return skip(Code.ALREADY_FELL_BACK, f"the pod has fallen back from our choice {mark}")
+    return _write(pod, name, Reason(Code.INJECTED, f"{where} chose no scheduler"), _POD_SCHEDULER, _MARK)
+
+
+def virtualmachines(
+    vm: VirtualMachine, request: Request[VirtualMachine], facts: Facts, settings: SchedulingSettings
+) -> Decision:
+    """Write the declared scheduler into a new VM's template; on UPDATE the owner's word counts, and ours gives way."""
+    if not settings.virtual_machines:
+        return skip(Code.SWITCHED_OFF, "scheduling.virtualMachines is off")
+    if request.operation not in ("CREATE", "UPDATE"):
+        return skip(Code.OTHER_OPERATION, f"{request.operation} chooses no scheduler")
+    if vm.meta.deletion_timestamp:
+        return skip(Code.BEING_DELETED, "the VM is being deleted")
+    template = vm.template
+    if template is None or template.spec is None:
+        return skip(Code.NO_TEMPLATE, "the VM has no spec.template.spec")
+    if request.operation == "UPDATE":
+        return _updated(vm, request, facts, settings)
+    if vm.scheduler_name:
+        return _marked(vm) if _is_ours(vm, settings) else _chosen(vm.scheduler_name, None)
+    name = settings.scheduler_name
+    namespace = request.namespace or vm.meta.namespace or ""
+    refusal = _unfit(name, namespace, facts, settings) or _instancetype_objects(vm, namespace, facts, None)
+    if refusal:
+        return refusal
+    return _write(vm, name, Reason(Code.INJECTED, "the VM chose no scheduler"), _VM_SCHEDULER, _MARK, _TEMPLATE_MARK)
+
+
+def _updated(
+    vm: VirtualMachine, request: Request[VirtualMachine], facts: Facts, settings: SchedulingSettings
+) -> Decision:
+    """What becomes of our choice: nothing new is added, what an overwrite took is put back, the owner's word counts."""
+    namespace = request.namespace or vm.meta.namespace or ""
+    status = request.old_object.status if request.old_object else None
+    if not vm.scheduler_name:
+        return _carry_over(vm, request, namespace, facts, settings)
+    manifests = Manifests(vm)
+    if manifests.declare(_VM_SCHEDULER, vm.scheduler_name) or not _is_ours(vm, settings):
+        chosen = _chosen(vm.scheduler_name, None)
+        return msgspec.structs.replace(chosen, changes=tuple(_unmarked(vm, manifests, chosen.code)))
+    found = _instancetype_objects(vm, namespace, facts, status)
+    if found and (found.code == Code.INSTANCETYPE_SETS_SCHEDULER or _is_new(vm, request.old_object, found)):
+        return _withdrawn(vm, manifests, found.reasons[0].text)
+    return _marked(vm)
+
+
+def _is_new(vm: VirtualMachine, old: VirtualMachine | None, found: Decision) -> bool:
+    """Whether an update names an instancetype that nobody knows yet: a new VM would not get our choice beside it."""
+    before = old.spec.instancetype if old and old.spec else None
+    named = vm.spec.instancetype if vm.spec else None
+    return found.code == Code.INSTANCETYPE_UNRESOLVED and named != before
+
+
+def _withdrawn(vm: VirtualMachine, manifests: Manifests, why: str) -> Decision:
+    """The decision to take our choice out of a VM that KubeVirt would refuse with it."""
+    text = f"removed the scheduler {vm.scheduler_name}, which is not the owner's choice: {why}"
+    field = Change(_VM_SCHEDULER, vm.scheduler_name, None, Code.SCHEDULER_WITHDRAWN)
+    changes = (field, *_unmarked(vm, manifests, Code.SCHEDULER_WITHDRAWN))
+    return Decision((Reason(Code.SCHEDULER_WITHDRAWN, text),), changes, warnings=(f"kubevirt-webhook: {text}",))
+
+
+def _carry_over(
+    vm: VirtualMachine, request: Request[VirtualMachine], namespace: str, facts: Facts, settings: SchedulingSettings
+) -> Decision:
+    """Put our choice and its marks back where an overwrite has swept all of them away.
+
+    A VirtualMachinePool and `kubectl replace` write ``spec`` and annotations anew. Left alone, the VM would change its
+    scheduler, which asks for a restart. An owner who takes the field out and leaves the mark, or names another
+    scheduler, means it.
+    """
+    old = request.old_object
+    if old is None or not _is_ours(old, settings) or Manifests(old).declare(_VM_SCHEDULER, old.scheduler_name):
+        return skip(Code.NOTHING_TO_CARRY, "nothing is added to a VM at UPDATE: a running one would need a restart")
+    name = old.scheduler_name
+    if any(mark is not ABSENT and mark != "" for mark in _marks(vm).values()):
+        return skip(Code.OWNER_REMOVED, f"the owner took {name} out and left our mark: that is meant")
+    if name not in settings.schedulers:
+        return skip(Code.UNDECLARED, f"the settings don't declare {name} any more, so it is not put back")
+    refusal = _instancetype_objects(vm, namespace, facts, old.status)
+    if refusal:
+        return refusal
+    reason = Reason(Code.CARRIED_OVER, f"an overwrite of the whole VM had removed {name}, which we had written")
+    return _write(vm, name, reason, _VM_SCHEDULER, _MARK, _TEMPLATE_MARK)
+
+
+def _only_ours(name: str, settings: SchedulingSettings) -> bool:
+    """Whether the admin says that nobody but this server ever chooses a scheduler."""
+    declared = settings.schedulers.get(name)
+    return declared is not None and declared.only_by_webhook
+
+
+def _marks(vm: VirtualMachine) -> dict[tuple[str, ...], object]:
+    """What our marks on a VM and on its template say, by their paths; `ABSENT` for none."""
+    return {path: lookup(vm, path) for path in (_MARK, _TEMPLATE_MARK)}
+
+
+def _is_ours(vm: VirtualMachine, settings: SchedulingSettings) -> bool:
+    """Whether the scheduler in a VM's template is our choice: a clone or a restore may bring one of the marks alone."""
+    name = vm.scheduler_name
+    return bool(name) and (name in _marks(vm).values() or _only_ours(name, settings))
+
+
+def _marked(vm: VirtualMachine) -> Decision:
+    """The decision on a VM that carries our choice: marks that something on the way has dropped are put back."""
+    name = vm.scheduler_name
+    if all(mark == name for mark in _marks(vm).values()):
+        return skip(Code.ALREADY_INJECTED, f"it carries our choice, {name}")
+    text = f"it carries our choice, {name}, and something has dropped the annotation that says so"
+    return _write(vm, name, Reason(Code.MARKED, text), _MARK, _TEMPLATE_MARK)
+
+
+def _unmarked(vm: VirtualMachine, manifests: Manifests, reason: str) -> Iterator[Change]:
+    """What takes our marks away; those that a manifest declares would only come back."""
+    for path, mark in _marks(vm).items():
+        if mark is not ABSENT and not manifests.declare(path, mark):
+            yield Change(path, mark, None, reason)
+
+
+def virtualmachineinstances(
+    vmi: VirtualMachineInstance, request: Request[VirtualMachineInstance], facts: Facts, settings: SchedulingSettings
+) -> Decision:
+    """Write the declared scheduler into a new VMI: VM and instancetype have had their say in it by then."""
+    if not settings.virtual_machine_instances:
+        return skip(Code.SWITCHED_OFF, "scheduling.virtualMachineInstances is off")
+    if request.operation != "CREATE":
+        return skip(Code.OTHER_OPERATION, f"a VMI's scheduler can't change after CREATE ({request.operation})")
+    if vmi.spec is None:
+        return skip(Code.NO_TEMPLATE, "the VMI has no spec")
+    if vmi.scheduler_name:
+        return _chosen(vmi.scheduler_name, vmi.meta.annotation(names.SCHEDULER_MARK))
+    name = settings.scheduler_name
+    refusal = _unfit(name, request.namespace or vmi.meta.namespace or "", facts, settings)
+    if refusal:
+        return refusal
+    return _write(vmi, name, Reason(Code.INJECTED, "the VMI chose no scheduler"), _VMI_SCHEDULER, _MARK)
+
+
+def _chosen(name: str, mark: str | None) -> Decision:
+    if name == mark:
+        return skip(Code.ALREADY_INJECTED, f"it carries our choice, {name}")
+    if name == names.DEFAULT_SCHEDULER:
+        return skip(Code.OWNER_OPTED_OUT, f"the owner asks for {name}")
+    return skip(Code.OWNER_CHOSE, f"the owner chose {name}")
+
+
+def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> Decision | None:
+    """Why a scheduler must not be written into anything now; None if it may."""
+    declared = settings.schedulers.get(name)
+    if declared is None and not settings.schedulers:
+        return skip(Code.UNDECLARED, "the settings declare no scheduler")
+    if declared is None:
+        text = f"the settings don't declare the scheduler {name} that the namespace asks for"
+        return skip(Code.UNDECLARED, text, f"{text}; nothing was changed")
+    health = facts.get(SchedulerKey(name, namespace))
+    if isinstance(health, SchedulerHealth) and health.state == "alive":
+        return None
+    if isinstance(health, SchedulerHealth) and health.state == "dead":
+        text = f"the scheduler {name} is not running: {health.why}"
+        return skip(Code.SCHEDULER_DEAD, text, f"{text}; nothing was changed")
+    if declared.assume_alive:
+        return None
+    why = health.why if health else "its guard has not answered"
+    text = f"whether the scheduler {name} runs is not known: {why}"
+    return skip(Code.SCHEDULER_UNKNOWN, text, f"{text}; nothing was changed")
+
+
+def _instancetype_objects(vm: VirtualMachine, namespace: str, facts: Facts, status: VmStatus | None) -> Decision | None:
+    """Why the VM's instancetype forbids a scheduler in the template; None if it doesn't.
+
+    KubeVirt refuses a VM that sets what its instancetype sets, even to the same value.
+    """
+    matcher = vm.spec.instancetype if vm.spec else None
+    if matcher is None:
+        return None
+    found = _instancetype_scheduler(matcher, namespace, facts, status)
+    if isinstance(found, Unavailable):
+        text = f"what the VM's instancetype sets is not known: {found.why}"
+        return skip(Code.INSTANCETYPE_UNREADABLE, text, f"kubevirt-webhook left the VM's scheduler alone: {text}")
+    if isinstance(found, find.Unresolved):
+        return skip(Code.INSTANCETYPE_UNRESOLVED, f"the VM's instancetype can't be told: {found.why}; its pod decides")
+    if found:
+        return skip(Code.INSTANCETYPE_SETS_SCHEDULER, f"the VM's instancetype sets the scheduler {found}")
+    return None
+
+
+def _instancetype_scheduler(
+    matcher: MatcherView, namespace: str, facts: Facts, status: VmStatus | None
+) -> str | Unavailable | find.Unresolved:
+    """The scheduler that the instancetype sets, ``""`` for none, found as KubeVirt finds it."""
+    revision = find.pinned(matcher, namespace, status)
+    if revision:
+        stored = facts.get(ObjectKey(REVISIONS, revision.namespace, revision.name))
+        if isinstance(stored, Unavailable):
+            return stored
+        data = stored.data if stored else None
+        if stored is None or data is None or not provenance.is_captured(stored.meta, data.kind, data.api_version):
+            return find.Unresolved(f"there is no ControllerRevision {revision.name} of an instancetype")
+        if find.counts(revision, stored):
+            return find.scheduler_of(stored)
+    where = find.live(matcher, namespace)
+    if isinstance(where, find.Unresolved):
+        return where
+    instancetype = facts.get(ObjectKey(where.resource, where.namespace, where.name))
+    if isinstance(instancetype, Unavailable):
+        return instancetype
+    if instancetype is None:
+        return find.Unresolved(f"there is no {where.resource.kind} {where.name}")
+    return (instancetype.spec.scheduler_name if instancetype.spec else None) or ""
+
+
+def _write(view: Object, name: str, reason: Reason, *paths: tuple[str, ...]) -> Decision:
+    """The decision to write a scheduler's name to all paths: the field and its marks."""
+    changes = []
+    for path in paths:
+        old = lookup(view, path)
+        if old != name:
+            changes.append(Change(path, None if old is ABSENT else old, name, reason.code))
+    return Decision((reason,), tuple(changes), notes={"scheduler": name})

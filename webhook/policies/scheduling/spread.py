@@ -1,0 +1,257 @@
+"""Soft topology spread constraints for virtual machines whose owners wrote none.
+
+The scheduler's scores are whole numbers, so a small VM does not change a large node's score and many VMs pile up on one
+node before the next one gets any. A soft constraint counts the launcher pods on each node instead. It needs no second
+scheduler, and it can never keep a pod from being scheduled (``ScheduleAnyway``). It counts the pods of one namespace:
+that is how Kubernetes defines constraints (KEP-895).
+
+The *pod* is always right, because KubeVirt copies a VMI's constraints into its pods: a launcher pod without any belongs
+to a VMI without any. In the *VMI* and the *VM* the constraints are visible to the owner; both are off by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from webhook import names
+from webhook.admission.decision import Change, Decision, Reason, skip
+from webhook.admission.wire import Request
+from webhook.errors import quoted
+from webhook.facts import Facts
+from webhook.k8s.json_path import ABSENT, lookup
+from webhook.k8s.pods import Pod, SpreadConstraint
+from webhook.k8s.views import Object
+from webhook.kubevirt.launcher import NotLauncher, vmi_owner
+from webhook.kubevirt.views import VirtualMachine, VirtualMachineInstance
+from webhook.names import Code
+from webhook.policies.common import accounts
+from webhook.policies.common.ownership import Manifests
+from webhook.policies.common.required_facts import Unreadable
+from webhook.settings.snapshot import SchedulingSettings
+
+_TOPOLOGY_KEYS: Final = {
+    "hostname": ("kubernetes.io/hostname",),
+    "zone": ("topology.kubernetes.io/zone",),
+    "both": ("topology.kubernetes.io/zone", "kubernetes.io/hostname"),
+}
+# The CRDs' x-kubernetes-list-map-keys.
+_KEY: Final = ("topologyKey", "whenUnsatisfiable")
+_MARK: Final = ("metadata", "annotations", names.SPREAD_MARK)
+_CONSTRAINTS: Final = ("spec", "topologySpreadConstraints")
+_VM_CONSTRAINTS: Final = ("spec", "template", *_CONSTRAINTS)
+_TEMPLATE_MARK: Final = ("spec", "template", *_MARK)
+
+
+def constraints(spread: str) -> list[dict[str, Any]]:
+    """The constraints of a value of `names.Spread` other than ``off``, as plain JSON.
+
+    Nodes that the pod's selector or affinity excludes, and nodes whose taints it does not tolerate, are not counted:
+    they would look empty for good (KEP-3094, both fields in every supported release).
+    """
+    return [
+        {
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": {names.APP_LABEL: names.LAUNCHER_APP}},
+            "nodeAffinityPolicy": "Honor",
+            "nodeTaintsPolicy": "Honor",
+        }
+        for key in _TOPOLOGY_KEYS[spread]
+    ]
+
+
+def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision | None:
+    """Give a virt-launcher pod soft constraints where its VMI has none; None where there is nothing to say."""
+    own = pod.meta.annotation(names.SPREAD_ANNOTATION)
+    if _is_unwanted(own, settings) or request.operation != "CREATE" or (pod.spec and pod.spec.node_name):
+        return None
+    if isinstance(vmi_owner(pod), NotLauncher) or not _is_kubevirts(request, facts, settings):
+        return None
+    return _created(pod, own, settings, _CONSTRAINTS, _MARK)
+
+
+def virtualmachineinstances(
+    vmi: VirtualMachineInstance, request: Request[VirtualMachineInstance], _facts: Facts, settings: SchedulingSettings
+) -> Decision | None:
+    """Give a new VMI soft constraints where it has none; KubeVirt copies them into its pods."""
+    own = vmi.meta.annotation(names.SPREAD_ANNOTATION)
+    if not settings.spread_virtual_machine_instances or _is_unwanted(own, settings):
+        return None
+    if request.operation != "CREATE" or vmi.spec is None:
+        return None
+    return _created(vmi, own, settings, _CONSTRAINTS, _MARK)
+
+
+def virtualmachines(
+    vm: VirtualMachine, request: Request[VirtualMachine], _facts: Facts, settings: SchedulingSettings
+) -> Decision | None:
+    """Give a new VM's template soft constraints where it has none; at UPDATE the owner's word counts."""
+    template = vm.template
+    if template is None or template.spec is None or vm.meta.deletion_timestamp:
+        return None
+    if request.operation == "UPDATE":
+        # Whatever the settings say now: what was injected earlier must never stand in the owner's way.
+        return _updated(vm, request.old_object)
+    own = template.metadata.annotation(names.SPREAD_ANNOTATION) if template.metadata else None
+    if not settings.spread_virtual_machines or _is_unwanted(own, settings) or request.operation != "CREATE":
+        return None
+    return _created(vm, own, settings, _VM_CONSTRAINTS, _MARK, _TEMPLATE_MARK)
+
+
+def launchers_of(
+    found: VirtualMachineInstance | VirtualMachine, settings: SchedulingSettings, *, annotation: object
+) -> Decision:
+    """What the next launcher pods of a VM get, as far as the VM says: KubeVirt copies constraints and annotations.
+
+    Args:
+        annotation: the owner's, of the VMI or of the VM's template; None for none.
+    """
+    if _is_unwanted(annotation, settings):
+        return skip(Code.SWITCHED_OFF, "scheduling.spread is off there, and the VM has no annotation of its own")
+    path = _VM_CONSTRAINTS if isinstance(found, VirtualMachine) else _CONSTRAINTS
+    return _created(found, annotation, settings, path, _TEMPLATE_MARK if path is _VM_CONSTRAINTS else _MARK)
+
+
+def without_injected(present: list[dict[str, Any]], mark: str, manifests: Manifests) -> list[dict[str, Any]]:
+    """What of a VM's constraints its owner wrote; empty where all of them were injected.
+
+    Args:
+        present: the constraints, plain JSON, at least one.
+        mark: what the annotation says that was injected; a value of `names.Spread` other than ``off``.
+    """
+    if _is_injected(present, mark) and not manifests.declare(_VM_CONSTRAINTS, present):
+        return []
+    return list(_owners(present, mark, manifests))
+
+
+def _is_kubevirts(request: Request[Any], facts: Facts, settings: SchedulingSettings) -> bool:
+    """Whether virt-controller made the object. Where that is not known, the scheduler's policy warns of it."""
+    try:
+        made = accounts.is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
+    except Unreadable:
+        return False
+    return bool(made)
+
+
+def _is_unwanted(own: object, settings: SchedulingSettings) -> bool:
+    """Whether neither the namespace nor the owner asks for constraints: then there is nothing to say either."""
+    return settings.spread == names.OFF and not own
+
+
+def _created(
+    view: Object, own: object, settings: SchedulingSettings, path: tuple[str, ...], *marks: tuple[str, ...]
+) -> Decision:
+    """The decision on a new object.
+
+    Args:
+        own: the value of the owner's annotation, which counts before the namespace's; None for none.
+        path: where the constraints stand.
+        marks: where the annotations stand that say that they were injected.
+    """
+    present, mark = lookup(view, path), lookup(view, marks[0])
+    if isinstance(present, list) and present:
+        if _is_injected(present, mark):
+            return skip(Code.SPREAD_PRESENT, f"it already has the injected constraints ({mark})")
+        return skip(Code.SPREAD_CHOSEN, "the owner set topologySpreadConstraints")
+    wanted = own.strip() if isinstance(own, str) else settings.spread
+    if wanted == names.OFF:
+        return skip(Code.SPREAD_OPTED_OUT, f'the owner set the annotation {names.SPREAD_ANNOTATION} to "off"')
+    if wanted not in _TOPOLOGY_KEYS:
+        text = (
+            f"annotation {quoted(names.SPREAD_ANNOTATION)} has the invalid value {quoted(wanted)}; "
+            f"use {', '.join(names.SPREADS[:-1])}, or {names.SPREADS[-1]}"
+        )
+        return skip(Code.SPREAD_INVALID, text, f"kubevirt-webhook: topologySpreadConstraints were not set: {text}")
+    reason = Reason(Code.SPREAD_INJECTED, "the owner set no topologySpreadConstraints")
+    return _write(view, wanted, reason, path, *marks)
+
+
+def _updated(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
+    """What becomes of injected constraints: an overwrite gets them back, and the owner's own replace them."""
+    present = lookup(vm, _VM_CONSTRAINTS)
+    if not isinstance(present, list) or not present:
+        return _overwritten(vm, old)
+    marks = _marks(vm)
+    mark = next((value for value in marks.values() if value in _TOPOLOGY_KEYS), None)
+    if mark is None:
+        return None
+    manifests = Manifests(vm)
+    if _is_injected(present, mark) and not manifests.declare(_VM_CONSTRAINTS, present):
+        return skip(Code.SPREAD_PRESENT, f"it already has the injected constraints ({mark})")
+    kept = without_injected(present, str(mark), manifests)
+    text = "removed the injected topologySpreadConstraints: the owner set others"
+    changes = [Change(path, value, None, Code.SPREAD_WITHDRAWN) for path, value in marks.items() if value is not ABSENT]
+    if kept != present:
+        changes.append(Change(_VM_CONSTRAINTS, present, kept or None, Code.SPREAD_WITHDRAWN))
+    return Decision((Reason(Code.SPREAD_WITHDRAWN, text),), tuple(changes), warnings=(f"kubevirt-webhook: {text}",))
+
+
+def _overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
+    """Put injected constraints back where an overwrite has swept them away together with both annotations.
+
+    A VirtualMachinePool and `kubectl replace` write the whole VM anew. A changed template asks for a restart, so the
+    constraints must not come and go. An owner who removes the field and leaves an annotation means it.
+    """
+    mark = old.meta.annotation(names.SPREAD_MARK) if old else None
+    if old is None or mark not in _TOPOLOGY_KEYS or not _is_injected(lookup(old, _VM_CONSTRAINTS), mark):
+        return None
+    if any(value is not ABSENT for value in _marks(vm).values()):
+        return skip(Code.SPREAD_REMOVED, f"the owner removed the injected constraints ({mark})")
+    reason = Reason(Code.SPREAD_PRESERVED, f"an overwrite of the VM had removed the injected constraints ({mark})")
+    return _write(vm, mark, reason, _VM_CONSTRAINTS, _MARK, _TEMPLATE_MARK)
+
+
+def _is_injected(present: object, mark: object) -> bool:
+    """Whether constraints are those that an annotation of ours says, unchanged."""
+    if not isinstance(mark, str) or mark not in _TOPOLOGY_KEYS:
+        return False
+    injected = constraints(mark)
+    return present == injected or present == msgspec.convert(injected, list[SpreadConstraint])
+
+
+def _marks(vm: VirtualMachine) -> dict[tuple[str, ...], object]:
+    """What both annotations say, by their paths; `ABSENT` for none."""
+    return {path: lookup(vm, path) for path in (_MARK, _TEMPLATE_MARK)}
+
+
+def _owners(present: list[dict[str, Any]], mark: str, manifests: Manifests) -> Iterator[dict[str, Any]]:
+    """The owner's part of constraints into which the injected ones were merged.
+
+    The CRDs key this list by topologyKey and whenUnsatisfiable, so server-side apply merges an owner's constraint into
+    an injected one of the same key, and keeps the injected fields that the owner does not name.
+    """
+    injected = {_key(constraint): constraint for constraint in constraints(mark)}
+    declared = manifests.declared_items(_VM_CONSTRAINTS, *_KEY)
+    for constraint in present:
+        key = _key(constraint)
+        if key not in injected or (key not in declared and constraint != injected[key]):
+            yield constraint
+        elif key in declared:
+            yield _only(constraint, declared[key])
+
+
+def _key(constraint: Mapping[str, Any]) -> tuple[object, ...]:
+    """What tells a constraint from the others of its list."""
+    return tuple(value if isinstance(value := constraint.get(field), str) else None for field in _KEY)
+
+
+def _only(value: Any, declared: Mapping[str, Any]) -> Any:
+    """The part of plain JSON that a tree of ``fieldsV1`` declares."""
+    if not isinstance(value, dict) or not declared:
+        return value
+    return {name: _only(member, declared[f"f:{name}"]) for name, member in value.items() if f"f:{name}" in declared}
+
+
+def _write(view: Object, spread: str, reason: Reason, path: tuple[str, ...], *marks: tuple[str, ...]) -> Decision:
+    """The decision to write the constraints of a value, and the annotations that say so."""
+    old = lookup(view, path)
+    changes = [Change(path, None if old is ABSENT else old, constraints(spread), reason.code)]
+    for mark in marks:
+        before = lookup(view, mark)
+        if before != spread:
+            changes.append(Change(mark, None if before is ABSENT else before, spread, reason.code))
+    return Decision((reason,), tuple(changes), notes={"spread": spread})

@@ -1,0 +1,1 @@
+"""From a review's bytes to its answer's bytes: endpoints, scope, replay, reviewer."""

@@ -1,0 +1,215 @@
+"""The endpoints: which path is served by which policy, on which view, and what it answers when it can't tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
+
+from webhook import names
+from webhook.admission.decision import Decision
+from webhook.admission.wire import Codec, Request
+from webhook.facts import Facts
+from webhook.k8s.pods import Eviction, Pod, TargetPod
+from webhook.k8s.views import Object, Unstructured
+from webhook.kubevirt.views import UnstructuredVm, VirtualMachine, VirtualMachineInstance
+from webhook.names import Policy, Stage
+from webhook.placement.migrations import Migration
+from webhook.policies.eviction import pods as evictions
+from webhook.policies.instancetypes import validation, virtualmachineinstances, virtualmachines
+from webhook.policies.migration import pods, virtualmachineinstancemigrations
+from webhook.policies.scheduling import scheduler_name, spread
+from webhook.review.confirmation import Handler, confirmed
+from webhook.settings.snapshot import Settings
+
+V = TypeVar("V", bound=Object)
+
+
+def together(first: Handler, second: Callable[[Any, Request[Any], Facts, Any], Decision | None]) -> Handler:
+    """The policy that decides what two say that change different fields.
+
+    Args:
+        first: always says something.
+        second: says None where it has nothing to say; it never denies.
+    """
+
+    def handler(view: Any, request: Request[Any], facts: Facts, settings: Any) -> Decision:
+        one, other = first(view, request, facts, settings), second(view, request, facts, settings)
+        if other is None:
+            return one
+        # The most telling reason comes first, and one that changes something tells more.
+        reasons = (
+            (*other.reasons, *one.reasons) if other.changes and not one.changes else (*one.reasons, *other.reasons)
+        )
+        return Decision(
+            reasons,
+            (*one.changes, *other.changes),
+            one.denial,
+            (*one.warnings, *other.warnings),
+            {**one.notes, **other.notes},
+            one.details,
+        )
+
+    return handler
+
+
+class Endpoint(msgspec.Struct, frozen=True):
+    """One path of the server and one entry of a webhook configuration.
+
+    Attributes:
+        verb: ``mutate`` entries may patch.
+        group: API group of the resource; the kind of a subresource may have another.
+        version: API version that the entry asks for; the API server converts others to it.
+        resource: plural name of the objects' resource.
+        kind: of the objects.
+        operations: what the entry asks for.
+        on_error: the answer when a look-up, the deadline or a bug keeps us from judging; ``refuse``: where the policy's
+            failurePolicy is Fail.
+        sub_resource: of the resource, for example ``eviction``.
+    """
+
+    verb: Literal["mutate", "validate"]
+    policy: Policy
+    stage: Stage
+    group: str
+    version: str
+    resource: str
+    kind: str
+    operations: tuple[str, ...]
+    handler: Handler
+    codec: Codec[Any]
+    on_error: Literal["allow", "refuse"]
+    sub_resource: str = ""
+
+    @property
+    def path(self) -> str:
+        return f"/{self.verb}/{self.policy}/{self.resource}/{self.stage}"
+
+    def fails_closed(self, settings: Settings) -> bool:
+        """Whether requests are denied while they can't be judged."""
+        return self.on_error == "refuse" and settings.policy(self.policy).failure_policy == "Fail"
+
+
+def _both(
+    verb: Literal["mutate", "validate"],
+    policy: Policy,
+    group: str,
+    resource: str,
+    view: type[V],
+    kind: str,
+    operations: tuple[str, ...],
+    handler: Callable[[V, Request[V], Facts, Any], Decision],
+    on_error: Literal["allow", "refuse"],
+    *,
+    sub_resource: str = "",
+    kinds_group: str | None = None,
+) -> Iterable[Endpoint]:
+    codec = Codec(view, group if kinds_group is None else kinds_group, kind)
+    stages: tuple[Stage, ...] = ("enforce", "observe")
+    for stage in stages:
+        yield Endpoint(
+            verb, policy, stage, group, "v1", resource, kind, operations, handler, codec, on_error, sub_resource
+        )
+
+
+# In the order of the configurations' entries: instancetypes before scheduling, which must know what a VM's sets.
+ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    *_both(
+        "mutate",
+        "instancetypes",
+        names.KUBEVIRT_GROUP,
+        "virtualmachines",
+        UnstructuredVm,
+        "VirtualMachine",
+        ("CREATE", "UPDATE"),
+        confirmed(virtualmachines.virtualmachines),
+        "allow",
+    ),
+    *_both(
+        "mutate",
+        "instancetypes",
+        names.KUBEVIRT_GROUP,
+        "virtualmachineinstances",
+        Unstructured,
+        "VirtualMachineInstance",
+        ("CREATE",),
+        virtualmachineinstances.virtualmachineinstances,
+        "allow",
+    ),
+    *_both(
+        "mutate",
+        "scheduling",
+        names.KUBEVIRT_GROUP,
+        "virtualmachines",
+        VirtualMachine,
+        "VirtualMachine",
+        ("CREATE", "UPDATE"),
+        confirmed(together(scheduler_name.virtualmachines, spread.virtualmachines)),
+        "allow",
+    ),
+    *_both(
+        "mutate",
+        "scheduling",
+        names.KUBEVIRT_GROUP,
+        "virtualmachineinstances",
+        VirtualMachineInstance,
+        "VirtualMachineInstance",
+        ("CREATE",),
+        together(scheduler_name.virtualmachineinstances, spread.virtualmachineinstances),
+        "allow",
+    ),
+    *_both(
+        "mutate", "scheduling", "", "pods", Pod, "Pod", ("CREATE",), together(scheduler_name.pods, spread.pods), "allow"
+    ),
+    *_both(
+        "mutate",
+        "migration",
+        names.KUBEVIRT_GROUP,
+        "virtualmachineinstancemigrations",
+        Migration,
+        "VirtualMachineInstanceMigration",
+        ("CREATE",),
+        virtualmachineinstancemigrations.warn,
+        "allow",
+    ),
+    *_both("mutate", "migration", "", "pods", TargetPod, "Pod", ("CREATE",), pods.pods, "allow"),
+    # It never changes anything, but only among mutating webhooks it is asked before virt-api marks the VM.
+    *_both(
+        "mutate",
+        "eviction",
+        "",
+        "pods",
+        Eviction,
+        "Eviction",
+        ("CREATE",),
+        evictions.pods,
+        "allow",
+        sub_resource="eviction",
+        kinds_group="policy",
+    ),
+    *_both(
+        "validate",
+        "migration",
+        names.KUBEVIRT_GROUP,
+        "virtualmachineinstancemigrations",
+        Migration,
+        "VirtualMachineInstanceMigration",
+        ("CREATE",),
+        virtualmachineinstancemigrations.validate,
+        "refuse",
+    ),
+    *_both(
+        "validate",
+        "instancetypes",
+        names.KUBEVIRT_GROUP,
+        "virtualmachines",
+        UnstructuredVm,
+        "VirtualMachine",
+        ("CREATE", "UPDATE"),
+        confirmed(validation.virtualmachines),
+        "refuse",
+    ),
+)
+
+BY_PATH: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS}

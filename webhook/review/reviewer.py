@@ -1,0 +1,261 @@
+"""From a review's bytes to its answer's bytes: the one way that server, command line and tests share.
+
+    decode ─▶ scope ─▶ policy(view, request, facts, settings) ─▶ Decision      (NotRead? ─▶ read ─▶ again)
+                            decision.under(mode) ─▶ patch ─▶ encode
+                                      └▶ audit, metrics
+
+A policy says what mode ``enforce`` would do; only here are modes known. What goes wrong on our side, a bug included,
+is answered as the endpoint's ``on_error`` and the policy's failurePolicy say: an exception never decides. An object
+that can't be read is its sender's doing: what validates denies it, or it would be the way around the rules.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from webhook import names
+from webhook.admission import patch, wire
+from webhook.admission.audit import SCHEMA, AuditedObject, Label, Record, Sink, timestamp
+from webhook.admission.credentials import scrubbed_prose
+from webhook.admission.decision import Decision, Denial, Outcome, Reason
+from webhook.admission.wire import Received, Request
+from webhook.cluster.source import Cluster
+from webhook.facts import Facts, NamespaceKey
+from webhook.k8s.views import Namespace
+from webhook.names import Code, Mode
+from webhook.review import scope
+from webhook.review.endpoints import Endpoint
+from webhook.review.replay import replayed
+from webhook.review.scope import Scope
+from webhook.settings.snapshot import Settings
+from webhook.work import TooComplex
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """A judged request, before it becomes bytes.
+
+    Attributes:
+        decision: what enforce would do; where the mode is ``off`` or on an error, only the reason.
+        outcome: what the API server is told.
+        patch: the JSON patch, or None.
+        label: the decision in a word, as in audit lines.
+    """
+
+    api_version: str
+    request: Request[Any]
+    mode: Mode
+    decision: Decision
+    outcome: Outcome
+    patch: bytes | None
+    label: Label
+
+
+class Observer(Protocol):
+    """Told of every judged request; counts it."""
+
+    def judged(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
+        """A request was judged within ``seconds``."""
+
+    def failed(self, endpoint: Endpoint, error: BaseException) -> None:
+        """A bug or a fault of ours kept the request from being judged."""
+
+
+class NullObserver:
+    """An observer that counts nothing: for the command line and tests."""
+
+    def judged(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
+        """Ignore it."""
+
+    def failed(self, endpoint: Endpoint, error: BaseException) -> None:
+        """Ignore it."""
+
+
+class Reviewer:
+    """Judges admission requests.
+
+    Args:
+        cluster: where facts come from.
+        settings: gives the present snapshot; asked once a review.
+        audit: gets a record of every verdict.
+        observer: is told of every verdict.
+        wall: Unix time in seconds.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        settings: Callable[[], Settings],
+        audit: Sink,
+        observer: Observer,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._cluster: Final = cluster
+        self._settings: Final = settings
+        self._audit: Final = audit
+        self._observer: Final = observer
+        self._wall: Final = wall
+
+    def is_watched(self, namespace: str) -> bool:
+        """Whether the watched copy has a namespace, so that its name is not made up."""
+        return isinstance(self._cluster.peek(NamespaceKey(namespace)), Namespace)
+
+    async def review(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> bytes:
+        """The answer to an AdmissionReview.
+
+        Args:
+            deadline: on the running loop's clock, in seconds; look-ups end by then.
+            verified: as of `Facts`.
+
+        Raises:
+            InputError: the body is no review that this endpoint can answer.
+        """
+        verdict = await self.judge(endpoint, body, deadline, verified=verified)
+        # The API server's own audit log shall say the same, in short.
+        notes = {
+            "mode": verdict.mode,
+            "decision": verdict.label,
+            "reason": verdict.decision.code,
+            **verdict.outcome.notes,
+        }
+        return wire.encode(verdict.api_version, verdict.request.uid, verdict.outcome, verdict.patch, notes)
+
+    async def judge(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> Evaluation:
+        """As `review`, but with the reasons instead of the bytes."""
+        start = time.perf_counter()
+        received = endpoint.codec.decode(body)
+        facts = Facts(self._wall(), self._cluster.peek, verified=verified)
+        try:
+            verdict = await self._judge(endpoint, received, facts, deadline)
+        except Exception as error:  # noqa: BLE001 - a bug must not decide: on_error does
+            self._observer.failed(endpoint, error)
+            reason = Reason(Code.BUG, "kubevirt-webhook has a bug that this request met; its log says more")
+            verdict = _undecided(endpoint, received, _assumed(endpoint), reason, self._settings())
+        seconds = time.perf_counter() - start
+        self._observer.judged(endpoint, verdict, seconds)
+        self._audit.write(self._record(endpoint, verdict, seconds, self._cluster.ages(facts.remembered)))
+        return verdict
+
+    async def _judge(self, endpoint: Endpoint, received: Received[Any], facts: Facts, deadline: float) -> Evaluation:
+        settings = self._settings()
+        return await replayed(
+            lambda known: _decide(endpoint, received, known, settings), self._cluster, facts, deadline, endpoint.path
+        )
+
+    def _record(self, endpoint: Endpoint, verdict: Evaluation, seconds: float, ages: Mapping[str, float]) -> Record:
+        request = verdict.request
+        denial, object_name = verdict.decision.denial, wire.object_name(request)
+        return Record(
+            SCHEMA,
+            timestamp(self._wall()),
+            request.uid,
+            endpoint.path,
+            request.operation,
+            # Names are checked only after admission: until then they may be anything.
+            AuditedObject(endpoint.kind, scrubbed_prose(request.namespace or ""), scrubbed_prose(object_name)),
+            scrubbed_prose(request.user_info.username),
+            wire.is_dry_run(request),
+            verdict.mode,
+            verdict.label,
+            verdict.decision.reasons,
+            [change.shown() for change in verdict.decision.changes],
+            denial.message if denial else None,
+            round(seconds * 1000, 3),
+            # JSON has no infinity.
+            {watch: round(age, 3) if age < math.inf else None for watch, age in ages.items()},
+            verdict.decision.details or msgspec.UNSET,
+        )
+
+
+def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings: Settings) -> Evaluation:
+    """One round: everything from the scope to the patch, from facts alone.
+
+    Raises:
+        NotRead: a fact is missing.
+    """
+    request = received.request
+    policy = settings.policy(endpoint.policy)
+    where = scope.resolve(
+        endpoint.policy, endpoint.stage, request, facts, policy.cluster_wide, settings.excluded_namespaces
+    )
+    if where.mode == names.OFF:
+        return _not_judged(endpoint, received, where, settings)
+    if received.malformed:
+        return _unread(endpoint, received, where.mode, received.malformed)
+    if (request.sub_resource or "") != endpoint.sub_resource:
+        text = f"the subresource {request.sub_resource} is not judged"
+        return _not_judged(endpoint, received, Scope(where.mode, reason=Reason(Code.OTHER_OPERATION, text)), settings)
+    view = request.object
+    if view is None:
+        text = f"a request without an object ({request.operation}) is not judged"
+        return _not_judged(endpoint, received, Scope(where.mode, reason=Reason(Code.OTHER_OPERATION, text)), settings)
+    try:
+        decision = endpoint.handler(view, request, facts, policy.under(where.parameters))
+        outcome = decision.under(where.mode, endpoint.policy)
+        rendered = patch.render(view, outcome.changes) if outcome.changes else None
+    except RecursionError:
+        # Depth comes with data, never with code: here with what was read beside the object.
+        return _unread(endpoint, received, where.mode, "it, or an object that it names, is nested too deeply")
+    except TooComplex as error:
+        # To ask again would not help, so a denial is about the object and not about the server.
+        return _unread(endpoint, received, where.mode, str(error), Code.TOO_COMPLEX)
+    return Evaluation(
+        received.api_version, request, where.mode, decision, outcome, rendered, _label(decision, where.mode)
+    )
+
+
+def _label(decision: Decision, mode: Mode) -> Label:
+    enforced = mode == names.ENFORCE
+    if decision.denial:
+        return "denied" if enforced else "would-deny"
+    if decision.changes:
+        return "patched" if enforced else "would-patch"
+    return "allowed"
+
+
+def _not_judged(endpoint: Endpoint, received: Received[Any], where: Scope, settings: Settings) -> Evaluation:
+    reason = where.reason or Reason(Code.OUT_OF_SCOPE, "out of scope")
+    decision = Decision((reason,))
+    unreadable = reason.code == Code.NAMESPACE_UNREADABLE
+    if unreadable:
+        return _undecided(endpoint, received, _assumed(endpoint), reason, settings)
+    outcome = decision.under(where.mode, endpoint.policy)
+    return Evaluation(received.api_version, received.request, where.mode, decision, outcome, None, "not-judged")
+
+
+def _assumed(endpoint: Endpoint) -> Mode:
+    """The mode where the namespace's own is not known: the strongest that the endpoint allows."""
+    return names.ENFORCE if endpoint.stage == "enforce" else names.AUDIT
+
+
+def _undecided(
+    endpoint: Endpoint, received: Received[Any], mode: Mode, reason: Reason, settings: Settings
+) -> Evaluation:
+    """The answer when we can't tell, as the endpoint's ``on_error`` and its policy's failurePolicy say."""
+    refuse = endpoint.fails_closed(settings) and mode == names.ENFORCE
+    denial = Denial(503, f"kubevirt-webhook can't judge this request: {reason.text}") if refuse else None
+    warnings = () if refuse else (f"kubevirt-webhook admitted this {endpoint.kind} unchanged: {reason.text}",)
+    decision = Decision((reason,), denial=denial, warnings=warnings)
+    outcome = decision.under(mode, endpoint.policy)
+    return Evaluation(received.api_version, received.request, mode, decision, outcome, None, "error")
+
+
+def _unread(
+    endpoint: Endpoint, received: Received[Any], mode: Mode, why: str, code: str = Code.MALFORMED_OBJECT
+) -> Evaluation:
+    """The answer to an object that can't be evaluated: what only helps leaves it alone, what validates denies it."""
+    reason = Reason(code, f"the {endpoint.kind} can't be evaluated: {why}")
+    if endpoint.verb == "validate":
+        text = f"{reason.text}; correct the object and send it again"
+        decision = Decision((reason,), denial=Denial(422, text))
+        label = "error" if code == Code.TOO_COMPLEX else _label(decision, mode)
+        outcome = decision.under(mode, endpoint.policy)
+    else:
+        warning = f"kubevirt-webhook admitted this {endpoint.kind} unchanged: {reason.text}"
+        decision = Decision((reason,), warnings=(warning,))
+        outcome, label = decision.under(mode, endpoint.policy), "error"
+    return Evaluation(received.api_version, received.request, mode, decision, outcome, None, label)

@@ -1,0 +1,102 @@
+"""Which mode a policy has in a namespace, and with which parameters.
+
+The API server asks us only where a namespaceSelector matched. We look again, for two reasons: a watched copy, theirs
+or ours, may lag behind a relabelled namespace, and a configuration with a selector too wide must not opt anybody in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from webhook import names
+from webhook.admission.decision import Reason
+from webhook.admission.wire import Request
+from webhook.errors import Unavailable
+from webhook.facts import Facts, KubeVirtInstall, KubeVirtKey, NamespaceKey
+from webhook.k8s.views import Namespace
+from webhook.names import Code, Mode, Policy, Stage
+
+_OBSERVED: Final = (names.WARN, names.AUDIT)
+_NO_PARAMETERS: Final[Mapping[str, str]] = {}
+
+
+class Scope(msgspec.Struct, frozen=True):
+    """How far a policy may go with one request.
+
+    Attributes:
+        mode: ``off``: the policy isn't asked.
+        parameters: the namespace's annotations.
+        reason: why the mode is ``off``; else None.
+    """
+
+    mode: Mode
+    parameters: Mapping[str, str] = _NO_PARAMETERS
+    reason: Reason | None = None
+
+
+def _off(code: str, text: str) -> Scope:
+    return Scope(names.OFF, reason=Reason(code, text))
+
+
+def resolve(
+    policy: Policy, stage: Stage, request: Request[Any], facts: Facts, cluster_wide: bool, excluded: frozenset[str]
+) -> Scope:
+    """The scope of a request that arrived at a policy's endpoint of a stage.
+
+    Args:
+        cluster_wide: namespaces without the policy's label count as ``enforce``.
+        excluded: namespaces that are never judged; those that KubeVirt runs in are added where they are known.
+
+    An ``observe`` endpoint can never patch or deny, an ``enforce`` endpoint only where the namespace says so.
+    """
+    return of_namespace(policy, stage, request.namespace or "", facts, cluster_wide, excluded)
+
+
+def of_namespace(
+    policy: Policy, stage: Stage, namespace: str, facts: Facts, cluster_wide: bool, excluded: frozenset[str]
+) -> Scope:
+    """The same by the namespace's name; empty for none."""
+    if not namespace:
+        return _off(Code.OUT_OF_SCOPE, "the object is in no namespace")
+    if namespace in excluded or _runs_kubevirt(namespace, facts):
+        return _off(Code.EXCLUDED_NAMESPACE, f"the namespace {namespace} is never judged")
+    found = facts.get(NamespaceKey(namespace))
+    scope = _of(found, policy, stage, cluster_wide)
+    if scope is not None and scope.mode == names.OFF:
+        # Somebody's copy is old: the API server thought that the namespace had opted in. Ask the one that knows. What
+        # no copy has, the API server was asked for already: a name that is made up costs one GET.
+        found = facts.get(NamespaceKey(namespace, fresh=True))
+        scope = _of(found, policy, stage, cluster_wide)
+    if scope is not None:
+        return scope
+    why = found.why if isinstance(found, Unavailable) else "it does not exist"
+    return _off(Code.NAMESPACE_UNREADABLE, f"the namespace {namespace} can't be read: {why}")
+
+
+def _of(found: Namespace | Unavailable | None, policy: Policy, stage: Stage, cluster_wide: bool) -> Scope | None:
+    if found is None or isinstance(found, Unavailable):
+        return None
+    label = found.meta.label(names.policy_label(policy))
+    if label is None:
+        if not cluster_wide:
+            return _off(Code.OUT_OF_SCOPE, f"the namespace has no label {names.policy_label(policy)}")
+        label = names.ENFORCE
+    parameters = found.meta.annotations or _NO_PARAMETERS
+    if label == names.ENFORCE:
+        return Scope(names.ENFORCE if stage == "enforce" else names.AUDIT, parameters)
+    if label in _OBSERVED:
+        return Scope(label, parameters)  # type: ignore[arg-type]
+    if label == names.OFF:
+        return _off(Code.OUT_OF_SCOPE, f"the namespace says {names.policy_label(policy)}=off")
+    return _off(
+        Code.UNKNOWN_MODE,
+        f"the namespace says {names.policy_label(policy)}={label}, which is none of enforce, warn, audit, off",
+    )
+
+
+def _runs_kubevirt(namespace: str, facts: Facts) -> bool:
+    install = facts.get(KubeVirtKey())
+    return isinstance(install, KubeVirtInstall) and namespace in install.namespaces

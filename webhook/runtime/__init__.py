@@ -1,0 +1,1 @@
+"""A running server, put together: what is built, what runs, what ends."""

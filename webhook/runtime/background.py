@@ -1,0 +1,92 @@
+"""What a server does beside answering: Events, and the look-out for objects that passed us by."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from webhook.admission.lines import LineWriter
+from webhook.background.event_observer import EventObserver
+from webhook.cluster.source import Cluster
+from webhook.review.reviewer import Observer
+from webhook.runtime.certificates import cancelled
+from webhook.server.ops import Read
+from webhook.settings.snapshot import Settings
+
+if TYPE_CHECKING:
+    from webhook.background.drift.scanner import DriftScanner
+    from webhook.background.event_recorder import EventWriter
+
+LABELS: Final[Mapping[str, str | tuple[str, ...]]] = {
+    "kubevirt_webhook_events_total": "result",
+    "kubevirt_webhook_unenforced_objects": ("policy", "resource"),
+    "kubevirt_webhook_unenforced_rounds_total": "result",
+}
+
+
+class Background(msgspec.Struct, frozen=True):
+    """What runs; nothing of it where facts come from files."""
+
+    events: EventWriter | None = None
+    lookout: DriftScanner | None = None
+
+    def announcing(self, observer: Observer, settings: Callable[[], Settings]) -> Observer:
+        """An observer that also announces, if there is anybody to announce to."""
+        return EventObserver(observer, self.events.add, lambda: settings().events) if self.events else observer
+
+    def gauges(self) -> dict[str, Read]:
+        """What is now."""
+        lookout = self.lookout
+        return {
+            "kubevirt_webhook_unenforced_objects": (
+                "Objects that are not as enforce would make them, at the last look.",
+                lambda: lookout.found if lookout else {},
+            ),
+        }
+
+    def counters(self) -> dict[str, Read]:
+        """What has been."""
+        events, lookout = self.events, self.lookout
+        return {
+            "kubevirt_webhook_events_total": (
+                "Happenings worth a Kubernetes Event.",
+                lambda: dict(events.results) if events else {},
+            ),
+            "kubevirt_webhook_unenforced_rounds_total": (
+                "Looks for objects that are not as enforce would make them.",
+                lambda: dict(lookout.rounds) if lookout else {},
+            ),
+        }
+
+
+@asynccontextmanager
+async def background(
+    kubeconfig: Path | None, settings: Callable[[], Settings], cluster: Cluster, audit: LineWriter
+) -> AsyncIterator[Background]:
+    """Both, with a connection of their own, until the end.
+
+    Raises:
+        InputError: the kubeconfig can't be used.
+    """
+    from webhook.background.drift.policy_reports import Reports
+    from webhook.background.drift.scanner import DriftScanner
+    from webhook.background.event_recorder import EventWriter
+    from webhook.k8s.client.transport import connect
+
+    transport = await connect(str(kubeconfig) if kubeconfig else None)
+    events = EventWriter(transport, os.environ.get("HOSTNAME") or socket.gethostname())
+    lookout = DriftScanner(transport, cluster, settings, audit.write, Reports(transport))
+    tasks = [asyncio.create_task(work.run(), name=type(work).__name__) for work in (events, lookout)]
+    try:
+        yield Background(events, lookout)
+    finally:
+        for task in tasks:
+            await cancelled(task)
+        await transport.close()

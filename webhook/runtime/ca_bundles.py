@@ -1,0 +1,210 @@
+"""Where managed certificates live in the cluster: the CA's Secret, and the caBundles of the webhook configurations.
+
+caBundles are written by a strategic merge patch over the resourceVersion that was read, entries by name. Not by
+server-side apply: its field manager would own the entries beside the one who installed them, and the API server would
+then refuse the installer's apply of a manifest without one of them (what is left of the entry is only our part).
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from certs.rotation import NotNow, StoredSecret, WebhookConfiguration
+from certs.state import KEYS
+from webhook import names
+from webhook.errors import Unavailable
+from webhook.install.registration import API_VERSION, Manifest
+from webhook.k8s.client.api import ApiConnectionError, Requests, explain
+from webhook.k8s.client.resources import Resource
+from webhook.k8s.views import Object
+
+FIELD_MANAGER: Final = "kubevirt-webhook-certificates"
+# On the Secret, with any value: make another CA now.
+ROTATE_ANNOTATION: Final = f"{names.DOMAIN}/rotate-ca"
+
+_MERGE: Final = "application/merge-patch+json"
+_STRATEGIC: Final = "application/strategic-merge-patch+json"
+_SECONDS: Final = 10.0
+_MANAGER: Final = {"fieldManager": FIELD_MANAGER}
+
+
+class _Meta(msgspec.Struct, rename="camel"):
+    resource_version: str
+    annotations: dict[str, str] | None = None
+
+
+class _Secret(msgspec.Struct):
+    metadata: _Meta
+    data: dict[str, str] | None = None
+
+
+class _ClientConfig(msgspec.Struct, rename="camel"):
+    ca_bundle: str = ""
+
+
+class _WebhookEntry(msgspec.Struct, rename="camel"):
+    name: str
+    client_config: _ClientConfig
+
+
+class _WebhookConfiguration(msgspec.Struct):
+    metadata: _Meta
+    webhooks: list[_WebhookEntry] | None = None
+
+
+class CaSecret:
+    """The Secret that holds the CA; `certs.rotation.SecretStore`.
+
+    It needs: get and patch on this one Secret, create on Secrets in its namespace.
+    """
+
+    def __init__(self, api: Requests, namespace: str, name: str) -> None:
+        self._api: Final = api
+        self._namespace: Final = namespace
+        self._name: Final = name
+        self._collection: Final = f"/api/v1/namespaces/{quote(namespace)}/secrets"
+        self._path: Final = f"{self._collection}/{quote(name)}"
+        self._resource: Final = Resource("", "v1", "secrets", "Secret", True, Object)
+
+    async def read(self) -> StoredSecret | None:
+        """Its newest state; values that are no base64 count as empty."""
+        status, body = await self._call("get", (200, 404), "GET", self._path)
+        if status == 404:
+            return None
+        secret = msgspec.json.decode(body, type=_Secret)
+        data = {key: _decoded(text) for key, text in (secret.data or {}).items() if key in KEYS}
+        return StoredSecret(
+            data, secret.metadata.resource_version, ROTATE_ANNOTATION in (secret.metadata.annotations or {})
+        )
+
+    async def create(self, data: Mapping[str, bytes]) -> bool:
+        """Make it."""
+        labels = {"app.kubernetes.io/name": "kubevirt-webhook"}
+        secret: Manifest = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": self._name, "namespace": self._namespace, "labels": labels},
+            "type": "Opaque",
+            "data": _encoded(data),
+        }
+        status, _ = await self._call("create", (201, 409), "POST", self._collection, secret)
+        return status == 201
+
+    async def replace(self, data: Mapping[str, bytes], version: str, *, answered: bool) -> bool:
+        """Change our keys; whatever else the Secret has stays."""
+        metadata: Manifest = {"resourceVersion": version}
+        if answered:
+            metadata["annotations"] = {ROTATE_ANNOTATION: None}
+        change = {"metadata": metadata, "data": {**dict.fromkeys(KEYS), **_encoded(data)}}
+        status, _ = await self._call("patch", (200, 404, 409), "PATCH", self._path, change, _MERGE)
+        return status == 200
+
+    async def _call(
+        self,
+        verb: str,
+        expected: tuple[int, ...],
+        method: str,
+        path: str,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> tuple[int, bytes]:
+        where = f"Secret {self._namespace}/{self._name}"
+        status, answer = await _asked(self._api, where, method, path, body, content_type)
+        if status not in expected:
+            raise NotNow(f"{where}: {explain(verb, self._resource, self._namespace, status, answer).why}")
+        return status, answer
+
+
+class CaBundles:
+    """The caBundles of our webhook configurations; `certs.rotation.Bundles`.
+
+    It needs: get and patch on these configurations. Entries that others added to them are left alone.
+
+    Args:
+        manifests: the configurations that there should be, as `registration.configurations` makes them.
+    """
+
+    def __init__(self, api: Requests, manifests: Iterable[Manifest]) -> None:
+        self._api: Final = api
+        self._resources: Final[dict[str, tuple[str, Resource[Object]]]] = {}
+        for manifest in manifests:
+            kind, name = manifest["kind"], manifest["metadata"]["name"]
+            group, _, version = API_VERSION.partition("/")
+            resource = Resource(group, version, f"{kind.lower()}s", kind, False, Object)
+            self._resources[f"{kind}/{name}"] = (name, resource)
+
+    async def read(self) -> Mapping[str, WebhookConfiguration | None]:
+        """Every configuration by ``KIND/NAME``; None: it doesn't exist."""
+        return {where: await self._read(where) for where in self._resources}
+
+    async def write(self, name: str, version: str, bundles: Mapping[str, bytes]) -> bool:
+        """Change the caBundles of entries that exist."""
+        entries = [
+            {"name": entry, "clientConfig": {"caBundle": b64encode(pem).decode("ascii")}}
+            for entry, pem in bundles.items()
+        ]
+        change = {"metadata": {"resourceVersion": version}, "webhooks": entries}
+        status, answer = await self._call(name, "PATCH", _MANAGER, change, _STRATEGIC)
+        if status in (404, 409):
+            return False
+        if status != 200:
+            raise NotNow(f"{name}: {self._explained('patch', name, status, answer).why}")
+        return True
+
+    async def _read(self, where: str) -> WebhookConfiguration | None:
+        status, body = await self._call(where, "GET")
+        if status == 404:
+            return None
+        if status != 200:
+            raise NotNow(f"{where}: {self._explained('get', where, status, body).why}")
+        found = msgspec.json.decode(body, type=_WebhookConfiguration)
+        ours = [entry for entry in found.webhooks or () if entry.name.endswith(f".{names.DOMAIN}")]
+        return WebhookConfiguration(
+            found.metadata.resource_version, {entry.name: _decoded(entry.client_config.ca_bundle) for entry in ours}
+        )
+
+    async def _call(
+        self,
+        where: str,
+        method: str,
+        query: Mapping[str, str] | None = None,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> tuple[int, bytes]:
+        name, resource = self._resources[where]
+        return await _asked(self._api, where, method, resource.path("", quote(name)), body, content_type, query)
+
+    def _explained(self, verb: str, where: str, status: int, body: bytes) -> Unavailable:
+        return explain(verb, self._resources[where][1], "", status, body)
+
+
+async def _asked(
+    api: Requests,
+    where: str,
+    method: str,
+    path: str,
+    body: Any,
+    content_type: str,
+    query: Mapping[str, str] | None = None,
+) -> tuple[int, bytes]:
+    try:
+        return await api.request(method, path, query or {}, body, content_type, seconds=_SECONDS)
+    except ApiConnectionError as error:
+        raise NotNow(f"{where}: {error.why}") from None
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return b64decode(text)
+    except (binascii.Error, ValueError):
+        return b""
+
+
+def _encoded(data: Mapping[str, bytes]) -> dict[str, str]:
+    return {key: b64encode(value).decode("ascii") for key, value in data.items()}

@@ -1,0 +1,244 @@
+"""The certificate that `serve` serves with, and the one that it asks the API server for: kept fresh while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from certs.files import POLL_SECONDS, FileWatcher, client_authorities
+from certs.rotation import Bundles, NotNow, Rotation
+from certs.source import CertificateError, Pair, from_files, self_signed
+from certs.state import Terms
+from webhook.errors import InputError
+from webhook.install.registration import RegistrationTarget, configurations
+from webhook.k8s.client.clock import REAL_TIME
+from webhook.runtime.ca_bundles import CaBundles, CaSecret
+from webhook.server.probe import Found, probe
+from webhook.server.tls import ReloadableTLSContext
+from webhook.settings.snapshot import ServerSettings, Settings
+
+EXPIRY: Final = "kubevirt_webhook_certificate_expiry_timestamp_seconds"
+MATCH: Final = "kubevirt_webhook_ca_bundle_match"
+ROTATED: Final = "kubevirt_webhook_ca_rotation_timestamp_seconds"
+RELOADS: Final = "kubevirt_webhook_certificate_reloads_total"
+FAILURES: Final = "kubevirt_webhook_certificate_failures_total"
+LABELS: Final = {EXPIRY: "certificate", MATCH: "configuration", RELOADS: "result"}
+
+# Between two calls of ourselves, and while something is wrong.
+PROBE_SECONDS: Final = 30.0
+_SOON_SECONDS: Final = 5.0
+_RESTART_SECONDS: Final = 10.0
+
+
+class Certificates:
+    """The listener's certificate and what is known of it.
+
+    Args:
+        server: the settings, the command line worked in.
+        host: by which the API server calls us.
+        log: where events go.
+
+    Raises:
+        InputError: a file can't be used.
+    """
+
+    def __init__(self, server: ServerSettings, host: str, log: Any) -> None:
+        self._log: Final = log
+        self._host: Final = host
+        self._server: Final = server
+        self._files: Final = Path(server.cert_file), Path(server.key_file)
+        self._client_ca: Final = Path(server.client_ca_file) if server.client_ca_file else None
+        # Before they are read, so that a change meanwhile is one.
+        self._followed: Final = FileWatcher(*self._files) if server.tls_mode == "mounted" else None
+        self._followed_clients: Final = FileWatcher(self._client_ca) if self._client_ca else None
+        try:
+            clients = client_authorities(self._client_ca) if self._client_ca else b""
+            self._tls = ReloadableTLSContext(client_ca=clients)
+        except CertificateError as error:
+            raise InputError(str(error), "--client-ca") from None
+        except ssl.SSLError:
+            raise InputError("OpenSSL refuses the CA of clients", "--client-ca", "renew it") from None
+        self._pair: Pair | None = None
+        self._found: Found | None = None
+        self._told: tuple[str, ...] = ()
+        self.rotation: Rotation | None = None
+        self.reloads = {"accepted": 0, "refused": 0}
+        # Told when clients are verified by other CAs from now on: whom the old ones let in should come again.
+        self.on_clients: Callable[[], None] = lambda: None
+        try:
+            if server.tls_mode == "mounted":
+                self._use(from_files(*self._files))
+            elif server.tls_mode == "self-signed":
+                hosts = dict.fromkeys(["localhost", "127.0.0.1", "::1", host])
+                self._use(self_signed(list(hosts)))
+        except CertificateError as error:
+            raise InputError(str(error), "the serving certificate") from None
+
+    @property
+    def listener(self) -> ssl.SSLContext:
+        """The listener's context."""
+        return self._tls.listener
+
+    @property
+    def authority(self) -> bytes:
+        """PEM that a client must trust; empty while there is no certificate yet."""
+        return (self._pair.authority or self._pair.certificate) if self._pair else b""
+
+    def waiting_for(self) -> tuple[str, ...]:
+        """What is missing before the API server can call us, in words."""
+        return self.rotation.waiting_for() if self.rotation else ()
+
+    def manage(self, secret: CaSecret, bundles: Bundles) -> Rotation:
+        """Let a rotation supply the pair."""
+        life = timedelta(seconds=self._server.ca_seconds), timedelta(seconds=self._server.leaf_seconds)
+        terms = Terms((self._host,), *life)
+        self.rotation = Rotation(secret, bundles, terms, self._use, clock=REAL_TIME, log=self._log)
+        return self.rotation
+
+    async def follow(self) -> None:
+        """Take up changed files until cancelled."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            if await _changed(self._followed):
+                await self._taken(lambda: self._use(from_files(*self._files)), "certificate")
+            if await _changed(self._followed_clients) and await self._taken(self._use_clients, "client CA"):
+                self.on_clients()
+
+    async def probe(self, address: str, bundles: Bundles) -> None:
+        """Call ourselves now and then until cancelled, as the API server would."""
+        while True:
+            why: tuple[str, ...] = ()
+            try:
+                found = self.rotation.found if self.rotation else await bundles.read()
+                entries = {name: each.bundles if each else None for name, each in found.items()}
+                self._found = await probe(address, self._host, entries)
+                why = self._found.why
+            except NotNow as error:
+                why = (error.why,)
+            # While a first certificate is on its way, readiness tells.
+            if why != self._told and not self.waiting_for():
+                self._told = why
+                tell = self._log.warning if why else self._log.info
+                tell("the API server can't call us by every configuration" if why else "callable again", why=why)
+            fine = self._found is not None and self._found.matches and not why
+            await asyncio.sleep(PROBE_SECONDS if fine else _SOON_SECONDS)
+
+    async def keep(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Do one of the works until cancelled; a bug of ours must not let a certificate silently run out."""
+        while True:
+            try:
+                await work()
+            except Exception as error:  # noqa: BLE001 - logged, and begun again
+                self._log.error("keeping certificates fresh failed; beginning again", exc_info=error)
+                await asyncio.sleep(_RESTART_SECONDS)
+
+    def gauges(self) -> dict[str, tuple[str, Callable[[], Mapping[str, float]]]]:
+        """For `webhook.server.ops.MetricsState`; `LABELS` has their labels."""
+        return {
+            EXPIRY: ("Unix time at which the serving certificate, or the managed CA, ends.", self._expiry),
+            MATCH: ("1 if the API server can verify us by a configuration's caBundles.", self._matches),
+            ROTATED: ("Unix time at which the managed CA began to sign.", self._rotated),
+        }
+
+    def counters(self) -> dict[str, tuple[str, Callable[[], Mapping[str, float]]]]:
+        """The same."""
+        return {
+            RELOADS: ("Changes of mounted certificates.", lambda: dict(self.reloads)),
+            FAILURES: (
+                "Steps of the managed certificates' rotation that failed.",
+                lambda: {"": self.rotation.failures if self.rotation else 0},
+            ),
+        }
+
+    def _expiry(self) -> dict[str, float]:
+        result = {}
+        if self._pair:
+            result["serving"] = self._pair.leaf.not_valid_after_utc.timestamp()
+        if self.rotation and self.rotation.authority_end:
+            result["ca"] = self.rotation.authority_end.timestamp()
+        return result
+
+    def _matches(self) -> dict[str, float]:
+        return {name: float(match) for name, match in self._found.matches.items()} if self._found else {}
+
+    def _rotated(self) -> dict[str, float]:
+        return {"": self.rotation.rotated.timestamp()} if self.rotation and self.rotation.rotated else {}
+
+    async def _taken(self, take: Callable[[], None], what: str) -> bool:
+        try:
+            await asyncio.to_thread(take)
+        except CertificateError as error:
+            self.reloads["refused"] += 1
+            self._log.error(f"the changed {what} is refused, the one before stays", why=str(error))
+            return False
+        self.reloads["accepted"] += 1
+        self._log.info(f"{what} reloaded")
+        return True
+
+    def _use(self, pair: Pair) -> None:
+        try:
+            self._tls.swap(pair.certificate, pair.key)
+        except ssl.SSLError as error:
+            raise CertificateError(
+                f"OpenSSL refuses the certificate or its key ({error.reason or 'no PEM'}); renew them"
+            ) from None
+        self._pair = pair
+
+    def _use_clients(self) -> None:
+        assert self._client_ca
+        try:
+            self._tls.trust(client_authorities(self._client_ca))
+        except ssl.SSLError:
+            raise CertificateError(f"OpenSSL refuses {self._client_ca}; renew it") from None
+
+
+@asynccontextmanager
+async def kept_fresh(
+    certificates: Certificates, settings: Settings, kubeconfig: Path | None, url: str, address: str, *, live: bool
+) -> AsyncIterator[None]:
+    """Everything that goes on around the certificate while we serve.
+
+    Args:
+        url: under which the API server calls us; empty: by the settings' Service.
+        address: that we listen on.
+        live: there are configurations, and an API server to read them from.
+    """
+    from webhook.k8s.client.transport import connect
+
+    async with AsyncExitStack() as ends:
+        works: list[Callable[[], Awaitable[None]]] = [certificates.follow]
+        if live and settings.server.tls_mode != "self-signed":
+            transport = await connect(str(kubeconfig) if kubeconfig else None)
+            ends.push_async_callback(transport.close)
+            bundles = CaBundles(transport, configurations(settings, RegistrationTarget(url=url)))
+            if settings.server.tls_mode == "managed":
+                secret = CaSecret(transport, settings.webhooks.service_namespace, settings.server.ca_secret)
+                works.append(certificates.manage(secret, bundles).run)
+            works.append(lambda: certificates.probe(address, bundles))
+        for work in works:
+            task = asyncio.create_task(certificates.keep(work))
+            ends.push_async_callback(cancelled, task)
+        yield
+
+
+def host_of(url: str | None, settings: Settings) -> str:
+    """By which name the API server calls us."""
+    named = urlsplit(url).hostname if url else None
+    return named or f"{settings.webhooks.service_name}.{settings.webhooks.service_namespace}.svc"
+
+
+async def _changed(followed: FileWatcher | None) -> bool:
+    return followed is not None and await asyncio.to_thread(followed.changed)
+
+
+async def cancelled(task: asyncio.Task[None]) -> None:
+    """End a task, and wait until it has ended."""
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task

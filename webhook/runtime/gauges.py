@@ -1,0 +1,88 @@
+"""What a running server's metrics say beside counts of reviews."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from webhook.admission.lines import LineWriter
+from webhook.cluster.source import Cluster
+from webhook.facts import SchedulerHealth, SchedulerKey
+from webhook.runtime.background import LABELS, Background
+from webhook.runtime.certificates import LABELS as CERTIFICATE_LABELS
+from webhook.runtime.certificates import Certificates
+from webhook.server.app import App
+from webhook.server.ops import MetricsState
+
+if TYPE_CHECKING:
+    from webhook.background.fidelity import FidelityCheck
+from webhook.runtime.settings_follower import SettingsFollower
+
+
+def metrics_state(
+    app: App,
+    audit: LineWriter,
+    settings: SettingsFollower,
+    cluster: Cluster,
+    parity: FidelityCheck | None,
+    beside: Background,
+    certificates: Certificates,
+    waiting_for: Callable[[], tuple[str, ...]],
+) -> MetricsState:
+    """What the metrics say of a server's parts at the time of a scrape.
+
+    Args:
+        parity: None where facts come from files, which nothing is compared with.
+        waiting_for: what keeps the server from being ready; empty: nothing.
+    """
+
+    def alive() -> dict[str, float]:
+        result = {}
+        for name in settings.current().scheduling.schedulers:
+            health = cluster.peek(SchedulerKey(name))
+            result[name] = float(isinstance(health, SchedulerHealth) and health.state == "alive")
+        return result
+
+    return MetricsState(
+        gauges={
+            **certificates.gauges(),
+            **beside.gauges(),
+            "kubevirt_webhook_requests_in_flight": ("Requests being answered.", lambda: {"": app.in_flight}),
+            "kubevirt_webhook_request_bytes": ("Memory that their bodies have taken.", lambda: {"": app.bodies.taken}),
+            "kubevirt_webhook_ready": (
+                "1 once all watches are synced and the certificate can be verified.",
+                lambda: {"": float(not waiting_for())},
+            ),
+            "kubevirt_webhook_scheduler_alive": ("1 while a scheduler's guard knows that it serves.", alive),
+            "kubevirt_webhook_staleness_seconds": ("Since a watch last heard from the API server.", cluster.staleness),
+        },
+        counters={
+            **certificates.counters(),
+            **beside.counters(),
+            "kubevirt_webhook_audit_dropped_total": ("Audit lines not written.", lambda: {"": audit.dropped}),
+            "kubevirt_webhook_settings_reloads_total": (
+                "Changes of the settings file.",
+                lambda: dict(settings.reloads),
+            ),
+            "kubevirt_webhook_parity_checked_total": (
+                "Running VMs compared with what they should be.",
+                lambda: dict(parity.checked) if parity else {},
+            ),
+            "kubevirt_webhook_parity_differences_total": (
+                "Fields that were found different.",
+                lambda: {"": parity.differing} if parity else {},
+            ),
+            "kubevirt_webhook_parity_rounds_failed_total": (
+                "Rounds that were given up.",
+                lambda: {"": parity.failed} if parity else {},
+            ),
+        },
+        label={
+            **CERTIFICATE_LABELS,
+            **LABELS,
+            "kubevirt_webhook_scheduler_alive": "scheduler",
+            "kubevirt_webhook_staleness_seconds": "watch",
+            "kubevirt_webhook_settings_reloads_total": "result",
+            "kubevirt_webhook_parity_checked_total": "result",
+        },
+    )

@@ -1,0 +1,88 @@
+"""What the command line of `serve` says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from webhook.cluster.selection import one_of
+from webhook.errors import InputError
+from webhook.install.registration import check_url
+from webhook.settings.address import is_address, is_loopback
+from webhook.settings.snapshot import Settings, TlsMode
+
+
+@dataclass(frozen=True)
+class Options:
+    """The command line of `serve`."""
+
+    cluster_from: Path | None = None
+    kubeconfig: Path | None = None
+    config_file: Path | None = None
+    listen: str | None = None
+    ops_listen: str | None = None
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_mode: TlsMode | None = None
+    client_ca: Path | None = None
+    client_names: tuple[str, ...] = ()
+    url: str | None = None
+    register: bool = False
+    register_as: str = "local"
+
+    def check(self) -> None:
+        """Refuse combinations that make no sense.
+
+        Raises:
+            InputError: there is one.
+        """
+        one_of(self.cluster_from, self.kubeconfig)
+        for option, address in (("--listen", self.listen), ("--ops-listen", self.ops_listen)):
+            if address and not is_address(address):
+                raise InputError(f"{address} is no HOST:PORT", option, "write for example 127.0.0.1:8443")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise InputError("a certificate and its key go together", "--tls-cert, --tls-key", "give both or neither")
+        if self.tls_cert and self.tls_mode not in (None, "mounted"):
+            raise InputError(f"{self.tls_mode} has no use for --tls-cert", "--tls", "use mounted")
+        if bool(self.client_ca) != bool(self.client_names):
+            # A cluster's CA signs for many others than the API server.
+            raise InputError("a CA and names go together", "--client-ca, --client-name", "give both or neither")
+        if self.register and not self.url:
+            raise InputError("the API server must be told where we are", "--register", "add --url https://HOST:PORT")
+        if self.register and self.cluster_from:
+            raise InputError("files have no API server to register at", "--register", "use --kubeconfig")
+        if self.url:
+            check_url(self.url)
+        if not re.fullmatch("[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?", self.register_as):
+            raise InputError(f"{self.register_as} is no name", "--register-as", "use lower-case letters, digits and -")
+
+    def applied(self, settings: Settings) -> Settings:
+        """The settings with what the command line says.
+
+        Raises:
+            InputError: they don't go together.
+        """
+        server = settings.server
+        mode = self.tls_mode or ("mounted" if self.tls_cert else server.tls_mode)
+        files = (self.tls_cert or server.cert_file, self.tls_key or server.key_file) if mode == "mounted" else ("", "")
+        if mode == "mounted" and not all(files):
+            raise InputError("there are no files to serve with", "--tls mounted", "add --tls-cert and --tls-key")
+        if mode == "managed" and (self.cluster_from or self.register):
+            with_ = "--cluster-from" if self.cluster_from else "--register"
+            fix = "give --kubeconfig" if self.cluster_from else "install the configurations, or leave --tls away"
+            raise InputError(f"managed certificates don't go with {with_}", "--tls", fix)
+        for key, address in (("explain.listen", server.explain_listen), ("metrics.listen", server.metrics_listen)):
+            if self.cluster_from and address and not is_loopback(address):
+                fix = "listen on 127.0.0.1, or use --kubeconfig"
+                raise InputError("files have no API server to ask who the bearer of a token is", key, fix)
+        changed = {
+            "tls_mode": mode,
+            "cert_file": str(files[0]),
+            "key_file": str(files[1]),
+            "client_ca_file": str(self.client_ca or server.client_ca_file),
+            "client_names": self.client_names or server.client_names,
+        }
+        return msgspec.structs.replace(settings, server=msgspec.structs.replace(server, **changed))

@@ -1,0 +1,175 @@
+"""A running server: its parts, in the order in which they start and end."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import resource
+import sys
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from typing import Any, Final
+
+from aiohttp import web
+
+from webhook import __version__
+from webhook.admission.lines import LineWriter
+from webhook.admission.output import Descriptor, Output, RotatedFile
+from webhook.cluster.source import Cluster
+from webhook.install.registration import Registration, RegistrationTarget, configurations
+from webhook.review.endpoints import BY_PATH
+from webhook.review.reviewer import Reviewer
+from webhook.runtime import logs
+from webhook.runtime.background import Background, background
+from webhook.runtime.certificates import Certificates, cancelled, host_of, kept_fresh
+from webhook.runtime.gauges import metrics_state
+from webhook.runtime.options import Options
+from webhook.runtime.settings_follower import SettingsFollower
+from webhook.runtime.signals import Stop, Stopped
+from webhook.runtime.sources import cluster_source, fidelity_check
+from webhook.server.app import App
+from webhook.server.explain import explaining
+from webhook.server.lifecycle import drain, finish, listen
+from webhook.server.ops import Metrics, Ops
+from webhook.server.rendering import Rendering
+from webhook.server.scraping import scraping
+from webhook.settings.snapshot import AuditSettings, Settings
+
+# The collector finds little in a server whose requests make trees without cycles; rare runs keep its pauses rare.
+_GC_THRESHOLD: Final = (50_000, 20, 20)
+
+
+_SHUTDOWN_SECONDS: Final = 10.0
+
+
+_READY_POLL_SECONDS: Final = 0.5
+
+
+async def run(options: Options) -> None:
+    """Serve until SIGTERM or SIGINT.
+
+    Raises:
+        InputError: something that the user gave can't be used.
+    """
+    options.check()
+    log = logs.configure()
+    _many_connections()
+    stop = Stop()
+    with suppress(Stopped):
+        await stop.guarded(_serve(options, stop, log))
+
+
+async def _serve(options: Options, stop: Stop, log: Any) -> None:
+    async with AsyncExitStack() as ends:
+        settings = SettingsFollower(options.config_file, log)
+        at_start = options.applied(settings.current())
+        server = at_start.server
+        certificates = Certificates(server, host_of(options.url, at_start), log)
+        cluster = await ends.enter_async_context(cluster_source(options, settings, log))
+        metrics = Metrics(BY_PATH, lambda event, path, error: log.error(event, webhook=path, exc_info=error))
+        audit = LineWriter(_output(server.audit))
+        ends.callback(audit.close)
+        beside = Background()
+        if not options.cluster_from:
+            beside = await ends.enter_async_context(background(options.kubeconfig, settings.current, cluster, audit))
+        reviewer = Reviewer(cluster, settings.current, audit, beside.announcing(metrics, settings.current))
+        app = App(reviewer, BY_PATH, metrics, server.max_in_flight, server.client_names)
+        parity = await ends.enter_async_context(fidelity_check(options, settings, cluster, audit))
+
+        def waiting_for() -> tuple[str, ...]:
+            ending = ("our end: we were told to stop",) if stop.event.is_set() else ()
+            return (*ending, *cluster.waiting_for(), *certificates.waiting_for())
+
+        metrics.registry.register(
+            metrics_state(app, audit, settings, cluster, parity, beside, certificates, waiting_for)
+        )
+
+        rendering = Rendering(metrics.registry)
+        ops = web.ServerRunner(Ops(None if server.metrics_listen else rendering, waiting_for).server())
+        ops_address = await listen(ops, options.ops_listen or server.ops_listen, None, "--ops-listen")
+        ends.push_async_callback(ops.cleanup)
+        connections = app.server()
+        certificates.on_clients = connections.recycle
+        web_server = web.ServerRunner(connections, shutdown_timeout=_SHUTDOWN_SECONDS)
+        address = await listen(web_server, options.listen or server.listen, certificates.listener, "--listen")
+        ends.push_async_callback(finish, web_server, lambda: app.in_flight, _SHUTDOWN_SECONDS)
+        # Else there is no Service that must take us out first: our configurations, if any, go before we do.
+        live = not options.cluster_from and not options.register
+        await ends.enter_async_context(
+            kept_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)
+        )
+        if server.explain_listen:
+            place = explaining(server.explain_listen, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS)
+            log.info("explaining", address=await ends.enter_async_context(place))
+        if server.metrics_listen:
+            alone = scraping(
+                server.metrics_listen, rendering, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS
+            )
+            log.info("metrics", address=await ends.enter_async_context(alone))
+        if settings.file:
+            ends.push_async_callback(cancelled, asyncio.create_task(settings.follow(), name="settings"))
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(*_GC_THRESHOLD)
+        log.info("serving", version=__version__, address=f"https://{address}", ops=f"http://{ops_address}")
+        stop.started()
+        if options.register and await _ready(cluster, stop.event, log):
+            await ends.enter_async_context(_registered(options, settings.current(), certificates.authority, log))
+        await stop.event.wait()
+        log.info("stopping")
+        await drain(connections, server.drain_seconds if live else 0)
+
+
+def _many_connections() -> None:
+    """Let us have as many open files as we may: the usual 1024 are soon taken by connections that just lie there."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def _output(settings: AuditSettings) -> Output:
+    if settings.output:
+        return RotatedFile(settings.output, settings.max_bytes, settings.keep)
+    return Descriptor(sys.stdout.fileno())
+
+
+async def _ready(cluster: Cluster, stopped: asyncio.Event, log: Any) -> bool:
+    """Wait until the cluster's answers can be trusted; False if we are to end before.
+
+    Configurations that came earlier would only cost the API server time.
+    """
+    told: tuple[str, ...] = ()
+    while missing := cluster.waiting_for():
+        if missing != told:
+            log.info("not registered yet", waiting_for=missing)
+            told = missing
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stopped.wait(), _READY_POLL_SECONDS)
+            return False
+    return True
+
+
+@asynccontextmanager
+async def _registered(options: Options, settings: Settings, authority: bytes, log: Any) -> AsyncIterator[None]:
+    """Webhook configurations for as long as we run."""
+    from webhook.k8s.client.transport import connect
+
+    target = RegistrationTarget(
+        url=options.url or "",
+        ca_bundle=authority,
+        suffix=f"-{options.register_as}",
+        only_ignore=True,
+    )
+    transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
+    try:
+        registration = Registration(transport)
+        manifests = configurations(settings, target)
+        await registration.register(manifests)
+        log.info("registered", configurations=[f"{m['kind']}/{m['metadata']['name']}" for m in manifests])
+        try:
+            yield
+        finally:
+            for problem in await registration.unregister():
+                log.error("not unregistered", problem=problem)
+    finally:
+        await transport.close()

@@ -1,0 +1,62 @@
+"""The settings in force, and what happens when they change."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from webhook.errors import InputError
+from webhook.install.registration import configurations
+from webhook.settings.file import SettingsFile, default_settings
+from webhook.settings.snapshot import Settings
+
+_RESTART_SECONDS: Final = 10.0
+
+
+class SettingsFollower:
+    """The settings in force, and what happens when they change."""
+
+    def __init__(self, path: Path | None, log: Any) -> None:
+        self._log: Final = log
+        self._fixed: Final = None if path else default_settings()
+        self.file: Final = (
+            SettingsFile(
+                path, on_refused=self._refused, on_reloaded=self._reloaded, on_restart_needed=self._restart_needed
+            )
+            if path
+            else None
+        )
+        self.reloads = {"accepted": 0, "refused": 0}
+        self.subscribers: list[Callable[[Settings], None]] = []
+
+    def current(self) -> Settings:
+        if self.file:
+            return self.file.current
+        assert self._fixed
+        return self._fixed
+
+    def _refused(self, error: InputError) -> None:
+        self.reloads["refused"] += 1
+        self._log.error("settings refused, the last good ones stay", mistakes=str(error).splitlines())
+
+    async def follow(self) -> None:
+        """Follow the file until cancelled; a bug of ours must not leave settings that silently grow old."""
+        while self.file:
+            try:
+                await self.file.watch()
+            except Exception as error:  # noqa: BLE001 - logged, and begun again
+                self._log.error("following the settings failed; beginning again", exc_info=error)
+                await asyncio.sleep(_RESTART_SECONDS)
+
+    def _reloaded(self, old: Settings, new: Settings) -> None:
+        self.reloads["accepted"] += 1
+        self._log.info("settings reloaded", digest=new.digest[:12])
+        if configurations(old) != configurations(new):
+            self._log.warning("the webhook configurations have changed: apply `manifests webhooks`, or register again")
+        for subscriber in self.subscribers:
+            subscriber(new)
+
+    def _restart_needed(self, keys: list[str]) -> None:
+        self._log.warning("restart needed for changed settings", keys=keys)

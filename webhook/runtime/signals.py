@@ -1,0 +1,48 @@
+"""How a running server is asked to end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Coroutine
+from typing import Any, Final
+
+
+class Stopped(Exception):  # noqa: N818 - nothing went wrong
+    """We were told to end before we had started, or a second time."""
+
+
+class Stop:
+    """SIGTERM, SIGINT and SIGHUP: the first asks us to end, a second ends us at once.
+
+    While we start there is nothing to end in order: the first one is enough then.
+    """
+
+    def __init__(self) -> None:
+        self.event: Final = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._at_once = True
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(number, self._signalled)
+
+    async def guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run ``work`` so that a signal can end it.
+
+        Raises:
+            Stopped: one has.
+        """
+        self._running = asyncio.create_task(work)
+        try:
+            await self._running
+        except asyncio.CancelledError:
+            raise Stopped from None
+
+    def started(self) -> None:
+        """From now on the first signal is for `event`."""
+        self._at_once = self.event.is_set()
+
+    def _signalled(self) -> None:
+        if (self._at_once or self.event.is_set()) and self._running:
+            self._running.cancel()
+        self.event.set()

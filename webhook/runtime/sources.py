@@ -1,0 +1,77 @@
+"""Where a running server's facts come from, and what is compared with them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from webhook.admission.lines import LineWriter
+from webhook.cluster.source import Cluster
+from webhook.errors import InputError, Unavailable
+from webhook.facts import ConfigurationKey, SchedulerHealth
+from webhook.runtime.certificates import cancelled
+
+if TYPE_CHECKING:
+    from webhook.background.fidelity import FidelityCheck
+    from webhook.kubevirt.config import ClusterConfig
+from webhook.runtime.options import Options
+from webhook.runtime.settings_follower import SettingsFollower
+
+
+@asynccontextmanager
+async def cluster_source(options: Options, settings: SettingsFollower, log: Any) -> AsyncIterator[Cluster]:
+    """The source of facts, following the settings; not necessarily ready."""
+    if options.cluster_from:
+        from webhook.cluster.files import FilesCluster
+
+        files = FilesCluster.load(options.cluster_from, settings.current())
+        settings.subscribers.append(files.use)
+        log.info("cluster read from files", summary=files.summary())
+        yield files
+        return
+    from webhook.cluster.live import LiveCluster
+    from webhook.k8s.client.transport import connect
+
+    def changed(name: str, old: SchedulerHealth, new: SchedulerHealth) -> None:
+        level = log.info if new.state == "alive" else log.warning
+        level("scheduler's health changed", scheduler=name, was=old.state, now=new.state, why=new.why)
+
+    if not options.kubeconfig and not os.environ.get("KUBERNETES_SERVICE_HOST"):
+        raise InputError("we run in no pod", "serve", "say where facts come from: --kubeconfig or --cluster-from")
+    transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
+    log.info("facts come from a cluster", server=transport.server)
+    live = LiveCluster(transport, settings.current(), on_health=changed)
+    settings.subscribers.append(live.use)
+    live.start()
+    try:
+        yield live
+    finally:
+        await live.close()
+
+
+@asynccontextmanager
+async def fidelity_check(
+    options: Options, settings: SettingsFollower, cluster: Cluster, audit: LineWriter
+) -> AsyncIterator[FidelityCheck | None]:
+    """The watch beside admission, with a connection of its own; files have nothing to be watched."""
+    if options.cluster_from:
+        yield None
+        return
+    from webhook.background.fidelity import FidelityCheck
+    from webhook.k8s.client.transport import connect
+
+    def configuration() -> ClusterConfig | Unavailable | None:
+        # Always in memory: the KubeVirt objects are watched.
+        return cast("ClusterConfig | Unavailable | None", cluster.peek(ConfigurationKey()))
+
+    transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
+    watch = FidelityCheck(transport, configuration, lambda: settings.current().instancetypes.parity, audit.write)
+    task = asyncio.create_task(watch.run(), name="parity")
+    try:
+        yield watch
+    finally:
+        await cancelled(task)
+        await transport.close()

@@ -1,1 +1,0 @@
-"""The look-out for objects that are not as enforce would make them: they came while nobody asked us."""
