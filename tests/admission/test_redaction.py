@@ -226,7 +226,7 @@ def test_annotations_within_annotations_are_bounded_too() -> None:
 
 def test_an_audit_line_takes_no_more_work_than_it_can_show() -> None:
     many = [{"n": number} for number in range(MAX_VALUES)]
-    long = [f"token {'x' * 1000}"] * (MAX_SEARCHED // 1000 + 10)
+    long = [f"token {'x' * 1000}{number}" for number in range(MAX_SEARCHED // 1000 + 10)]
 
     assert TOO_MUCH in str(redacted_at(("spec", "volumes"), many))
     assert redacted_at(("spec", "volumes"), many, bounded=False) is many
@@ -255,3 +255,17 @@ def test_only_harmless_headers_of_a_probe_are_shown() -> None:
 def test_a_path_through_a_secret_is_one() -> None:
     assert redacted_at(("spec", "userData", "deep"), SECRET) == REDACTED
     assert redacted_at((), {"userData": SECRET}) == {"userData": REDACTED}
+
+
+def test_a_text_is_searched_once_however_often_it_stands_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[str] = []
+
+    def noted(text: str) -> str:
+        searched.append(text)
+        return text
+
+    monkeypatch.setattr("webhook.admission.redaction.scrubbed", noted)
+    groups = [{"fails": ["outside of the zone", "without the label"]} for _ in range(100)]
+
+    assert redacted({"nodes": groups}) == {"nodes": groups}
+    assert sorted(searched) == ["outside of the zone", "without the label"]

@@ -102,6 +102,8 @@ class _Walk:
     def __init__(self, values: float, characters: float) -> None:
         self._values = values
         self._characters = characters
+        # Groups of nodes lack the same: each text is searched once, however often it stands there.
+        self._searched: dict[str, str] = {}
 
     def value(self, value: Any, depth: int, *, headers: bool = False) -> Any:
         """The value without secrets; itself where there are none."""
@@ -131,9 +133,12 @@ class _Walk:
 
     def text(self, text: str) -> str:
         """A text without what looks like a secret."""
-        self._characters -= len(text)
-        shown = scrubbed(text) if self._characters >= 0 else REDACTED
-        return REDACTED if shown == HIDDEN else shown
+        known = self._searched.get(text)
+        if known is None:
+            self._characters -= len(text)
+            shown = scrubbed(text) if self._characters >= 0 else REDACTED
+            known = self._searched[text] = REDACTED if shown == HIDDEN else shown
+        return known
 
     def key(self, key: str) -> str:
         """A key that people chose: an object that is not as its kind has it may have anything there."""
