@@ -11,7 +11,7 @@ import pytest
 
 from certs.files import client_authorities
 from certs.source import CertificateError
-from tests.cli.running import run
+from tests.cli.runner import run
 from webhook.errors import InputError
 from webhook.inputs import decompressed, limited, read_file
 from webhook.k8s.client.transport import connect

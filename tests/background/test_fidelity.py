@@ -14,8 +14,8 @@ import pytest
 from tests.admission.audit_schema import valid
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running
 from tests.kubevirt import samples
-from tests.kubevirt.vm.running import running as running_vm
-from tests.kubevirt.vm.running import started
+from tests.kubevirt.vm.started_vms import running as running_vm
+from tests.kubevirt.vm.started_vms import started
 from tests.waiting import until
 from webhook.admission.audit import ParityRecord
 from webhook.background.fidelity import FidelityCheck

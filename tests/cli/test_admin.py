@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.cli.running import run
+from tests.cli.runner import run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.reviewed import EXPECTED
+from tests.cli.examples import EXPECTED
 from webhook.cli import data
 from webhook.errors import InputError
 

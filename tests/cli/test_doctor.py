@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.running import run
+from tests.cli.runner import run
 from tests.doctor.world import NS, World, cluster
 from webhook.doctor.support import views
 

@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.cli.running import run
+from tests.cli.runner import run
 from tests.cluster.fake_apiserver import FakeApiServer, running
-from tests.kubevirt.malformed import WHOLE, anything, deep, replaced
+from tests.kubevirt.malformed_objects import WHOLE, anything, deep, replaced
 from tests.kubevirt.samples import instancetype, preference, vm
 from webhook.cli.main import main
 from webhook.cluster.objects import RESOURCES

@@ -16,8 +16,8 @@ from click.testing import Result
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.cli.explained import put
-from tests.cli.running import run
+from tests.cli.clusters import put
+from tests.cli.runner import run
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.policies.migration.world import node, vmi
 from webhook.policies.migration.answer import SCHEMA, MigrationExplanation

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from click.testing import Result
 
-from tests.cli.running import run
+from tests.cli.runner import run
 from webhook.policies.scheduling.spread import constraints
 from webhook.review.spread_explanation import SCHEMA
 

@@ -8,9 +8,9 @@ from typing import Any
 import click
 import pytest
 
-from tests.cli.running import run
-from tests.install.injected import VMS, S, vm
+from tests.cli.runner import run
 from tests.install.memory import Memory, Replicas
+from tests.install.vms import VMS, S, vm
 from webhook import __version__
 from webhook.cli import installation
 from webhook.k8s.client import transport

@@ -6,7 +6,7 @@ import sys
 import click
 import pytest
 
-from tests.cli.running import run
+from tests.cli.runner import run
 from webhook import __version__
 from webhook.cli.main import Lazy
 

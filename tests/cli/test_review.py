@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from tests import builders
-from tests.cli.reviewed import EXAMPLES, EXPECTED
-from tests.cli.running import run
+from tests.cli.examples import EXAMPLES, EXPECTED
+from tests.cli.runner import run
 from webhook import names
 from webhook.admission.decision import Change, Decision, Denial, Reason
 from webhook.cli.review import WEIGHT

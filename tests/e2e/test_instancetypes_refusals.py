@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from tests.e2e.support.allowed import ALLOWED, kubectl
+from tests.e2e.support.allow_lists import ALLOWED, kubectl
 
 from .conftest import SCHEDULERS, NewTenant, NewWebhook
 from .support.kube import ApiError, Json, eventually

@@ -12,7 +12,7 @@ from contextlib import closing
 import pytest
 import yaml
 
-from tests.e2e.support.allowed import ALLOWED, kubectl
+from tests.e2e.support.allow_lists import ALLOWED, kubectl
 from tests.e2e.support.readers import RBAC, bind
 
 from .conftest import NewTenant, NewWebhook

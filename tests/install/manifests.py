@@ -8,8 +8,6 @@ from webhook.install import plan
 from webhook.install.plan import Overlay, Plan
 
 MANIFESTS = Path(__file__).resolve().parents[2] / "manifests"
-
-
 GUARD = "schedulers: {kubevirt: {guard: pods}}\n"
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.install.injected import SIZE, TASTE, VMS, Json, S, vm
 from tests.install.memory import Memory
+from tests.install.vms import SIZE, TASTE, VMS, Json, S, vm
 from webhook import names
 from webhook.errors import InputError
 from webhook.install.cleanup import MARKS, Cleanup, Task, task

@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 # Strings that look like structure, escapes, and what no UTF-8 has.
 _texts = st.text(st.sampled_from('[]{}",:\\ax\u00e9\ud800\x00'), max_size=6)
-
-
 JSON_VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), _texts),
     lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(_texts, inner, max_size=4)),

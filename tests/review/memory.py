@@ -28,11 +28,7 @@ from webhook.review.reviewer import Evaluation, NullObserver, Reviewer
 from webhook.settings.snapshot import InstancetypeSettings, MigrationSettings, Settings
 
 PODS = BY_PATH["/mutate/scheduling/pods/enforce"]
-
-
 PODS_OBSERVED = BY_PATH["/mutate/scheduling/pods/observe"]
-
-
 VMS = BY_PATH["/mutate/scheduling/virtualmachines/enforce"]
 
 

@@ -7,8 +7,6 @@ import msgspec
 from tests.builders import launcher_pod, review
 
 PODS = "/mutate/scheduling/pods/enforce"
-
-
 BODY = msgspec.json.encode(review(launcher_pod()))
 
 

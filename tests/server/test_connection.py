@@ -18,7 +18,7 @@ from tests.e2e.support.pki import Pki
 from tests.policies.migration import world as migrations
 from tests.review.memory import MemoryCluster
 from tests.server.conftest import Running, Start
-from tests.server.lifetimes import _now_and_life
+from tests.server.lifetimes import now_and_life
 from webhook import names
 from webhook.facts import NamespaceKey
 from webhook.k8s.views import Namespace, ObjectMeta
@@ -224,8 +224,8 @@ async def test_a_stranger_does_not_get_through_the_handshake(start: Start, clien
 
 async def test_clients_are_verified_across_swaps(start: Start, clients: Clients) -> None:
     server = await start(swappable=clients.tls, clients=("apiserver",))
-    authority = Authority.new(["localhost"], *_now_and_life())
-    pair = authority.issue(["localhost"], *_now_and_life())
+    authority = Authority.new(["localhost"], *now_and_life())
+    pair = authority.issue(["localhost"], *now_and_life())
     clients.tls.swap(pair.certificate, pair.key)
     mine, strange = clients.pki.client("apiserver"), clients.strangers.client("apiserver")
     assert (await answer(server, clients.trust(mine, pair)))[0] == 200

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from certs.source import self_signed
 from tests import builders
-from tests.cli.explained import put
+from tests.cli.clusters import put
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.policies.migration.world import facts
 from tests.review.memory import MemoryCluster

@@ -7,7 +7,7 @@ from aiohttp import web
 
 from certs.authority import Authority
 from certs.source import Pair, self_signed
-from tests.server.lifetimes import _now_and_life
+from tests.server.lifetimes import now_and_life
 from webhook.server.connection import Connections
 from webhook.server.lifecycle import listen
 from webhook.server.probe import probe
@@ -18,7 +18,7 @@ HOST = "kubevirt-webhook.kubevirt-webhook.svc"
 
 @pytest.fixture
 def pair() -> Pair:
-    return Authority.new([HOST], *_now_and_life()).issue([HOST], *_now_and_life())
+    return Authority.new([HOST], *now_and_life()).issue([HOST], *now_and_life())
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ async def address(pair: Pair) -> AsyncIterator[str]:
 
 
 async def test_every_configuration_is_judged_by_its_own_bundles(address: str, pair: Pair) -> None:
-    other = Authority.new([HOST], *_now_and_life()).pem
+    other = Authority.new([HOST], *now_and_life()).pem
     found = await probe(
         address,
         HOST,

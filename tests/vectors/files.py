@@ -5,7 +5,5 @@ from __future__ import annotations
 from pathlib import Path
 
 DATA = Path(__file__).parents[1] / "data"
-
-
 # What comes up in use, and what hardly ever does: odd amounts, old and lost revisions, fields that Go writes as null.
 FILE = DATA / "instancetypes.jsonl.gz"

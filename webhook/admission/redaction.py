@@ -102,8 +102,9 @@ class _Walk:
     def __init__(self, values: float, characters: float) -> None:
         self._values = values
         self._characters = characters
-        # Groups of nodes lack the same: each text is searched once, however often it stands there.
-        self._searched: dict[str, str] = {}
+        # Groups of nodes lack the same: each text is searched once, however often it stands there. None: no secret in
+        # it, so that an equal text elsewhere stays itself, which tells the callers that nothing was hidden.
+        self._searched: dict[str, str | None] = {}
 
     def value(self, value: Any, depth: int, *, headers: bool = False) -> Any:
         """The value without secrets; itself where there are none."""
@@ -132,13 +133,13 @@ class _Walk:
         )
 
     def text(self, text: str) -> str:
-        """A text without what looks like a secret."""
-        known = self._searched.get(text)
-        if known is None:
+        """A text without what looks like a secret; itself where there is none."""
+        if text not in self._searched:
             self._characters -= len(text)
             shown = scrubbed(text) if self._characters >= 0 else REDACTED
-            known = self._searched[text] = REDACTED if shown == HIDDEN else shown
-        return known
+            self._searched[text] = None if shown == text else REDACTED if shown == HIDDEN else shown
+        found = self._searched[text]
+        return text if found is None else found
 
     def key(self, key: str) -> str:
         """A key that people chose: an object that is not as its kind has it may have anything there."""

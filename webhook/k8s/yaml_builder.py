@@ -15,34 +15,16 @@ from webhook.errors import InputError, InputErrors, quoted
 from webhook.text import SURROGATE
 
 MAX_DEPTH: Final = 200
-
-
 # What aliases may add to a file, in parser events: a scalar is one, a collection two and its content.
 MAX_ALIASED: Final = 1_000_000
-
-
 MAX_MISTAKES: Final = 50
-
-
 TOO_DEEP_TEXT: Final = f"is nested more than {MAX_DEPTH} levels deep"
-
-
 KeyPath = Sequence[str | int]
-
-
 # By id of a mapping or list: the line of each child, in order. Beside the values, because those stay plain.
 Lines = dict[int, list[int]]
-
-
 YAML_TAG: Final = "tag:yaml.org,2002:"
-
-
 _TYPES: Final = {"!!bool": (bool,), "!!float": (float, int), "!!int": (int,), "!!null": (type(None),)}
-
-
 _WORD: Final = re.compile(r"[\w-]+")
-
-
 # To go-yaml yes, no, on and off are booleans too. Here they stay strings, as in YAML 1.2: people write them as values
 # of labels, where the API server takes nothing but a string.
 _CONSTANTS: Final[dict[str, bool | None]] = {
@@ -50,14 +32,8 @@ _CONSTANTS: Final[dict[str, bool | None]] = {
     **dict.fromkeys(("true", "True", "TRUE"), True),
     **dict.fromkeys(("false", "False", "FALSE"), False),
 }
-
-
 _INTEGER: Final = re.compile("[-+]?(?:0[xX][0-9a-fA-F]{1,64}|0([oO]?[0-7]{1,64})|0[bB][01]{1,64}|0|[1-9][0-9]{0,63})")
-
-
 _FLOAT: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
-
-
 _NOT_JSON: Final = re.compile(r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)")
 
 

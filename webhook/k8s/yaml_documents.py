@@ -22,11 +22,7 @@ from webhook.k8s.yaml_builder import MAX_DEPTH, TOO_DEEP_TEXT, Document, Documen
 
 # Of a file, after decompression.
 MAX_BYTES: Final = 256 * 1024 * 1024
-
-
 _LOADER: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-
-
 _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

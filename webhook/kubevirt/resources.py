@@ -17,26 +17,16 @@ from webhook.kubevirt.views import (
 )
 
 REVISIONS: Final = Resource("apps", "v1", "controllerrevisions", "ControllerRevision", True, ControllerRevision)
-
-
 KUBEVIRTS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "kubevirts", "KubeVirt", True, KubeVirt)
-
-
 VMIS: Final = Resource(
     names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, VirtualMachineInstance
 )
-
-
 ACTIVE_VMIS: Final = Resource(
     names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, ActiveVmi
 )
-
-
 INSTANCETYPES: Final = Resource(
     names.INSTANCETYPE_GROUP, "v1beta1", "virtualmachineinstancetypes", "VirtualMachineInstancetype", True, Instancetype
 )
-
-
 CLUSTER_INSTANCETYPES: Final = Resource(
     names.INSTANCETYPE_GROUP,
     "v1beta1",
@@ -45,23 +35,14 @@ CLUSTER_INSTANCETYPES: Final = Resource(
     False,
     Instancetype,
 )
-
-
+# As the background scan reads them.
 UNSTRUCTURED_VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, Unstructured)
-
-
 UNSTRUCTURED_VMIS: Final = Resource(
     names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Unstructured
 )
-
-
-# As the parity watch reads them.
+# As the fidelity check reads them.
 STARTED_VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, StartedVm)
-
-
 STORED_VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMachine", True, StoredObject)
-
-
 STORED_VMIS: Final = Resource(
     names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, StoredObject
 )
@@ -75,8 +56,6 @@ def _whole(group: str, version: str, plural: str, kind: str, *, namespaced: bool
 PRESETS: Final = _whole(
     names.KUBEVIRT_GROUP, "v1", "virtualmachineinstancepresets", "VirtualMachineInstancePreset", namespaced=True
 )
-
-
 # What KubeVirt's rules look up, by kind.
 UNSTRUCTURED: Final = {
     resource.kind: resource

@@ -7,14 +7,12 @@ from typing import Any, Final
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object, ObjectMeta, View
 from webhook.placement.affinity import Placed
-from webhook.placement.migrations import _OVER, _marks
+from webhook.placement.migrations import ENDED_PHASES, entries_of
 from webhook.placement.podrequests import Container, ResourceRequirements
 from webhook.placement.resources import Listed
 
 # Of a target pod, which keeps them when the migration is over: the migration's UID, a label, and name, an annotation.
 JOB_UID: Final = "kubevirt.io/migrationJobUID"
-
-
 JOB_NAME: Final = "kubevirt.io/migrationJobName"
 
 
@@ -50,7 +48,7 @@ class LauncherPod(Object, frozen=True):
 
     @property
     def is_over(self) -> bool:
-        return self.phase in _OVER
+        return self.phase in ENDED_PHASES
 
 
 def _kept_pod(pod: LauncherPod) -> LauncherPod | None:
@@ -62,8 +60,8 @@ def _kept_pod(pod: LauncherPod) -> LauncherPod | None:
         name=meta.name,
         namespace=meta.namespace,
         uid=meta.uid,
-        labels=_marks(meta.labels, JOB_UID),
-        annotations=_marks(meta.annotations, JOB_NAME),
+        labels=entries_of(meta.labels, JOB_UID),
+        annotations=entries_of(meta.annotations, JOB_NAME),
         owner_references=[owner],
         creation_timestamp=meta.creation_timestamp,
     )

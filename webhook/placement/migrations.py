@@ -11,12 +11,8 @@ from webhook.k8s.views import Object, ObjectMeta, View
 
 # On migrations that KubeVirt makes of evictions, a drain's among them, and of its own updates. Anybody can write them.
 EVACUATION: Final = "kubevirt.io/evacuationMigration"
-
-
 WORKLOAD_UPDATE: Final = "kubevirt.io/workloadUpdateMigration"
-
-
-_OVER: Final = ("Succeeded", "Failed")
+ENDED_PHASES: Final = ("Succeeded", "Failed")
 
 
 class SourceState(View, frozen=True):
@@ -69,7 +65,7 @@ class Migration(Object, frozen=True):
 
     @property
     def unfinished(self) -> bool:
-        return self.phase not in _OVER
+        return self.phase not in ENDED_PHASES
 
     @property
     def ended_at(self) -> float | None:
@@ -109,14 +105,15 @@ class Migration(Object, frozen=True):
 NO_MIGRATION: Final = Migration()
 
 
-def _marks(written: dict[str, str] | None, *keys: str) -> dict[str, str]:
+def entries_of(written: dict[str, str] | None, *keys: str) -> dict[str, str]:
+    """Of labels or annotations those with certain keys."""
     return {key: written[key] for key in keys if written and key in written}
 
 
 def _kept_migration(migration: Migration) -> Migration:
     """What lists keep of a migration: whose it is, how it ended, and that it is somebody's; not what they wrote."""
     meta, spec = migration.meta, migration.spec or MigrationSpec()
-    marks = dict.fromkeys(_marks(meta.annotations, EVACUATION, WORKLOAD_UPDATE), "")
+    marks = dict.fromkeys(entries_of(meta.annotations, EVACUATION, WORKLOAD_UPDATE), "")
     kept = ObjectMeta(meta.name, None, meta.namespace, meta.uid, None, marks, None, meta.creation_timestamp)
     # That it adds something counts here, not what.
     added = {"": ""} if spec.added_node_selector else None
@@ -129,10 +126,6 @@ def _kept_unfinished(migration: Migration) -> Migration | None:
 
 
 _MIGRATION: Final = (names.KUBEVIRT_GROUP, "v1", "virtualmachineinstancemigrations", "VirtualMachineInstanceMigration")
-
-
 MIGRATIONS: Final = Resource(*_MIGRATION, True, Migration, _kept_migration)
-
-
 # Of lists for caps: finished ones, of which KubeVirt keeps five of each VM, would be most of them.
 UNFINISHED: Final = Resource(*_MIGRATION, True, Migration, _kept_unfinished)

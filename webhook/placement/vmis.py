@@ -1,4 +1,4 @@
-"""The fields of VMIs, migrations, launcher pods and of KubeVirt's configuration that decide over nodes.
+"""VirtualMachineInstances, as far as they decide over nodes.
 
 Every field may be absent or null, as in `webhook.k8s.views`.
 """
@@ -157,8 +157,6 @@ class Evacuee(Object, frozen=True):
 
 
 VMIS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Vmi)
-
-
 EVACUEES: Final = Resource(
     names.KUBEVIRT_GROUP, "v1", "virtualmachineinstances", "VirtualMachineInstance", True, Evacuee
 )

@@ -37,11 +37,7 @@ from webhook.settings.snapshot import AuditSettings, Settings
 
 # The collector finds little in a server whose requests make trees without cycles; rare runs keep its pauses rare.
 _GC_THRESHOLD: Final = (50_000, 20, 20)
-
-
 _SHUTDOWN_SECONDS: Final = 10.0
-
-
 _READY_POLL_SECONDS: Final = 0.5
 
 

@@ -13,12 +13,12 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import ConfigurationKey, SchedulerHealth
 from webhook.runtime.certificates import cancelled
+from webhook.runtime.options import Options
+from webhook.runtime.settings_follower import SettingsFollower
 
 if TYPE_CHECKING:
     from webhook.background.fidelity import FidelityCheck
     from webhook.kubevirt.config import ClusterConfig
-from webhook.runtime.options import Options
-from webhook.runtime.settings_follower import SettingsFollower
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.kubevirt.malformed import WHOLE, anything, deep, replaced
+from tests.kubevirt.malformed_objects import WHOLE, anything, deep, replaced
 from tests.kubevirt.samples import instancetype, preference, vm
 from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig

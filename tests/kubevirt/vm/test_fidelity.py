@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.kubevirt.samples import vm
-from tests.kubevirt.vm.running import CAPTURED, VOLUMES, running, started
+from tests.kubevirt.vm.started_vms import CAPTURED, VOLUMES, running, started
 from tests.vectors.cases import read
 from webhook import names
 from webhook.errors import InputError

@@ -7,6 +7,4 @@ from pathlib import Path
 import yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
 EXPECTED: dict[str, dict[str, str]] = yaml.safe_load((EXAMPLES / "expected.yaml").read_text())

@@ -15,8 +15,6 @@ CAPTURED = [
     revision("it-1", instancetype(), "u1"),
     revision("pref-1", preference(devices={"preferredDiskBus": "virtio"}), "linux"),
 ]
-
-
 VOLUMES = [{"name": "root", "containerDisk": {"image": "fedora:40"}}]
 
 

@@ -9,8 +9,6 @@ from hypothesis import strategies as st
 from tests.kubevirt.samples import vm
 
 NAMES = ["name", "kind", "spec", "cpu", "guest", "memory", "disks", "devices", "annotations", "bus", "x"]
-
-
 scalars = st.one_of(
     st.none(),
     st.booleans(),
@@ -19,13 +17,9 @@ scalars = st.one_of(
     st.sampled_from([-1, 2**32, 2**63, 10**400, "1Gi", "-5", "1e5", ""]),
     st.text(max_size=5),
 )
-
-
 anything = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(NAMES), inner, max_size=3)
 )
-
-
 WHOLE = vm(
     {
         "architecture": "amd64",

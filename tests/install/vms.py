@@ -7,11 +7,7 @@ from typing import Any
 from webhook import names
 
 Json = dict[str, Any]
-
-
 VMS = "/apis/kubevirt.io/v1/namespaces/{}/virtualmachines/{}"
-
-
 S, SIZE, TASTE = names.SCHEDULER_MARK, names.INSTANCETYPE_MARK, names.PREFERENCE_MARK
 
 
