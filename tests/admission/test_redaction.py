@@ -172,7 +172,7 @@ def test_a_value_alone_is_told_by_its_path(path: tuple[str, ...], value: Any, sh
 
 def test_what_holds_no_secret_is_not_copied() -> None:
     # As a decoder makes them: equal texts, each an object of its own.
-    value = {"cores": [1, 2], "models": [f"host-{word}" for word in ("model", "model")]}
+    value: dict[str, Any] = {"cores": [1, 2], "models": [f"host-{word}" for word in ("model", "model")]}
 
     assert value["models"][0] is not value["models"][1]
     assert redacted_at(("spec", "cpu"), value) is value
