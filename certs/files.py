@@ -23,7 +23,7 @@ class FileWatcher:
         self._paths: Final = paths
         self._seen = self._judged = self._look()
 
-    def changed(self) -> bool:
+    def has_changed(self) -> bool:
         """Whether the files have settled on a content that is not the last one; reads them, so call it in a thread."""
         now = self._look()
         settled = now == self._seen

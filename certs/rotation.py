@@ -17,7 +17,7 @@ from cryptography import x509
 
 from certs.authority import Authority, parse_bundle, verifies
 from certs.source import CertificateError, Pair
-from certs.state import KEYS, RENEWED_AT, CaState, Terms, planned
+from certs.state import KEYS, RENEWED_AT, CaState, Terms, plan_next_state
 
 # Until the next look: after a step, after a failure or while somebody else must act, and in quiet times. The last is
 # how long a caBundle that somebody took away stays away, and how late we are after the wall clock has jumped.
@@ -217,10 +217,10 @@ class Rotation:
         state, problems = CaState.decode(stored.data if stored else {}, now + self._terms.overlap)
         self._tell_problems(stored, problems)
         self._remember(state, found)
-        if await self._advanced(state, stored, found, now, repair=bool(problems and stored)):
+        if await self._advance_secret(state, stored, found, now, repair=bool(problems and stored)):
             return BUSY_SECONDS
-        issued = self._issued(state, found, now)
-        written = await self._written(state, found)
+        issued = self._issue_leaf(state, found, now)
+        written = await self._write_ca_bundles(state, found)
         self.authority_end = state.issuer.certificate.not_valid_after_utc if state.issuer else None
         self.rotated = state.rotated
         if issued or written:
@@ -229,7 +229,7 @@ class Rotation:
         self._told.pop("certificates: tried again soon", None)
         return min(QUIET_SECONDS, self._terms.leaf.total_seconds() / 20)
 
-    async def _advanced(
+    async def _advance_secret(
         self,
         state: CaState,
         stored: StoredSecret | None,
@@ -240,7 +240,7 @@ class Rotation:
     ) -> bool:
         """Bring the Secret one step further, if there is one."""
         leaf = self._leaf
-        planned_state = planned(
+        planned_state = plan_next_state(
             state,
             self._terms,
             now,
@@ -268,7 +268,7 @@ class Rotation:
             self._tell_change(state, planned_state)
         return True
 
-    def _issued(self, state: CaState, found: Mapping[str, WebhookConfiguration | None], now: datetime) -> bool:
+    def _issue_leaf(self, state: CaState, found: Mapping[str, WebhookConfiguration | None], now: datetime) -> bool:
         """Serve with a new leaf, if one is due and everybody who calls us can verify it."""
         issuer, leaf = state.issuer, self._leaf
         if issuer is None or (why := issuer.unusable(self._terms.hosts, now)):
@@ -294,13 +294,15 @@ class Rotation:
         life = (made.not_valid_after_utc - now) * RENEWED_AT
         self._leaf = _Leaf(pair, issuer.certificate, now + life * self._jitter(0.9, 1.0))
         self._log.info(
-            "serving certificate issued", expires=made.not_valid_after_utc.isoformat(), ca=_named(issuer.certificate)
+            "serving certificate issued",
+            expires=made.not_valid_after_utc.isoformat(),
+            ca=_common_name(issuer.certificate),
         )
         return True
 
-    async def _written(self, state: CaState, found: Mapping[str, WebhookConfiguration | None]) -> bool:
+    async def _write_ca_bundles(self, state: CaState, found: Mapping[str, WebhookConfiguration | None]) -> bool:
         """Bring every caBundle to what the Secret says; those that mean the same stay as they are."""
-        wanted = state.trusted()
+        wanted = state.trust_bundle()
         meant = set(parse_bundle(wanted))
         if not meant:
             return False
@@ -345,12 +347,16 @@ class Rotation:
 
     def _tell_change(self, old: CaState, new: CaState) -> None:
         if new.incoming and new.incoming != old.incoming:
-            self._log.info("new CA made; it is published before it signs", ca=_named(new.incoming.certificate))
+            self._log.info("new CA made; it is published before it signs", ca=_common_name(new.incoming.certificate))
         if new.issuer and new.issuer != old.issuer:
-            self._log.info("every caBundle has the new CA; it signs from now on", ca=_named(new.issuer.certificate))
+            self._log.info(
+                "every caBundle has the new CA; it signs from now on", ca=_common_name(new.issuer.certificate)
+            )
         before, after = ({each.certificate for each in state.retired if not each.leaving} for state in (old, new))
         if before - after:
-            self._log.info("old CAs have had their time; caBundles lose them", cas=sorted(map(_named, before - after)))
+            self._log.info(
+                "old CAs have had their time; caBundles lose them", cas=sorted(map(_common_name, before - after))
+            )
 
     def _tell(self, event: str, **fields: object) -> None:
         """Log what stays true for a while once, and again when it changes; empty fields: it is not true now."""
@@ -369,5 +375,5 @@ def _has(configuration: WebhookConfiguration, authority: Authority) -> bool:
     return all(authority.certificate in parse_bundle(pem) for pem in configuration.bundles.values())
 
 
-def _named(certificate: x509.Certificate) -> str:
+def _common_name(certificate: x509.Certificate) -> str:
     return certificate.subject.rfc4514_string().removeprefix("CN=")

@@ -80,12 +80,12 @@ class CaState:
     retired: tuple[Retired, ...] = ()
     rotated: datetime | None = None
 
-    def trusted(self) -> bytes:
+    def trust_bundle(self) -> bytes:
         """The caBundle that every configuration is to have: PEM, newest first."""
         signing = [each.certificate for each in (self.incoming, self.issuer) if each]
         return bundle(dict.fromkeys([*signing, *(each.certificate for each in self.retired if not each.leaving)]))
 
-    def known(self) -> set[x509.Certificate]:
+    def all_certificates(self) -> set[x509.Certificate]:
         """Every CA that it says something of."""
         signing = {each.certificate for each in (self.incoming, self.issuer) if each}
         return signing | {each.certificate for each in self.retired}
@@ -122,7 +122,7 @@ class CaState:
                     retired += [Retired(each, end) for each in parse_bundle(data.get(crt, b""))]
             found.append(authority)
         try:
-            retired += [_retired(each) for each in json.loads(data.get(RETIRED, b"[]"))]
+            retired += [_parse_retired(each) for each in json.loads(data.get(RETIRED, b"[]"))]
         except (ValueError, KeyError, TypeError, AttributeError):
             problems.append(f"{RETIRED}: not as we wrote it")
         try:
@@ -137,7 +137,7 @@ class CaState:
         return cls(issuer, incoming, tuple(retired), rotated), tuple(problems)
 
 
-def planned(
+def plan_next_state(
     state: CaState,
     terms: Terms,
     now: datetime,
@@ -165,7 +165,7 @@ def planned(
         may_retire: whether the caller has known of a retired CA for long enough to let it go.
     """
     trusting = [set(parse_bundle(each)) for each in bundles]
-    state = _adopted(state, terms, now, mine, {each for one in trusting for each in one})
+    state = _adopt(state, terms, now, mine, {each for one in trusting for each in one})
     if state.incoming and state.incoming.unusable((), now):
         state = replace(_retire(state, state.incoming, now + terms.overlap), incoming=None)
     elif (
@@ -177,7 +177,7 @@ def planned(
         return _retire(promoted, state.issuer, now + terms.overlap) if state.issuer else promoted
     if state.incoming is None and (asked or (may_make and _due(state.issuer, () if content else terms.hosts, now))):
         state = replace(state, incoming=Authority.new(terms.hosts, now, terms.authority))
-    return replace(state, retired=tuple(_aged(state.retired, now, trusting, may_retire)))
+    return replace(state, retired=tuple(_age(state.retired, now, trusting, may_retire)))
 
 
 def _due(issuer: Authority | None, hosts: Sequence[str], now: datetime) -> bool:
@@ -188,7 +188,7 @@ def _due(issuer: Authority | None, hosts: Sequence[str], now: datetime) -> bool:
     return now >= start + (end - start) * RENEWED_AT
 
 
-def _adopted(
+def _adopt(
     state: CaState, terms: Terms, now: datetime, mine: x509.Certificate | None, found: Iterable[x509.Certificate]
 ) -> CaState:
     """What a caBundle trusts and the Secret doesn't know is kept for an overlap, if it is bound as our own CAs are.
@@ -196,7 +196,7 @@ def _adopted(
     Who may write caBundles for a moment shall not have a CA of theirs trusted for a week. Where the Secret holds
     nothing yet, whoever served before (with mounted certificates, or another tool's) may serve on: all of it is kept.
     """
-    known = state.known()
+    known = state.all_certificates()
     unknown = [
         each
         for each in found
@@ -213,15 +213,15 @@ def _adopted(
 
 
 def _retire(state: CaState, authority: Authority, until: datetime) -> CaState:
-    return replace(state, retired=_capped((*state.retired, Retired(authority.certificate, until))))
+    return replace(state, retired=_cap((*state.retired, Retired(authority.certificate, until))))
 
 
-def _capped(retired: Sequence[Retired]) -> tuple[Retired, ...]:
+def _cap(retired: Sequence[Retired]) -> tuple[Retired, ...]:
     by_certificate = {each.certificate: each for each in retired}
     return tuple(by_certificate.values())[-MOST_RETIRED:]
 
 
-def _aged(
+def _age(
     retired: Iterable[Retired],
     now: datetime,
     trusting: Sequence[set[x509.Certificate]],
@@ -239,7 +239,7 @@ def _plain(retired: Retired) -> dict[str, object]:
     return {"certificate": pem, "until": retired.until.isoformat(), "leaving": retired.leaving}
 
 
-def _retired(plain: Mapping[str, object]) -> Retired:
+def _parse_retired(plain: Mapping[str, object]) -> Retired:
     (certificate,) = parse_bundle(str(plain["certificate"]).encode())
     return Retired(certificate, _time(str(plain["until"])), plain.get("leaving") is True)
 

@@ -22,7 +22,7 @@ from tests.builders import Json, launcher_pod
 from tests.looks import CANARY, LOOKS, TRACES
 from tests.policies.instancetypes import world as sizes
 from tests.secrets import DISKS, body_of, settings, told, world
-from webhook.admission.redaction import redacted, redacted_at
+from webhook.admission.redaction import redact, redact_at
 from webhook.review.endpoints import ENDPOINTS
 
 DATA = Path(__file__).parent / "data"
@@ -93,10 +93,10 @@ def test_places_of_secrets_are_hidden_and_all_others_readable(kind: str) -> None
     for path in FIELDS[kind]:
         obj = put({}, path, CANARY)
         secret = SECRET.search(path) is not None
-        assert (CANARY not in json.dumps(redacted(obj))) is secret, path
+        assert (CANARY not in json.dumps(redact(obj))) is secret, path
         for segment in ("spec", "status"):
             if segment in obj:
-                changed = json.dumps(redacted_at((segment,), obj[segment]))
+                changed = json.dumps(redact_at((segment,), obj[segment]))
                 assert (CANARY not in changed) is secret, path
 
 
@@ -104,10 +104,10 @@ def test_places_of_secrets_are_hidden_and_all_others_readable(kind: str) -> None
 def test_looks_of_secrets_are_hidden_in_every_field(kind: str) -> None:
     for path in FIELDS[kind]:
         for name, text in LOOKS.items():
-            shown = json.dumps(redacted(put({}, path, text)))
+            shown = json.dumps(redact(put({}, path, text)))
             assert not any(trace in shown for trace in TRACES), (path, name)
             # An object that is not as its kind has it may have them as its keys.
-            shown = json.dumps(redacted(put({}, f"{path}.*", "x", member=text)))
+            shown = json.dumps(redact(put({}, f"{path}.*", "x", member=text)))
             assert not any(trace in shown for trace in TRACES), (path, name)
 
 

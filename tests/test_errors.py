@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.errors import MAX_SENTENCE, InputError, InputErrors, quoted
+from webhook.errors import MAX_SENTENCE, InputError, InputErrors, quote
 
 
 def test_a_sentence_says_where_what_and_what_to_do() -> None:
@@ -18,10 +18,10 @@ def test_several_mistakes_are_a_line_each() -> None:
 
 
 def test_quotes() -> None:
-    assert quoted('a"b\n') == '"a\\"b\\n"'
-    assert quoted("x" * 61) == f'"{"x" * 57}..."'
-    assert quoted("\ud800") == '"\ufffd"'
-    assert quoted("\u202e\x9b\x1b") == '"\\u202e\\x9b\\u001b"'
+    assert quote('a"b\n') == '"a\\"b\\n"'
+    assert quote("x" * 61) == f'"{"x" * 57}..."'
+    assert quote("\ud800") == '"\ufffd"'
+    assert quote("\u202e\x9b\x1b") == '"\\u202e\\x9b\\u001b"'
 
 
 def test_a_sentence_stays_one_line_and_shows_what_is_in_it() -> None:

@@ -90,7 +90,7 @@ def test_fresh_facts_ask_for_what_came_from_memory_and_for_nothing_twice() -> No
         facts.fresh().need(SIZE, other, KubeVirtKey())
 
     assert missing.value.keys == (FRESH,)
-    assert facts.copied() == [SIZE]
+    assert facts.copied_keys() == [SIZE]
     facts.learn(FRESH, None)
     assert facts.fresh().fresh().get(SIZE) is None
     assert facts.get(SIZE) == 1  # type: ignore[comparison-overlap]

@@ -13,7 +13,7 @@ from certs.files import client_authorities
 from certs.source import CertificateError
 from tests.cli.runner import run
 from webhook.errors import InputError
-from webhook.inputs import decompressed, limited, read_file
+from webhook.inputs import decompress, read_file, read_limited
 from webhook.k8s.client.transport import connect
 from webhook.k8s.yaml_documents import read_documents
 from webhook.settings.file import load
@@ -95,7 +95,7 @@ def test_what_is_there_is_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="can't be read: No such file"):
         read_file(tmp_path / "b", 99)
     with pytest.raises(InputError, match="standard input: is larger"):
-        limited(io.BytesIO(b"x" * 100), 99, "standard input")
+        read_limited(io.BytesIO(b"x" * 100), 99, "standard input")
 
 
 def test_a_bomb_is_put_out_before_it_has_unfolded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,11 +112,11 @@ def test_a_bomb_is_put_out_before_it_has_unfolded(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(gzip.GzipFile, "read", counted)
     with pytest.raises(InputError, match="unfolds to more than 100 times its size"):
-        decompressed(bomb, 1 << 30, "a.gz")
+        decompress(bomb, 1 << 30, "a.gz")
     assert taken < 8_000_000
     with pytest.raises(InputError, match="is larger than 1 MiB"):
-        decompressed(bomb, 1 << 20, "a.gz")
-    assert decompressed(gzip.compress(b"\0" * 1_000_000), 1 << 30, "a.gz") == b"\0" * 1_000_000, "small ones may"
+        decompress(bomb, 1 << 20, "a.gz")
+    assert decompress(gzip.compress(b"\0" * 1_000_000), 1 << 30, "a.gz") == b"\0" * 1_000_000, "small ones may"
 
 
 @pytest.mark.timeout(20)

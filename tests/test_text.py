@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.text import shortened, visible, visible_json, visible_lines
+from webhook.text import shorten, visible, visible_json, visible_lines
 
 INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 # Default_Ignorable_Code_Point beyond those categories (Unicode, DerivedCoreProperties.txt).
@@ -64,5 +64,5 @@ def test_json_keeps_its_meaning(text: str) -> None:
 
 
 def test_a_long_text_is_cut() -> None:
-    assert shortened("abcd", 4) == "abcd"
-    assert shortened("abcde", 4) == "abc…"
+    assert shorten("abcd", 4) == "abcd"
+    assert shorten("abcde", 4) == "abc…"

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from webhook.text import SURROGATE, shortened, visible
+from webhook.text import SURROGATE, shorten, visible
 
 # Characters of an `InputError`'s sentence, whatever it quotes. Its parts are cut one by one, so that it always says
 # what is wrong, where, and what to do.
@@ -17,7 +17,7 @@ _MAX_WHERE: Final = 800
 _MAX_FIX: Final = 800
 
 
-def quoted(text: str) -> str:
+def quote(text: str) -> str:
     """A user's text for a message: in quotes, on one line, not too long."""
     short = SURROGATE.sub("\ufffd", text if len(text) <= 60 else text[:57] + "...")
     return visible(msgspec.json.encode(short).decode())
@@ -49,7 +49,7 @@ class InputError(Exception):
 
 def _part(text: str, length: int) -> str:
     """A part of a sentence, made visible; cut before, so that no work is done on what is not shown, and after."""
-    return shortened(visible(shortened(text, length)), length)
+    return shorten(visible(shorten(text, length)), length)
 
 
 class InputErrors(InputError):  # noqa: N818 - several of them

@@ -214,7 +214,7 @@ class Facts:
         """Whether a fact was read for this review, and not answered from memory."""
         return key in self._known and key not in self.remembered
 
-    def copied(self) -> list[ObjectKey[Any] | ListKey[Any]]:
+    def copied_keys(self) -> list[ObjectKey[Any] | ListKey[Any]]:
         """The objects and lists that were answered from memory, and so may be a moment old."""
         return [key for key in self.remembered if isinstance(key, ObjectKey | ListKey) and not key.fresh]
 
@@ -253,12 +253,12 @@ class _FreshFacts(Facts):
 
     def get(self, key: Key[T]) -> T | None | Unavailable:
         facts = self._facts
-        return facts.get(renewed(key) if isinstance(key, ObjectKey | ListKey) and not facts.has_read(key) else key)
+        return facts.get(uncached(key) if isinstance(key, ObjectKey | ListKey) and not facts.has_read(key) else key)
 
     def fresh(self) -> Facts:
         return self
 
 
-def renewed(key: Key[T]) -> Key[T]:
+def uncached(key: Key[T]) -> Key[T]:
     """The key of the same object or list, from the API server itself."""
     return msgspec.structs.replace(key, fresh=True)

@@ -39,12 +39,12 @@ def read_file(path: str | os.PathLike[str], most: int, fix: str = _SPLIT) -> byt
         # Without O_NONBLOCK a named pipe that has come since would keep us waiting for its writer.
         with os.fdopen(os.open(where, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             _check(os.fstat(stream.fileno()), where)
-            return limited(stream, most, where, fix)
+            return read_limited(stream, most, where, fix)
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror or error}", where) from error
 
 
-def limited(stream: BinaryIO, most: int, where: str, fix: str = _SPLIT) -> bytes:
+def read_limited(stream: BinaryIO, most: int, where: str, fix: str = _SPLIT) -> bytes:
     """All that a stream holds.
 
     Raises:
@@ -56,7 +56,7 @@ def limited(stream: BinaryIO, most: int, where: str, fix: str = _SPLIT) -> bytes
     return data
 
 
-def decompressed(data: bytes, most: int, where: str) -> bytes:
+def decompress(data: bytes, most: int, where: str) -> bytes:
     """What a gzip file holds.
 
     Raises:

@@ -43,7 +43,7 @@ def visible_json(data: bytes) -> bytes:
     return _HIDDEN_IN_JSON.sub(_json_escape, data.decode()).encode()
 
 
-def shortened(text: str, length: int) -> str:
+def shorten(text: str, length: int) -> str:
     """The text, or the start of it with an ellipsis, of at most ``length`` characters."""
     return text if len(text) <= length else text[: length - 1] + "…"
 

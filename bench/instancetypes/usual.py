@@ -29,7 +29,7 @@ from webhook.kubevirt.instancetype import apply as apply_instancetype
 from webhook.kubevirt.instancetype import cpu_topology
 from webhook.kubevirt.preference import apply as apply_preference
 from webhook.kubevirt.preference import requirements
-from webhook.kubevirt.vm.size import sized
+from webhook.kubevirt.vm.size import size_field
 
 Json = dict[str, Any]
 
@@ -74,7 +74,7 @@ class Usual:
     def _defaulted(self, sent: Json, namespace: str) -> Json:
         vm = VirtualMachine.model_validate(sent)
         spec = vm.spec.template.spec.model_dump(by_alias=True, exclude_none=True)
-        chosen = vm.spec.instancetype or vm.spec.preference or sized(spec["domain"])
+        chosen = vm.spec.instancetype or vm.spec.preference or size_field(spec["domain"])
         if chosen or names.OFF in (vm.metadata.labels.get(_OPT_OUT), vm.metadata.annotations.get(_OPT_OUT)):
             return sent
         size, wishes = self._found(namespace)
@@ -97,7 +97,7 @@ class Usual:
             return sent
         after = vmi.plain()
         spec, annotations = after["spec"], after["metadata"]["annotations"]
-        if sized(spec["domain"]) or names.OFF in (vmi.metadata.labels.get(_OPT_OUT), annotations.get(_OPT_OUT)):
+        if size_field(spec["domain"]) or names.OFF in (vmi.metadata.labels.get(_OPT_OUT), annotations.get(_OPT_OUT)):
             return sent
         size, wishes = self._found(namespace)
         plain_size, plain_wishes = size.spec.plain(), wishes.spec.plain()

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from tests.looks import CANARY, LOOKS
 from webhook import text as texts
 from webhook.admission import credentials, redaction
-from webhook.admission.credentials import HIDDEN, MAX_TEXT, is_secret_flag, scrubbed, scrubbed_prose, shown
+from webhook.admission.credentials import HIDDEN, MAX_TEXT, is_secret_flag, sanitize, scrub, scrub_prose
 
 READABLE = [
     "web01",
@@ -41,7 +41,7 @@ READABLE = [
 
 @pytest.mark.parametrize("text", LOOKS.values(), ids=LOOKS.keys())
 @pytest.mark.parametrize("around", ["{}", "see {}", "x: [{}]"])
-@pytest.mark.parametrize("scrub", [scrubbed, scrubbed_prose, shown])
+@pytest.mark.parametrize("scrub", [scrub, scrub_prose, sanitize])
 def test_what_looks_like_a_credential_is_hidden(scrub: Callable[[str], str], around: str, text: str) -> None:
     told = scrub(around.format(text))
 
@@ -51,8 +51,8 @@ def test_what_looks_like_a_credential_is_hidden(scrub: Callable[[str], str], aro
 
 @pytest.mark.parametrize("text", READABLE)
 def test_the_rest_is_readable(text: str) -> None:
-    assert scrubbed(text) == text
-    assert scrubbed_prose(text) == text
+    assert scrub(text) == text
+    assert scrub_prose(text) == text
 
 
 @pytest.mark.parametrize(
@@ -70,20 +70,20 @@ def test_the_rest_is_readable(text: str) -> None:
     ],
 )
 def test_only_what_is_secret_is_hidden(text: str, told: str) -> None:
-    assert scrubbed_prose(text) == told
+    assert scrub_prose(text) == told
 
 
 def test_a_file_is_hidden_whole_in_a_value_and_from_its_start_in_a_sentence() -> None:
     file = "#cloud-config\nusers: []"
 
-    assert scrubbed(f"a {file}") == HIDDEN
-    assert scrubbed_prose(f"a {file}") == f"a {HIDDEN}"
+    assert scrub(f"a {file}") == HIDDEN
+    assert scrub_prose(f"a {file}") == f"a {HIDDEN}"
 
 
 def test_a_path_that_ends_in_a_telling_word_is_what_a_denial_begins_with() -> None:
     text = "spec.template.spec.accessCredentials[0].userPassword: is not valid"
 
-    assert scrubbed_prose(text) == text
+    assert scrub_prose(text) == text
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_flags(flag: str, secret: bool) -> None:
     assert is_secret_flag(flag) is secret
 
 
-@pytest.mark.parametrize("scrub", [scrubbed, scrubbed_prose])
+@pytest.mark.parametrize("scrub", [scrub, scrub_prose])
 def test_a_text_that_is_too_long_to_be_read_is_hidden_if_anything_is_suspicious(scrub: Callable[[str], str]) -> None:
     assert scrub("token " * MAX_TEXT) == HIDDEN
     assert scrub("x " * MAX_TEXT) == "x " * MAX_TEXT
@@ -102,20 +102,20 @@ def test_a_text_that_is_too_long_to_be_read_is_hidden_if_anything_is_suspicious(
 def test_compressed_texts_are_hidden_without_being_decompressed() -> None:
     bomb = b64encode(gzip.compress(b"\0" * 10_000_000)).decode()
 
-    assert scrubbed(bomb) == HIDDEN
-    assert scrubbed("\n".join(re.findall(".{1,76}", bomb))) == HIDDEN
+    assert scrub(bomb) == HIDDEN
+    assert scrub("\n".join(re.findall(".{1,76}", bomb))) == HIDDEN
 
 
 def test_base64_that_is_not_a_text_stays() -> None:
-    assert scrubbed(b64encode(bytes(range(128, 256))).decode()) != HIDDEN
+    assert scrub(b64encode(bytes(range(128, 256))).decode()) != HIDDEN
 
 
 @given(st.lists(st.sampled_from([*'abAB09 =:/?&@"\n.-_$#+{}', "://", "token", "eyJ", "Bearer ", "$6$", "password"])))
 def test_what_is_hidden_stays_hidden_at_every_further_edge(pieces: list[str]) -> None:
     text = "".join(pieces)
-    for scrub in (scrubbed, scrubbed_prose):
-        once = scrub(text)
-        assert scrub(once).count("<redacted>") >= once.count("<redacted>")
+    for scrubber in (scrub, scrub_prose):
+        once = scrubber(text)
+        assert scrubber(once).count("<redacted>") >= once.count("<redacted>")
 
 
 HOSTILE = [
@@ -163,7 +163,7 @@ def steps(work: Callable[[], object]) -> int:
 def test_reading_takes_steps_in_proportion_to_the_text(piece: str, prose: bool) -> None:
     def read(size: int) -> int:
         text = piece * (size // len(piece))
-        return steps(lambda: credentials._Scrubber(text, prose=prose).scrubbed())
+        return steps(lambda: credentials._Scrubber(text, prose=prose).scrub())
 
     small, large = read(4000), read(16_000)
     assert large <= 4.2 * small + 50

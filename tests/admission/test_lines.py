@@ -103,7 +103,7 @@ def test_a_reader_that_stalls_costs_records_not_requests() -> None:
     for number in range(10):
         lines.write(record(str(number)))
 
-    assert lines.dropped == 7
+    assert lines.dropped_count == 7
 
     read = drained(lines, reader, writer)
     assert [json.loads(line)["uid"][:1] for line in read.splitlines()] == ["x", "0", "1", "2"]
@@ -119,7 +119,7 @@ def test_what_waits_is_bounded_in_bytes_too(monkeypatch: pytest.MonkeyPatch) -> 
     for number in range(10):
         lines.write(record(str(number)))
 
-    assert lines.dropped == 9
+    assert lines.dropped_count == 9
 
     read = drained(lines, reader, writer)
     assert [json.loads(line)["uid"][:1] for line in read.splitlines()] == ["x", "0"]
@@ -133,7 +133,7 @@ def test_a_closed_reader_is_counted() -> None:
     lines.close()
     os.close(writer)
 
-    assert lines.dropped == 1
+    assert lines.dropped_count == 1
 
 
 def test_absurdly_long_names_are_cut() -> None:
@@ -159,7 +159,7 @@ def test_a_non_blocking_reader_tears_no_line() -> None:
     read = drained(lines, reader, writer)
 
     assert [json.loads(line)["uid"] for line in read.splitlines()] == [str(number) for number in range(1000)]
-    assert lines.dropped == 0
+    assert lines.dropped_count == 0
 
 
 def test_a_usual_line_is_as_it_is() -> None:

@@ -203,7 +203,7 @@ def test_a_full_disk_is_counted_and_said_once(full: int, caplog: pytest.LogCaptu
         lines.write(record(str(number)))
     lines.close()
 
-    assert lines.dropped == 700
+    assert lines.dropped_count == 700
     assert caplog.messages == ["audit lines are being dropped: No space left on device"]
 
 
@@ -213,11 +213,11 @@ def test_a_disk_with_room_again_is_written_to(path: Path, caplog: pytest.LogCapt
     path.unlink()
     path.parent.rmdir()
     lines.write(record("lost"))
-    while not lines.dropped:
+    while not lines.dropped_count:
         pass
     path.parent.mkdir()
     lines.write(record("kept"))
     lines.close()
 
-    assert (lines.dropped, len(lines_of(path))) == (1, 1)
+    assert (lines.dropped_count, len(lines_of(path))) == (1, 1)
     assert caplog.messages[-1] == "audit lines are written again"

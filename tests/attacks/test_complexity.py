@@ -42,7 +42,7 @@ each_kind = pytest.mark.parametrize("alike", [False, True], ids=["different", "a
 @pytest.fixture(autouse=True)
 def _without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left out for small reviews, or remembered of short texts, would look like growth where it ends."""
-    reading: Any = credentials._scrubbed_prose.__wrapped__
+    reading: Any = credentials._scrub_prose.__wrapped__
 
     def uncached(text: str) -> str:
         return str(reading(text))

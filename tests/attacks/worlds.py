@@ -35,7 +35,7 @@ from webhook.facts import (
     PlacementKey,
     SchedulerKey,
     VmiKey,
-    renewed,
+    uncached,
 )
 from webhook.k8s.pods import TargetPod
 from webhook.k8s.views import Namespace, Object
@@ -148,7 +148,7 @@ class World:
             if subject.key is not None:
                 known[subject.key] = _decoded(subject.view, objects[name])
         fresh = {
-            renewed(key): fact for key, fact in known.items() if isinstance(key, NamespaceKey | ObjectKey | ListKey)
+            uncached(key): fact for key, fact in known.items() if isinstance(key, NamespaceKey | ObjectKey | ListKey)
         }
         known.update(fresh)
         user = msgspec.convert(objects[USER], UserInfo)

@@ -123,12 +123,12 @@ def test_everything_is_passed_on() -> None:
     announcer = EventObserver(kept, told.append, lambda: on[0])
     endpoint = msgspec.structs.replace(VMS, handler=lambda *_: DENIED)
     verdict = judge(review(vm()), known(), endpoint)[0]
-    announcer.judged(endpoint, verdict, 0.1)
-    announcer.judged(PODS, judge(review(launcher_pod()))[0], 0.1)
+    announcer.on_evaluated(endpoint, verdict, 0.1)
+    announcer.on_evaluated(PODS, judge(review(launcher_pod()))[0], 0.1)
     on[0] = False
-    announcer.judged(endpoint, verdict, 0.1)
+    announcer.on_evaluated(endpoint, verdict, 0.1)
     error = ValueError()
-    announcer.failed(PODS, error)
+    announcer.on_error(PODS, error)
 
     assert len(told) == 1
     assert kept.errors == [error]

@@ -13,12 +13,12 @@ def test_a_change_counts_once_it_has_settled(tmp_path: Path) -> None:
     crt.write_text("1")
     key.write_text("1")
     followed = FileWatcher(crt, key)
-    assert [followed.changed() for _ in range(2)] == [False, False]
+    assert [followed.has_changed() for _ in range(2)] == [False, False]
 
     crt.write_text("2")
-    assert not followed.changed(), "the key may come a moment later"
+    assert not followed.has_changed(), "the key may come a moment later"
     key.write_text("2")
-    assert [followed.changed() for _ in range(3)] == [False, True, False]
+    assert [followed.has_changed() for _ in range(3)] == [False, True, False]
 
 
 def test_mounted_secrets_change_by_a_link(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_mounted_secrets_change_by_a_link(tmp_path: Path) -> None:
     new.symlink_to("2")
     new.replace(data)
 
-    assert [followed.changed() for _ in range(3)] == [False, True, False]
+    assert [followed.has_changed() for _ in range(3)] == [False, True, False]
 
 
 def test_files_that_go_and_come_back(tmp_path: Path) -> None:
@@ -41,11 +41,11 @@ def test_files_that_go_and_come_back(tmp_path: Path) -> None:
     crt.write_text("1")
     followed = FileWatcher(crt)
     crt.unlink()
-    assert not followed.changed()
+    assert not followed.has_changed()
     crt.write_text("1")
-    assert [followed.changed() for _ in range(2)] == [False, False]
+    assert [followed.has_changed() for _ in range(2)] == [False, False]
     crt.unlink()
-    assert [followed.changed() for _ in range(2)] == [False, True]
+    assert [followed.has_changed() for _ in range(2)] == [False, True]
 
 
 def test_authorities_of_clients(tmp_path: Path) -> None:

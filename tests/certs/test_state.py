@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from certs.authority import Authority, bundle, parse_bundle
-from certs.state import KEYS, MOST_RETIRED, RETIRED, ROTATED, CaState, Retired, planned
+from certs.state import KEYS, MOST_RETIRED, RETIRED, ROTATED, CaState, Retired, plan_next_state
 from tests.certs.memory import HOST, START, TERMS
 
 
@@ -48,43 +48,43 @@ def test_what_can_not_be_read_is_told_and_the_rest_is_kept() -> None:
 
 
 def test_nothing_to_do() -> None:
-    assert planned(QUIET, TERMS, START, [OLD.pem, OLD.pem]) == QUIET
-    assert QUIET.trusted() == OLD.pem
+    assert plan_next_state(QUIET, TERMS, START, [OLD.pem, OLD.pem]) == QUIET
+    assert QUIET.trust_bundle() == OLD.pem
 
 
 def test_a_new_ca_signs_once_it_is_everywhere_and_has_spread() -> None:
     state = replace(QUIET, incoming=NEW)
     both = NEW.pem + OLD.pem
 
-    assert planned(state, TERMS, START, [both, OLD.pem]) == state
-    assert planned(state, TERMS, START, [both, both], may_promote=False) == state
-    promoted = planned(state, TERMS, START + timedelta(days=1), [both, both])
+    assert plan_next_state(state, TERMS, START, [both, OLD.pem]) == state
+    assert plan_next_state(state, TERMS, START, [both, both], may_promote=False) == state
+    promoted = plan_next_state(state, TERMS, START + timedelta(days=1), [both, both])
     end = START + timedelta(days=1) + TERMS.overlap
     assert promoted == CaState(NEW, None, (Retired(OLD.certificate, end),), START + timedelta(days=1))
     first = CaState(None, NEW)
-    assert planned(first, TERMS, START, [b"", NEW.pem], may_promote=False) == first
-    assert planned(first, TERMS, START, [NEW.pem], may_promote=False).issuer == NEW, "nobody serves yet"
-    assert planned(first, TERMS, START, []).issuer == NEW, "no configuration, nobody calls"
+    assert plan_next_state(first, TERMS, START, [b"", NEW.pem], may_promote=False) == first
+    assert plan_next_state(first, TERMS, START, [NEW.pem], may_promote=False).issuer == NEW, "nobody serves yet"
+    assert plan_next_state(first, TERMS, START, []).issuer == NEW, "no configuration, nobody calls"
 
 
 def test_another_ca_is_made_when_it_is_due_or_asked_for() -> None:
     late = START + TERMS.authority * 2 / 3
 
-    assert planned(QUIET, TERMS, late - timedelta(days=1), [OLD.pem]).incoming is None
-    assert planned(QUIET, TERMS, late, [OLD.pem]).incoming
-    assert planned(QUIET, TERMS, late, [OLD.pem], may_make=False) == QUIET, "it made one a moment ago"
-    assert planned(QUIET, TERMS, START, [OLD.pem], asked=True, may_make=False).incoming
-    assert planned(QUIET, replace(TERMS, hosts=("elsewhere.svc",)), START, [OLD.pem]).incoming
-    assert planned(QUIET, replace(TERMS, hosts=("elsewhere.svc",)), START, [OLD.pem], content=True) == QUIET
-    assert planned(QUIET, TERMS, late, [OLD.pem], content=True).incoming
-    assert planned(CaState(), TERMS, START, []).incoming
+    assert plan_next_state(QUIET, TERMS, late - timedelta(days=1), [OLD.pem]).incoming is None
+    assert plan_next_state(QUIET, TERMS, late, [OLD.pem]).incoming
+    assert plan_next_state(QUIET, TERMS, late, [OLD.pem], may_make=False) == QUIET, "it made one a moment ago"
+    assert plan_next_state(QUIET, TERMS, START, [OLD.pem], asked=True, may_make=False).incoming
+    assert plan_next_state(QUIET, replace(TERMS, hosts=("elsewhere.svc",)), START, [OLD.pem]).incoming
+    assert plan_next_state(QUIET, replace(TERMS, hosts=("elsewhere.svc",)), START, [OLD.pem], content=True) == QUIET
+    assert plan_next_state(QUIET, TERMS, late, [OLD.pem], content=True).incoming
+    assert plan_next_state(CaState(), TERMS, START, []).incoming
     waiting = replace(QUIET, incoming=NEW)
-    assert planned(waiting, TERMS, START, [OLD.pem], asked=True) == waiting
+    assert plan_next_state(waiting, TERMS, START, [OLD.pem], asked=True) == waiting
 
 
 def test_an_incoming_ca_that_is_no_good_is_not_promoted() -> None:
     expired = Authority.new([HOST], START - timedelta(days=9), timedelta(days=1))
-    state = planned(replace(QUIET, incoming=expired), TERMS, START, [expired.pem + OLD.pem])
+    state = plan_next_state(replace(QUIET, incoming=expired), TERMS, START, [expired.pem + OLD.pem])
 
     assert (state.issuer, state.incoming) == (OLD, None)
     assert [each.certificate for each in state.retired] == [expired.certificate]
@@ -94,33 +94,35 @@ def test_a_retired_ca_leaves_after_its_time_and_is_forgotten_when_it_has_left() 
     state = replace(QUIET, retired=(Retired(OTHER.certificate, START),))
     both = OLD.pem + OTHER.pem
 
-    assert planned(state, TERMS, START - timedelta(seconds=1), [both]) == state
-    assert planned(state, TERMS, START, [both], may_retire=lambda _: False) == state, "the clock may have jumped"
-    leaving = planned(state, TERMS, START, [both])
+    assert plan_next_state(state, TERMS, START - timedelta(seconds=1), [both]) == state
+    assert plan_next_state(state, TERMS, START, [both], may_retire=lambda _: False) == state, (
+        "the clock may have jumped"
+    )
+    leaving = plan_next_state(state, TERMS, START, [both])
     assert leaving.retired == (Retired(OTHER.certificate, START, leaving=True),)
-    assert leaving.trusted() == OLD.pem
-    assert planned(leaving, TERMS, START, [OLD.pem, both]) == leaving
-    assert planned(leaving, TERMS, START, [OLD.pem, OLD.pem]) == QUIET
+    assert leaving.trust_bundle() == OLD.pem
+    assert plan_next_state(leaving, TERMS, START, [OLD.pem, both]) == leaving
+    assert plan_next_state(leaving, TERMS, START, [OLD.pem, OLD.pem]) == QUIET
 
 
 def test_what_nobody_knows_of_is_kept_for_an_overlap() -> None:
     kept = Retired(OTHER.certificate, START + TERMS.overlap)
 
-    assert planned(QUIET, TERMS, START, [OLD.pem, OLD.pem + OTHER.pem]).retired == (kept,)
-    assert planned(QUIET, TERMS, START, [OLD.pem], mine=OTHER.certificate).retired == (kept,)
+    assert plan_next_state(QUIET, TERMS, START, [OLD.pem, OLD.pem + OTHER.pem]).retired == (kept,)
+    assert plan_next_state(QUIET, TERMS, START, [OLD.pem], mine=OTHER.certificate).retired == (kept,)
     expired = Authority.new([HOST], START - timedelta(days=9), timedelta(days=1))
-    assert planned(QUIET, TERMS, START, [OLD.pem + expired.pem]) == QUIET
+    assert plan_next_state(QUIET, TERMS, START, [OLD.pem + expired.pem]) == QUIET
 
 
 def test_there_is_a_limit_to_what_is_kept_but_the_own_ca_is_always_among_it() -> None:
     many = b"".join(authority().pem for _ in range(MOST_RETIRED + 4))
     mine = Authority.new([HOST], START - timedelta(days=1), TERMS.authority).certificate
-    state = planned(QUIET, TERMS, START, [many], mine=mine)
+    state = plan_next_state(QUIET, TERMS, START, [many], mine=mine)
 
     assert len(state.retired) == MOST_RETIRED
     assert mine in [each.certificate for each in state.retired]
-    assert len(parse_bundle(state.trusted())) == MOST_RETIRED + 1
-    assert planned(state, TERMS, START, [many, state.trusted()], mine=mine) == state
+    assert len(parse_bundle(state.trust_bundle())) == MOST_RETIRED + 1
+    assert plan_next_state(state, TERMS, START, [many, state.trust_bundle()], mine=mine) == state
 
 
 def foreign(
@@ -164,13 +166,13 @@ FOREIGN = {
 def test_a_foreign_ca_in_a_bundle_is_not_trusted_on(certificate: x509.Certificate) -> None:
     pem = bundle([OLD.certificate, certificate])
 
-    assert planned(QUIET, TERMS, START, [pem, pem]) == QUIET
-    assert certificate not in parse_bundle(QUIET.trusted())
+    assert plan_next_state(QUIET, TERMS, START, [pem, pem]) == QUIET
+    assert certificate not in parse_bundle(QUIET.trust_bundle())
 
 
 def test_one_that_is_bound_as_ours_are_is_kept_for_an_overlap() -> None:
     certificate = foreign(constraints=OURS)
-    kept = planned(QUIET, TERMS, START, [bundle([OLD.certificate, certificate])])
+    kept = plan_next_state(QUIET, TERMS, START, [bundle([OLD.certificate, certificate])])
 
     assert kept.retired == (Retired(certificate, START + TERMS.overlap),)
 
@@ -180,7 +182,7 @@ def test_whoever_served_before_the_first_secret_is_trusted_until_it_has_been_rep
     certificate: x509.Certificate,
 ) -> None:
     """From mounted certificates, or another tool's, to managed ones: replicas still to be replaced serve on."""
-    taken_over = planned(CaState(), TERMS, START, [bundle([certificate])])
+    taken_over = plan_next_state(CaState(), TERMS, START, [bundle([certificate])])
 
     assert taken_over.retired == (Retired(certificate, START + TERMS.overlap),)
     assert taken_over.incoming is not None

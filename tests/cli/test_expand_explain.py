@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from tests.kubevirt.samples import instancetype, preference, vm
-from webhook.admission.redaction import redacted
+from webhook.admission.redaction import redact
 from webhook.cli.expand_explain import Explanation, _text
 from webhook.kubevirt.go_json.origins import Origin, leaves
 from webhook.kubevirt.lookup import among
@@ -23,7 +23,7 @@ BOTH = vm(
 def explanation(machine: Any = BOTH, *, stand_ins: Any = ()) -> Explanation:
     get = among([instancetype(), preference(devices={"preferredDiskBus": "virtio"})])
     created = creation.from_vm(machine, get, lambda: "some-uuid")
-    return Explanation(created, redacted(created.obj), "vm.yaml:1", "KubeVirt's built-in ones", stand_ins)
+    return Explanation(created, redact(created.obj), "vm.yaml:1", "KubeVirt's built-in ones", stand_ins)
 
 
 def printed(told: Explanation) -> list[str]:

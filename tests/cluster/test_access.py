@@ -12,7 +12,7 @@ from aiohttp import web
 
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from webhook.admission.wire import UserInfo
-from webhook.cluster.access import authenticated
+from webhook.cluster.access import authenticate
 from webhook.errors import Unavailable
 from webhook.facts import NotRead, TokenKey
 from webhook.k8s.client.transport import KubernetesTransport, connect
@@ -41,7 +41,7 @@ async def test_whose_token_it_is(asked: tuple[FakeApiServer, KubernetesTransport
     user = {"username": "alice", "uid": "1", "groups": ["devs"], "extra": {"scopes": ["a"]}}
     says(server, authenticated=True, user=user)
 
-    assert await authenticated(transport, KEY, 5) == UserInfo("alice", "1", ["devs"], {"scopes": ["a"]})
+    assert await authenticate(transport, KEY, 5) == UserInfo("alice", "1", ["devs"], {"scopes": ["a"]})
     assert json.loads(server.requests(PATH)[0].body) == {
         "apiVersion": "authentication.k8s.io/v1",
         "kind": "TokenReview",
@@ -63,7 +63,7 @@ async def test_tokens_that_are_not_accepted(
 ) -> None:
     says(asked[0], **status)
 
-    assert await authenticated(asked[1], KEY, 5) is None
+    assert await authenticate(asked[1], KEY, 5) is None
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ async def test_what_can_not_be_learnt(
     asked: tuple[FakeApiServer, KubernetesTransport], answer: web.Response, why: str
 ) -> None:
     asked[0].answer(PATH, lambda _: answer)
-    found = await authenticated(asked[1], KEY, 5)
+    found = await authenticate(asked[1], KEY, 5)
 
     assert isinstance(found, Unavailable)
     assert why in found.why
@@ -87,9 +87,9 @@ async def test_what_can_not_be_learnt(
 
 
 async def test_too_late_or_not_there(asked: tuple[FakeApiServer, KubernetesTransport]) -> None:
-    late = await authenticated(asked[1], KEY, 0.0)
+    late = await authenticate(asked[1], KEY, 0.0)
     await asked[1].close()
-    closed = await authenticated(asked[1], KEY, 5)
+    closed = await authenticate(asked[1], KEY, 5)
 
     assert isinstance(late, Unavailable)
     assert "did not answer within" in late.why

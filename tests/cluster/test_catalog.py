@@ -272,10 +272,10 @@ async def test_what_so_many_instancetypes_take(count: int) -> None:
         for number in range(count):
             metadata = {"name": f"u1.size-{number}", **METADATA}
             body = msgspec.json.encode({"apiVersion": "a/v1", "kind": "b", "metadata": metadata, "spec": sizes})
-            copy._put(copy.kept, decode(body), len(body))
-        assert isinstance(copy.kept, Rationed)
+            copy._put(copy.contents, decode(body), len(body))
+        assert isinstance(copy.contents, Rationed)
         assert len(copy) == count
-        return copy.kept.size
+        return copy.contents.size
 
     gc.collect()
     tracemalloc.start()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from webhook.admission.redaction import redacted_at
+from webhook.admission.redaction import redact_at
 
 from .conftest import NewTenant
 from .support.everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
@@ -118,7 +118,7 @@ def test_every_field_passes_the_schema(expanding: Tenant, spec: Json, preferred:
     volumes = written.pop(("spec", "template", "spec", "volumes"))
     assert volumes[0] == created["spec"]["template"]["spec"]["volumes"][0]
     assert "#cloud-config" not in json.dumps(line)
-    assert {path: redacted_at(path, value_at(created, path)) for path in written} == written
+    assert {path: redact_at(path, value_at(created, path)) for path in written} == written
     assert '"BB"' not in json.dumps(line)
     domain = domain_of(created)
     assert domain["cpu"].get("model") == spec["cpu"].get("model")

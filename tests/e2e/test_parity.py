@@ -55,7 +55,7 @@ def started(plane: Access, namespace: str, name: str, size: dict[str, Any]) -> d
     synced, built = run(dict(stored), lambda kind, _, __: dict(size) if kind == wanted["kind"] else None, DEFAULTS)
     for revision in synced.revisions:
         kube.create(REVISIONS, {"apiVersion": "apps/v1", "kind": "ControllerRevision", **revision}, namespace)
-    made: dict[str, Any] = kube.create(VMIS, create(built.encoded(), DEFAULTS, str), namespace)
+    made: dict[str, Any] = kube.create(VMIS, create(built.to_json(), DEFAULTS, str), namespace)
     status = {"created": True, "instancetypeRef": synced.vm["status"]["instancetypeRef"]}
     now = kube.get(VMS, name, namespace)
     kube.replace(VMS, {**now, "status": status}, subresource="status")

@@ -49,7 +49,7 @@ class _Kept(NullObserver):
     def __init__(self) -> None:
         self.error: BaseException | None = None
 
-    def failed(self, endpoint: Endpoint, error: BaseException) -> None:
+    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
         self.error = error
 
     def write(self, record: Record) -> None:
@@ -181,7 +181,7 @@ def texts(data: bytes) -> str:
     said = [
         _refused(lambda: quantity.canonical(text)),
         _refused(lambda: syntax.selector(text.split(","), "--to")),
-        _refused(lambda: syntax.malformed({text: text}, "spec")),
+        _refused(lambda: syntax.find_malformed({text: text}, "spec")),
         _refused(lambda: reference.parse(INSTANCETYPE_MATCHER, text, "spec")),
         _refused(lambda: question(text)),
         _refused(lambda: question(f"namespace=demo&name=web01&to={text}")),

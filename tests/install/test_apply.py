@@ -39,13 +39,13 @@ def world() -> World:
 
 async def test_first_everything_then_nothing(world: World) -> None:
     first = await world.installer.changes(planned())
-    assert {change.title for change in first} == {plan.title(one) for one in planned().wanted}
+    assert {change.title for change in first} == {plan.title(one) for one in planned().manifests}
     assert all(change.before is None for change in first)
     assert world.api.wrote == []
 
     await world.installer.install(planned())
 
-    assert {plan.path(one) for one in planned().wanted} == world.api.objects.keys()
+    assert {plan.path(one) for one in planned().manifests} == world.api.objects.keys()
     assert await world.installer.changes(planned()) == []
     assert "Deployment kubevirt-webhook/kubevirt-webhook: created" in world.told
     for entry in world.entries().values():
@@ -156,7 +156,7 @@ async def test_uninstall_begins_with_what_has_us_called(world: World) -> None:
     await world.installer.install(planned(MORE))
     world.api.wrote.clear()
     there = await world.installer.present(plan.everything(MANIFESTS))
-    assert len(there) == len(planned(MORE).wanted)
+    assert len(there) == len(planned(MORE).manifests)
 
     await world.installer.uninstall(there)
 

@@ -10,7 +10,7 @@ from tests.install.manifests import MANIFESTS
 from tests.install.memory import Memory
 from webhook.errors import InputError
 from webhook.install import plan
-from webhook.install.callers import blocks_of, discovered, narrowed, parse
+from webhook.install.callers import blocks_of, discover_callers, parse, restrict_callers
 from webhook.install.plan import Overlay
 
 OVERLAYS: tuple[Overlay, ...] = ("kubernetes", "openshift")
@@ -31,7 +31,7 @@ async def test_api_servers_and_control_plane_nodes_are_found() -> None:
     first = node(InternalIP="10.0.0.1", ExternalIP="203.0.113.9", Hostname="cp1")
     nodes = {"items": [first, node(InternalIP="fd00::1"), {}, {"status": {}}]}
 
-    assert await discovered(answers((200, slices), (200, nodes))) == ["10.0.0.1/32", "10.0.0.2/32", "fd00::1/128"]
+    assert await discover_callers(answers((200, slices), (200, nodes))) == ["10.0.0.1/32", "10.0.0.2/32", "fd00::1/128"]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ async def test_api_servers_and_control_plane_nodes_are_found() -> None:
 )
 async def test_what_can_not_be_found_out_gets_a_sentence(slices: Any, nodes: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        await discovered(answers(slices, nodes))
+        await discover_callers(answers(slices, nodes))
 
 
 def test_blocks_are_parsed() -> None:
@@ -58,7 +58,7 @@ def test_blocks_are_parsed() -> None:
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_a_narrowed_policy_lets_the_api_server_alone_call(overlay: Overlay) -> None:
     policy = plan.network_policy(MANIFESTS, overlay)
-    made = narrowed(policy, ["10.0.0.1/32"])
+    made = restrict_callers(policy, ["10.0.0.1/32"])
     rules = {rule["ports"][0]["port"]: rule for rule in made["spec"]["ingress"]}
 
     assert [peer.get("ipBlock") for peer in rules["webhooks"]["from"]] == [{"cidr": "10.0.0.1/32"}, None]
@@ -70,7 +70,7 @@ def test_a_narrowed_policy_lets_the_api_server_alone_call(overlay: Overlay) -> N
 def test_explanations_stay_open_to_bearers_of_tokens() -> None:
     rule = {"ports": [{"port": 8090, "protocol": "TCP"}]}
 
-    assert narrowed({"spec": {"ingress": [rule]}}, ["10.0.0.1/32"])["spec"]["ingress"] == [rule]
+    assert restrict_callers({"spec": {"ingress": [rule]}}, ["10.0.0.1/32"])["spec"]["ingress"] == [rule]
 
 
 def test_no_rule_of_openshift_lets_everybody_in() -> None:

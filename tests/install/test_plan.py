@@ -16,7 +16,7 @@ OVERLAYS: list[Overlay] = ["kubernetes", "openshift"]
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_its_own_settings_make_what_was_rendered(overlay: Overlay) -> None:
     own = plan.config_map(MANIFESTS, overlay)
-    made = planned(own["data"]["settings.yaml"], overlay, "kubevirt-webhook:VERSION").wanted
+    made = planned(own["data"]["settings.yaml"], overlay, "kubevirt-webhook:VERSION").manifests
     rendered = list(yaml.safe_load_all((MANIFESTS / "rendered" / f"{overlay}.yaml").read_text()))
 
     for one in made:
@@ -25,7 +25,7 @@ def test_its_own_settings_make_what_was_rendered(overlay: Overlay) -> None:
 
 
 def test_what_needs_another_comes_after_it() -> None:
-    kinds = [one["kind"] for one in planned().wanted]
+    kinds = [one["kind"] for one in planned().manifests]
 
     assert kinds[0] == "Namespace"
     assert kinds.index("ServiceAccount") < kinds.index("Deployment")
@@ -34,7 +34,7 @@ def test_what_needs_another_comes_after_it() -> None:
 
 
 def test_paths() -> None:
-    paths = {plan.title(one): plan.path(one) for one in planned().wanted}
+    paths = {plan.title(one): plan.path(one) for one in planned().manifests}
 
     assert paths["Namespace kubevirt-webhook"] == "/api/v1/namespaces/kubevirt-webhook"
     assert paths["PriorityClass kubevirt-webhook"] == "/apis/scheduling.k8s.io/v1/priorityclasses/kubevirt-webhook"
@@ -79,7 +79,7 @@ def test_rights_come_and_go_with_the_settings_that_need_them(text: str, componen
     kinds = ("ClusterRole", "ClusterRoleBinding")
     all_of_them = {file.parent.name for file in MANIFESTS.glob("components/*/rbac.yaml")}
 
-    wanted = {plan.title(one) for one in made.wanted}
+    wanted = {plan.title(one) for one in made.manifests}
     assert {one for one in all_of_them if f"ClusterRole kubevirt-webhook-{one}" in wanted} == components
     assert {plan.title(one) for one in made.unwanted} == {
         f"{kind} kubevirt-webhook-{component}" for kind in kinds for component in all_of_them - components
@@ -138,7 +138,7 @@ def test_everything_is_in_all_overlays() -> None:
     assert all_of_it[:2] == ["Namespace kubevirt-webhook", "Secret kubevirt-webhook/kubevirt-webhook-ca"]
     own = plan.config_map(MANIFESTS, "openshift")["data"]["settings.yaml"]
     some = planned(f"{own}instancetypes: {{parity: {{sample: 3}}}}\n", "openshift")
-    assert {plan.title(one) for one in (*some.wanted, *some.unwanted)} < set(all_of_it)
+    assert {plan.title(one) for one in (*some.manifests, *some.unwanted)} < set(all_of_it)
 
 
 def test_every_metric_that_alerts_and_dashboard_name_is_documented() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from webhook.install.stages import NOT_YET, staged, uncallable
+from webhook.install.stages import NOT_YET, stage, uncallable
 
 
 def entry(name: str, bundle: str = "", **more: Any) -> dict[str, Any]:
@@ -18,7 +18,7 @@ def test_what_stays_stays_as_it_was_what_goes_is_gone_what_comes_matches_nothing
     wanted = configuration(entry("stays", timeoutSeconds=2), entry("comes"))
     live = configuration(entry("goes", "PEM"), entry("stays", "PEM", timeoutSeconds=1))
 
-    assert staged(wanted, live) == configuration(
+    assert stage(wanted, live) == configuration(
         entry("stays", timeoutSeconds=1), {**entry("comes"), "matchConditions": [NOT_YET]}
     )
     assert live["webhooks"][1]["clientConfig"]["caBundle"] == "PEM"
@@ -26,13 +26,13 @@ def test_what_stays_stays_as_it_was_what_goes_is_gone_what_comes_matches_nothing
 
 def test_the_first_time_nothing_matches() -> None:
     for live in (None, configuration()):
-        (only,) = staged(configuration(entry("comes")), live)["webhooks"]
+        (only,) = stage(configuration(entry("comes")), live)["webhooks"]
         assert only["matchConditions"] == [NOT_YET]
 
 
 def test_one_without_entries_is_left_without() -> None:
-    assert staged(configuration(), configuration(entry("goes"))) == configuration()
-    assert staged(configuration(), None) == configuration()
+    assert stage(configuration(), configuration(entry("goes"))) == configuration()
+    assert stage(configuration(), None) == configuration()
 
 
 def test_uncallable() -> None:

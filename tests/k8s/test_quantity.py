@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from webhook.errors import InputError
 from webhook.k8s import quantity
-from webhook.k8s.quantity import Format, Quantity, canonical, int64, overcommitted, parse
+from webhook.k8s.quantity import Format, Quantity, canonical, int64, overcommit, parse
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_numbers_wrap_around_like_gos() -> None:
     ],
 )
 def test_overcommitment_in_float32(guest: str, percent: int, request_: str) -> None:
-    assert str(overcommitted(parse(guest), percent)) == request_
+    assert str(overcommit(parse(guest), percent)) == request_
 
 
 # No more than 999E: Kubernetes itself loses what is beyond.

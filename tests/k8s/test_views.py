@@ -38,8 +38,8 @@ def test_scheduler_of_a_vm_without_template() -> None:
 def test_pod_that_a_scheduler_has_looked_at(conditions: bytes, looked_at: bool) -> None:
     pod = msgspec.json.decode(b'{"status": {"conditions": ' + conditions + b"}}", type=PendingPod)
 
-    assert pod.looked_at is looked_at
-    assert PendingPod().looked_at is False
+    assert pod.has_scheduled_condition is looked_at
+    assert PendingPod().has_scheduled_condition is False
 
 
 def test_paths() -> None:

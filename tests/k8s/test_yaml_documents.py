@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from webhook.errors import InputError, InputErrors
 from webhook.k8s import yaml_builder, yaml_documents
-from webhook.k8s.yaml_builder import MAX_DEPTH, MAX_MISTAKES, Document, shown
+from webhook.k8s.yaml_builder import MAX_DEPTH, MAX_MISTAKES, Document, format_path
 from webhook.k8s.yaml_documents import mistakes_of, objects_in, parse_documents, read_documents
 
 
@@ -364,10 +364,10 @@ class TestWords:
     def test_paths(self) -> None:
         path: list[str | int] = ["spec", "volumes", 0, "name"]
 
-        assert shown(path) == "spec.volumes[0].name"
-        assert shown(["metadata", "labels", "kubernetes.io/os"]) == 'metadata.labels["kubernetes.io/os"]'
-        assert shown([0, "a"]) == "[0].a"
-        assert shown([]) == ""
+        assert format_path(path) == "spec.volumes[0].name"
+        assert format_path(["metadata", "labels", "kubernetes.io/os"]) == 'metadata.labels["kubernetes.io/os"]'
+        assert format_path([0, "a"]) == "[0].a"
+        assert format_path([]) == ""
 
 
 class TestFiles:

@@ -154,7 +154,7 @@ def test_what_kubevirt_drops_without_a_word() -> None:
 
     found = contradictions(of(vm, Migration.adding(wishes), source_node=source))
 
-    assert {key: each.dropped for key, each in zip(wishes, sorted_by(wishes, found), strict=True)} == {
+    assert {key: each.is_dropped for key, each in zip(wishes, sorted_by(wishes, found), strict=True)} == {
         "zone": True,
         "kubevirt.io/schedulable": True,
         "disk": False,  # the pod has both, and stays unschedulable
@@ -162,7 +162,7 @@ def test_what_kubevirt_drops_without_a_word() -> None:
         vendor: False,  # worse: it switches the guard off
         HOST: False,
     }
-    assert not contradictions(of(vmi({"affinity": affinity({})}, NAMED)))[0].dropped
+    assert not contradictions(of(vmi({"affinity": affinity({})}, NAMED)))[0].is_dropped
 
 
 def test_a_key_of_its_own_is_never_dropped() -> None:
@@ -174,7 +174,7 @@ def test_a_key_of_its_own_is_never_dropped() -> None:
     (found,) = contradictions(of(vmi(spec, NAMED), Migration.adding({"zone": "b"})))
 
     assert len(found.requirements) == 3
-    assert not found.dropped
+    assert not found.is_dropped
 
 
 def test_what_kubevirt_holds_a_pod_to() -> None:

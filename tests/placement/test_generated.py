@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.placement.samples import kubevirt, vmi
-from webhook.placement.generated import absent, architecture, emulated, host_model, keys, sticky
+from webhook.placement.generated import absent, architecture, host_model, is_emulated, keys, sticky
 from webhook.placement.kubevirt_config import BUILT_IN
 
 CROSS = kubevirt(featureGates=["CrossArchitectureVirtualization"])
@@ -124,11 +124,11 @@ def test_architecture() -> None:
 
     assert architecture(arm) == {"kubernetes.io/arch": "arm64"}
     assert architecture(vmi()) == {}
-    assert emulated(arm, CROSS)
-    assert not emulated(arm, BUILT_IN)
+    assert is_emulated(arm, CROSS)
+    assert not is_emulated(arm, BUILT_IN)
     assert list(keys(arm, CROSS, {})) == ["kubevirt.io/vm-arch-ARM64"]
     # A VM without an architecture stays where its selectors tell it to be.
-    assert not emulated(vmi(), CROSS)
+    assert not is_emulated(vmi(), CROSS)
     assert list(keys(vmi(), CROSS, {})) == []
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.placement.samples import kubevirt, pod, vmi
-from webhook.placement.podadmission import RuntimeClass, gap, of_namespace, unexplained
+from webhook.placement.podadmission import RuntimeClass, gap, of_namespace, unexplained_labels
 from webhook.placement.reading import read
 from webhook.placement.requirement import NAMESPACE, RUNTIME_CLASS
 
@@ -43,8 +43,8 @@ def test_what_the_present_pod_has_from_elsewhere() -> None:
     settings = kubevirt(nodeSelectors={"tier": "gold", "zone": "a"})
     labels = runtime_class(nodeSelector={"kata": "yes"}).labels
 
-    assert unexplained(present, vm, settings, {"added": "1"}, labels) == {"changed": "then", "unknown": "x"}
-    assert unexplained(pod(), vm, settings, {}) == {}
+    assert unexplained_labels(present, vm, settings, {"added": "1"}, labels) == {"changed": "then", "unknown": "x"}
+    assert unexplained_labels(pod(), vm, settings, {}) == {}
 
 
 @pytest.mark.parametrize(

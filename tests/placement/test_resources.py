@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from tests.placement.samples import untimed
 from webhook.k8s.quantity import parse
-from webhook.placement.resources import allocatable, counted, is_counted, is_extended, nanos, offered, requested
+from webhook.placement.resources import (
+    allocatable,
+    format_offer,
+    format_request,
+    is_counted,
+    is_extended,
+    nanos,
+    to_scheduler_units,
+)
 
 SUFFIXES = {"": Fraction(1), "m": Fraction(1, 1000), "k": Fraction(1000), "Ki": Fraction(1024), "Gi": Fraction(2**30)}
 
@@ -33,7 +41,7 @@ SUFFIXES = {"": Fraction(1), "m": Fraction(1, 1000), "k": Fraction(1000), "Ki": 
 def test_amounts_are_counted_as_the_scheduler_counts_them(resource: str, value: Any, amount: int) -> None:
     known = nanos(value)
     assert known is not None
-    assert counted(resource, known) == amount
+    assert to_scheduler_units(resource, known) == amount
     assert allocatable({resource: value}) == {resource: amount}
 
 
@@ -57,22 +65,22 @@ def test_fractions_of_a_unit_are_rounded_up(number: Any, suffix: str, resource: 
 )
 def test_less_than_is_requested_shows_as_less(asked: int, short: int, resource: str) -> None:
     has = max(0, asked - short)
-    shown_asked, shown_has = parse(requested(resource, asked)), parse(offered(resource, has))
+    shown_asked, shown_has = parse(format_request(resource, asked)), parse(format_offer(resource, has))
 
-    assert counted(resource, shown_has.nanos) <= has
-    assert counted(resource, shown_asked.nanos) >= asked
+    assert to_scheduler_units(resource, shown_has.nanos) <= has
+    assert to_scheduler_units(resource, shown_asked.nanos) >= asked
     assert shown_has < shown_asked or not asked
 
 
 def test_amounts_are_written_as_kubernetes_writes_them() -> None:
-    assert requested("cpu", 1500) == "1500m"
-    assert offered("cpu", 16000) == "16"
-    assert requested("memory", 2299 * 2**20) == offered("memory", 2299 * 2**20) == "2299Mi"
-    assert requested("memory", 2299 * 2**20 + 1) == "2300Mi"
-    assert offered("ephemeral-storage", 2299 * 2**20 + 1) == "2299Mi"
-    assert requested("memory", 1000) == "1k"
-    assert requested("hugepages-2Mi", 2**30) == "1Gi"
-    assert requested("example.com/foo", 4) == "4"
+    assert format_request("cpu", 1500) == "1500m"
+    assert format_offer("cpu", 16000) == "16"
+    assert format_request("memory", 2299 * 2**20) == format_offer("memory", 2299 * 2**20) == "2299Mi"
+    assert format_request("memory", 2299 * 2**20 + 1) == "2300Mi"
+    assert format_offer("ephemeral-storage", 2299 * 2**20 + 1) == "2299Mi"
+    assert format_request("memory", 1000) == "1k"
+    assert format_request("hugepages-2Mi", 2**30) == "1Gi"
+    assert format_request("example.com/foo", 4) == "4"
 
 
 @pytest.mark.parametrize(

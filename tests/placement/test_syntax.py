@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webhook.errors import InputError
-from webhook.placement.syntax import is_name, key_problem, malformed, reserved, selector, value_problem
+from webhook.placement.syntax import find_malformed, is_name, key_problem, reserved_keys, selector, value_problem
 
 
 @pytest.mark.parametrize(
@@ -50,13 +50,13 @@ def test_no_values(value: str) -> None:
 
 
 def test_a_selector_is_told_of_every_mistake() -> None:
-    first, second = malformed({"zone": "not a label!", "a/b/c": "d", "disk": "ssd"}, "spec.addedNodeSelector")
+    first, second = find_malformed({"zone": "not a label!", "a/b/c": "d", "disk": "ssd"}, "spec.addedNodeSelector")
 
     assert str(first) == (
         "spec.addedNodeSelector: the key \"a/b/c\" has more than one '/'; no node can have such a label"
     )
     assert second.what.startswith('the value "not a label!" of "zone" has other characters than letters')
-    assert malformed({}, "x") == malformed({"zone": "b"}, "x") == ()
+    assert find_malformed({}, "x") == find_malformed({"zone": "b"}, "x") == ()
 
 
 def test_reserved_keys() -> None:
@@ -70,8 +70,8 @@ def test_reserved_keys() -> None:
         *("node-labeller.kubevirt.io/obsolete-host-model", "kubevirt.io/schedulable"),
     ]
 
-    assert reserved(mine) == ()
-    assert reserved({**mine, **dict.fromkeys(keys, "true")}) == tuple(sorted(keys))
+    assert reserved_keys(mine) == ()
+    assert reserved_keys({**mine, **dict.fromkeys(keys, "true")}) == tuple(sorted(keys))
 
 
 def test_a_selector_as_people_write_it() -> None:
@@ -103,7 +103,7 @@ def test_whatever_is_written_is_a_selector_or_a_sentence(texts: list[str]) -> No
     except InputError as error:
         assert "\n" not in str(error)
     else:
-        assert malformed(found, "") == ()
+        assert find_malformed(found, "") == ()
         assert {f"{key}={value}" for key, value in found.items()} == set(texts)
 
 

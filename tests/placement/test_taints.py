@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tests.placement.samples import thorough
 from webhook.placement.affinity import Toleration
 from webhook.placement.node import Taint
-from webhook.placement.taints import Tolerated, tolerated, tolerates
+from webhook.placement.taints import Tolerated, is_tolerated, tolerates
 
 TAINT = Taint("dedicated", "x", "NoSchedule")
 
@@ -48,9 +48,9 @@ def test_a_taint_without_value_equals_an_empty_one() -> None:
 
 
 def test_any_toleration_will_do() -> None:
-    assert tolerated(TAINT, [Toleration("other"), Toleration("dedicated", "Exists")])
-    assert not tolerated(TAINT, [Toleration("other")])
-    assert not tolerated(TAINT, [])
+    assert is_tolerated(TAINT, [Toleration("other"), Toleration("dedicated", "Exists")])
+    assert not is_tolerated(TAINT, [Toleration("other")])
+    assert not is_tolerated(TAINT, [])
 
 
 _texts = st.sampled_from([None, "", "a", "b"])
@@ -69,4 +69,4 @@ _taints = st.builds(
 @thorough
 @given(st.lists(_tolerations, max_size=4), _taints)
 def test_found_at_once_is_found_one_by_one(tolerations: list[Toleration], taint: Taint) -> None:
-    assert Tolerated(tolerations).covers(taint) is tolerated(taint, tolerations)
+    assert Tolerated(tolerations).covers(taint) is is_tolerated(taint, tolerations)

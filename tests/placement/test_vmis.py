@@ -35,8 +35,12 @@ def test_migrations_between_clusters(spec: Any, receives: bool, sends: bool) -> 
 def test_what_a_migration_adds() -> None:
     given = read(Migration, {"spec": {"vmiName": "vm", "addedNodeSelector": {"zone": "b"}}}, "migration")
 
-    assert given.added == Migration.adding({"zone": "b"}).added == {"zone": "b"}
-    assert read(Migration, {"spec": {"addedNodeSelector": {}}}, "migration").added == Migration().added == {}
+    assert given.added_selector == Migration.adding({"zone": "b"}).added_selector == {"zone": "b"}
+    assert (
+        read(Migration, {"spec": {"addedNodeSelector": {}}}, "migration").added_selector
+        == Migration().added_selector
+        == {}
+    )
 
 
 def test_the_receiving_half() -> None:
@@ -73,9 +77,9 @@ def test_only_required_affinity_counts() -> None:
 
 
 def test_feature_gates() -> None:
-    assert kubevirt(featureGates=["A", "B"]).enabled("B")
-    assert not kubevirt(featureGates=["A"]).enabled("B")
-    assert not BUILT_IN.enabled("A")
+    assert kubevirt(featureGates=["A", "B"]).is_enabled("B")
+    assert not kubevirt(featureGates=["A"]).is_enabled("B")
+    assert not BUILT_IN.is_enabled("A")
 
 
 def test_where_a_vm_comes_from() -> None:
@@ -112,8 +116,13 @@ def test_volumes_claims_and_what_they_are_bound_to() -> None:
 def test_what_becomes_of_a_vmi() -> None:
     assert vmi(nodeName="n1").node_name == "n1"
     assert Vmi().node_name == vmi().node_name == ""
-    assert [vmi(phase=phase).ended for phase in ("Running", "Succeeded", "Failed", None)] == [False, True, True, False]
-    assert not Vmi().ended
+    assert [vmi(phase=phase).has_ended for phase in ("Running", "Succeeded", "Failed", None)] == [
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert not Vmi().has_ended
 
 
 def test_conditions() -> None:

@@ -74,7 +74,7 @@ class Kept(NullObserver):
         valid(record)
         self.records.append(record)
 
-    def failed(self, endpoint: Endpoint, error: BaseException) -> None:
+    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
         self.errors.append(error)
 
 

@@ -8,7 +8,7 @@ import pytest
 from tests.review.memory import MemoryCluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import Facts, Key, NamespaceKey
-from webhook.review.replay import MAX_ROUNDS, replayed
+from webhook.review.replay import MAX_ROUNDS, replay
 from webhook.work import MAX_STEPS, spend
 
 NAMES = [NamespaceKey(f"n{number}") for number in range(MAX_ROUNDS + 1)]
@@ -36,7 +36,7 @@ def counting(keys: list[NamespaceKey]) -> Any:
 async def test_what_is_missing_is_read_and_the_function_asked_again() -> None:
     cluster = MemoryCluster({NAMES[0]: None, NAMES[1]: Unavailable("no")}, peeked=set())
 
-    assert await replayed(counting(NAMES[:2]), cluster, Facts(), 1.0, "it") == [None, Unavailable("no")]
+    assert await replay(counting(NAMES[:2]), cluster, Facts(), 1.0, "it") == [None, Unavailable("no")]
     assert cluster.reads == NAMES[:2]
 
 
@@ -47,15 +47,15 @@ async def test_what_is_needed_at_once_is_read_at_once() -> None:
         facts.need(*NAMES[:2])
         return "done"
 
-    assert await replayed(decide, cluster, Facts(), 1.0, "it") == "done"
+    assert await replay(decide, cluster, Facts(), 1.0, "it") == "done"
 
 
 async def test_there_is_an_end_to_it() -> None:
     cluster = MemoryCluster(dict.fromkeys(NAMES), peeked=set())
 
-    assert await replayed(counting(NAMES[:-1]), cluster, Facts(), 1.0, "it") == [None] * MAX_ROUNDS
+    assert await replay(counting(NAMES[:-1]), cluster, Facts(), 1.0, "it") == [None] * MAX_ROUNDS
     with pytest.raises(RuntimeError, match="it asked for facts in more than 8 rounds"):
-        await replayed(counting(NAMES), cluster, Facts(), 1.0, "it")
+        await replay(counting(NAMES), cluster, Facts(), 1.0, "it")
 
 
 async def test_all_rounds_share_one_budget_of_steps() -> None:
@@ -67,7 +67,7 @@ async def test_all_rounds_share_one_budget_of_steps() -> None:
         known.need(*NAMES[:1])
         return "done"
 
-    assert await replayed(decide, cluster, facts, 1.0, "it") == "done"
+    assert await replay(decide, cluster, facts, 1.0, "it") == "done"
     assert facts.work.spent == 2 * (MAX_STEPS // 2)
     with pytest.raises(InputError, match="it: the object is too complex: names"):
-        await replayed(decide, cluster, facts, 1.0, "it")
+        await replay(decide, cluster, facts, 1.0, "it")

@@ -210,14 +210,14 @@ def test_by_which_name_the_api_server_calls_us(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_line_goes_before_the_settings(options: Options, mode: str) -> None:
-    server = options.applied(builders.settings()).server
+    server = options.apply_to(builders.settings()).server
 
     assert server.tls_mode == mode
     assert bool(server.cert_file) == (mode == "mounted")
 
 
 def test_the_command_line_replaces_files_of_the_settings(tmp_path: Path) -> None:
-    server = Options(tls_mode="managed", client_ca=Path("ca"), client_names=("a",)).applied(settings(tmp_path)).server
+    server = Options(tls_mode="managed", client_ca=Path("ca"), client_names=("a",)).apply_to(settings(tmp_path)).server
 
     assert (server.tls_mode, server.cert_file, server.key_file) == ("managed", "", "")
     assert (server.client_ca_file, server.client_names) == ("ca", ("a",))
@@ -233,4 +233,4 @@ def test_the_command_line_replaces_files_of_the_settings(tmp_path: Path) -> None
 )
 def test_modes_that_can_not_be(options: Options, said: str) -> None:
     with pytest.raises(InputError, match=said):
-        options.applied(builders.settings())
+        options.apply_to(builders.settings())

@@ -33,11 +33,11 @@ class Counted:
     requests: list[tuple[str, int]] = field(default_factory=list)
     crashes: list[BaseException] = field(default_factory=list)
 
-    def served(self, path: str, status: int, seconds: float) -> None:
+    def on_served(self, path: str, status: int, seconds: float) -> None:
         assert seconds >= 0
         self.requests.append((path, status))
 
-    def crashed(self, path: str, error: BaseException) -> None:
+    def on_crash(self, path: str, error: BaseException) -> None:
         self.crashes.append(error)
 
 

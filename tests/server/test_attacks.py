@@ -68,7 +68,7 @@ async def unharmed(server: Running) -> None:
     """The next client is served, nothing is held by those before, and we have no bug."""
     assert (await server.post(PODS, BODY))[0] == 200
     await until(lambda: server.app.in_flight == 0, "requests to end")
-    assert server.app.bodies.taken == 0
+    assert server.app.bodies.taken_bytes == 0
     assert server.counted.crashes == []
 
 
@@ -80,13 +80,13 @@ async def test_large_bodies_have_memory_for_four_and_never_delay_everyday_ones(s
     slow = [await connect(server) for _ in range(LANE // MAX_BODY)]
     for _, writer in slow:
         writer.write(head(MAX_BODY, PODS + "?timeout=30s") + b" " * EVERYDAY)
-    await until(lambda: server.app.bodies.taken == len(slow) * MAX_BODY, "all of them to be read")
+    await until(lambda: server.app.bodies.taken_bytes == len(slow) * MAX_BODY, "all of them to be read")
 
     assert await sent(server, head(MAX_BODY, PODS + "?timeout=200ms") + b" " * EVERYDAY) == 429
     chunked = head(0, PODS + "?timeout=200ms").replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
     assert await sent(server, chunked + b"10000\r\n") == 429, "chunks of which nobody knows how many will come"
     assert (await server.post(PODS, BODY))[0] == 200
-    assert server.app.bodies.taken == len(slow) * MAX_BODY
+    assert server.app.bodies.taken_bytes == len(slow) * MAX_BODY
 
     waiting = asyncio.create_task(sent(server, head(MAX_BODY) + b" " * MAX_BODY))
     for _, writer in slow:
@@ -103,7 +103,7 @@ async def test_announced_bodies_take_nothing_before_they_come(start: Start) -> N
     await until(lambda: server.app.in_flight == 20, "all of them to begin")
     await asyncio.sleep(0.05)
 
-    assert server.app.bodies.taken <= 20 * 1000
+    assert server.app.bodies.taken_bytes <= 20 * 1000
     for _, writer in streams:
         writer.transport.abort()
     await unharmed(server)

@@ -64,13 +64,13 @@ async def test_a_share_takes_piece_by_piece_of_one_lane() -> None:
     share = Share(budget, soon())
     for _ in range(3):
         await share.take(EVERYDAY)
-    assert budget.taken == 3 * EVERYDAY
+    assert budget.taken_bytes == 3 * EVERYDAY
     assert budget.lane(EVERYDAY).free == LANE - 3 * EVERYDAY
     assert budget.lane(EVERYDAY + 1).free == LANE
 
     share.give()
     share.give()
-    assert budget.taken == 0
+    assert budget.taken_bytes == 0
     Share(budget, soon()).give()
 
 

@@ -48,10 +48,10 @@ class Counted:
         self.statuses: list[int] = []
         self.crashes: list[BaseException] = []
 
-    def explained(self, status: int) -> None:
+    def on_explained(self, status: int) -> None:
         self.statuses.append(status)
 
-    def crashed(self, path: str, error: BaseException) -> None:
+    def on_crash(self, path: str, error: BaseException) -> None:
         self.crashes.append(error)
 
 
@@ -165,7 +165,7 @@ def test_whatever_is_asked_is_a_question_or_a_sentence(query: str) -> None:
     else:
         assert syntax.is_name(asked.namespace)
         assert syntax.is_name(asked.name)
-        assert syntax.malformed(asked.added, "") == ()
+        assert syntax.find_malformed(asked.added, "") == ()
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ class Connected:
     def __init__(self, server: Guests, client: str) -> None:
         self.client = client
         self.is_cut = False
-        server.came(self)  # type: ignore[arg-type]
+        server.add(self)  # type: ignore[arg-type]
 
     def cut(self) -> None:
         self.is_cut = True
@@ -44,14 +44,14 @@ async def test_where_all_are_too_many_the_client_with_most_makes_room() -> None:
     assert all(guest.is_cut for guest in greedy)
     assert not any(guest.is_cut for guest in others)
     for guest in (*greedy, *others, *greedy):
-        server.left(guest)  # type: ignore[arg-type]
+        server.remove(guest)  # type: ignore[arg-type]
     assert server._count == 0
 
 
 async def test_clients_without_connections_are_forgotten() -> None:
     server = await guests()
     for number in range(3000):
-        server.left(Connected(server, f"10.{number >> 8}.{number & 255}.1"))  # type: ignore[arg-type]
+        server.remove(Connected(server, f"10.{number >> 8}.{number & 255}.1"))  # type: ignore[arg-type]
 
     assert len(server._clients) <= 1024
 
@@ -60,7 +60,7 @@ async def test_a_connection_that_is_not_known_leaves() -> None:
     server = await guests()
     stranger: Any = Connected(server, "10.0.0.1")
     server._clients.clear()
-    server.left(stranger)
+    server.remove(stranger)
 
     assert server._count == 1
 

@@ -59,7 +59,7 @@ async def test_requests_and_decisions_are_counted(aiohttp_client: Any) -> None:
     reviewer = Reviewer(MemoryCluster(known(vmi())), builders.settings, NoAudit(), counted)
     for dry_run in (False, False, True):
         await reviewer.review(BY_PATH[PODS], msgspec.json.encode(review(launcher_pod(), dryRun=dry_run)), 1e9)
-    counted.served(PODS, 200, 0.0007)
+    counted.on_served(PODS, 200, 0.0007)
 
     _, text = await scrape(ops_app(counted.registry, lambda: ()), "/metrics", aiohttp_client)
     seen = values(text)
@@ -102,7 +102,7 @@ async def test_no_label_is_unbounded(aiohttp_client: Any) -> None:
 def test_explanations_are_counted_by_code() -> None:
     counted, _ = metrics()
     for status in (200, 401, 401):
-        counted.explained(status)
+        counted.on_explained(status)
 
     name = "kubevirt_webhook_explain_requests_total"
     counts = [counted.registry.get_sample_value(name, {"code": code}) for code in ("200", "401", "503")]
@@ -112,8 +112,8 @@ def test_explanations_are_counted_by_code() -> None:
 def test_bugs_are_counted_and_logged() -> None:
     counted, logged = metrics()
     error = ValueError("x")
-    counted.failed(BY_PATH[PODS], error)
-    counted.crashed(PODS, error)
+    counted.on_error(BY_PATH[PODS], error)
+    counted.on_crash(PODS, error)
 
     assert counted.registry.get_sample_value("kubevirt_webhook_panics_total", {"webhook": PODS}) == 2
     assert logged == [("request met a bug", PODS, error)] * 2
@@ -194,7 +194,7 @@ async def get(port: int, path: str) -> int:
 
 async def test_the_text_is_that_of_the_library() -> None:
     counted, _ = metrics()
-    counted.served(PODS, 200, 0.0007)
+    counted.on_served(PODS, 200, 0.0007)
 
     assert await Rendering(counted.registry).text() == generate_latest(counted.registry)
 
@@ -208,7 +208,7 @@ async def test_all_who_ask_within_a_second_share_one_rendering(monkeypatch: pyte
     assert len(set(map(id, texts))) == 1
     assert await rendering.text() is texts[0]
     monkeypatch.setattr(rendering, "_until", asyncio.get_running_loop().time())
-    counted.served(PODS, 200, 0.0007)
+    counted.on_served(PODS, 200, 0.0007)
     assert await rendering.text() != texts[0]
     assert rendering.count == 2
 

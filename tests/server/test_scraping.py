@@ -46,7 +46,7 @@ class Crashes:
     def __init__(self) -> None:
         self.seen: list[BaseException] = []
 
-    def crashed(self, path: str, error: BaseException) -> None:
+    def on_crash(self, path: str, error: BaseException) -> None:
         self.seen.append(error)
 
 

@@ -357,7 +357,7 @@ class TestFollowing:
         assert [str(error) for error in watcher.refused] == [
             f"{watcher.path}:1: scheduling.clusterWide: must be true or false, not 3"
         ]
-        assert watcher.file.refused is watcher.refused[0]
+        assert watcher.file.problem is watcher.refused[0]
         assert watcher.reloaded == []
 
     async def test_each_refused_content_is_told_once(self, watcher: Watcher) -> None:
@@ -367,7 +367,7 @@ class TestFollowing:
         assert len(watcher.refused) == 2
 
         await watcher.settle(GOOD)
-        assert watcher.file.refused is None
+        assert watcher.file.problem is None
         await watcher.settle(BAD)
         assert len(watcher.refused) == 3
 
@@ -377,7 +377,7 @@ class TestFollowing:
         await watcher.settle(text)
 
         assert watcher.file.current is before
-        assert watcher.file.refused is None
+        assert watcher.file.problem is None
         assert watcher.reloaded == []
 
     async def test_a_file_that_is_away_for_a_moment_is_nothing(self, watcher: Watcher) -> None:

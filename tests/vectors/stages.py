@@ -38,8 +38,8 @@ def answers(case: Case) -> Iterator[tuple[str, Json]]:
 
 
 def _plain(answer: VmAdmission) -> Json:
-    plain: Json = {"allowed": answer.allowed}
-    if not answer.allowed:
+    plain: Json = {"allowed": answer.is_allowed}
+    if not answer.is_allowed:
         plain |= {"code": answer.code, "message": answer.message, "error": answer.message}
     if answer.causes:
         plain["causes"] = [cause.as_json() for cause in answer.causes]
@@ -71,7 +71,7 @@ def _controller(case: Case, given: Json) -> Json:
     answer: Json = {"vm": synced.vm, "controllerRevisions": [*before, *synced.revisions]}
     try:
         built = whole.build()
-        answer["vmi"] = built.encoded()
+        answer["vmi"] = built.to_json()
         answer["admittedVMI"] = vmi_mutator.create(answer["vmi"], case.configuration, uuids())
     except Refusal as refusal:
         answer["error"] = refusal.what

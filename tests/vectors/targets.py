@@ -16,7 +16,7 @@ from webhook.admission.patch import operations
 from webhook.facts import Facts, Key, ListKey, NodesKey, ObjectKey, PlacementKey
 from webhook.placement.affinity import Placed
 from webhook.placement.constraints import own
-from webhook.placement.contradictions import kept_by_kubevirt, undropped
+from webhook.placement.contradictions import kept_by_kubevirt, without_dropped
 from webhook.placement.eligibility import eligibility
 from webhook.placement.index import NodeIndex
 from webhook.placement.kubevirt_config import PlacementKubeVirt
@@ -46,7 +46,7 @@ def failures(case: Case) -> dict[str, list[str]]:
     for settings in _HELD:
         pod = _constrained(case, facts, settings)
         theirs = _eligible((*own(read(Placed, pod["spec"], "pod")), *elsewhere), nodes)
-        ours = _eligible(undropped(asked) if settings.collision == "ignore" else asked, nodes)
+        ours = _eligible(without_dropped(asked) if settings.collision == "ignore" else asked, nodes)
         lines += _differences(f"constrained, collision: {settings.collision}", theirs, ours)
     return {"kubevirt": lines} if lines else {}
 

@@ -70,11 +70,11 @@ _SHAPE: Final = re.compile(
 
 
 @lru_cache(maxsize=1024)
-def _scrubbed_prose(text: str) -> str:
-    return _Scrubber(text, prose=True).scrubbed() if _is_suspicious(text) else text
+def _scrub_prose(text: str) -> str:
+    return _Scrubber(text, prose=True).scrub() if _is_suspicious(text) else text
 
 
-def scrubbed_prose(text: str) -> str:
+def scrub_prose(text: str) -> str:
     """A sentence of this program, which may quote what users wrote, without what looks like a credential.
 
     From a word that announces a secret on, the rest of the text is hidden.
@@ -83,19 +83,19 @@ def scrubbed_prose(text: str) -> str:
         return text
     if len(text) > MAX_TEXT:
         return HIDDEN if _is_suspicious(text) else text
-    return _scrubbed_prose(text) if len(text) <= 512 else _scrubbed_prose.__wrapped__(text)
+    return _scrub_prose(text) if len(text) <= 512 else _scrub_prose.__wrapped__(text)
 
 
-def shown(text: str) -> str:
+def sanitize(text: str) -> str:
     """A sentence as everybody may read it: without credentials, on one line, with nothing in it that is not seen."""
-    return visible(scrubbed_prose(text))
+    return visible(scrub_prose(text))
 
 
-def scrubbed(text: str) -> str:
+def scrub(text: str) -> str:
     """A value of an object without what looks like a credential; `HIDDEN` alone where the whole does."""
     if _NAME.fullmatch(text) or not _is_suspicious(text):
         return text
-    return _Scrubber(text, prose=False).scrubbed() if len(text) <= MAX_TEXT else HIDDEN
+    return _Scrubber(text, prose=False).scrub() if len(text) <= MAX_TEXT else HIDDEN
 
 
 def is_secret_flag(text: str) -> bool:
@@ -127,7 +127,7 @@ class _Scrubber:
         self._shown: Final[list[str]] = []
         self._done = 0
 
-    def scrubbed(self) -> str:
+    def scrub(self) -> str:
         text = self._text
         file = _FILE.search(text)
         if file and not self._prose:
@@ -146,7 +146,7 @@ class _Scrubber:
         """Look at the word between two places; where to go on."""
         text = self._text
         word = text[start:end]
-        if (secret := self._announced(word, start, end)) is not None:
+        if (secret := self._find_announced_secret(word, start, end)) is not None:
             return self._hide(secret, len(text))
         if "://" in word:
             return self._url(start)
@@ -157,7 +157,7 @@ class _Scrubber:
             self._shapes(start, end)
         return end
 
-    def _announced(self, word: str, start: int, end: int) -> int | None:
+    def _find_announced_secret(self, word: str, start: int, end: int) -> int | None:
         """Where a secret begins that the word announces; None where it announces none."""
         text = self._text
         for mark in ("=", ":"):
@@ -245,4 +245,4 @@ def _is_encoded(text: str, depth: int) -> bool:
     inner = inner.replace("\0", "")
     if not _is_suspicious(inner):
         return False
-    return inner != _Scrubber(inner, prose=False, depth=depth + 1).scrubbed()
+    return inner != _Scrubber(inner, prose=False, depth=depth + 1).scrub()

@@ -9,10 +9,10 @@ import msgspec
 from msgspec import Meta
 
 from webhook import names
-from webhook.admission.credentials import shown
-from webhook.admission.redaction import redacted, redacted_at
+from webhook.admission.credentials import sanitize
+from webhook.admission.redaction import redact, redact_at
 from webhook.names import Mode
-from webhook.text import shortened
+from webhook.text import shorten
 
 # The API server may cut a longer warning (k8s.io/apiserver, pkg/warning): 256 characters each are safe.
 MAX_WARNING: Final = 256
@@ -49,16 +49,16 @@ class Change(msgspec.Struct, frozen=True):
     new: Annotated[object, Meta(description="The value after; null where it was removed.")]
     reason: Annotated[str, Meta(description="The code of the reason that led to it.")]
 
-    def shown(self) -> Change:
+    def redact(self) -> Change:
         """The change as others may read it, without secrets."""
-        old, new = _shown(self.path, self.old), _shown(self.path, self.new)
+        old, new = _redact_value(self.path, self.old), _redact_value(self.path, self.new)
         return self if old is self.old and new is self.new else Change(self.path, old, new, self.reason)
 
 
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def _shown(path: tuple[str, ...], value: Any) -> Any:
+def _redact_value(path: tuple[str, ...], value: Any) -> Any:
     """A value without secrets; of one that is too long only its length."""
     size = len(value) if isinstance(value, str) else 0
     if isinstance(value, dict | list):
@@ -66,8 +66,8 @@ def _shown(path: tuple[str, ...], value: Any) -> Any:
             size = len(_encode(value))
         except RecursionError:
             # What is nested too deeply is cut where secrets are looked for.
-            return redacted_at(path, value)
-    return redacted_at(path, value) if size <= MAX_SHOWN_BYTES else f"<{size} bytes, too long to show>"
+            return redact_at(path, value)
+    return redact_at(path, value) if size <= MAX_SHOWN_BYTES else f"<{size} bytes, too long to show>"
 
 
 class FieldCause(msgspec.Struct, frozen=True):
@@ -96,12 +96,14 @@ class Denial(msgspec.Struct, frozen=True):
     message: str
     causes: tuple[FieldCause, ...] = ()
 
-    def shown(self) -> Denial:
+    def redact(self) -> Denial:
         """The refusal as everybody may read it."""
-        causes = tuple(FieldCause(cause.reason, shown(cause.message), shown(cause.field)) for cause in self.causes)
-        return Denial(self.code, shown(self.message), causes)
+        causes = tuple(
+            FieldCause(cause.reason, sanitize(cause.message), sanitize(cause.field)) for cause in self.causes
+        )
+        return Denial(self.code, sanitize(self.message), causes)
 
-    def told(self) -> Denial:
+    def for_user(self) -> Denial:
         """The refusal as the user reads it: whatever it quotes, it ends."""
         short = all(len(each.message) + len(each.field) <= MAX_MESSAGE // 2 for each in self.causes)
         if short and len(self.message) <= MAX_MESSAGE and len(self.causes) <= MAX_CAUSES:
@@ -140,15 +142,15 @@ class Decision(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr
-        put(self, "reasons", tuple(Reason(reason.code, shown(reason.text)) for reason in self.reasons))
+        put(self, "reasons", tuple(Reason(reason.code, sanitize(reason.text)) for reason in self.reasons))
         if self.denial:
-            put(self, "denial", self.denial.shown())
+            put(self, "denial", self.denial.redact())
         if self.warnings:
-            put(self, "warnings", tuple(map(shown, self.warnings)))
+            put(self, "warnings", tuple(map(sanitize, self.warnings)))
         if self.notes:
-            put(self, "notes", {key: shown(note) for key, note in self.notes.items()})
+            put(self, "notes", {key: sanitize(note) for key, note in self.notes.items()})
         if self.details:
-            put(self, "details", redacted(self.details))
+            put(self, "details", redact(self.details))
 
     @property
     def code(self) -> str:
@@ -159,7 +161,7 @@ class Decision(msgspec.Struct, frozen=True):
         """What this decision does to the request in a mode: only ``enforce`` patches or denies."""
         if mode == names.ENFORCE:
             if self.denial:
-                return Outcome(self.denial.told(), (), _short(self.warnings), self.notes)
+                return Outcome(self.denial.for_user(), (), _short(self.warnings), self.notes)
             return Outcome(None, self.changes, _short(self.warnings), self.notes)
         if mode == names.WARN:
             would = _would(self, f"{policy} is in mode warn")
@@ -191,7 +193,7 @@ def _plain(change: Change) -> str:
     path = ".".join(change.path)
     if change.new is None:
         return f"remove {path}"
-    new = change.shown().new
+    new = change.redact().new
     value = new if isinstance(new, str) else msgspec.json.encode(new).decode()
     return f"set {path} to {value}"
 
@@ -202,4 +204,4 @@ def _short(warnings: tuple[str, ...]) -> tuple[str, ...]:
     if len(warnings) > MAX_WARNINGS:
         most = MAX_WARNINGS - 1
         warnings = (*warnings[:most], f"kubevirt-webhook: {len(warnings) - most} more warnings")
-    return tuple(shortened(shown(text), MAX_WARNING) for text in warnings)
+    return tuple(shorten(sanitize(text), MAX_WARNING) for text in warnings)

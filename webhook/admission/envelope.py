@@ -63,7 +63,7 @@ def envelope(body: bytes) -> Envelope:
             begin = match.start("string" if bracket is None else "bracket")
             pieces += (body[copied:begin], b"null")
             if bracket is not None:
-                value = _measured(body, begin, steps)
+                value = _measure(body, begin, steps)
                 name, steps = key[1:-1].decode("ascii", "replace"), value.steps
                 depths[name] = max(value.levels, depths.get(name, 0))
                 if not value.end:
@@ -99,7 +99,7 @@ class _Value(msgspec.Struct, frozen=True):
     steps: int
 
 
-def _measured(body: bytes, begin: int, steps: int) -> _Value:
+def _measure(body: bytes, begin: int, steps: int) -> _Value:
     depth = levels = 0
     position = begin
     while steps and (match := RUN.match(body, position)):

@@ -67,8 +67,8 @@ def line(record: AnyRecord) -> bytes:
 class LineWriter:
     """Writes records as JSON lines, from a thread of its own.
 
-    The queue is bounded. A reader that doesn't keep up, or a full disk, costs records, which `dropped` counts, never
-    requests. Both may pass: the next lines are tried anew.
+    The queue is bounded. A reader that does not keep up, or a full disk, costs records, which `dropped_count` counts,
+    never requests. Both may pass: the next lines are tried anew.
 
     Args:
         output: where lines go; stays open.
@@ -89,7 +89,7 @@ class LineWriter:
         self._thread.start()
 
     @property
-    def dropped(self) -> int:
+    def dropped_count(self) -> int:
         """Records that were not written."""
         return self._refused + self._lost
 

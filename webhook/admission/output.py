@@ -100,9 +100,9 @@ class RotatedFile(Output):
         """Write lines to the file, or to a new one if they would make it too large."""
         written, data, size = 0, b"\n".join((*lines, b"")), None
         try:
-            size = self._followed()
+            size = self._follow()
             if size and size + len(data) > self._max_bytes:
-                size = self._rotated(size)
+                size = self._rotate(size)
             while written < len(data):
                 written += os.write(self._descriptor, memoryview(data)[written:])
         except OSError as error:
@@ -112,7 +112,7 @@ class RotatedFile(Output):
                     os.ftruncate(self._descriptor, size + whole)
             raise Lost(data.count(b"\n", whole), _why(error)) from None
 
-    def _followed(self) -> int:
+    def _follow(self) -> int:
         """The size of the file that has our name, which is ours from now on."""
         ours = os.fstat(self._descriptor)
         try:
@@ -124,7 +124,7 @@ class RotatedFile(Output):
             ours = os.fstat(self._descriptor)
         return ours.st_size
 
-    def _rotated(self, size: int) -> int:
+    def _rotate(self, size: int) -> int:
         """The size of the file after one was put away; the same where that could not be done."""
         try:
             for number in range(self._keep - 1, 0, -1):

@@ -33,14 +33,14 @@ _LONGEST_KEPT: Final = 100
 
 def pointer(path: tuple[str, ...]) -> str:
     """The JSON pointer (RFC 6901) of a path: ``~`` and ``/`` in names are escaped."""
-    return _kept(path) if len(path[-1]) <= _LONGEST_KEPT else _escaped(path)
+    return _kept(path) if len(path[-1]) <= _LONGEST_KEPT else _escape_path(path)
 
 
-def _escaped(path: tuple[str, ...]) -> str:
+def _escape_path(path: tuple[str, ...]) -> str:
     return "".join("/" + segment.replace("~", "~0").replace("/", "~1") for segment in path)
 
 
-_kept: Final = lru_cache(maxsize=1024)(_escaped)
+_kept: Final = lru_cache(maxsize=1024)(_escape_path)
 
 
 def segments(text: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from math import inf
 from typing import Any, Final
 
 from webhook import names
-from webhook.admission.credentials import HIDDEN, is_secret_flag, scrubbed
+from webhook.admission.credentials import HIDDEN, is_secret_flag, scrub
 
 REDACTED: Final = "<redacted; --show-secrets shows it>"
 
@@ -63,12 +63,12 @@ _HARMLESS_HEADER: Final = re.compile(
 )
 
 
-def redacted(value: Any) -> Any:
+def redact(value: Any) -> Any:
     """Plain JSON with every secret replaced, itself where it holds none; names and references stay readable."""
     return _Walk(inf, inf).value(value, 0)
 
 
-def redacted_at(path: Sequence[str], value: Any, *, bounded: bool = True) -> Any:
+def redact_at(path: Sequence[str], value: Any, *, bounded: bool = True) -> Any:
     """The same for a value that stands at a path in an object.
 
     Args:
@@ -136,7 +136,7 @@ class _Walk:
         """A text without what looks like a secret; itself where there is none."""
         if text not in self._searched:
             self._characters -= len(text)
-            shown = scrubbed(text) if self._characters >= 0 else REDACTED
+            shown = scrub(text) if self._characters >= 0 else REDACTED
             self._searched[text] = None if shown == text else REDACTED if shown == HIDDEN else shown
         found = self._searched[text]
         return text if found is None else found

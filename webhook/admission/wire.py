@@ -21,7 +21,7 @@ from webhook.errors import InputError
 from webhook.k8s.nesting import MAX_LEVELS, holds_plain_json, is_too_deep
 from webhook.k8s.pods import Eviction
 from webhook.k8s.views import Object, View
-from webhook.text import shortened, visible
+from webhook.text import shorten, visible
 
 API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 
@@ -113,7 +113,7 @@ class Codec(Generic[V]):
         asked = review.request if self._plain and _may_be_deep(body) else None
         if asked is not None and (is_too_deep(asked.object) or is_too_deep(asked.old_object)):
             return self._without_objects(body, RecursionError())
-        return self._checked(review, None)
+        return self._validate(review, None)
 
     def _without_objects(self, body: bytes, error: Exception) -> Received[V]:
         """The review, if its objects alone are what is wrong.
@@ -124,7 +124,7 @@ class Codec(Generic[V]):
         around = envelope(body)
         try:
             review = _ENVELOPE.decode(str(around.text, "utf-8"))
-            asked = _asked(review)[1]
+            asked = _parse_request(review)[1]
         except InputError:
             if isinstance(error, msgspec.ValidationError):
                 raise
@@ -135,14 +135,14 @@ class Codec(Generic[V]):
         dry = asked.dry_run if around.whole else True
         asked = msgspec.structs.replace(asked, object=None, old_object=None, dry_run=dry)
         review = msgspec.structs.replace(review, request=asked)
-        return self._checked(review, _wrong(error, around))
+        return self._validate(review, _wrong(error, around))
 
-    def _checked(self, review: Review[V], malformed: str | None) -> Received[V]:
-        api_version, request = _asked(review)
+    def _validate(self, review: Review[V], malformed: str | None) -> Received[V]:
+        api_version, request = _parse_request(review)
         if request.kind.kind != self.kind or request.kind.group != self.group:
             raise InputError(
-                f"this endpoint judges {_dotted(self.kind, self.group)}, not "
-                f"{_dotted(request.kind.kind or 'an object without kind', request.kind.group)}",
+                f"this endpoint judges {_group_kind(self.kind, self.group)}, not "
+                f"{_group_kind(request.kind.kind or 'an object without kind', request.kind.group)}",
                 "request.kind",
                 "correct the rules of the webhook configuration that sends it here",
             )
@@ -156,7 +156,7 @@ def request_of(value: object) -> Request[Any]:
         InputError: it is no AdmissionReview that asks something.
     """
     try:
-        return _asked(msgspec.convert(value, Review[Any]))[1]
+        return _parse_request(msgspec.convert(value, Review[Any]))[1]
     except msgspec.ValidationError as error:
         raise InputError(_sentence(error), _BODY, _FIX) from None
 
@@ -165,7 +165,7 @@ _BODY: Final = "the request's body"
 _FIX: Final = "send an AdmissionReview as the API server does"
 
 
-def _asked(review: Review[V]) -> tuple[str, Request[V]]:
+def _parse_request(review: Review[V]) -> tuple[str, Request[V]]:
     """The API version and the request of a review that asks something."""
     if review.kind != "AdmissionReview" or review.api_version not in API_VERSIONS:
         got = f"{review.api_version or 'no apiVersion'} {review.kind or 'no kind'}"
@@ -214,14 +214,16 @@ _REASONS: Final = {403: "Forbidden", 422: "Invalid", 429: "TooManyRequests", 503
 
 
 def _status(denial: Denial) -> _ResponseStatus:
-    causes = tuple(FieldCause(cause.reason, _fit(cause.message), _fit(cause.field)) for cause in denial.causes)
+    causes = tuple(
+        FieldCause(cause.reason, _clip_text(cause.message), _clip_text(cause.field)) for cause in denial.causes
+    )
     details = _Details(causes) if causes else None
-    return _ResponseStatus(denial.code, _fit(denial.message), _REASONS.get(denial.code), details)
+    return _ResponseStatus(denial.code, _clip_text(denial.message), _REASONS.get(denial.code), details)
 
 
-def _fit(text: str, length: int = MAX_MESSAGE) -> str:
+def _clip_text(text: str, length: int = MAX_MESSAGE) -> str:
     """A text that the API server passes on: whoever made it, it ends here what a terminal would obey."""
-    return shortened(visible(text), length)
+    return shorten(visible(text), length)
 
 
 def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, annotations: Mapping[str, str]) -> bytes:
@@ -232,7 +234,7 @@ def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, an
         annotations: for the API server's own audit log, which puts the entry's name before each key.
     """
     denial = outcome.denial
-    short = {key: _fit(value, MAX_NOTE) for key, value in annotations.items()}
+    short = {key: _clip_text(value, MAX_NOTE) for key, value in annotations.items()}
     return _encode(
         _Answer(
             api_version,
@@ -310,5 +312,5 @@ def _wrong(error: Exception, around: Envelope) -> str:
     return f"the object is not JSON: {error}"
 
 
-def _dotted(kind: str, group: str) -> str:
+def _group_kind(kind: str, group: str) -> str:
     return f"{kind}.{group}" if group else kind

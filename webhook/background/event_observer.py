@@ -28,17 +28,17 @@ class EventObserver(Observer):
         self._add: Final = add
         self._wanted: Final = wanted
 
-    def judged(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
+    def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
         """Pass it on, and announce it if users should know."""
-        self._inner.judged(endpoint, verdict, seconds)
+        self._inner.on_evaluated(endpoint, verdict, seconds)
         if self._wanted():
             happening = event_of(endpoint, verdict)
             if happening:
                 self._add(happening)
 
-    def failed(self, endpoint: Endpoint, error: BaseException) -> None:
+    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
         """Pass it on."""
-        self._inner.failed(endpoint, error)
+        self._inner.on_error(endpoint, error)
 
 
 def event_of(endpoint: Endpoint, verdict: Evaluation) -> Event | None:
@@ -62,11 +62,13 @@ def event_of(endpoint: Endpoint, verdict: Evaluation) -> Event | None:
     name = wire.object_name(request)
     note = f"{request.operation} of {endpoint.kind} {name} {said}: {text}"
     absent = not name or (request.operation == "CREATE" and decision.denial is not None and enforced)
-    api_version, kind, regarded, uid = _regarded(endpoint, request, name, absent=absent)
+    api_version, kind, regarded, uid = _involved_object(endpoint, request, name, absent=absent)
     return Event(request.namespace, api_version, kind, regarded, uid, reason, decision.code, note)
 
 
-def _regarded(endpoint: Endpoint, request: Request[Any], name: str, *, absent: bool) -> tuple[str, str, str, str]:
+def _involved_object(
+    endpoint: Endpoint, request: Request[Any], name: str, *, absent: bool
+) -> tuple[str, str, str, str]:
     """API version, kind, name and uid of where users look: a pod's VMI, and the namespace for what isn't there."""
     if endpoint.sub_resource:
         # Of a pod, which is there, whatever becomes of its eviction.

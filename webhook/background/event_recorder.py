@@ -16,7 +16,7 @@ import msgspec
 
 from webhook import names
 from webhook.admission.audit import timestamp
-from webhook.admission.credentials import shown
+from webhook.admission.credentials import sanitize
 from webhook.k8s.client.api import ApiConnectionError, Requests, explain
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.resources import EVENTS
@@ -61,7 +61,7 @@ class Event(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         # Names are checked only after admission, and an owner reference's kind hardly at all.
         for field in ("api_version", "kind", "name", "uid", "note"):
-            msgspec.structs.force_setattr(self, field, shown(getattr(self, field)))
+            msgspec.structs.force_setattr(self, field, sanitize(getattr(self, field)))
 
 
 _Key = tuple[str, str, str, str, str]
@@ -127,7 +127,7 @@ class EventWriter:
         for _ in range(min(_PER_TICK, len(self._new))):
             key = self._new.popleft()
             series = self._series[key]
-            series.written = await self._sent("create", series)
+            series.written = await self._send("create", series)
             if not series.written:
                 # The next one of its kind is a new try.
                 del self._series[key]
@@ -136,9 +136,9 @@ class EventWriter:
         for key in ended[:_PER_TICK]:
             series = self._series.pop(key)
             if series.count > 1:
-                await self._sent("patch", series)
+                await self._send("patch", series)
 
-    async def _sent(self, verb: str, series: _Series) -> bool:
+    async def _send(self, verb: str, series: _Series) -> bool:
         namespace = series.happening.namespace
         try:
             if verb == "create":
@@ -149,15 +149,15 @@ class EventWriter:
                 asked = ("PATCH", path, {}, {"series": seen}, "application/merge-patch+json")
             status, body = await self._api.request(*asked, seconds=_WRITE_SECONDS)
         except ApiConnectionError as error:
-            return self._failed(error.why)
+            return self._log_failure(error.why)
         if status not in (200, 201):
-            return self._failed(explain(verb, EVENTS, "", status, body).why)
+            return self._log_failure(explain(verb, EVENTS, "", status, body).why)
         self._trouble = ""
         if verb == "create":
             self.results["written"] += 1
         return True
 
-    def _failed(self, why: str) -> bool:
+    def _log_failure(self, why: str) -> bool:
         self.results["failed"] += 1
         if why != self._trouble:
             logger.warning("events: can't be written: %s", why)

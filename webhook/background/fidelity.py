@@ -133,7 +133,7 @@ class FidelityCheck:
         for namespace, name in await self._sample(size):
             await self._clock.sleep(_PAUSE_SECONDS)
             try:
-                result = await self._compared(namespace, name, configuration)
+                result = await self._compare(namespace, name, configuration)
             except (Incomparable, InputError, TooComplex):
                 # A VM that was changed, is on its way out, or that KubeVirt would refuse now: nothing to compare.
                 result = "skipped"
@@ -146,7 +146,7 @@ class FidelityCheck:
         async with aclosing(pages(self._transport, STARTED_VMS, limit=_PAGE_LIMIT, seconds=_LIST_SECONDS)) as listed:
             async for page in listed:
                 for vm in page.items or ():
-                    if not vm.started:
+                    if not vm.has_started:
                         continue
                     seen += 1
                     one = (vm.meta.namespace or "", vm.meta.name or "")
@@ -157,7 +157,7 @@ class FidelityCheck:
                 await self._clock.sleep(_PAUSE_SECONDS)
         return chosen
 
-    async def _compared(self, namespace: str, name: str, configuration: ClusterConfig) -> str:
+    async def _compare(self, namespace: str, name: str, configuration: ClusterConfig) -> str:
         vmi = await self._get(STORED_VMIS, namespace, name)
         vm = await self._get(STORED_VMS, namespace, name)
         if not isinstance(vmi, StoredObject) or not isinstance(vm, StoredObject):

@@ -131,7 +131,7 @@ async def _ask(
     expected: dict[str, str],
 ) -> Answered:
     (document,) = read_documents(path)
-    asked = await requests.asked(document, cluster, None, 0.0)
+    asked = await requests.to_review_request(document, cluster, None, 0.0)
     answers = []
     for endpoint in await requests.endpoints(asked.request, cluster, settings, 0.0):
         start = time.perf_counter()

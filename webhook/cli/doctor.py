@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from webhook.admission.redaction import redacted
+from webhook.admission.redaction import redact
 from webhook.cli import write
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def doctor(kubeconfig: Path | None, config_file: Path | None, url: str, output: 
     What you may not read is unknown, with the right that is missing. Exit status 1: something has failed; 2: nothing
     could be checked; 0: else.
     """
-    report = asyncio.run(_examined(kubeconfig, config_file, url))
+    report = asyncio.run(_examine(kubeconfig, config_file, url))
     if output == "json":
-        write.data(json.dumps(redacted(report.as_json()), indent=2))
+        write.data(json.dumps(redact(report.as_json()), indent=2))
     else:
         _print(report)
     if report.verdict == "failure":
@@ -51,7 +51,7 @@ def doctor(kubeconfig: Path | None, config_file: Path | None, url: str, output: 
         sys.exit(_WARNINGS)
 
 
-async def _examined(kubeconfig: Path | None, config_file: Path | None, url: str) -> Report:
+async def _examine(kubeconfig: Path | None, config_file: Path | None, url: str) -> Report:
     from webhook.cli.data import directory
     from webhook.doctor.report import examine
     from webhook.install.registration import check_url
@@ -71,7 +71,7 @@ async def _examined(kubeconfig: Path | None, config_file: Path | None, url: str)
 def _print(report: Report) -> None:
     from rich.text import Text
 
-    from webhook.admission.credentials import shown
+    from webhook.admission.credentials import sanitize
     from webhook.cli.show import console
 
     out = console()
@@ -82,13 +82,13 @@ def _print(report: Report) -> None:
             line = Text.assemble(
                 (f"{finding.verdict:8}", _STYLES[finding.verdict]),
                 (f"{head:{width}}  ", "bold"),
-                shown(f"{finding.subject}: {finding.found}"),
+                sanitize(f"{finding.subject}: {finding.found}"),
             )
             out.print(line)
             # Once for all that follow each other and ask for the same.
             last = index + 1 == len(findings) or findings[index + 1].todo != finding.todo
             if finding.todo and last:
-                out.print(Text(shown(f"{'':{width + 10}}→ {finding.todo}")))
+                out.print(Text(sanitize(f"{'':{width + 10}}→ {finding.todo}")))
     counts = [
         f"{number} {verdict}{'s' if number > 1 and verdict in _COUNTABLE else ''}"
         for verdict, number in report.counts.items()

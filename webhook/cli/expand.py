@@ -12,7 +12,7 @@ from uuid import UUID, uuid5
 
 import click
 
-from webhook.admission.redaction import redacted
+from webhook.admission.redaction import redact
 from webhook.cli import given, write
 from webhook.cli.expand_explain import Explanation
 from webhook.cli.search import Search, configuration_of
@@ -75,7 +75,7 @@ def expand(
     results = asyncio.run(_all(found, cluster_from, kubeconfig, mode))
     table = explain and output is None
     explanations = [
-        _explained(result, show_secrets, to_apply=not explain) for result in results if isinstance(result, _Result)
+        _explain(result, show_secrets, to_apply=not explain) for result in results if isinstance(result, _Result)
     ]
     if table:
         out = console()
@@ -139,8 +139,8 @@ def _infers(vm: Json) -> bool:
     return any((spec.get(field) or {}).get("inferFromVolume") for field in ("instancetype", "preference"))
 
 
-def _explained(result: _Result, show_secrets: bool, *, to_apply: bool) -> Explanation:
-    shown = result.created.obj if show_secrets else redacted(result.created.obj)
+def _explain(result: _Result, show_secrets: bool, *, to_apply: bool) -> Explanation:
+    shown = result.created.obj if show_secrets else redact(result.created.obj)
     if to_apply and shown is not result.created.obj:
         write.line(f"{result.where}: secrets are redacted, so don't apply this; see --show-secrets", err=True)
     return Explanation(result.created, shown, result.where, result.settings, result.stand_ins)
@@ -179,10 +179,10 @@ def _question(machine: Document, mode: str, uuids: _Uuids, configuration: Cluste
     if obj["kind"] == "VirtualMachineInstance":
         if mode == "expand":
             raise InputError("a VirtualMachineInstance has nothing to expand", fix="leave out --mode")
-        return lambda _: creation.from_vmi(obj, uuids.restarted(), configuration)
+        return lambda _: creation.from_vmi(obj, uuids.restart(), configuration)
     if mode == "expand":
-        return lambda get: creation.expanded(obj, get, configuration)
-    return lambda get: creation.from_vm(obj, get, uuids.restarted(), configuration)
+        return lambda get: creation.expand_vm(obj, get, configuration)
+    return lambda get: creation.from_vm(obj, get, uuids.restart(), configuration)
 
 
 class _Uuids:
@@ -192,7 +192,7 @@ class _Uuids:
         self._name: Final = f"{machine['metadata']['namespace']}/{machine['metadata']['name']}"
         self.made: list[str] = []
 
-    def restarted(self) -> Callable[[], str]:
+    def restart(self) -> Callable[[], str]:
         """From the first one on."""
         self.made = []
         return self._next

@@ -90,7 +90,7 @@ class Explanation:
             "source": self._where,
             "object": self.shown,
             "settings": self._cluster,
-            **{origin.value: _named_json(named) for origin, named in self._created.named.items()},
+            **{origin.value: _named_to_json(named) for origin, named in self._created.named.items()},
             "fields": [self._field_json(item) for item in self.fields()],
         }
 
@@ -139,7 +139,7 @@ def _from_vmi(created: Created) -> bool:
     return created.obj["kind"] == "VirtualMachineInstance" and not made
 
 
-def _named_json(named: Named) -> dict[str, str]:
+def _named_to_json(named: Named) -> dict[str, str]:
     return {
         "kind": named.kind,
         "name": named.name,

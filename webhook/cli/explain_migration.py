@@ -13,8 +13,8 @@ import click
 import msgspec
 from rich.text import Text
 
-from webhook.admission.credentials import scrubbed_prose
-from webhook.admission.redaction import redacted
+from webhook.admission.credentials import scrub_prose
+from webhook.admission.redaction import redact
 from webhook.cli import write
 from webhook.cli.explain_spread import spread
 from webhook.cli.machine import parse_machine
@@ -28,7 +28,7 @@ from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.answer import MigrationExplanation, Nodes, ReasonReport
 from webhook.policies.migration.explanation import explain as explained
 from webhook.policies.migration.explanation import few
-from webhook.review.replay import replayed
+from webhook.review.replay import replay
 
 _SECONDS: Final = 30.0
 _WIDTH: Final = 100
@@ -75,9 +75,9 @@ def migration(
     added = syntax.selector(selector, "--to")
     answer = asyncio.run(_answer(where, name, added, node or "", cluster_from, kubeconfig))
     if output == "json":
-        write.data(json.dumps(redacted(msgspec.to_builtins(answer)), indent=2))
+        write.data(json.dumps(redact(msgspec.to_builtins(answer)), indent=2))
     elif output == "yaml":
-        write.data(dump([redacted(msgspec.to_builtins(answer))]))
+        write.data(dump([redact(msgspec.to_builtins(answer))]))
     else:
         _print(answer)
     if not answer.favourable:
@@ -90,7 +90,7 @@ async def _answer(
     deadline = asyncio.get_running_loop().time() + _SECONDS
     async with once(cluster_from, kubeconfig) as cluster:
         try:
-            return await replayed(
+            return await replay(
                 lambda facts: explained(namespace, name, added, facts, node=node),
                 cluster,
                 Facts(peek=cluster.peek),
@@ -104,10 +104,10 @@ async def _answer(
 
 def _print(answer: MigrationExplanation) -> None:
     out = console()
-    lines = _one(answer) if answer.node else _all(answer)
+    lines = _node_lines(answer) if answer.node else _all(answer)
     for index, (line, style) in enumerate(lines):
         headline = "bold green" if answer.favourable else "bold red"
-        out.print(Text(scrubbed_prose(_safe_lines(line)), style=headline if not index else style))
+        out.print(Text(scrub_prose(_safe_lines(line)), style=headline if not index else style))
 
 
 def _safe_lines(text: str) -> str:
@@ -120,11 +120,11 @@ _Line = tuple[str, str]
 
 def _all(answer: MigrationExplanation) -> Iterator[_Line]:
     """The answer in lines of a ticket's width, each with its style."""
-    yield _wrapped(answer.summary), ""
-    yield from _asked(answer)
+    yield _wrap(answer.summary), ""
+    yield from _request_lines(answer)
     for contradiction in answer.contradictions:
         if contradiction.text not in answer.summary:
-            yield _wrapped(f"Contradiction: {contradiction.text}."), ""
+            yield _wrap(f"Contradiction: {contradiction.text}."), ""
     if answer.reasons:
         several = sum(reason.nodes.count for reason in answer.reasons) > answer.total - answer.eligible.count
         yield "", ""
@@ -134,52 +134,52 @@ def _all(answer: MigrationExplanation) -> Iterator[_Line]:
             yield _reason(reason, width), ""
         rest = len(answer.reasons) - _MOST_REASONS
         if rest > 0:
-            yield _wrapped(f"and {rest} more reasons, each for as many nodes or fewer; -o json has all.", "  "), ""
+            yield _wrap(f"and {rest} more reasons, each for as many nodes or fewer; -o json has all.", "  "), ""
     yield "", ""
-    yield _wrapped(f"KubeVirt by itself {answer.kubevirt.text}."), ""
+    yield _wrap(f"KubeVirt by itself {answer.kubevirt.text}."), ""
     if answer.openings:
         best = answer.openings[0]
-        yield _wrapped(f"What would help most: {best.change} ({_more(best.nodes)})."), ""
+        yield _wrap(f"What would help most: {best.change} ({_more(best.nodes)})."), ""
     yield from _remarks(answer)
 
 
-def _one(answer: MigrationExplanation) -> Iterator[_Line]:
+def _node_lines(answer: MigrationExplanation) -> Iterator[_Line]:
     node = answer.node
     assert node
     yield f"{node.name} is {'eligible' if node.eligible else 'not eligible'}", ""
-    yield from _asked(answer)
+    yield from _request_lines(answer)
     for reason in node.reasons:
-        yield _wrapped(reason.text, "  - "), ""
-    yield _wrapped(f"Of all: {answer.summary}."), ""
+        yield _wrap(reason.text, "  - "), ""
+    yield _wrap(f"Of all: {answer.summary}."), ""
     if node.eligible:
         yield from _remarks(answer)
 
 
-def _asked(answer: MigrationExplanation) -> Iterator[_Line]:
+def _request_lines(answer: MigrationExplanation) -> Iterator[_Line]:
     added = ", ".join(f"{key}={value}" for key, value in answer.added_node_selector.items())
     on = f"runs on {answer.running_on}" if answer.running_on else "is on no node yet"
-    yield _wrapped(f"{answer.namespace}/{answer.name} {on}; the migration adds {added or 'nothing'}."), ""
+    yield _wrap(f"{answer.namespace}/{answer.name} {on}; the migration adds {added or 'nothing'}."), ""
     for obstacle in answer.obstacles:
-        yield _wrapped(f"But {obstacle}."), "yellow"
+        yield _wrap(f"But {obstacle}."), "yellow"
 
 
 def _remarks(answer: MigrationExplanation) -> Iterator[_Line]:
     for note in answer.notes:
-        yield _wrapped(f"Note: {note}."), ""
+        yield _wrap(f"Note: {note}."), ""
     for gap in answer.gaps:
-        yield _wrapped(f"Not taken into account: {gap}."), "yellow"
+        yield _wrap(f"Not taken into account: {gap}."), "yellow"
 
 
 def _reason(reason: ReasonReport, width: int) -> str:
-    head = _wrapped(reason.text, f"  {reason.nodes.count:>{width}}  ")
-    return f"{head}\n{_wrapped(few(reason.nodes.names), ' ' * (width + 6))}"
+    head = _wrap(reason.text, f"  {reason.nodes.count:>{width}}  ")
+    return f"{head}\n{_wrap(few(reason.nodes.names), ' ' * (width + 6))}"
 
 
 def _more(nodes: Nodes) -> str:
     return f"{nodes.count} node{'' if nodes.count == 1 else 's'} more: {few(nodes.names)}"
 
 
-def _wrapped(text: str, indent: str = "") -> str:
+def _wrap(text: str, indent: str = "") -> str:
     """No word is broken, so that labels and names can be searched and copied."""
     return textwrap.fill(
         text,

@@ -12,8 +12,8 @@ import msgspec
 from rich.text import Text
 
 from webhook import names
-from webhook.admission.credentials import scrubbed_prose
-from webhook.admission.redaction import redacted
+from webhook.admission.credentials import scrub_prose
+from webhook.admission.redaction import redact
 from webhook.cli import write
 from webhook.cli.machine import parse_machine
 from webhook.cli.show import console, safe
@@ -22,7 +22,7 @@ from webhook.cluster.selection import once
 from webhook.errors import InputError
 from webhook.facts import Facts
 from webhook.policies.common.required_facts import Unreadable
-from webhook.review.replay import replayed
+from webhook.review.replay import replay
 from webhook.review.spread_explanation import SpreadAnswer, explain
 from webhook.settings.file import default_settings, load
 from webhook.settings.snapshot import Settings
@@ -61,9 +61,9 @@ def spread(
     settings = load(config_file) if config_file else default_settings()
     answer = asyncio.run(_answer(where, name, settings, cluster_from, kubeconfig))
     if output == "json":
-        write.data(json.dumps(redacted(msgspec.to_builtins(answer)), indent=2))
+        write.data(json.dumps(redact(msgspec.to_builtins(answer)), indent=2))
     elif output == "yaml":
-        write.data(dump([redacted(msgspec.to_builtins(answer))]))
+        write.data(dump([redact(msgspec.to_builtins(answer))]))
     else:
         _print(answer)
     if not answer.is_spread:
@@ -76,7 +76,7 @@ async def _answer(
     deadline = asyncio.get_running_loop().time() + _SECONDS
     async with once(cluster_from, kubeconfig) as cluster:
         try:
-            return await replayed(
+            return await replay(
                 lambda facts: explain(namespace, name, settings, facts),
                 cluster,
                 Facts(peek=cluster.peek),
@@ -90,11 +90,11 @@ async def _answer(
 
 def _print(answer: SpreadAnswer) -> None:
     out = console()
-    shown = scrubbed_prose(safe(f"{_summary(answer)}: {answer.reason} ({answer.code})"))
+    shown = scrub_prose(safe(f"{_summary(answer)}: {answer.reason} ({answer.code})"))
     out.print(Text(shown, style="bold green" if answer.is_spread else "bold yellow"))
     for constraint in answer.injected or answer.present:
         fields = ", ".join(f"{key}: {constraint.get(key)}" for key in ("topologyKey", "whenUnsatisfiable", "maxSkew"))
-        out.print(Text(scrubbed_prose(safe(f"  {fields}"))))
+        out.print(Text(scrub_prose(safe(f"  {fields}"))))
 
 
 def _summary(answer: SpreadAnswer) -> str:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from webhook.cluster.kinds import KINDS
-from webhook.errors import InputError, quoted
-from webhook.inputs import limited
+from webhook.errors import InputError, quote
+from webhook.inputs import read_limited
 from webhook.k8s.yaml_builder import Document
 from webhook.k8s.yaml_documents import MAX_BYTES, objects_in, parse_documents, read_documents
 
@@ -25,7 +25,7 @@ def standard_input() -> bytes:
     Raises:
         InputError: it is larger than a file may be.
     """
-    return limited(sys.stdin.buffer, MAX_BYTES, "standard input")
+    return read_limited(sys.stdin.buffer, MAX_BYTES, "standard input")
 
 
 def documents(paths: Iterable[str], stdin: bytes | None) -> list[Document]:
@@ -72,11 +72,11 @@ def objects(found: Iterable[Document]) -> GivenObjects:
             if name not in result.passed_over:
                 result.passed_over.append(name)
             continue
-        placed = _placed(document, namespaced=kind.namespaced)
+        placed = _place(document, namespaced=kind.namespaced)
         metadata = placed.value["metadata"]
         key = (name, metadata.get("namespace", ""), metadata["name"])
         if key in seen:
-            raise InputError(f"{name} {quoted(key[2])} is here a second time", document.where(), f"see {seen[key]}")
+            raise InputError(f"{name} {quote(key[2])} is here a second time", document.where(), f"see {seen[key]}")
         seen[key] = document.where()
         if name in MACHINES:
             result.machines.append(placed)
@@ -99,7 +99,7 @@ def _is(document: Document, group: str, versions: str) -> bool:
     return found == group and re.fullmatch(versions, version) is not None
 
 
-def _placed(document: Document, *, namespaced: bool) -> Document:
+def _place(document: Document, *, namespaced: bool) -> Document:
     value = document.value
     metadata = value.get("metadata")
     name = metadata.get("name") if isinstance(metadata, dict) else None

@@ -120,7 +120,7 @@ async def _install(
 ) -> None:
     from webhook.install.apply import Installer
 
-    async with _connected(kubeconfig) as api:
+    async with _connect(kubeconfig) as api:
         installer = Installer(api, write.line, force=force_conflicts, seconds=timeout)
         chosen: Overlay = overlay or ("openshift" if await installer.serves("config.openshift.io") else "kubernetes")
         narrow = await _narrowing(api, installer, chosen, callers)
@@ -130,7 +130,7 @@ async def _install(
             _show(change)
         if not changes:
             write.line("nothing to change")
-        elif not dry_run and _agreed(f"Make these {len(changes)} changes?", yes=yes):
+        elif not dry_run and _confirm(f"Make these {len(changes)} changes?", yes=yes):
             await installer.install(plan, wait=wait)
             write.line("installed")
 
@@ -141,17 +141,17 @@ async def _narrowing(
     """What is made of the overlay's NetworkPolicy: as told, else as the cluster's was made before."""
     from webhook.cli.data import directory
     from webhook.install import plan
-    from webhook.install.callers import ANY, AUTO, blocks_of, discovered, narrowed, parse
+    from webhook.install.callers import ANY, AUTO, blocks_of, discover_callers, parse, restrict_callers
 
     if callers == ANY:
         blocks = []
     elif callers == AUTO:
-        blocks = await discovered(api)
+        blocks = await discover_callers(api)
     elif callers is not None:
         blocks = parse(callers)
     else:
         blocks = blocks_of(await installer.get(plan.network_policy(directory("manifests"), overlay)))
-    return lambda policy: narrowed(policy, blocks) if blocks else policy
+    return lambda policy: restrict_callers(policy, blocks) if blocks else policy
 
 
 async def _plan(
@@ -191,7 +191,7 @@ async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeo
     from webhook.install.apply import Installer
     from webhook.install.plan import everything, title
 
-    async with _connected(kubeconfig) as api:
+    async with _connect(kubeconfig) as api:
         installer = Installer(api, write.line, seconds=timeout)
         objects = await installer.present(everything(directory("manifests")))
         for manifest in objects:
@@ -200,7 +200,7 @@ async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeo
             await _warn_of_pools(api)
         if not objects:
             write.line("nothing is installed")
-        elif not dry_run and _agreed(f"Delete these {len(objects)} objects?", yes=yes):
+        elif not dry_run and _confirm(f"Delete these {len(objects)} objects?", yes=yes):
             await installer.uninstall(objects)
             write.line("uninstalled")
 
@@ -235,7 +235,7 @@ async def _cleanup(
     from webhook.install.cleanup import Cleanup
     from webhook.install.plan import CONFIGURATIONS, everything, title
 
-    async with _connected(kubeconfig) as api:
+    async with _connect(kubeconfig) as api:
         ours = [one for one in everything(directory("manifests")) if one["kind"] in CONFIGURATIONS]
         present = await Installer(api, write.line).present(ours)
         if present:
@@ -250,7 +250,7 @@ async def _cleanup(
                 write.line(f"{task.title}: {task.left}")
         todo = [task for task in tasks if task.operations]
         failed = 0
-        if todo and not dry_run and _agreed(f"Change these {len(todo)} VMs?", yes=yes):
+        if todo and not dry_run and _confirm(f"Change these {len(todo)} VMs?", yes=yes):
             for task in todo:
                 problem = await work.clean(task)
                 if problem:
@@ -266,7 +266,7 @@ async def _cleanup(
 
 
 @asynccontextmanager
-async def _connected(kubeconfig: Path | None) -> AsyncIterator[KubernetesTransport]:
+async def _connect(kubeconfig: Path | None) -> AsyncIterator[KubernetesTransport]:
     from webhook.k8s.client.transport import connect
 
     transport = await connect(str(kubeconfig) if kubeconfig else None)
@@ -287,7 +287,7 @@ def _read(file: Path) -> str:
         raise InputError("it is not UTF-8", str(file), "save it as UTF-8") from None
 
 
-def _agreed(question: str, *, yes: bool) -> bool:
+def _confirm(question: str, *, yes: bool) -> bool:
     return yes or not _on_terminal() or click.confirm(question)
 
 

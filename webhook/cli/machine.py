@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.errors import InputError, quoted
+from webhook.errors import InputError, quote
 from webhook.placement import syntax
 
 
@@ -14,9 +14,9 @@ def parse_machine(vm: str, namespace: str | None) -> tuple[str, str]:
     """
     before, slash, name = vm.rpartition("/")
     if slash and namespace and namespace != before:
-        raise InputError(f"it names the namespace {quoted(before)} and -n {quoted(namespace)}", vm, "drop one")
+        raise InputError(f"it names the namespace {quote(before)} and -n {quote(namespace)}", vm, "drop one")
     where = before if slash else namespace or "default"
     for text, what in ((where, "namespace"), (name, "VM")):
         if not syntax.is_name(text):
-            raise InputError(f"{quoted(text)} is no name of a {what}", "VM", "write NAMESPACE/NAME")
+            raise InputError(f"{quote(text)} is no name of a {what}", "VM", "write NAMESPACE/NAME")
     return where, name

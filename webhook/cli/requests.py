@@ -58,7 +58,7 @@ def read(paths: tuple[str, ...], stdin: bytes | None) -> list[Document]:
     return documents
 
 
-async def asked(
+async def to_review_request(
     document: Document, cluster: Cluster, user: str | None, deadline: float, namespace: str | None = None
 ) -> ReviewRequest:
     """The review in a document, or the one that creating its object would lead to.

@@ -14,11 +14,11 @@ import msgspec
 
 from webhook.admission.audit import NoAudit
 from webhook.admission.patch import segments
-from webhook.admission.redaction import redacted_at
+from webhook.admission.redaction import redact_at
 from webhook.cli import given, requests, write
 from webhook.cli.show import print_results
 from webhook.cli.yamltext import dump
-from webhook.cluster.selection import opened
+from webhook.cluster.selection import open_cluster
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError
 from webhook.review.reviewer import NullObserver, Reviewer
@@ -74,12 +74,12 @@ async def _judge_all(
     namespace: str | None,
 ) -> list[dict[str, Any]]:
     documents = requests.read(files, stdin)
-    async with opened(cluster_from, kubeconfig, settings) as cluster:
+    async with open_cluster(cluster_from, kubeconfig, settings) as cluster:
         reviewer = Reviewer(cluster, lambda: settings, NoAudit(), NullObserver())
         results = []
         for document in documents:
             deadline = asyncio.get_running_loop().time() + 10
-            asked = await requests.asked(document, cluster, user, deadline, namespace)
+            asked = await requests.to_review_request(document, cluster, user, deadline, namespace)
             results.append(await _judge(asked, reviewer, cluster, settings, deadline))
         return results
 
@@ -148,7 +148,7 @@ def _redact(result: dict[str, Any]) -> set[str]:
     found = set()
 
     def hide(part: str, path: Sequence[str], holder: dict[str, Any], key: str) -> None:
-        shown = redacted_at(path, holder[key], bounded=False)
+        shown = redact_at(path, holder[key], bounded=False)
         if shown is not holder[key]:
             holder[key] = shown
             found.add(part)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from webhook.admission.credentials import scrubbed_prose
+from webhook.admission.credentials import scrub_prose
 from webhook.text import visible_lines
 
 
@@ -15,7 +15,7 @@ def line(text: str, *, err: bool = False, color: str | None = None) -> None:
 
 def error(text: str) -> None:
     """A line on standard error that may quote what a file or an object holds."""
-    line(scrubbed_prose(text), err=True)
+    line(scrub_prose(text), err=True)
 
 
 def data(text: str) -> None:

@@ -35,24 +35,24 @@ class _TokenReview(msgspec.Struct):
     status: _TokenStatus
 
 
-async def allowed(transport: Transport, key: AccessKey, seconds: float) -> bool | Unavailable:
+async def is_allowed(transport: Transport, key: AccessKey, seconds: float) -> bool | Unavailable:
     """Whether somebody may do something; `Unavailable` where that could not be learnt in so many seconds."""
-    answer = await _created(transport, _ACCESS, "SubjectAccessReview", _access(key), _AccessReview, seconds)
+    answer = await _create_review(transport, _ACCESS, "SubjectAccessReview", _access(key), _AccessReview, seconds)
     return answer if isinstance(answer, Unavailable) else answer.status.allowed
 
 
-async def authenticated(transport: Transport, key: TokenKey, seconds: float) -> UserInfo | Unavailable | None:
-    """Whose token it is; None: the API server doesn't accept it. `Unavailable` as for `allowed`.
+async def authenticate(transport: Transport, key: TokenKey, seconds: float) -> UserInfo | Unavailable | None:
+    """Whose token it is; None: the API server doesn't accept it. `Unavailable` as for `is_allowed`.
 
     A token whose user has no name is not accepted either: RBAC would judge nobody.
     """
-    answer = await _created(transport, _TOKENS, "TokenReview", {"token": key.token}, _TokenReview, seconds)
+    answer = await _create_review(transport, _TOKENS, "TokenReview", {"token": key.token}, _TokenReview, seconds)
     if isinstance(answer, Unavailable):
         return answer
     return answer.status.user if answer.status.authenticated and answer.status.user.username else None
 
 
-async def _created(
+async def _create_review(
     transport: Transport, resource: str, kind: str, spec: dict[str, Any], view: type[S], seconds: float
 ) -> S | Unavailable:
     """A review that is created is answered at once, and kept nowhere."""

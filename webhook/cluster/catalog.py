@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook.facts import NOT_READ, ListKey, ObjectKey
-from webhook.k8s.client.api import Transport, decoded
+from webhook.k8s.client.api import Transport, decode
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
 from webhook.k8s.client.resources import Resource
@@ -112,7 +112,7 @@ class Catalog:
         if not self._is_current(copy):
             return NOT_READ
         if isinstance(key, ListKey):
-            return self._listed(copy, key)
+            return self._list(copy, key)
         found = copy.get(key.name, key.namespace)
         # One that the copy lacks may have been created a moment ago.
         return NOT_READ if found is None else _read(found, key.resource)
@@ -135,11 +135,11 @@ class Catalog:
 
     def _is_current(self, copy: Reflector[Any]) -> bool:
         """Whether the copy is complete, and in step with the API server as far as is known."""
-        return copy.synced and copy.problem is None and copy.staleness(self._clock.now()) < CURRENT_SECONDS
+        return copy.has_synced and copy.problem is None and copy.staleness(self._clock.now()) < CURRENT_SECONDS
 
-    def _listed(self, copy: Reflector[Any], key: ListKey[Any]) -> object:
+    def _list(self, copy: Reflector[Any], key: ListKey[Any]) -> object:
         """All objects of a namespace, in the order in which the API server lists them."""
-        kept = copy.kept
+        kept = copy.contents
         entries = kept.all_of(key.namespace) if key.namespace and not key.label and isinstance(kept, Rationed) else None
         if entries is None:
             return NOT_READ
@@ -183,4 +183,4 @@ def _cost(entry: Entry) -> int:
 
 
 def _read(entry: Entry, resource: Resource[Any]) -> object:
-    return decoded(entry.body, resource.view, resource.kind)
+    return decode(entry.body, resource.view, resource.kind)

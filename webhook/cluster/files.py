@@ -22,7 +22,7 @@ from webhook.cluster.configured import Configured
 from webhook.cluster.kinds import KINDS, Kind
 from webhook.cluster.scheduler_health.waiting_pods import Waiting, WaitingPods, is_listed
 from webhook.cluster.source import Cluster
-from webhook.errors import InputError, InputErrors, Unavailable, quoted
+from webhook.errors import InputError, InputErrors, Unavailable, quote
 from webhook.facts import (
     AccessKey,
     ConfigurationKey,
@@ -43,7 +43,7 @@ from webhook.k8s.nodes import NodeView
 from webhook.k8s.pods import PendingPod
 from webhook.k8s.timestamps import unix_time
 from webhook.k8s.views import Lease, Namespace, Object
-from webhook.k8s.yaml_builder import Document, shown
+from webhook.k8s.yaml_builder import Document, format_path
 from webhook.k8s.yaml_documents import mistakes_of, objects_in, read_documents
 from webhook.kubevirt.resources import ACTIVE_VMIS, VMIS
 from webhook.kubevirt.views import ActiveVmi, KubeVirt
@@ -254,17 +254,17 @@ class FilesCluster(Cluster):
 
     def _waiting(self, scheduler: str) -> WaitingPods:
         """The pods that wait for a scheduler, as its guard would see them."""
-        waiting = WaitingPods(self._opted_in)
+        waiting = WaitingPods(self._has_opted_in)
         for pod in self._pods.get(scheduler, ()):
             phase, created = pod.status.phase if pod.status else None, unix_time(pod.meta.creation_timestamp)
-            if phase in (None, "", "Pending") and pod.unnoticed and created is not None:
-                waiting.seen(Waiting.of(pod, created))
-        for each in waiting.unchecked(self._clock(), len(waiting)):
+            if phase in (None, "", "Pending") and pod.is_unnoticed and created is not None:
+                waiting.observe_waiting(Waiting.of(pod, created))
+        for each in waiting.unchecked_pods(self._clock(), len(waiting)):
             vmi = self._view(ACTIVE_VMIS, each.namespace, each.vmi)
-            waiting.checked(each.uid, listed=isinstance(vmi, ActiveVmi) and is_listed(each, vmi))
+            waiting.record_check(each.uid, listed=isinstance(vmi, ActiveVmi) and is_listed(each, vmi))
         return waiting
 
-    def _opted_in(self, name: str) -> bool:
+    def _has_opted_in(self, name: str) -> bool:
         namespace = self._view(NAMESPACES, "", name)
         label = namespace.meta.label(names.policy_label(names.SCHEDULING)) if isinstance(namespace, Namespace) else None
         return label == names.ENFORCE or (label is None and self._settings.scheduling.cluster_wide)
@@ -331,14 +331,14 @@ def _add(index: Index, document: Document) -> None:
     where = document.where(["metadata"])
     if not name:
         raise InputError(f"this {kind.name} has no metadata.name", where, "objects of a cluster have one")
-    title = f"{kind.name} {quoted(name)}"
+    title = f"{kind.name} {quote(name)}"
     if kind.namespaced and not namespace:
         raise InputError(f"{title} has no metadata.namespace", where, "objects of its kind are in one")
     if namespace and not kind.namespaced:
         raise InputError(f"{title} has a metadata.namespace", where, "objects of its kind are in none; remove it")
     if view.meta.creation_timestamp is not None and unix_time(view.meta.creation_timestamp) is None:
         path = ("metadata", "creationTimestamp")
-        raise InputError(f"{shown(path)} is no time", document.where(path), "write it like 2026-01-31T12:00:00Z")
+        raise InputError(f"{format_path(path)} is no time", document.where(path), "write it like 2026-01-31T12:00:00Z")
     known = index[kind.name].setdefault((namespace, name), FileObject(value, view, document.where()))
     if known.value is not value:
         place = f"{title} of namespace {namespace}" if namespace else title
@@ -355,12 +355,12 @@ def _kind(document: Document) -> Kind:
     if kind is None:
         near = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.8)
         fix = f"did you mean {near[0]}?" if near else "leave it out"
-        raise InputError(f"{quoted(name)} is no kind that is read from files", document.where(["kind"]), fix)
+        raise InputError(f"{quote(name)} is no kind that is read from files", document.where(["kind"]), fix)
     group, _, number = version.rpartition("/")
     if group != kind.group or not re.fullmatch(kind.versions, number):
         known = kind.versions.partition("|")[0] if kind.versions.startswith("v1") else "VERSION"
         fix = f"write {kind.group}/{known}" if kind.group else f"write {known}"
-        raise InputError(f"{quoted(version)} has no {name}", document.where(["apiVersion"]), fix)
+        raise InputError(f"{quote(version)} has no {name}", document.where(["apiVersion"]), fix)
     return kind
 
 
@@ -391,15 +391,19 @@ def _wrong_type(value: Any, error: msgspec.ValidationError) -> tuple[tuple[str |
         return (), f"the object is not as it should be: {error}", ""
     wanted, got, place = message.groups()
     steps = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", place or "")
-    path = _found(value, [name or (step if step == "..." else int(step)) for name, step in steps], got) or ()
+    path = _find_path(value, [name or (step if step == "..." else int(step)) for name, step in steps], got) or ()
     fix = "put it in quotes" if wanted == "str" and got in ("int", "float", "bool") else ""
-    return path, f"{shown(path) or 'the object'} must be {_TYPES.get(wanted, wanted)}, not {_TYPES.get(got, got)}", fix
+    return (
+        path,
+        f"{format_path(path) or 'the object'} must be {_TYPES.get(wanted, wanted)}, not {_TYPES.get(got, got)}",
+        fix,
+    )
 
 
-def _found(value: Any, steps: list[str | int], got: str) -> tuple[str | int, ...] | None:
+def _find_path(value: Any, steps: list[str | int], got: str) -> tuple[str | int, ...] | None:
     """The first path of that form whose value is of a type: msgspec tells no keys of mappings, only ``...``."""
     if not steps:
         return () if _NAMES.get(type(value)) == got else None
     step, *rest = steps
-    below = ((key, _found(value[key], rest, got)) for key in (value if step == "..." else [step]))
+    below = ((key, _find_path(value[key], rest, got)) for key in (value if step == "..." else [step]))
     return next(((key, *path) for key, path in below if path is not None), None)

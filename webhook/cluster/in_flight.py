@@ -12,7 +12,7 @@ import msgspec
 from webhook.cluster.recent import Recent
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, ListKey, ObjectKey
-from webhook.k8s.client.api import Transport, decoded, fetch_body
+from webhook.k8s.client.api import Transport, decode, fetch_body
 from webhook.k8s.client.bounded_lists import fetch_list
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.views import Object
@@ -57,7 +57,7 @@ class InFlight:
         if key.fresh or key.resource.kind != REVISIONS.kind:
             return NOT_READ
         body = self._recent.get((key.namespace, key.name), self._clock.now())
-        return NOT_READ if body is None else decoded(body, key.resource.view, key.resource.kind)
+        return NOT_READ if body is None else decode(body, key.resource.view, key.resource.kind)
 
     async def get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Found:
         """One object, by GET.
@@ -69,15 +69,13 @@ class InFlight:
         def positive(found: Found) -> bool:
             return isinstance(found, Object) and (uid is None or found.meta.uid == uid)
 
-        return cast("Found", await self._joined(key, deadline, positive))
+        return cast("Found", await self._join(key, deadline, positive))
 
     async def list(self, key: ListKey[Any], deadline: float) -> Listed:
         """All objects of a list. One that was begun before we came may lack what was created since: it does not do."""
-        return cast("Listed", await self._joined(key, deadline, lambda _: False))
+        return cast("Listed", await self._join(key, deadline, lambda _: False))
 
-    async def _joined(
-        self, key: ObjectKey[Any] | ListKey[Any], deadline: float, counts: Callable[[Any], bool]
-    ) -> object:
+    async def _join(self, key: ObjectKey[Any] | ListKey[Any], deadline: float, counts: Callable[[Any], bool]) -> object:
         """Join the request for ``key`` that is on its way, or start it; the next one is younger than us: two suffice.
 
         Args:
@@ -127,4 +125,4 @@ class InFlight:
             return body
         if resource.kind == REVISIONS.kind:
             self._recent.put((key.namespace, key.name), body, self._clock.now())
-        return cast("Found", decoded(body, resource.view, resource.kind))
+        return cast("Found", decode(body, resource.view, resource.kind))

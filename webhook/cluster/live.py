@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar, cast
 
 from webhook import names
-from webhook.cluster.access import allowed, authenticated
+from webhook.cluster.access import authenticate, is_allowed
 from webhook.cluster.catalog import Catalog
 from webhook.cluster.configured import Configured
 from webhook.cluster.in_flight import InFlight
@@ -104,7 +104,9 @@ class LiveCluster(Cluster):
         self._timing = timing
         self._jitter = jitter
 
-        self._namespaces = Reflector(transport, NAMESPACES, transform=_said, clock=clock, timing=timing, jitter=jitter)
+        self._namespaces = Reflector(
+            transport, NAMESPACES, transform=_reduce_namespace, clock=clock, timing=timing, jitter=jitter
+        )
         self._kubevirts = Reflector(transport, KUBEVIRTS, clock=clock, timing=timing, jitter=jitter)
         self._configured = Configured()
         self._nodes = WatchedNodes(transport, clock=clock, timing=timing, jitter=jitter)
@@ -156,7 +158,7 @@ class LiveCluster(Cluster):
                     self._transport,
                     name,
                     scheduler.guard,
-                    opted_in=self._opted_in,
+                    opted_in=self._has_opted_in,
                     on_change=self._on_health,
                     clock=self._clock,
                     poll_seconds=self._poll_seconds,
@@ -171,7 +173,9 @@ class LiveCluster(Cluster):
         if self._ready:
             return ()
         missing = [
-            f"{copy.resource.plural}: {copy.problem or 'not listed yet'}" for copy in self._copies if not copy.synced
+            f"{copy.resource.plural}: {copy.problem or 'not listed yet'}"
+            for copy in self._copies
+            if not copy.has_synced
         ]
         for name, guard in self._guards.items():
             lack = guard.waiting_for()
@@ -229,7 +233,7 @@ class LiveCluster(Cluster):
             return vmi
         if isinstance(key, NamespaceKey):
             # One that the copy lacks may have been created a moment ago.
-            namespace = None if key.fresh or not self._namespaces.synced else self._namespaces.get(key.name)
+            namespace = None if key.fresh or not self._namespaces.has_synced else self._namespaces.get(key.name)
             return NOT_READ if namespace is None else namespace
         if isinstance(key, SchedulerKey):
             guard = self._guards.get(key.name)
@@ -277,9 +281,9 @@ class LiveCluster(Cluster):
             return await self._requests.list(key, deadline)
         left = max(0.0, deadline - asyncio.get_running_loop().time())
         if isinstance(key, AccessKey):
-            return await allowed(self._transport, key, left)
+            return await is_allowed(self._transport, key, left)
         if isinstance(key, TokenKey):
-            return await authenticated(self._transport, key, left)
+            return await authenticate(self._transport, key, left)
         return Unavailable(f"{type(key).__name__} can't be read from a cluster")
 
     async def _namespace(self, key: NamespaceKey, deadline: float) -> object:
@@ -310,7 +314,7 @@ class LiveCluster(Cluster):
                 self._vmis.popitem(last=False)
         return kept
 
-    def _opted_in(self, name: str) -> bool:
+    def _has_opted_in(self, name: str) -> bool:
         """Whether a namespace, as the copy knows it, has opted in to scheduling."""
         namespace = self._namespaces.get(name)
         if namespace is None or name in self._settings.excluded_namespaces:
@@ -346,7 +350,7 @@ class LiveCluster(Cluster):
                 return
 
 
-def _said(namespace: Namespace) -> Namespace | None:
+def _reduce_namespace(namespace: Namespace) -> Namespace | None:
     """What is kept of a namespace: what it says to us. Anybody may write anything else into it."""
     labels, annotations = (
         {key: value for key, value in (written or {}).items() if key.startswith(_OURS)}
@@ -364,4 +368,4 @@ def _pods_of(scheduler: str) -> str:
 
 def _not_listed(copy: Reflector[Any]) -> Unavailable | None:
     """Why a copy says nothing yet; None once it does."""
-    return None if copy.synced else Unavailable(copy.problem or f"{copy.resource.plural} have not been listed yet")
+    return None if copy.has_synced else Unavailable(copy.problem or f"{copy.resource.plural} have not been listed yet")

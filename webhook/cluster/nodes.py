@@ -31,7 +31,7 @@ class WatchedNodes:
 
     Attributes:
         copy: the watch.
-        index: the nodes; complete once ``copy.synced``.
+        index: the nodes; complete once ``copy.has_synced``.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class WatchedNodes:
     ) -> None:
         self.index: Final = NodeIndex()
         self.copy: Final = Reflector(
-            transport, NODES, transform=_trim, on_change=self._changed, clock=clock, timing=timing, jitter=jitter
+            transport, NODES, transform=_trim, on_change=self._on_change, clock=clock, timing=timing, jitter=jitter
         )
 
-    def _changed(self, old: nodes.NodeView | None, new: nodes.NodeView | None) -> None:
+    def _on_change(self, old: nodes.NodeView | None, new: nodes.NodeView | None) -> None:
         if new is not None:
             node = cast("_TrimmedNode", new).kept
             assert node is not None

@@ -95,7 +95,7 @@ class LiveObjects(Objects):
     async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
         """By GET; a kind that the cluster doesn't know is 404 like a missing object."""
         body = await fetch_body(self._transport, RESOURCES[kind], namespace, name, self._seconds)
-        return _decoded(body, dict[str, Any], kind) if isinstance(body, bytes) else body
+        return _decode(body, dict[str, Any], kind) if isinstance(body, bytes) else body
 
     async def kubevirts(self) -> Sequence[Json] | Unavailable:
         """By a list over all namespaces, since nobody knows KubeVirt's; none where KubeVirt isn't installed."""
@@ -110,11 +110,11 @@ class LiveObjects(Objects):
             return []
         if status != 200:
             return explain("list", KUBEVIRTS, "", status, body)
-        found = _decoded(body, _List, "list of KubeVirts")
+        found = _decode(body, _List, "list of KubeVirts")
         return found if isinstance(found, Unavailable) else found.items or []
 
 
-def _decoded(body: bytes, form: type[Any], what: str) -> Any:
+def _decode(body: bytes, form: type[Any], what: str) -> Any:
     try:
         return msgspec.json.decode(body, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

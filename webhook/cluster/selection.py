@@ -16,7 +16,7 @@ from webhook.settings.snapshot import Settings
 _PATIENCE = 15.0
 
 
-def one_of(cluster_from: Path | None, kubeconfig: Path | None) -> None:
+def require_single_source(cluster_from: Path | None, kubeconfig: Path | None) -> None:
     """Check that not both sources are asked for.
 
     Raises:
@@ -29,13 +29,15 @@ def one_of(cluster_from: Path | None, kubeconfig: Path | None) -> None:
 
 
 @asynccontextmanager
-async def opened(cluster_from: Path | None, kubeconfig: Path | None, settings: Settings) -> AsyncIterator[Cluster]:
+async def open_cluster(
+    cluster_from: Path | None, kubeconfig: Path | None, settings: Settings
+) -> AsyncIterator[Cluster]:
     """A source that is ready to answer, closed at the end. Without a choice: the cluster that kubectl would ask.
 
     Raises:
         InputError: the files or the kubeconfig can't be used, or the cluster gives no answer.
     """
-    one_of(cluster_from, kubeconfig)
+    require_single_source(cluster_from, kubeconfig)
     if cluster_from:
         from webhook.cluster.files import FilesCluster
 
@@ -60,7 +62,7 @@ async def once(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncItera
     Raises:
         InputError: the files or the kubeconfig can't be used.
     """
-    one_of(cluster_from, kubeconfig)
+    require_single_source(cluster_from, kubeconfig)
     if cluster_from:
         from webhook.cluster.files import FilesCluster
 
@@ -83,7 +85,7 @@ async def objects(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncIt
     Raises:
         InputError: the files or the kubeconfig can't be used.
     """
-    one_of(cluster_from, kubeconfig)
+    require_single_source(cluster_from, kubeconfig)
     if cluster_from:
         from webhook.cluster.files import FilesCluster
 

@@ -114,7 +114,7 @@ async def examine(
     installation = Installation(reader, settings, url, manifests, clock)
     for found in await asyncio.gather(*(module.check(installation) for module in _CHECKS)):
         findings += found
-    findings += _malformed(reader)
+    findings += _check_malformed(reader)
     return Report(tuple(findings))
 
 
@@ -140,7 +140,7 @@ async def _settings(reader: Reader, findings: list[Finding]) -> Settings | None:
     return settings
 
 
-def _malformed(reader: Reader) -> Sequence[Finding]:
+def _check_malformed(reader: Reader) -> Sequence[Finding]:
     return [
         Finding(
             "objects",

@@ -12,7 +12,7 @@ import msgspec
 from webhook.errors import InputError
 from webhook.install.plan import CONFIGURATIONS, Plan, path, title
 from webhook.install.registration import Manifest
-from webhook.install.stages import staged, uncallable
+from webhook.install.stages import stage, uncallable
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
 from webhook.k8s.client.clock import REAL_TIME, Clock
 
@@ -91,15 +91,15 @@ class Installer:
     async def changes(self, plan: Plan) -> list[PlannedChange]:
         """What `install` would change; asks the API server, which changes nothing. Raises as `get`."""
         result = []
-        for manifest in plan.wanted:
-            before = _shown(await self.get(manifest))
-            after = _shown(await self._apply(manifest, dry_run=True))
+        for manifest in plan.manifests:
+            before = _comparable(await self.get(manifest))
+            after = _comparable(await self._apply(manifest, dry_run=True))
             if before != after:
                 result.append(PlannedChange(title(manifest), before, after))
         for manifest in plan.unwanted:
             live = await self.get(manifest)
             if live is not None:
-                result.append(PlannedChange(title(manifest), _shown(live), None))
+                result.append(PlannedChange(title(manifest), _comparable(live), None))
         return result
 
     async def install(self, plan: Plan, *, wait: bool = True) -> None:
@@ -113,23 +113,23 @@ class Installer:
                 stays; the next `install` goes on.
         """
         for manifest in plan.before:
-            await self._done(manifest)
+            await self._apply_and_report(manifest)
         if not wait:
             for manifest in (plan.deployment, *plan.configurations):
-                await self._done(manifest)
+                await self._apply_and_report(manifest)
         else:
             for manifest in plan.configurations:
                 live = await self.get(manifest)
-                stage = staged(manifest, live)
-                if live is None or _names(stage) != _names(live):
-                    await self._apply(stage)
+                between = stage(manifest, live)
+                if live is None or _names(between) != _names(live):
+                    await self._apply(between)
                     self._tell(f"{title(manifest)}: prepared")
-            await self._done(plan.deployment)
-            await self._until(partial(self._rolled_out, plan.deployment))
+            await self._apply_and_report(plan.deployment)
+            await self._until(partial(self._missing_replicas, plan.deployment))
             for manifest in plan.configurations:
                 await self._until(partial(self._callable, manifest))
             for manifest in plan.configurations:
-                await self._done(manifest)
+                await self._apply_and_report(manifest)
         for manifest in plan.unwanted:
             await self._delete(manifest)
 
@@ -149,12 +149,12 @@ class Installer:
         for manifest in (*calling, *others):
             await self._delete(manifest)
         for manifest in objects:
-            await self._until(partial(self._gone, manifest))
+            await self._until(partial(self._pending_deletion, manifest))
 
-    async def _done(self, manifest: Manifest) -> None:
+    async def _apply_and_report(self, manifest: Manifest) -> None:
         live = await self.get(manifest)
         after = await self._apply(manifest)
-        if live is None or _shown(live) != _shown(after):
+        if live is None or _comparable(live) != _comparable(after):
             self._tell(f"{title(manifest)}: {'created' if live is None else 'changed'}")
 
     async def _delete(self, manifest: Manifest) -> None:
@@ -182,7 +182,7 @@ class Installer:
             return manifest
         return self._object(manifest, "patch", status, body)
 
-    async def _rolled_out(self, manifest: Manifest) -> str:
+    async def _missing_replicas(self, manifest: Manifest) -> str:
         live = await self.get(manifest) or {}
         status = live.get("status") or {}
         replicas = live.get("spec", {}).get("replicas", 0)
@@ -203,7 +203,7 @@ class Installer:
         missing = uncallable(manifest, await self.get(manifest))
         return f"{title(manifest)}: {len(missing)} entries have no caBundle, {missing[0]} is one" if missing else ""
 
-    async def _gone(self, manifest: Manifest) -> str:
+    async def _pending_deletion(self, manifest: Manifest) -> str:
         return "" if await self.get(manifest) is None else f"{title(manifest)} is still being deleted"
 
     async def _until(self, lack: Callable[[], Awaitable[str]]) -> None:
@@ -254,7 +254,7 @@ def _names(manifest: Manifest) -> list[str]:
     return [entry["name"] for entry in manifest.get("webhooks") or ()]
 
 
-def _shown(manifest: Manifest | None) -> Manifest | None:
+def _comparable(manifest: Manifest | None) -> Manifest | None:
     """What an installer answers for."""
     if manifest is None:
         return None

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from webhook.errors import InputError, quoted
+from webhook.errors import InputError, quote
 from webhook.install.registration import Manifest
 from webhook.k8s.client.api import ApiConnectionError, Requests
 
@@ -71,11 +71,11 @@ def parse(given: str) -> list[str]:
             blocks.append(str(ip_network(part.strip(), strict=False)))
         except ValueError:
             fix = "use auto, any, or blocks such as 10.0.0.0/28,10.0.1.7/32"
-            raise InputError(f"{quoted(part)} is not a block of addresses", "--callers", fix) from None
+            raise InputError(f"{quote(part)} is not a block of addresses", "--callers", fix) from None
     return sorted(set(blocks))
 
 
-async def discovered(api: Requests) -> list[str]:
+async def discover_callers(api: Requests) -> list[str]:
     """The addresses of API servers: those behind the Service ``kubernetes``, and those of control plane nodes.
 
     Raises:
@@ -91,7 +91,7 @@ async def discovered(api: Requests) -> list[str]:
     return sorted({str(ip_network(ip_address(address))) for address in found})
 
 
-def narrowed(policy: Manifest, blocks: Sequence[str]) -> Manifest:
+def restrict_callers(policy: Manifest, blocks: Sequence[str]) -> Manifest:
     """A NetworkPolicy by which only these may call the webhooks, and read metrics beside those who may already."""
     peers: list[dict[str, Any]] = [{"ipBlock": {"cidr": block}} for block in blocks]
     rules = []

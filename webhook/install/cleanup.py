@@ -79,10 +79,10 @@ def task(vm: UnstructuredVm, *, allow_restart_required: bool, schedulers: Collec
     texts = []
     for field, mark in _DEFAULT_MARKS.items():
         if mark in annotations:
-            operations += _removed(("metadata", "annotations", mark), annotations[mark])
+            operations += _remove_operations(("metadata", "annotations", mark), annotations[mark])
             texts.append(f"removes the annotation {mark}; {_remains(field, (vm.spec or {}).get(field))}")
     held = []
-    for changes, text in (_scheduler(vm, schedulers), _spread(vm)):
+    for changes, text in (_scheduler(vm, schedulers), _spread_operations(vm)):
         if any(one["path"].startswith("/spec/") for one in changes) and _runs(vm) and not allow_restart_required:
             held.append(text)
         elif changes:
@@ -113,19 +113,19 @@ def _scheduler(vm: UnstructuredVm, schedulers: Collection[str]) -> tuple[list[Op
     is_ours = bool(chosen) and (chosen in marks.values() or chosen in schedulers)
     if is_ours and Manifests(vm).declare(_SCHEDULER, chosen):
         is_ours = False
-    operations = [operation for path, value in marks.items() for operation in _removed(path, value)]
+    operations = [operation for path, value in marks.items() for operation in _remove_operations(path, value)]
     annotated = f"the annotation {names.SCHEDULER_MARK}"
     if is_ours:
-        operations += _removed(_SCHEDULER, chosen)
+        operations += _remove_operations(_SCHEDULER, chosen)
         return operations, f"removes schedulerName {chosen}" + (f" and {annotated}" if marks else "")
     remains = f"schedulerName stays {chosen}" if chosen else "the VM has no schedulerName"
     return operations, f"removes {annotated}; {remains}" if operations else ""
 
 
-def _spread(vm: UnstructuredVm) -> tuple[list[Operation], str]:
+def _spread_operations(vm: UnstructuredVm) -> tuple[list[Operation], str]:
     """Operations about topology spread constraints, and what they do."""
     marks = _marks(vm, names.SPREAD_MARK)
-    operations = [operation for path, value in marks.items() for operation in _removed(path, value)]
+    operations = [operation for path, value in marks.items() for operation in _remove_operations(path, value)]
     annotated = f"the annotation {names.SPREAD_MARK}"
     mark = next((value for value in marks.values() if value in names.SPREADS and value != names.OFF), None)
     present = _mapping(vm.spec, "template", "spec").get("topologySpreadConstraints")
@@ -137,9 +137,9 @@ def _spread(vm: UnstructuredVm) -> tuple[list[Operation], str]:
     if kept == present:
         return operations, f"removes {annotated}; the owner's topologySpreadConstraints stay" if operations else ""
     if kept:
-        operations += _replaced(_CONSTRAINTS, present, kept)
+        operations += _replace_operations(_CONSTRAINTS, present, kept)
         return operations, f"removes the injected topologySpreadConstraints, not the owner's, and {annotated}"
-    operations += _removed(_CONSTRAINTS, present)
+    operations += _remove_operations(_CONSTRAINTS, present)
     return operations, f"removes the injected topologySpreadConstraints ({mark}) and {annotated}"
 
 
@@ -154,12 +154,12 @@ def _marks(vm: UnstructuredVm, annotation: str) -> dict[tuple[str, ...], str]:
     return {path: value for path, value in found.items() if isinstance(value, str)}
 
 
-def _removed(path: Sequence[str], value: object) -> list[Operation]:
+def _remove_operations(path: Sequence[str], value: object) -> list[Operation]:
     pointer = _pointer(path)
     return [{"op": "test", "path": pointer, "value": value}, {"op": "remove", "path": pointer}]
 
 
-def _replaced(path: Sequence[str], before: object, after: object) -> list[Operation]:
+def _replace_operations(path: Sequence[str], before: object, after: object) -> list[Operation]:
     pointer = _pointer(path)
     return [{"op": "test", "path": pointer, "value": before}, {"op": "replace", "path": pointer, "value": after}]
 
@@ -208,7 +208,7 @@ class Cleanup:
 
     async def remaining(self) -> tuple[int, int]:
         """How many VMIs and how many launcher pods carry a mark. Raises as `tasks`."""
-        return await self._marked(_MARKED_VMIS, {}), await self._marked(_LAUNCHERS, _LAUNCHER_LABEL)
+        return await self._count_marked(_MARKED_VMIS, {}), await self._count_marked(_LAUNCHERS, _LAUNCHER_LABEL)
 
     async def clean(self, one: Task) -> str:
         """Do it; says why not, or ``""``."""
@@ -226,7 +226,7 @@ class Cleanup:
             return "it has changed meanwhile, or something refuses the change; look again"
         return explain("patch", STORED_VMS, one.namespace, status, body).why
 
-    async def _marked(self, resource: Resource[Object], query: Mapping[str, str]) -> int:
+    async def _count_marked(self, resource: Resource[Object], query: Mapping[str, str]) -> int:
         count = 0
         async with aclosing(self._all(resource, query)) as found:
             async for one in found:

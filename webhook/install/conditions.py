@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from webhook import names
-from webhook.install.scheduler_conditions import marked, of_vmis, of_vms, only_ours, unset, unspread
+from webhook.install.scheduler_conditions import has_annotation, of_vmis, of_vms, only_ours, unset, unspread
 from webhook.kubevirt.launcher import controller_account
 from webhook.policies.common.migration_targets import JOB_NAME
 from webhook.policies.eviction.pods import REQUESTED_BY
@@ -56,7 +56,7 @@ def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, A
         # Drains must not even wait for us. The Eviction has none of its pod's labels, so the name has to tell.
         ("mutate", names.EVICTION, "pods"): {
             "of-a-launcher-pod": f'request.name.startsWith("{names.LAUNCHER_APP}-")',
-            "requested-by": _requested(settings.eviction.requesters),
+            "requested-by": _requested_by(settings.eviction.requesters),
             "not-by-kubevirt": _BY_A_USER,
         },
     }
@@ -116,13 +116,13 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
         # Ours too: while its scheduler is dead, our choice is taken back.
         "default-scheduler-or-ours": (
             f'{unset("object.spec", "schedulerName")} || object.spec.schedulerName == "{names.DEFAULT_SCHEDULER}"'
-            f" || {marked('object')}{only_ours('object.spec.schedulerName', scheduling)}"
+            f" || {has_annotation('object')}{only_ours('object.spec.schedulerName', scheduling)}"
             f"{spread}"
         ),
     }
 
 
-def _requested(requesters: Iterable[str]) -> str:
+def _requested_by(requesters: Iterable[str]) -> str:
     annotations, key = "object.metadata.annotations", f'"{REQUESTED_BY}"'
     listed = ", ".join(f'"{requester}"' for requester in requesters)
     return f"has({annotations}) && {key} in {annotations} && {annotations}[{key}] in [{listed}]"

@@ -60,7 +60,7 @@ class Plan(msgspec.Struct, frozen=True):
     unwanted: tuple[Manifest, ...] = ()
 
     @property
-    def wanted(self) -> tuple[Manifest, ...]:
+    def manifests(self) -> tuple[Manifest, ...]:
         return (*self.before, self.deployment, *self.configurations)
 
 
@@ -80,13 +80,13 @@ def title(manifest: Manifest) -> str:
 
 def config_map(directory: Path, overlay: Overlay) -> Manifest:
     """The ConfigMap with an overlay's own settings."""
-    (found,) = (one for one in _rendered(directory, overlay) if one["kind"] == "ConfigMap")
+    (found,) = (one for one in _render(directory, overlay) if one["kind"] == "ConfigMap")
     return found
 
 
 def network_policy(directory: Path, overlay: Overlay) -> Manifest:
     """The NetworkPolicy as an overlay has it."""
-    (found,) = (one for one in _rendered(directory, overlay) if one["kind"] == "NetworkPolicy")
+    (found,) = (one for one in _render(directory, overlay) if one["kind"] == "NetworkPolicy")
     return found
 
 
@@ -113,7 +113,7 @@ def of(
     settings = parse(text.encode(), where)
     found = [
         narrow(one) if one["kind"] == "NetworkPolicy" else one
-        for one in _rendered(directory, overlay)
+        for one in _render(directory, overlay)
         if one["kind"] not in CONFIGURATIONS
     ]
     (deployment,) = (one for one in found if one["kind"] == "Deployment")
@@ -152,7 +152,7 @@ def everything(directory: Path) -> tuple[Manifest, ...]:
     return (namespace, secret, *plan.unwanted, *rest, plan.deployment, *plan.configurations)
 
 
-def _rendered(directory: Path, overlay: Overlay) -> Sequence[Manifest]:
+def _render(directory: Path, overlay: Overlay) -> Sequence[Manifest]:
     return [deepcopy(document.value) for document in read_documents(directory / "rendered" / f"{overlay}.yaml")]
 
 

@@ -70,10 +70,10 @@ def check_url(url: str) -> None:
 
 def configurations(settings: Settings, target: RegistrationTarget = RegistrationTarget()) -> list[Manifest]:  # noqa: B008 - frozen
     """The three configurations: two mutating, one validating."""
-    mutating = [e for e in ENDPOINTS if e.verb == "mutate" and _wanted(e, settings)]
+    mutating = [e for e in ENDPOINTS if e.verb == "mutate" and _is_wanted(e, settings)]
     last = [e for e in mutating if e.group == ""]
     first = [e for e in mutating if e.group != ""]
-    validating = [e for e in ENDPOINTS if e.verb == "validate" and _wanted(e, settings)]
+    validating = [e for e in ENDPOINTS if e.verb == "validate" and _is_wanted(e, settings)]
     plan = (
         ("MutatingWebhookConfiguration", names.FIRST_CONFIGURATION, first),
         ("MutatingWebhookConfiguration", names.LAST_CONFIGURATION, last),
@@ -100,7 +100,7 @@ def _configuration(kind: str, name: str, entries: list[Manifest]) -> Manifest:
     return manifest
 
 
-def _wanted(endpoint: Endpoint, settings: Settings) -> bool:
+def _is_wanted(endpoint: Endpoint, settings: Settings) -> bool:
     switches = {
         (names.SCHEDULING, "virtualmachines"): settings.scheduling.looks_at_virtual_machines,
         (names.SCHEDULING, "virtualmachineinstances"): settings.scheduling.looks_at_virtual_machine_instances,

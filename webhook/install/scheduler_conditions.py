@@ -21,7 +21,7 @@ def unset(parent: str, field: str) -> str:
     return f'!has({parent}.{field}) || {parent}.{field} == null || {parent}.{field} == ""'
 
 
-def marked(root: str, mark: str = _MARK) -> str:
+def has_annotation(root: str, mark: str = _MARK) -> str:
     """That an object carries an annotation with a choice of ours."""
     return f"has({root}.metadata.annotations) && {mark} in {root}.metadata.annotations"
 
@@ -42,14 +42,18 @@ def of_vms(scheduling: SchedulingSettings) -> dict[str, str]:
     """The conditions on VMs, by name: those that leave a choice open, and those that carry our choice or did so."""
     spec = "object.spec.template.spec"
     template = "has(object.spec) && has(object.spec.template) && has(object.spec.template.spec)"
-    free, ours, was_ours = unset(spec, "schedulerName"), _marked_anywhere("object"), _marked_anywhere("oldObject")
+    free, ours, was_ours = (
+        unset(spec, "schedulerName"),
+        _has_annotation_anywhere("object"),
+        _has_annotation_anywhere("oldObject"),
+    )
     # Copies may bring our choice with some of its annotations, or none.
     named = only_ours(f"{spec}.schedulerName", scheduling)
     unset_spread = f" || ({unspread(spec)})" if scheduling.spread_virtual_machines else ""
     created = f"({free}) || ({ours}){named}{unset_spread}"
     named_or_not = f"({free}) ? ({was_ours}) && !({ours}) : ({was_ours}) || ({ours}){named}"
     # What was injected earlier gives way to the owner's, whatever the settings say now.
-    spread = " || ".join(f"({_marked_anywhere(root, _SPREAD_MARK)})" for root in ("object", "oldObject"))
+    spread = " || ".join(f"({_has_annotation_anywhere(root, _SPREAD_MARK)})" for root in ("object", "oldObject"))
     updated = f"({named_or_not}) || {spread}"
     return {
         "ours-or-nobodys-choice": f'{template} && (request.operation == "CREATE" ? ({created}) : ({updated}))',
@@ -67,10 +71,10 @@ def of_vmis(scheduling: SchedulingSettings) -> dict[str, str]:
     return {"nobodys-choice": f"has(object.spec) && ({' || '.join(choices) or 'false'})"}
 
 
-def _marked_anywhere(root: str, mark: str = _MARK) -> str:
+def _has_annotation_anywhere(root: str, mark: str = _MARK) -> str:
     """That a VM or its template carries one of the annotations."""
     template = f"{root}.spec.template"
     within = f"has({template}.metadata) && {template}.metadata != null && has({template}.metadata.annotations)"
     annotations = f"{template}.metadata.annotations"
     inner = f"{within} && {annotations} != null && {mark} in {annotations}"
-    return f"({marked(root, mark)}) || ({inner})"
+    return f"({has_annotation(root, mark)}) || ({inner})"

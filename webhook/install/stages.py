@@ -13,7 +13,7 @@ from webhook.install.registration import Manifest
 NOT_YET: Final = {"name": "not-yet-served", "expression": "false"}
 
 
-def staged(wanted: Manifest, live: Manifest | None) -> Manifest:
+def stage(wanted: Manifest, live: Manifest | None) -> Manifest:
     """What holds while the replicas change.
 
     Args:

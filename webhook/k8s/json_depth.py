@@ -11,7 +11,7 @@ STRING: Final = rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 RUN: Final = re.compile(rb'[^"\[\]{}]*+(?:' + STRING + rb'[^"\[\]{}]*+)*+(?P<run>[\[{]++|[\]}]++)', re.DOTALL)
 
 
-def flattened(body: bytes, levels: int) -> bytes:
+def flatten(body: bytes, levels: int) -> bytes:
     """JSON with ``null`` for every container that stands below so many levels of others.
 
     What a parser that recurses can't read, it can read then. Its cost grows with the bytes, at some 0.5 µs a bracket:

@@ -133,7 +133,7 @@ class PendingPod(Object, frozen=True):
     status: PendingPodStatus | None = None
 
     @property
-    def looked_at(self) -> bool:
+    def has_scheduled_condition(self) -> bool:
         """Whether a scheduler, or the API server for a gated pod, has written a ``PodScheduled`` condition."""
         status = self.status
         if status is None:
@@ -143,9 +143,9 @@ class PendingPod(Object, frozen=True):
         )
 
     @property
-    def unnoticed(self) -> bool:
+    def is_unnoticed(self) -> bool:
         """Whether the pod waits for a scheduler that has not looked at it.
 
         A scheduler passes over a pod that is being deleted; one with a node needs none.
         """
-        return not (self.looked_at or self.meta.deletion_timestamp or (self.spec and self.spec.node_name))
+        return not (self.has_scheduled_condition or self.meta.deletion_timestamp or (self.spec and self.spec.node_name))

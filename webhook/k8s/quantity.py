@@ -73,7 +73,7 @@ class Quantity:
         and scale_int.go).
         """
         if self._scale is None:
-            return _scaled_down(self.nanos)
+            return _scale_down(self.nanos)
         size = -(-abs(self.nanos) // _NANO)
         whole = size if self.nanos >= 0 else -size
         return int64(whole) if self._scale in _WRAPPING or int64(whole) == whole else 0
@@ -125,7 +125,7 @@ def _without_zeros(number: int) -> tuple[int, int]:
     return number, zeros
 
 
-def _scaled_down(nanos: int) -> int:
+def _scale_down(nanos: int) -> int:
     """A decimal as int64: rounded up, and taken for one of 64 bits before it is divided unless it is a large one."""
     if nanos >= _MAX:
         return int64(-(-nanos // _NANO))
@@ -241,7 +241,7 @@ def _float32(value: float) -> float:
     return float(struct.unpack("f", struct.pack("f", value))[0])
 
 
-def overcommitted(guest: Quantity, percent: int) -> Quantity:
+def overcommit(guest: Quantity, percent: int) -> Quantity:
     """The memory to request for a guest whose memory is overcommitted, in the guest's format.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any, Final, NoReturn
 
 from yaml import events
 
-from webhook.errors import InputError, InputErrors, quoted
+from webhook.errors import InputError, InputErrors, quote
 from webhook.text import SURROGATE
 
 MAX_DEPTH: Final = 200
@@ -72,16 +72,16 @@ class Document:
         return f"{self.file}:{self.line_of(path)}"
 
 
-def shown(path: KeyPath) -> str:
+def format_path(path: KeyPath) -> str:
     """A path in words: ``spec.volumes[0].name``, ``metadata.labels["kubernetes.io/hostname"]``."""
     parts = (
-        f"[{part}]" if isinstance(part, int) else f".{part}" if _WORD.fullmatch(part) else f"[{quoted(part)}]"
+        f"[{part}]" if isinstance(part, int) else f".{part}" if _WORD.fullmatch(part) else f"[{quote(part)}]"
         for part in path
     )
     return "".join(parts).removeprefix(".")
 
 
-def joined_mistakes(mistakes: Collection[InputError]) -> InputError:
+def join_mistakes(mistakes: Collection[InputError]) -> InputError:
     """One error for all mistakes of a document; there is at least one."""
     return InputErrors(mistakes) if len(mistakes) > 1 else next(iter(mistakes))
 
@@ -125,7 +125,7 @@ class DocumentBuilder:
 
     def give_up(self, what: str, line: int, fix: str = "") -> NoReturn:
         """Raise what was found, and a mistake after which nothing can be read."""
-        raise joined_mistakes([*self.mistakes.values(), InputError(what, f"{self._where}:{line}", fix)])
+        raise join_mistakes([*self.mistakes.values(), InputError(what, f"{self._where}:{line}", fix)])
 
     def _begin(self) -> None:
         self._mistakes_before = len(self.mistakes)
@@ -223,11 +223,11 @@ class DocumentBuilder:
             node.merging, node.merged = True, node.merged or set()
             return
         if not isinstance(self._scalar(event, line), str):
-            self._mistake(f"the key {quoted(key)} is no string", line, "put it in quotes")
+            self._mistake(f"the key {quote(key)} is no string", line, "put it in quotes")
         if node.merged is not None and key in node.merged:
             node.merged.remove(key)
         elif key in node.value:
-            self._mistake(f"the key {quoted(key)} stands twice", line, f"remove it here or in line {node.lines[key]}")
+            self._mistake(f"the key {quote(key)} stands twice", line, f"remove it here or in line {node.lines[key]}")
         node.lines[key] = line
 
     def _merge(self, node: _Collection, value: Any, line: int) -> None:
@@ -244,9 +244,7 @@ class DocumentBuilder:
                     node.merged.add(key)
                 elif node.value[key] != item:
                     # To YAML the mapping's own key wins, to go-yaml v2, and so to kubectl, the later one.
-                    self._mistake(
-                        f"the key {quoted(key)} is set again by the << below", node.lines[key], "put << first"
-                    )
+                    self._mistake(f"the key {quote(key)} is set again by the << below", node.lines[key], "put << first")
 
     def _scalar(self, event: events.ScalarEvent, line: int) -> Any:
         text = event.value
@@ -262,11 +260,11 @@ class DocumentBuilder:
         if tag and tag not in _TYPES:
             self._unknown_tag(tag, line)
         elif tag and type(value) not in _TYPES[tag]:
-            self._mistake(f"{quoted(text)} is no {tag}", line)
+            self._mistake(f"{quote(text)} is no {tag}", line)
         return value
 
     def _unknown_tag(self, tag: str, line: int) -> None:
-        self._mistake(f"the tag {quoted(tag)} has no meaning in Kubernetes", line, "remove it")
+        self._mistake(f"the tag {quote(tag)} has no meaning in Kubernetes", line, "remove it")
 
 
 def plain(text: str) -> Any:

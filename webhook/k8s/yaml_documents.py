@@ -17,8 +17,8 @@ import msgspec
 import yaml
 
 from webhook.errors import InputError, InputErrors
-from webhook.inputs import decompressed, read_file
-from webhook.k8s.yaml_builder import MAX_DEPTH, TOO_DEEP_TEXT, Document, DocumentBuilder, joined_mistakes
+from webhook.inputs import decompress, read_file
+from webhook.k8s.yaml_builder import MAX_DEPTH, TOO_DEEP_TEXT, Document, DocumentBuilder, join_mistakes
 
 # Of a file, after decompression.
 MAX_BYTES: Final = 256 * 1024 * 1024
@@ -43,7 +43,7 @@ def read_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
     file = os.fspath(path)
     data = read_file(file, MAX_BYTES)
     if file.endswith(".gz"):
-        data = decompressed(data, MAX_BYTES, file)
+        data = decompress(data, MAX_BYTES, file)
     if file.removesuffix(".gz").endswith(".json"):
         yield from _parse_json(data, file)
     else:
@@ -81,7 +81,7 @@ def parse_documents(source: str | bytes, where: str) -> Iterator[Document]:
     finally:
         parser.dispose()
     if builder.mistakes:
-        raise joined_mistakes(builder.mistakes.values())
+        raise join_mistakes(builder.mistakes.values())
 
 
 def objects_in(document: Document) -> Iterator[Document]:
@@ -106,7 +106,7 @@ def objects_in(document: Document) -> Iterator[Document]:
         else:
             mistakes.append(InputError(f"the items of this {kind} are no list", current.where(["items"])))
     if mistakes:
-        raise joined_mistakes(mistakes)
+        raise join_mistakes(mistakes)
 
 
 def _item(parent: Document, index: int, item: Any) -> Document:

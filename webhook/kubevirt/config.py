@@ -108,12 +108,12 @@ class ClusterConfig:
             "reference_policy": given.get("instancetype", {}).get("referencePolicy"),
             "network_interface": network.get("defaultNetworkInterface"),
             "permit_bridge": network.get("permitBridgeInterfaceOnPodNetwork"),
-            "cpu_request": _parsed(given.get("cpuRequest")),
+            "cpu_request": _parse(given.get("cpuRequest")),
             "cpu_model": given.get("cpuModel"),
             "eviction_strategy": given.get("evictionStrategy"),
             "live_update": given.get("vmRolloutStrategy", "LiveUpdate") == "LiveUpdate",
             "max_cpu_sockets": update.get("maxCpuSockets"),
-            "max_guest": _parsed(update.get("maxGuest")),
+            "max_guest": _parse(update.get("maxGuest")),
             "max_hotplug_ratio": update.get("maxHotplugRatio"),
             "qgs_socket_path": given.get("confidentialCompute", {})
             .get("tdx", {})
@@ -167,7 +167,7 @@ class ClusterConfig:
 DEFAULTS: Final = ClusterConfig()
 
 
-def _parsed(text: str | None) -> Quantity | None:
+def _parse(text: str | None) -> Quantity | None:
     return None if text is None else quantity.parse(text)
 
 

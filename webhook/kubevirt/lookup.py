@@ -24,7 +24,7 @@ _PLURALS: Final = {
 }
 
 
-def required(get: Get, kind: str, namespace: str, name: str) -> Json:
+def get_required(get: Get, kind: str, namespace: str, name: str) -> Json:
     """An object that has to be there.
 
     Raises:

@@ -154,5 +154,5 @@ class StartedVm(Object, frozen=True):
     status: StartedStatus | None = None
 
     @property
-    def started(self) -> bool:
+    def has_started(self) -> bool:
         return bool(self.status and self.status.created)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from webhook.errors import quoted
+from webhook.errors import quote
 from webhook.placement.node import Node
 from webhook.placement.vmis import PlacedVmiSpec, Vmi
 from webhook.placement.volumes import PersistentVolume
@@ -35,13 +35,13 @@ def notes(
     """
     nodes = tuple(eligible)
     return (
-        *_unjudged(vmi.spec or PlacedVmiSpec()),
+        *_unevaluated_rules(vmi.spec or PlacedVmiSpec()),
         *_unreachable(nodes, volumes or {}),
         *_short(nodes, requests or {}, free or {}),
     )
 
 
-def _unjudged(spec: PlacedVmiSpec) -> Iterator[str]:
+def _unevaluated_rules(spec: PlacedVmiSpec) -> Iterator[str]:
     affinity = spec.affinity
     if affinity and affinity.pod_affinity and affinity.pod_affinity.is_required:
         yield "the VM must be near other pods, which is not judged here"
@@ -63,7 +63,7 @@ def _unreachable(nodes: tuple[Node, ...], volumes: Mapping[str, PersistentVolume
         spend(len(terms) * len(nodes), "volumes that only some nodes reach")
         reaching = sum(any(term.matches(node.labels, node.name) for term in terms) for node in nodes)
         if reaching < len(nodes):
-            yield f"the volume {quoted(name)} can be reached from {reaching} of the {len(nodes)} eligible nodes"
+            yield f"the volume {quote(name)} can be reached from {reaching} of the {len(nodes)} eligible nodes"
 
 
 def _short(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from webhook.errors import quoted
+from webhook.errors import quote
 from webhook.placement import resources
 from webhook.placement.node import Node
 from webhook.placement.requirement import KVM, OneOf, Requirement, UnmetRequirement
@@ -22,22 +22,22 @@ class Allocatable(Requirement, frozen=True, gc=False):
     def clause(self) -> str:
         if self.origin == KVM:
             return f"KubeVirt requests {self.resource} for every VM"
-        return f"the VM's pod requests {self.wanted} {self.resource}"
+        return f"the VM's pod requests {self.amount_text} {self.resource}"
 
     @property
     def lacking(self) -> str:
-        return f"with insufficient allocatable {self.resource} (the VM's pod requests {self.wanted})"
+        return f"with insufficient allocatable {self.resource} (the VM's pod requests {self.amount_text})"
 
     @property
-    def wanted(self) -> str:
+    def amount_text(self) -> str:
         """The amount, for people."""
-        return resources.requested(self.resource, self.amount)
+        return resources.format_request(self.resource, self.amount)
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
         if not node.lacks(self.resource, self.amount):
             return ()
         has = (node.allocatable or {}).get(self.resource)
-        told = "does not offer it" if has is None else f"has {resources.offered(self.resource, has)} allocatable"
+        told = "does not offer it" if has is None else f"has {resources.format_offer(self.resource, has)} allocatable"
         return (UnmetRequirement(self, told),)
 
 
@@ -52,8 +52,8 @@ class Reachable(OneOf, frozen=True, gc=False):
 
     @property
     def clause(self) -> str:
-        return f"the volume {quoted(self.volume)} can only be used where its PersistentVolume's node affinity allows it"
+        return f"the volume {quote(self.volume)} can only be used where its PersistentVolume's node affinity allows it"
 
     @property
     def lacking(self) -> str:
-        return f"outside the node affinity of the PersistentVolume of the volume {quoted(self.volume)}"
+        return f"outside the node affinity of the PersistentVolume of the volume {quote(self.volume)}"

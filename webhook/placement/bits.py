@@ -11,7 +11,7 @@ T = TypeVar("T")
 _TRUTH: Final = bytes.maketrans(b"01", b"\x00\x01")
 
 
-def chosen(bits: int, items: Iterable[T]) -> Iterator[T]:
+def select(bits: int, items: Iterable[T]) -> Iterator[T]:
     """The items whose position is in the set."""
     return compress(items, bin(bits)[:1:-1].encode().translate(_TRUTH))
 

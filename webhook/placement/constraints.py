@@ -72,7 +72,7 @@ def of(
     made = {key: value for key, value in pod.items() if key not in (source_pod_added or {})}
     spec = vmi.spec or PlacedVmiSpec()
     spend(_LABEL_STEPS * _labels(vmi, spec, migration, pod), "labels that are asked of nodes")
-    added = migration.added.items()
+    added = migration.added_selector.items()
     labels = _source_labels(vmi, migration, source_node)
     carried = _host_model(vmi, pod, labels)
     layer = {
@@ -89,7 +89,7 @@ def of(
         *(Label(requirement.KUBEVIRT, expression) for expression in absent),
         *(Label(requirement.HOST_MODEL, Expression.equals(key, carried[key])) for key in carried if key not in layer),
         *_vendor(known, labels or made),
-        *_mirrored(known, made),
+        *_mirrored_labels(known, made),
         *_affinity(spec, absent),
         *_elsewhere(vmi, migration, source_node),
         *_tolerating(spec, tolerated=_TOLERATED_BY_DEFAULT, admitted=(*_tolerations(source_pod), *tolerations)),
@@ -101,11 +101,20 @@ def of(
 def _labels(vmi: Vmi, spec: PlacedVmiSpec, migration: Migration, pod: Mapping[str, str]) -> int:
     """As how many labels at most an object asks of nodes, each of which is built, told apart and looked up."""
     return sum(
-        map(len, (pod, migration.added, spec.node_selector or (), vmi.cpu.features or (), _carried(vmi, migration)))
+        map(
+            len,
+            (
+                pod,
+                migration.added_selector,
+                spec.node_selector or (),
+                vmi.cpu.features or (),
+                _carried_labels(vmi, migration),
+            ),
+        )
     )
 
 
-def _carried(vmi: Vmi, migration: Migration) -> Mapping[str, str]:
+def _carried_labels(vmi: Vmi, migration: Migration) -> Mapping[str, str]:
     return (vmi.source_state.node_selectors or {}) if migration.receives else {}
 
 
@@ -128,7 +137,7 @@ def gaps(vmi: Vmi, migration: Migration, source_pod: LauncherPod | None, source_
 def _source_labels(vmi: Vmi, migration: Migration, node: Node | None) -> Mapping[str, str]:
     """The labels of the node that the VM comes from; from another cluster only those that say what its CPU is."""
     if migration.receives:
-        return _carried(vmi, migration)
+        return _carried_labels(vmi, migration)
     return node.labels if node else {}
 
 
@@ -145,7 +154,7 @@ def _layer(
     ):
         # An equal value stays the earlier one's, whose wish it was first.
         layer.update({key: (value, origin) for key, value in selector.items() if layer.get(key, (None,))[0] != value})
-    if generated.emulated(vmi, kubevirt):
+    if generated.is_emulated(vmi, kubevirt):
         layer.pop(generated.ARCHITECTURE, None)
     return layer
 
@@ -223,7 +232,7 @@ def _vendor(known: Mapping[str, object], labels: Mapping[str, str]) -> Iterator[
             yield Label(requirement.VENDOR, Expression.equals(key, generated.TRUE))
 
 
-def _mirrored(known: Mapping[str, object], made: Mapping[str, str]) -> Iterator[Label]:
+def _mirrored_labels(known: Mapping[str, object], made: Mapping[str, str]) -> Iterator[Label]:
     """What KubeVirt required of the present pod by rules that we don't know: those of future versions.
 
     Its own labels are all ``true``; another value was a selector's, of the VM or the cluster, which may have changed.

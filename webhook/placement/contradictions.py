@@ -39,7 +39,7 @@ class Contradiction(msgspec.Struct, frozen=True, gc=False):
     requirements: Requirements
 
     @property
-    def dropped(self) -> bool:
+    def is_dropped(self) -> bool:
         """Whether KubeVirt itself drops what the migration adds, without a word, and migrates as if it weren't there.
 
         Else the target pod would stay unschedulable until the migration fails.
@@ -81,9 +81,9 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
     return tuple(found)
 
 
-def undropped(requirements: Requirements) -> Requirements:
+def without_dropped(requirements: Requirements) -> Requirements:
     """The requirements without what the migration adds and KubeVirt drops."""
-    dropped = {found.requirements[0] for found in contradictions(requirements) if found.dropped}
+    dropped = {found.requirements[0] for found in contradictions(requirements) if found.is_dropped}
     return tuple(each for each in requirements if each not in dropped)
 
 
@@ -93,7 +93,7 @@ def kept_by_kubevirt(requirements: Requirements) -> Requirements:
         isinstance(each, Label) and each.origin == ADDED and each.expression.key.startswith(CPU_VENDOR)
         for each in requirements
     )
-    return tuple(each for each in undropped(requirements) if guarded or each.origin != VENDOR)
+    return tuple(each for each in without_dropped(requirements) if guarded or each.origin != VENDOR)
 
 
 def compatible(together: Sequence[Expression]) -> bool:

@@ -58,13 +58,13 @@ def of(
     """
     settings = kubevirt or PlacementKubeVirt()
     if pod is None or pod.spec is None or not pod.spec.containers:
-        return _within_bounds(_counted(_rendered(vmi, {}, None, settings)), [])
+        return _within_bounds(_count_units(_render_requests(vmi, {}, None, settings)), [])
     present = _total(pod.spec, None)
     compute = next((each.requests for each in pod.spec.containers if each and each.name == _COMPUTE), {})
-    wanted = _total(pod.spec, {**compute, **_rendered(vmi, compute, pod, settings)})
-    amounts, gaps = _counted(wanted), []
+    wanted = _total(pod.spec, {**compute, **_render_requests(vmi, compute, pod, settings)})
+    amounts, gaps = _count_units(wanted), []
     again = _Again(vmi)
-    for resource, shown in _counted(present).items():
+    for resource, shown in _count_units(present).items():
         if not resources.is_extended(resource) and not resource.startswith(HUGEPAGES):
             continue
         if node is not None and node.lacks(resource, shown):
@@ -85,8 +85,10 @@ def _within_bounds(amounts: Mapping[str, int], gaps: list[str]) -> Demand:
     return Demand(dict(requested[:_MOST_RESOURCES]), tuple(gaps[:_MOST_RESOURCES]))
 
 
-def _counted(wanted: Nanos) -> dict[str, int]:
-    return {name: resources.counted(name, value) for name, value in wanted.items() if resources.is_counted(name)}
+def _count_units(wanted: Nanos) -> dict[str, int]:
+    return {
+        name: resources.to_scheduler_units(name, value) for name, value in wanted.items() if resources.is_counted(name)
+    }
 
 
 def _total(spec: LauncherPodSpec, compute: Nanos | None) -> Nanos:
@@ -107,7 +109,7 @@ def _total(spec: LauncherPodSpec, compute: Nanos | None) -> Nanos:
     )
 
 
-def _rendered(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, kubevirt: PlacementKubeVirt) -> Nanos:
+def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, kubevirt: PlacementKubeVirt) -> Nanos:
     """What KubeVirt renders into the container of the guest now, as far as it follows from the VMI.
 
     Args:
@@ -126,7 +128,7 @@ def _rendered(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, kubevirt: Place
     asked = explicit.get(MEMORY) or podrequests.read(own.limits or {}).get(MEMORY)
     is_overcommitted = not asked and overcommit > _MEMORY_OVERCOMMIT
     if not asked and guest:
-        asked = resources.counted(MEMORY, guest) * 100 // overcommit * _NANOS
+        asked = resources.to_scheduler_units(MEMORY, guest) * 100 // overcommit * _NANOS
     if not asked:
         return rendered
     if memory.hugepages:
@@ -190,7 +192,7 @@ class _Again:
         if resource.startswith((_KUBEVIRT_DEVICES, HUGEPAGES)):
             return shown
         explicit = self._explicit.get(resource)
-        certain = self._devices[resource] if explicit is None else resources.counted(resource, explicit)
+        certain = self._devices[resource] if explicit is None else resources.to_scheduler_units(resource, explicit)
         return min(shown, certain + self._networks)
 
 

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from webhook.errors import quoted
+from webhook.errors import quote
 from webhook.placement.syntax import key_problem, value_problem
 
 IN: Final = "In"
@@ -77,7 +77,7 @@ class Expression(msgspec.Struct, frozen=True):
         """Why Kubernetes can't evaluate it, clauses; empty where it can."""
         found = []
         if problem := key_problem(self.key):
-            found.append(f"its key {quoted(self.key)} {problem}")
+            found.append(f"its key {quote(self.key)} {problem}")
         if self.operator not in _OPERATORS:
             return (*found, _no_operator(self.operator, _OPERATORS))
         if self.operator in {IN, NOT_IN} and not self.values:
@@ -87,10 +87,10 @@ class Expression(msgspec.Struct, frozen=True):
         if self.operator in {GREATER, LESS}:
             if len(self.values) != 1:
                 found.append(f"{self.operator} takes one value, not {len(self.values)}")
-            found += [f"{quoted(value)} is no whole number" for value in self.values if integer(value) is None]
+            found += [f"{quote(value)} is no whole number" for value in self.values if integer(value) is None]
         for value in self.values:
             if problem := value_problem(value):
-                found.append(f"its value {quoted(value)} {problem}")
+                found.append(f"its value {quote(value)} {problem}")
         return tuple(found)
 
     def field_problems(self) -> tuple[str, ...]:
@@ -123,7 +123,7 @@ class Expression(msgspec.Struct, frozen=True):
 
 
 def _no_operator(operator: str, known: tuple[str, ...]) -> str:
-    return f"its operator {quoted(operator)} is none of {', '.join(known)}"
+    return f"its operator {quote(operator)} is none of {', '.join(known)}"
 
 
 def field_value(field: str, name: str) -> str:

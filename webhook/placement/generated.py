@@ -41,9 +41,9 @@ def architecture(vmi: Vmi) -> dict[str, str]:
     return {ARCHITECTURE: guest.lower()} if guest else {}
 
 
-def emulated(vmi: Vmi, kubevirt: PlacementKubeVirt) -> bool:
+def is_emulated(vmi: Vmi, kubevirt: PlacementKubeVirt) -> bool:
     """Whether nodes of any architecture will do; then KubeVirt drops that label, even if the VM's owner requires it."""
-    return bool(_guest(vmi)) and kubevirt.enabled(_CROSS_ARCHITECTURE)
+    return bool(_guest(vmi)) and kubevirt.is_enabled(_CROSS_ARCHITECTURE)
 
 
 def keys(vmi: Vmi, kubevirt: PlacementKubeVirt, source: Mapping[str, str]) -> Iterator[str]:
@@ -56,7 +56,7 @@ def keys(vmi: Vmi, kubevirt: PlacementKubeVirt, source: Mapping[str, str]) -> It
     if cpu.dedicated_cpu_placement:
         older = CPU_MANAGER_BEFORE in source and CPU_MANAGER not in source
         yield CPU_MANAGER_BEFORE if older else CPU_MANAGER
-    if kubevirt.enabled(_HYPERV_STRICT):
+    if kubevirt.is_enabled(_HYPERV_STRICT):
         yield from _hyperv(_hyperv_features(vmi))
     if cpu.model:
         if cpu.model not in {HOST_MODEL, _HOST_PASSTHROUGH}:
@@ -70,7 +70,7 @@ def keys(vmi: Vmi, kubevirt: PlacementKubeVirt, source: Mapping[str, str]) -> It
         yield "kubevirt.io/realtime"
     if vmi.domain.launch_security:
         yield from _launch_security(vmi.domain.launch_security, _guest(vmi))
-    if emulated(vmi, kubevirt):
+    if is_emulated(vmi, kubevirt):
         yield VM_ARCHITECTURE + _guest(vmi)
 
 

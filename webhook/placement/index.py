@@ -184,11 +184,11 @@ class NodeIndex:
                 for taint in sorted(taint for taint in self._taints if not tolerated.covers(taint)):
                     yield taint, self._taints[taint]
             case Uncordoned():
-                yield None, 0 if requirement.waived else self._unschedulable
+                yield None, 0 if requirement.is_waived else self._unschedulable
             case Elsewhere():
                 hostname = requirement.hostname
                 same = self._values.get(HOSTNAME, _NO_VALUES).get(hostname, 0) if hostname else 0
-                yield None, same | self._named(requirement.node)
+                yield None, same | self._bit_of(requirement.node)
             case Kvm():
                 yield None, self._no_kvm
             case Allocatable():
@@ -225,9 +225,9 @@ class NodeIndex:
                 nodes |= values.get(value, 0)
             return nodes if operator == IN else self._all ^ nodes
         bound = integer(expression.values[0])
-        return 0 if bound is None else self._sorted(key, values).beyond(operator, bound)
+        return 0 if bound is None else self._sorted_values(key, values).beyond(operator, bound)
 
-    def _sorted(self, key: str, values: Mapping[str, int]) -> Thresholds:
+    def _sorted_values(self, key: str, values: Mapping[str, int]) -> Thresholds:
         """The values of a label, sorted; kept until the label changes on any node."""
         known = self._thresholds.pop(key, None)
         if known is None:
@@ -243,10 +243,10 @@ class NodeIndex:
             return self._all if field.accepts(field_value(field.key, "")) else 0
         named = 0
         for name in field.values:
-            named |= self._named(name)
+            named |= self._bit_of(name)
         return named if field.operator == IN else self._all ^ named
 
-    def _named(self, name: str) -> int:
+    def _bit_of(self, name: str) -> int:
         position = self._positions.get(name)
         return 0 if position is None else 1 << position
 

@@ -50,9 +50,9 @@ class PlacementKubeVirt(Object, frozen=True):
         if self.developer.use_emulation:
             return False
         first = next(iter(self.configuration.hypervisors or ()), None)
-        return not (first and first.name == _HYPERV_DIRECT and self.enabled("ConfigurableHypervisor"))
+        return not (first and first.name == _HYPERV_DIRECT and self.is_enabled("ConfigurableHypervisor"))
 
-    def enabled(self, gate: str) -> bool:
+    def is_enabled(self, gate: str) -> bool:
         """Whether a feature gate is open."""
         return gate in (self.developer.feature_gates or ())
 

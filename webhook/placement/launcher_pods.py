@@ -51,7 +51,7 @@ class LauncherPod(Object, frozen=True):
         return self.phase in ENDED_PHASES
 
 
-def _kept_pod(pod: LauncherPod) -> LauncherPod | None:
+def _reduce_pod(pod: LauncherPod) -> LauncherPod | None:
     """What lists keep of a launcher pod that has not ended. Anybody can label a pod, however large."""
     meta, owner = pod.meta, pod.meta.controller_owner()
     if pod.is_over or owner is None:
@@ -68,4 +68,4 @@ def _kept_pod(pod: LauncherPod) -> LauncherPod | None:
     return LauncherPod(kept, pod.spec, pod.status)
 
 
-LAUNCHER_PODS: Final = Resource("", "v1", "pods", "Pod", True, LauncherPod, _kept_pod)
+LAUNCHER_PODS: Final = Resource("", "v1", "pods", "Pod", True, LauncherPod, _reduce_pod)

@@ -56,7 +56,7 @@ class Migration(Object, frozen=True):
         return cls(spec=MigrationSpec(added_node_selector=selector, receive={} if receives else None))
 
     @property
-    def added(self) -> dict[str, str]:
+    def added_selector(self) -> dict[str, str]:
         return (self.spec.added_node_selector if self.spec else None) or {}
 
     @property
@@ -64,13 +64,13 @@ class Migration(Object, frozen=True):
         return (self.status.phase if self.status else None) or ""
 
     @property
-    def unfinished(self) -> bool:
+    def is_unfinished(self) -> bool:
         return self.phase not in ENDED_PHASES
 
     @property
     def ended_at(self) -> float | None:
         """When it ended, in Unix seconds; None where that is not known. One without a target has no end of its own."""
-        if self.status is None or self.unfinished:
+        if self.status is None or self.is_unfinished:
             return None
         state, phases = self.status.migration_state, self.status.phase_transition_timestamps or ()
         entered = (one.phase_transition_timestamp for one in phases if one and one.phase == self.phase)
@@ -110,7 +110,7 @@ def entries_of(written: dict[str, str] | None, *keys: str) -> dict[str, str]:
     return {key: written[key] for key in keys if written and key in written}
 
 
-def _kept_migration(migration: Migration) -> Migration:
+def _reduce_migration(migration: Migration) -> Migration:
     """What lists keep of a migration: whose it is, how it ended, and that it is somebody's; not what they wrote."""
     meta, spec = migration.meta, migration.spec or MigrationSpec()
     marks = dict.fromkeys(entries_of(meta.annotations, EVACUATION, WORKLOAD_UPDATE), "")
@@ -121,11 +121,11 @@ def _kept_migration(migration: Migration) -> Migration:
     return Migration(kept, MigrationSpec(spec.vmi_name, added, priority=priority), migration.status)
 
 
-def _kept_unfinished(migration: Migration) -> Migration | None:
-    return _kept_migration(migration) if migration.unfinished else None
+def _reduce_unfinished(migration: Migration) -> Migration | None:
+    return _reduce_migration(migration) if migration.is_unfinished else None
 
 
 _MIGRATION: Final = (names.KUBEVIRT_GROUP, "v1", "virtualmachineinstancemigrations", "VirtualMachineInstanceMigration")
-MIGRATIONS: Final = Resource(*_MIGRATION, True, Migration, _kept_migration)
+MIGRATIONS: Final = Resource(*_MIGRATION, True, Migration, _reduce_migration)
 # Of lists for caps: finished ones, of which KubeVirt keeps five of each VM, would be most of them.
-UNFINISHED: Final = Resource(*_MIGRATION, True, Migration, _kept_unfinished)
+UNFINISHED: Final = Resource(*_MIGRATION, True, Migration, _reduce_unfinished)

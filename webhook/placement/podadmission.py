@@ -51,7 +51,7 @@ class RuntimeClass(Object, frozen=True):
 RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", False, RuntimeClass)
 
 
-def unexplained(
+def unexplained_labels(
     pod: LauncherPod, vmi: Vmi, kubevirt: PlacementKubeVirt, added: Mapping[str, str], labels: tuple[Label, ...] = ()
 ) -> dict[str, str]:
     """What the present pod's node selector has from elsewhere than KubeVirt, its settings, the VM and a migration.

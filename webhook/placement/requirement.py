@@ -10,7 +10,7 @@ import msgspec
 from webhook.placement.affinity import Toleration
 from webhook.placement.expression import Expression, Term
 from webhook.placement.node import CORDON, HOSTNAME, Node, Taint
-from webhook.placement.taints import tolerated
+from webhook.placement.taints import is_tolerated
 
 # Where a requirement comes from.
 ADDED: Final = "added"
@@ -181,7 +181,7 @@ class Untainted(Requirement, frozen=True, gc=False):
         return "with taints that the VM doesn't tolerate"
 
     def tolerates(self, taint: Taint) -> bool:
-        return tolerated(taint, self.tolerations)
+        return is_tolerated(taint, self.tolerations)
 
     def reason(self, taint: Taint) -> UnmetRequirement:
         """What a node with this taint, which is not tolerated, is told."""
@@ -205,15 +205,15 @@ class Uncordoned(Requirement, frozen=True, gc=False):
         return "cordoned"
 
     @property
-    def waived(self) -> bool:
+    def is_waived(self) -> bool:
         """Whether cordoned nodes fit as well."""
-        return tolerated(CORDON, self.tolerations)
+        return is_tolerated(CORDON, self.tolerations)
 
     def reason(self) -> UnmetRequirement:
         return UnmetRequirement(self, "is cordoned")
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
-        return (self.reason(),) if node.unschedulable and not self.waived else ()
+        return (self.reason(),) if node.unschedulable and not self.is_waived else ()
 
 
 class Elsewhere(Requirement, frozen=True, gc=False):

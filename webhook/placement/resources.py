@@ -54,7 +54,7 @@ def nanos(value: str | float) -> int | None:
         return None
 
 
-def counted(resource: str, quantity_nanos: int) -> int:
+def to_scheduler_units(resource: str, quantity_nanos: int) -> int:
     """Billionths of a resource in kube-scheduler's unit, rounded up."""
     return -(-quantity_nanos // (_NANOS_PER_MILLI if resource == CPU else _NANOS))
 
@@ -65,21 +65,21 @@ def allocatable(listed: Listed) -> dict[str, int]:
     for resource, value in listed.items():
         if value is not None and is_counted(resource):
             known = nanos(value)
-            amounts[sys.intern(resource)] = _PLENTY if known is None else counted(resource, known)
+            amounts[sys.intern(resource)] = _PLENTY if known is None else to_scheduler_units(resource, known)
     return amounts
 
 
-def requested(resource: str, amount: int) -> str:
+def format_request(resource: str, amount: int) -> str:
     """An amount in kube-scheduler's unit as Kubernetes writes the quantity; of odd bytes the MiB, rounded up."""
-    return _written(resource, -(-amount // _MIB) * _MIB if _is_odd(resource, amount) else amount)
+    return _format_amount(resource, -(-amount // _MIB) * _MIB if _is_odd(resource, amount) else amount)
 
 
-def offered(resource: str, amount: int) -> str:
+def format_offer(resource: str, amount: int) -> str:
     """The same rounded down, so that less than what is requested always shows as less."""
-    return _written(resource, amount // _MIB * _MIB if _is_odd(resource, amount) else amount)
+    return _format_amount(resource, amount // _MIB * _MIB if _is_odd(resource, amount) else amount)
 
 
-def _written(resource: str, amount: int) -> str:
+def _format_amount(resource: str, amount: int) -> str:
     if resource == CPU:
         return str(Quantity(amount * _NANOS_PER_MILLI, Format.DECIMAL_SI))
     return str(Quantity.of(amount, Format.BINARY_SI if _in_bytes(resource) else Format.DECIMAL_SI))

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from webhook.errors import InputError, quoted
+from webhook.errors import InputError, quote
 
 _NAME: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")
 _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -77,16 +77,16 @@ def selector(texts: Iterable[str], where: str) -> dict[str, str]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
-            raise InputError(f"{quoted(text)} is no KEY=VALUE", where, "write for example zone=b")
+            raise InputError(f"{quote(text)} is no KEY=VALUE", where, "write for example zone=b")
         if found.setdefault(key, value) != value:
-            what = f"{quoted(key)} can't be both {quoted(found[key])} and {quoted(value)}"
+            what = f"{quote(key)} can't be both {quote(found[key])} and {quote(value)}"
             raise InputError(what, where, "a node has one value of a label; keep one")
-    for mistake in malformed(found, where):
+    for mistake in find_malformed(found, where):
         raise mistake
     return found
 
 
-def malformed(selector: Mapping[str, str], where: str) -> tuple[InputError, ...]:
+def find_malformed(selector: Mapping[str, str], where: str) -> tuple[InputError, ...]:
     """What is wrong with the keys and values of a node selector; empty if all can be labels.
 
     Args:
@@ -95,14 +95,14 @@ def malformed(selector: Mapping[str, str], where: str) -> tuple[InputError, ...]
     mistakes = []
     for key, value in sorted(selector.items()):
         if problem := key_problem(key):
-            mistakes.append(InputError(f"the key {quoted(key)} {problem}", where, "no node can have such a label"))
+            mistakes.append(InputError(f"the key {quote(key)} {problem}", where, "no node can have such a label"))
         if problem := value_problem(value):
-            what = f"the value {quoted(value)} of {quoted(key)} {problem}"
+            what = f"the value {quote(value)} of {quote(key)} {problem}"
             mistakes.append(InputError(what, where, "no node can have such a label"))
     return tuple(mistakes)
 
 
-def reserved(selector: Mapping[str, str]) -> tuple[str, ...]:
+def reserved_keys(selector: Mapping[str, str]) -> tuple[str, ...]:
     """The keys of a selector that are KubeVirt's to require, sorted.
 
     One of ``cpu-vendor`` switches off the guard that keeps a VM on its CPU vendor, ``cpu-feature`` and

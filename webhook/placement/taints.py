@@ -26,13 +26,13 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
     return toleration.operator == _EXISTS
 
 
-def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
+def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
     """Whether any of them covers a taint."""
     return any(tolerates(toleration, taint) for toleration in tolerations)
 
 
 class Tolerated:
-    """The taints that some tolerations cover, as `tolerated` says, but found at once: both may be thousands."""
+    """The taints that some tolerations cover, as `is_tolerated` says, but found at once: both may be thousands."""
 
     def __init__(self, tolerations: Iterable[Toleration]) -> None:
         self._covered: Final[set[tuple[str, str, str | None]]] = set()

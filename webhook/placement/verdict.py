@@ -7,7 +7,7 @@ from typing import Final, TypeAlias, cast
 
 import msgspec
 
-from webhook.placement.bits import chosen, positions
+from webhook.placement.bits import positions, select
 from webhook.placement.node import Node, Taint
 from webhook.placement.requirement import Label, OneOf, Requirement, UnmetRequirement, Untainted
 from webhook.work import spend
@@ -104,7 +104,7 @@ class Verdict:
         """The names of the eligible nodes, or of those that fail something; sorted."""
         bits = self._eligible if part is None else part.nodes
         if bits.bit_count() > _FEW:
-            return sorted(node.name for node in chosen(bits, self._nodes) if node)
+            return sorted(node.name for node in select(bits, self._nodes) if node)
         return sorted(node.name for position in positions(bits) if (node := self._nodes[position]))
 
     def openings(self) -> tuple[Opening, ...]:
@@ -154,7 +154,7 @@ class Verdict:
         for failure in self.failures:
             failing: Iterable[tuple[Node | None, list[UnmetRequirement]]]
             if failure.count > _FEW:
-                failing = chosen(failure.nodes, zip(self._nodes, rows, strict=True))
+                failing = select(failure.nodes, zip(self._nodes, rows, strict=True))
             else:
                 failing = ((self._nodes[position], rows[position]) for position in positions(failure.nodes))
             # Only positions that are taken fail anything.

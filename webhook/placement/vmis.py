@@ -106,7 +106,7 @@ class Vmi(Object, frozen=True):
         return (self.status.node_name if self.status else None) or ""
 
     @property
-    def ended(self) -> bool:
+    def has_ended(self) -> bool:
         """Whether it has stopped for good (KubeVirt calls it final)."""
         return (self.status.phase if self.status else None) in ("Succeeded", "Failed")
 

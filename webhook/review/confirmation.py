@@ -11,7 +11,7 @@ from typing import Any
 
 from webhook.admission.decision import Decision
 from webhook.admission.wire import Request
-from webhook.facts import Facts, Key, renewed
+from webhook.facts import Facts, Key, uncached
 from webhook.k8s.views import Object
 
 # A policy says what mode enforce would do; it has no clock, no network and no memory. Its settings are its policy's
@@ -19,15 +19,15 @@ from webhook.k8s.views import Object
 Handler = Callable[[Any, Request[Any], Facts, Any], Decision]
 
 
-def confirmed(handler: Handler) -> Handler:
+def with_confirmation(handler: Handler) -> Handler:
     """A policy that asks again, with facts that are read anew, before it denies or warns."""
 
     def confirm(view: Any, request: Request[Any], facts: Facts, settings: Any) -> Decision:
         decision: Decision = handler(view, request, facts, settings)
-        copied: list[Key[Any]] = [*facts.copied()]
+        copied: list[Key[Any]] = [*facts.copied_keys()]
         if not copied or not (decision.denial or decision.warnings):
             return decision
-        anew = [renewed(key) for key in copied]
+        anew = [uncached(key) for key in copied]
         facts.need(*anew)
         pairs = zip(copied, anew, strict=True)
         if all(_content(facts.get(old)) == _content(facts.get(new)) for old, new in pairs):

@@ -20,7 +20,7 @@ from webhook.policies.eviction import pods as evictions
 from webhook.policies.instancetypes import validation, virtualmachineinstances, virtualmachines
 from webhook.policies.migration import pods, virtualmachineinstancemigrations
 from webhook.policies.scheduling import scheduler_name, spread
-from webhook.review.confirmation import Handler, confirmed
+from webhook.review.confirmation import Handler, with_confirmation
 from webhook.settings.snapshot import Settings
 
 V = TypeVar("V", bound=Object)
@@ -123,7 +123,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         UnstructuredVm,
         "VirtualMachine",
         ("CREATE", "UPDATE"),
-        confirmed(virtualmachines.virtualmachines),
+        with_confirmation(virtualmachines.virtualmachines),
         "allow",
     ),
     *_both(
@@ -145,7 +145,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         VirtualMachine,
         "VirtualMachine",
         ("CREATE", "UPDATE"),
-        confirmed(together(scheduler_name.virtualmachines, spread.virtualmachines)),
+        with_confirmation(together(scheduler_name.virtualmachines, spread.virtualmachines)),
         "allow",
     ),
     *_both(
@@ -207,7 +207,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         UnstructuredVm,
         "VirtualMachine",
         ("CREATE", "UPDATE"),
-        confirmed(validation.virtualmachines),
+        with_confirmation(validation.virtualmachines),
         "refuse",
     ),
 )

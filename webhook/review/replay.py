@@ -17,7 +17,7 @@ T = TypeVar("T")
 MAX_ROUNDS: Final = 8
 
 
-async def replayed(decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, deadline: float, what: str) -> T:
+async def replay(decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, deadline: float, what: str) -> T:
     """What a deterministic function of facts says, once they are read.
 
     Args:

@@ -21,7 +21,7 @@ import msgspec
 from webhook import names
 from webhook.admission import patch, wire
 from webhook.admission.audit import SCHEMA, AuditedObject, Label, Record, Sink, timestamp
-from webhook.admission.credentials import scrubbed_prose
+from webhook.admission.credentials import scrub_prose
 from webhook.admission.decision import Decision, Denial, Outcome, Reason
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
@@ -30,7 +30,7 @@ from webhook.k8s.views import Namespace
 from webhook.names import Code, Mode
 from webhook.review import scope
 from webhook.review.endpoints import Endpoint
-from webhook.review.replay import replayed
+from webhook.review.replay import replay
 from webhook.review.scope import Scope
 from webhook.settings.snapshot import Settings
 from webhook.work import TooComplex
@@ -58,20 +58,20 @@ class Evaluation(msgspec.Struct, frozen=True):
 class Observer(Protocol):
     """Told of every judged request; counts it."""
 
-    def judged(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
+    def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
         """A request was judged within ``seconds``."""
 
-    def failed(self, endpoint: Endpoint, error: BaseException) -> None:
+    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
         """A bug or a fault of ours kept the request from being judged."""
 
 
 class NullObserver:
     """An observer that counts nothing: for the command line and tests."""
 
-    def judged(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
+    def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
         """Ignore it."""
 
-    def failed(self, endpoint: Endpoint, error: BaseException) -> None:
+    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
         """Ignore it."""
 
 
@@ -132,17 +132,17 @@ class Reviewer:
         try:
             verdict = await self._judge(endpoint, received, facts, deadline)
         except Exception as error:  # noqa: BLE001 - a bug must not decide: on_error does
-            self._observer.failed(endpoint, error)
+            self._observer.on_error(endpoint, error)
             reason = Reason(Code.BUG, "kubevirt-webhook has a bug that this request met; its log says more")
-            verdict = _undecided(endpoint, received, _assumed(endpoint), reason, self._settings())
+            verdict = _evaluate_undecided(endpoint, received, _assumed_mode(endpoint), reason, self._settings())
         seconds = time.perf_counter() - start
-        self._observer.judged(endpoint, verdict, seconds)
+        self._observer.on_evaluated(endpoint, verdict, seconds)
         self._audit.write(self._record(endpoint, verdict, seconds, self._cluster.ages(facts.remembered)))
         return verdict
 
     async def _judge(self, endpoint: Endpoint, received: Received[Any], facts: Facts, deadline: float) -> Evaluation:
         settings = self._settings()
-        return await replayed(
+        return await replay(
             lambda known: _decide(endpoint, received, known, settings), self._cluster, facts, deadline, endpoint.path
         )
 
@@ -156,13 +156,13 @@ class Reviewer:
             endpoint.path,
             request.operation,
             # Names are checked only after admission: until then they may be anything.
-            AuditedObject(endpoint.kind, scrubbed_prose(request.namespace or ""), scrubbed_prose(object_name)),
-            scrubbed_prose(request.user_info.username),
+            AuditedObject(endpoint.kind, scrub_prose(request.namespace or ""), scrub_prose(object_name)),
+            scrub_prose(request.user_info.username),
             wire.is_dry_run(request),
             verdict.mode,
             verdict.label,
             verdict.decision.reasons,
-            [change.shown() for change in verdict.decision.changes],
+            [change.redact() for change in verdict.decision.changes],
             denial.message if denial else None,
             round(seconds * 1000, 3),
             # JSON has no infinity.
@@ -222,17 +222,17 @@ def _not_judged(endpoint: Endpoint, received: Received[Any], where: Scope, setti
     decision = Decision((reason,))
     unreadable = reason.code == Code.NAMESPACE_UNREADABLE
     if unreadable:
-        return _undecided(endpoint, received, _assumed(endpoint), reason, settings)
+        return _evaluate_undecided(endpoint, received, _assumed_mode(endpoint), reason, settings)
     outcome = decision.under(where.mode, endpoint.policy)
     return Evaluation(received.api_version, received.request, where.mode, decision, outcome, None, "not-judged")
 
 
-def _assumed(endpoint: Endpoint) -> Mode:
+def _assumed_mode(endpoint: Endpoint) -> Mode:
     """The mode where the namespace's own is not known: the strongest that the endpoint allows."""
     return names.ENFORCE if endpoint.stage == "enforce" else names.AUDIT
 
 
-def _undecided(
+def _evaluate_undecided(
     endpoint: Endpoint, received: Received[Any], mode: Mode, reason: Reason, settings: Settings
 ) -> Evaluation:
     """The answer when we can't tell, as the endpoint's ``on_error`` and its policy's failurePolicy say."""

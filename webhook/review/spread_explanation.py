@@ -62,7 +62,7 @@ def explain(namespace: str, name: str, settings: Settings, facts: Facts) -> Spre
         Unreadable: something that it depends on can't be read.
         NotRead: a fact has not been read yet.
     """
-    found, own = _found(namespace, name, facts)
+    found, own = _find_vmi(namespace, name, facts)
     scheduling = settings.scheduling
     where = scope.of_namespace(
         names.SCHEDULING, "enforce", namespace, facts, scheduling.cluster_wide, settings.excluded_namespaces
@@ -80,12 +80,12 @@ def explain(namespace: str, name: str, settings: Settings, facts: Facts) -> Spre
         mode=where.mode,
         code=code,
         reason=reason,
-        injected=_injected(decision),
+        injected=_injected_constraints(decision),
         present=_present(found),
     )
 
 
-def _found(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachineInstance | VirtualMachine, object]:
+def _find_vmi(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachineInstance | VirtualMachine, object]:
     """The VMI, or else the VM, and the owner's annotation."""
     facts.need(ObjectKey(VMIS, namespace, name), ObjectKey(_VMS, namespace, name))
     vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
@@ -98,7 +98,7 @@ def _found(namespace: str, name: str, facts: Facts) -> tuple[VirtualMachineInsta
     return vm, metadata.annotation(names.SPREAD_ANNOTATION) if metadata else None
 
 
-def _injected(decision: Decision | None) -> list[dict[str, Any]]:
+def _injected_constraints(decision: Decision | None) -> list[dict[str, Any]]:
     """The constraints that a decision writes; none where it writes nothing."""
     value = decision.notes.get("spread") if decision else None
     return spread.constraints(value) if isinstance(value, str) else []

@@ -16,7 +16,7 @@ from webhook.admission.lines import LineWriter
 from webhook.background.event_observer import EventObserver
 from webhook.cluster.source import Cluster
 from webhook.review.reviewer import Observer
-from webhook.runtime.certificates import cancelled
+from webhook.runtime.certificates import cancel
 from webhook.server.ops import Read
 from webhook.settings.snapshot import Settings
 
@@ -88,5 +88,5 @@ async def background(
         yield Background(events, lookout)
     finally:
         for task in tasks:
-            await cancelled(task)
+            await cancel(task)
         await transport.close()

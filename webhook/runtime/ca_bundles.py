@@ -78,7 +78,7 @@ class CaSecret:
         if status == 404:
             return None
         secret = msgspec.json.decode(body, type=_Secret)
-        data = {key: _decoded(text) for key, text in (secret.data or {}).items() if key in KEYS}
+        data = {key: _decode(text) for key, text in (secret.data or {}).items() if key in KEYS}
         return StoredSecret(
             data, secret.metadata.resource_version, ROTATE_ANNOTATION in (secret.metadata.annotations or {})
         )
@@ -91,7 +91,7 @@ class CaSecret:
             "kind": "Secret",
             "metadata": {"name": self._name, "namespace": self._namespace, "labels": labels},
             "type": "Opaque",
-            "data": _encoded(data),
+            "data": _encode(data),
         }
         status, _ = await self._call("create", (201, 409), "POST", self._collection, secret)
         return status == 201
@@ -101,7 +101,7 @@ class CaSecret:
         metadata: Manifest = {"resourceVersion": version}
         if answered:
             metadata["annotations"] = {ROTATE_ANNOTATION: None}
-        change = {"metadata": metadata, "data": {**dict.fromkeys(KEYS), **_encoded(data)}}
+        change = {"metadata": metadata, "data": {**dict.fromkeys(KEYS), **_encode(data)}}
         status, _ = await self._call("patch", (200, 404, 409), "PATCH", self._path, change, _MERGE)
         return status == 200
 
@@ -115,7 +115,7 @@ class CaSecret:
         content_type: str = "application/json",
     ) -> tuple[int, bytes]:
         where = f"Secret {self._namespace}/{self._name}"
-        status, answer = await _asked(self._api, where, method, path, body, content_type)
+        status, answer = await _request(self._api, where, method, path, body, content_type)
         if status not in expected:
             raise NotNow(f"{where}: {explain(verb, self._resource, self._namespace, status, answer).why}")
         return status, answer
@@ -154,7 +154,7 @@ class CaBundles:
         if status in (404, 409):
             return False
         if status != 200:
-            raise NotNow(f"{name}: {self._explained('patch', name, status, answer).why}")
+            raise NotNow(f"{name}: {self._to_unavailable('patch', name, status, answer).why}")
         return True
 
     async def _read(self, where: str) -> WebhookConfiguration | None:
@@ -162,11 +162,11 @@ class CaBundles:
         if status == 404:
             return None
         if status != 200:
-            raise NotNow(f"{where}: {self._explained('get', where, status, body).why}")
+            raise NotNow(f"{where}: {self._to_unavailable('get', where, status, body).why}")
         found = msgspec.json.decode(body, type=_WebhookConfiguration)
         ours = [entry for entry in found.webhooks or () if entry.name.endswith(f".{names.DOMAIN}")]
         return WebhookConfiguration(
-            found.metadata.resource_version, {entry.name: _decoded(entry.client_config.ca_bundle) for entry in ours}
+            found.metadata.resource_version, {entry.name: _decode(entry.client_config.ca_bundle) for entry in ours}
         )
 
     async def _call(
@@ -178,13 +178,13 @@ class CaBundles:
         content_type: str = "application/json",
     ) -> tuple[int, bytes]:
         name, resource = self._resources[where]
-        return await _asked(self._api, where, method, resource.path("", quote(name)), body, content_type, query)
+        return await _request(self._api, where, method, resource.path("", quote(name)), body, content_type, query)
 
-    def _explained(self, verb: str, where: str, status: int, body: bytes) -> Unavailable:
+    def _to_unavailable(self, verb: str, where: str, status: int, body: bytes) -> Unavailable:
         return explain(verb, self._resources[where][1], "", status, body)
 
 
-async def _asked(
+async def _request(
     api: Requests,
     where: str,
     method: str,
@@ -199,12 +199,12 @@ async def _asked(
         raise NotNow(f"{where}: {error.why}") from None
 
 
-def _decoded(text: str) -> bytes:
+def _decode(text: str) -> bytes:
     try:
         return b64decode(text)
     except (binascii.Error, ValueError):
         return b""
 
 
-def _encoded(data: Mapping[str, bytes]) -> dict[str, str]:
+def _encode(data: Mapping[str, bytes]) -> dict[str, str]:
     return {key: b64encode(value).decode("ascii") for key, value in data.items()}

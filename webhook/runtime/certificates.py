@@ -105,9 +105,9 @@ class Certificates:
         """Take up changed files until cancelled."""
         while True:
             await asyncio.sleep(POLL_SECONDS)
-            if await _changed(self._followed):
-                await self._taken(lambda: self._use(from_files(*self._files)), "certificate")
-            if await _changed(self._followed_clients) and await self._taken(self._use_clients, "client CA"):
+            if await _has_changed(self._followed):
+                await self._try_take(lambda: self._use(from_files(*self._files)), "certificate")
+            if await _has_changed(self._followed_clients) and await self._try_take(self._use_clients, "client CA"):
                 self.on_clients()
 
     async def probe(self, address: str, bundles: Bundles) -> None:
@@ -143,7 +143,7 @@ class Certificates:
         return {
             EXPIRY: ("Unix time at which the serving certificate, or the managed CA, ends.", self._expiry),
             MATCH: ("1 if the API server can verify us by a configuration's caBundles.", self._matches),
-            ROTATED: ("Unix time at which the managed CA began to sign.", self._rotated),
+            ROTATED: ("Unix time at which the managed CA began to sign.", self._rotation_time),
         }
 
     def counters(self) -> dict[str, tuple[str, Callable[[], Mapping[str, float]]]]:
@@ -167,10 +167,10 @@ class Certificates:
     def _matches(self) -> dict[str, float]:
         return {name: float(match) for name, match in self._found.matches.items()} if self._found else {}
 
-    def _rotated(self) -> dict[str, float]:
+    def _rotation_time(self) -> dict[str, float]:
         return {"": self.rotation.rotated.timestamp()} if self.rotation and self.rotation.rotated else {}
 
-    async def _taken(self, take: Callable[[], None], what: str) -> bool:
+    async def _try_take(self, take: Callable[[], None], what: str) -> bool:
         try:
             await asyncio.to_thread(take)
         except CertificateError as error:
@@ -199,7 +199,7 @@ class Certificates:
 
 
 @asynccontextmanager
-async def kept_fresh(
+async def keep_fresh(
     certificates: Certificates, settings: Settings, kubeconfig: Path | None, url: str, address: str, *, live: bool
 ) -> AsyncIterator[None]:
     """Everything that goes on around the certificate while we serve.
@@ -223,7 +223,7 @@ async def kept_fresh(
             works.append(lambda: certificates.probe(address, bundles))
         for work in works:
             task = asyncio.create_task(certificates.keep(work))
-            ends.push_async_callback(cancelled, task)
+            ends.push_async_callback(cancel, task)
         yield
 
 
@@ -233,11 +233,11 @@ def host_of(url: str | None, settings: Settings) -> str:
     return named or f"{settings.webhooks.service_name}.{settings.webhooks.service_namespace}.svc"
 
 
-async def _changed(followed: FileWatcher | None) -> bool:
-    return followed is not None and await asyncio.to_thread(followed.changed)
+async def _has_changed(followed: FileWatcher | None) -> bool:
+    return followed is not None and await asyncio.to_thread(followed.has_changed)
 
 
-async def cancelled(task: asyncio.Task[None]) -> None:
+async def cancel(task: asyncio.Task[None]) -> None:
     """End a task, and wait until it has ended."""
     task.cancel()
     with suppress(asyncio.CancelledError):

@@ -48,7 +48,10 @@ def metrics_state(
             **certificates.gauges(),
             **beside.gauges(),
             "kubevirt_webhook_requests_in_flight": ("Requests being answered.", lambda: {"": app.in_flight}),
-            "kubevirt_webhook_request_bytes": ("Memory that their bodies have taken.", lambda: {"": app.bodies.taken}),
+            "kubevirt_webhook_request_bytes": (
+                "Memory that their bodies have taken.",
+                lambda: {"": app.bodies.taken_bytes},
+            ),
             "kubevirt_webhook_ready": (
                 "1 once all watches are synced and the certificate can be verified.",
                 lambda: {"": float(not waiting_for())},
@@ -59,7 +62,7 @@ def metrics_state(
         counters={
             **certificates.counters(),
             **beside.counters(),
-            "kubevirt_webhook_audit_dropped_total": ("Audit lines not written.", lambda: {"": audit.dropped}),
+            "kubevirt_webhook_audit_dropped_total": ("Audit lines not written.", lambda: {"": audit.dropped_count}),
             "kubevirt_webhook_settings_reloads_total": (
                 "Changes of the settings file.",
                 lambda: dict(settings.reloads),

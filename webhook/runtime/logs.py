@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import structlog
 
-from webhook.admission.credentials import scrubbed_prose
-from webhook.admission.redaction import redacted
+from webhook.admission.credentials import scrub_prose
+from webhook.admission.redaction import redact
 from webhook.text import visible, visible_lines
 
 # A pipe that is ready to be written to takes so much without waiting (POSIX: PIPE_BUF; Linux has a page).
@@ -59,7 +59,7 @@ def configure() -> Any:
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
-        _fit_to_show,
+        _sanitize_event,
     ]
     renderer = structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
     structlog.configure(
@@ -77,19 +77,19 @@ def configure() -> Any:
     logging.getLogger("webhook").setLevel(logging.INFO)
     # Every scan of the port would be an error in aiohttp's eyes; what reaches us is counted by the metrics.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
-    asyncio.get_running_loop().set_exception_handler(_unhandled)
+    asyncio.get_running_loop().set_exception_handler(_log_unhandled)
     return structlog.get_logger()
 
 
-def _fit_to_show(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _sanitize_event(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     """Leave no credential in a line, and nothing that a terminal would obey; a traceback keeps its line feeds."""
     for key, value in event.items():
         if key == "exception":
             event[key] = "\n".join(_traceback(str(value)))
         elif isinstance(value, str):
-            event[key] = visible_lines(scrubbed_prose(value))
+            event[key] = visible_lines(scrub_prose(value))
         elif isinstance(value, list | tuple | dict):
-            event[key] = redacted(value)
+            event[key] = redact(value)
     return event
 
 
@@ -101,7 +101,7 @@ def _traceback(text: str) -> Iterator[str]:
         if place or source:
             yield visible(line)
         elif not hidden:
-            shown = scrubbed_prose(line)
+            shown = scrub_prose(line)
             # What follows within the same message is part of what begins here.
             hidden = shown != line
             yield visible(shown)
@@ -109,7 +109,7 @@ def _traceback(text: str) -> Iterator[str]:
         source = place
 
 
-def _unhandled(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _log_unhandled(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what nobody caught, but for connections that broke: those are their clients' business."""
     error = context.get("exception")
     if not isinstance(error, OSError):

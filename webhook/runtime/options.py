@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from webhook.cluster.selection import one_of
+from webhook.cluster.selection import require_single_source
 from webhook.errors import InputError
 from webhook.install.registration import check_url
 from webhook.settings.address import is_address, is_loopback
@@ -39,7 +39,7 @@ class Options:
         Raises:
             InputError: there is one.
         """
-        one_of(self.cluster_from, self.kubeconfig)
+        require_single_source(self.cluster_from, self.kubeconfig)
         for option, address in (("--listen", self.listen), ("--ops-listen", self.ops_listen)):
             if address and not is_address(address):
                 raise InputError(f"{address} is no HOST:PORT", option, "write for example 127.0.0.1:8443")
@@ -59,7 +59,7 @@ class Options:
         if not re.fullmatch("[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?", self.register_as):
             raise InputError(f"{self.register_as} is no name", "--register-as", "use lower-case letters, digits and -")
 
-    def applied(self, settings: Settings) -> Settings:
+    def apply_to(self, settings: Settings) -> Settings:
         """The settings with what the command line says.
 
         Raises:

@@ -21,7 +21,7 @@ from webhook.review.endpoints import BY_PATH
 from webhook.review.reviewer import Reviewer
 from webhook.runtime import logs
 from webhook.runtime.background import Background, background
-from webhook.runtime.certificates import Certificates, cancelled, host_of, kept_fresh
+from webhook.runtime.certificates import Certificates, cancel, host_of, keep_fresh
 from webhook.runtime.gauges import metrics_state
 from webhook.runtime.options import Options
 from webhook.runtime.settings_follower import SettingsFollower
@@ -52,13 +52,13 @@ async def run(options: Options) -> None:
     _many_connections()
     stop = Stop()
     with suppress(Stopped):
-        await stop.guarded(_serve(options, stop, log))
+        await stop.run(_serve(options, stop, log))
 
 
 async def _serve(options: Options, stop: Stop, log: Any) -> None:
     async with AsyncExitStack() as ends:
         settings = SettingsFollower(options.config_file, log)
-        at_start = options.applied(settings.current())
+        at_start = options.apply_to(settings.current())
         server = at_start.server
         certificates = Certificates(server, host_of(options.url, at_start), log)
         cluster = await ends.enter_async_context(cluster_source(options, settings, log))
@@ -92,7 +92,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         # Else there is no Service that must take us out first: our configurations, if any, go before we do.
         live = not options.cluster_from and not options.register
         await ends.enter_async_context(
-            kept_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)
+            keep_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)
         )
         if server.explain_listen:
             place = explaining(server.explain_listen, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS)
@@ -103,14 +103,14 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
             )
             log.info("metrics", address=await ends.enter_async_context(alone))
         if settings.file:
-            ends.push_async_callback(cancelled, asyncio.create_task(settings.follow(), name="settings"))
+            ends.push_async_callback(cancel, asyncio.create_task(settings.follow(), name="settings"))
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLD)
         log.info("serving", version=__version__, address=f"https://{address}", ops=f"http://{ops_address}")
-        stop.started()
+        stop.end_start()
         if options.register and await _ready(cluster, stop.event, log):
-            await ends.enter_async_context(_registered(options, settings.current(), certificates.authority, log))
+            await ends.enter_async_context(_register(options, settings.current(), certificates.authority, log))
         await stop.event.wait()
         log.info("stopping")
         await drain(connections, server.drain_seconds if live else 0)
@@ -146,7 +146,7 @@ async def _ready(cluster: Cluster, stopped: asyncio.Event, log: Any) -> bool:
 
 
 @asynccontextmanager
-async def _registered(options: Options, settings: Settings, authority: bytes, log: Any) -> AsyncIterator[None]:
+async def _register(options: Options, settings: Settings, authority: bytes, log: Any) -> AsyncIterator[None]:
     """Webhook configurations for as long as we run."""
     from webhook.k8s.client.transport import connect
 

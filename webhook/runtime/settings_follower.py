@@ -23,7 +23,7 @@ class SettingsFollower:
         self._fixed: Final = None if path else default_settings()
         self.file: Final = (
             SettingsFile(
-                path, on_refused=self._refused, on_reloaded=self._reloaded, on_restart_needed=self._restart_needed
+                path, on_refused=self._on_refusal, on_reloaded=self._log_reload, on_restart_needed=self._restart_needed
             )
             if path
             else None
@@ -37,7 +37,7 @@ class SettingsFollower:
         assert self._fixed
         return self._fixed
 
-    def _refused(self, error: InputError) -> None:
+    def _on_refusal(self, error: InputError) -> None:
         self.reloads["refused"] += 1
         self._log.error("settings refused, the last good ones stay", mistakes=str(error).splitlines())
 
@@ -50,7 +50,7 @@ class SettingsFollower:
                 self._log.error("following the settings failed; beginning again", exc_info=error)
                 await asyncio.sleep(_RESTART_SECONDS)
 
-    def _reloaded(self, old: Settings, new: Settings) -> None:
+    def _log_reload(self, old: Settings, new: Settings) -> None:
         self.reloads["accepted"] += 1
         self._log.info("settings reloaded", digest=new.digest[:12])
         if configurations(old) != configurations(new):

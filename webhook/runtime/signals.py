@@ -24,9 +24,9 @@ class Stop:
         self._at_once = True
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            loop.add_signal_handler(number, self._signalled)
+            loop.add_signal_handler(number, self._on_signal)
 
-    async def guarded(self, work: Coroutine[Any, Any, None]) -> None:
+    async def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Run ``work`` so that a signal can end it.
 
         Raises:
@@ -38,11 +38,11 @@ class Stop:
         except asyncio.CancelledError:
             raise Stopped from None
 
-    def started(self) -> None:
+    def end_start(self) -> None:
         """From now on the first signal is for `event`."""
         self._at_once = self.event.is_set()
 
-    def _signalled(self) -> None:
+    def _on_signal(self) -> None:
         if (self._at_once or self.event.is_set()) and self._running:
             self._running.cancel()
         self.event.set()

@@ -12,7 +12,7 @@ from webhook.admission.lines import LineWriter
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import ConfigurationKey, SchedulerHealth
-from webhook.runtime.certificates import cancelled
+from webhook.runtime.certificates import cancel
 from webhook.runtime.options import Options
 from webhook.runtime.settings_follower import SettingsFollower
 
@@ -73,5 +73,5 @@ async def fidelity_check(
     try:
         yield watch
     finally:
-        await cancelled(task)
+        await cancel(task)
         await transport.close()

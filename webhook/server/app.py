@@ -45,10 +45,10 @@ _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m":
 class RequestObserver(Protocol):
     """Told of every HTTP request at an endpoint."""
 
-    def served(self, path: str, status: int, seconds: float) -> None:
+    def on_served(self, path: str, status: int, seconds: float) -> None:
         """A request was answered."""
 
-    def crashed(self, path: str, error: BaseException) -> None:
+    def on_crash(self, path: str, error: BaseException) -> None:
         """An exception of ours reached the edge."""
 
 
@@ -102,7 +102,7 @@ class App:
         clock = asyncio.get_running_loop().time
         start = clock()
         connection: Connection = request.protocol  # type: ignore[assignment] # Connections makes no others
-        if connection.writing_paused and not await connection.drained():
+        if connection.writing_paused and not await connection.drain_output():
             return web.Response(status=408)
         path, _, query = request.raw_path.partition("?")
         endpoint = self._endpoints.get(path)
@@ -126,14 +126,14 @@ class App:
         except (ConnectionError, web.RequestPayloadError) as error:
             response = _text(400, f"the request's body broke off ({type(error).__name__}); send it whole", request)
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            self._traffic.crashed(path, error)
+            self._traffic.on_crash(path, error)
             response = _text(500, "kubevirt-webhook has a bug that this request met; its log says more", request)
         finally:
             self.in_flight -= 1
         end = clock()
         if end >= connection.closes_at:
             response.force_close()
-        self._traffic.served(path, response.status, end - start)
+        self._traffic.on_served(path, response.status, end - start)
         return response
 
     async def _answer(

@@ -76,7 +76,7 @@ class Budget:
         self._lanes: Final = Lane(size), Lane(size)
 
     @property
-    def taken(self) -> int:
+    def taken_bytes(self) -> int:
         """Bytes that are taken now."""
         return sum(lane.size - lane.free for lane in self._lanes)
 

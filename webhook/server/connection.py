@@ -52,7 +52,7 @@ class Connection(web.RequestHandler):
                 )
         super().connection_made(transport)
 
-    async def drained(self) -> bool:
+    async def drain_output(self) -> bool:
         """Wait until the client has taken most of what was written; False: it didn't in time, and is cut off.
 
         Without this, one that sends requests and never reads would fill our memory with answers.

@@ -17,17 +17,17 @@ import msgspec
 from aiohttp import web
 
 from webhook import names
-from webhook.admission.redaction import redacted
+from webhook.admission.redaction import redact
 from webhook.admission.wire import UserInfo
 from webhook.cluster.source import Cluster
-from webhook.errors import InputError, quoted
+from webhook.errors import InputError, quote
 from webhook.facts import Facts
 from webhook.placement import syntax
 from webhook.policies.common import accounts
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration.answer import MigrationExplanation
 from webhook.policies.migration.explanation import NotThere, explain
-from webhook.review.replay import replayed
+from webhook.review.replay import replay
 from webhook.server.bearer import RequestDenied, authorize, token_of, user_of
 from webhook.server.guests import Guests, TooManyRequests, turn
 from webhook.server.lifecycle import finish, listen
@@ -50,10 +50,10 @@ _ONE: Final = ("namespace", "name", "node")
 class ExplainObserver(Protocol):
     """Told of every request."""
 
-    def explained(self, status: int) -> None:
+    def on_explained(self, status: int) -> None:
         """A request was answered."""
 
-    def crashed(self, path: str, error: BaseException) -> None:
+    def on_crash(self, path: str, error: BaseException) -> None:
         """An exception of ours reached the edge."""
 
 
@@ -84,7 +84,7 @@ def question(query: str) -> ExplainRequest:
         if parameter == "to":
             selector.append(value)
         elif parameter not in _ONE:
-            raise InputError(f"{quoted(parameter)} is no parameter", "the query", f"use {', '.join(_ONE)} and to")
+            raise InputError(f"{quote(parameter)} is no parameter", "the query", f"use {', '.join(_ONE)} and to")
         elif given.setdefault(parameter, value) != value:
             raise InputError("is given twice", parameter, "keep one")
     for parameter in _ONE:
@@ -92,7 +92,7 @@ def question(query: str) -> ExplainRequest:
         if not value and parameter != "node":
             raise InputError("is missing", parameter, f"ask for {PATH}?namespace=NAME&name=VM&to=KEY=VALUE")
         if value and not syntax.is_name(value):
-            raise InputError(f"{quoted(value)} is no name", parameter, "use names as Kubernetes has them")
+            raise InputError(f"{quote(value)} is no name", parameter, "use names as Kubernetes has them")
     return ExplainRequest(given["namespace"], given["name"], syntax.selector(selector, "to"), given.get("node", ""))
 
 
@@ -120,7 +120,7 @@ class Explainer:
         self.in_flight += 1
         try:
             answer = msgspec.to_builtins(await self._answer(request))
-            response = _json(200, visible_json(msgspec.json.encode(redacted(answer))))
+            response = _json(200, visible_json(msgspec.json.encode(redact(answer))))
         except RequestDenied as refused:
             response = _error(refused.status, refused.sentence, **refused.headers)
         except TooManyRequests as refused:
@@ -132,11 +132,11 @@ class Explainer:
         except Unreadable as error:
             response = _error(503, f"the answer is not known now: {error.why}", **{"Retry-After": "5"})
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            self._traffic.crashed(PATH, error)
+            self._traffic.on_crash(PATH, error)
             response = _error(500, "kubevirt-webhook has a bug that this request met; its log says more")
         finally:
             self.in_flight -= 1
-        self._traffic.explained(response.status)
+        self._traffic.on_explained(response.status)
         return response
 
     async def _answer(self, request: web.BaseRequest) -> MigrationExplanation:
@@ -152,11 +152,11 @@ class Explainer:
                 429, f"{MAX_IN_FLIGHT} questions are being answered already; try again", **{"Retry-After": "1"}
             )
         deadline = asyncio.get_running_loop().time() + DEADLINE
-        user = await self._asked(lambda facts: user_of(token, facts), deadline) if token else None
+        user = await self._evaluate(lambda facts: user_of(token, facts), deadline) if token else None
         asked = question(query)
         if user:
-            await self._asked(lambda facts: _authorize(user, asked, facts), deadline)
-        return await self._asked(
+            await self._evaluate(lambda facts: _authorize(user, asked, facts), deadline)
+        return await self._evaluate(
             lambda facts: explain(asked.namespace, asked.name, asked.added, facts, node=asked.node, deputy=True),
             deadline,
         )
@@ -170,9 +170,9 @@ class Explainer:
             return ""
         return token_of(request)
 
-    async def _asked(self, decide: Callable[[Facts], T], deadline: float) -> T:
+    async def _evaluate(self, decide: Callable[[Facts], T], deadline: float) -> T:
         facts = Facts(peek=self._cluster.peek)
-        return await replayed(decide, self._cluster, facts, deadline, PATH)
+        return await replay(decide, self._cluster, facts, deadline, PATH)
 
 
 @asynccontextmanager

@@ -90,13 +90,13 @@ class Guest(web.RequestHandler):
         peer = transport.get_extra_info("peername")
         self.client = str(peer[0]) if peer else ""
         self._end = asyncio.get_running_loop().call_later(LIFETIME_SECONDS, self.cut)
-        self._guests.came(self)
+        self._guests.add(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Give the place back."""
         if self._end:
             self._end.cancel()
-        self._guests.left(self)
+        self._guests.remove(self)
         super().connection_lost(exc)
 
     def cut(self) -> None:
@@ -124,7 +124,7 @@ class Guests(web.Server):
         """The handler of a new connection."""
         return Guest(self, self, loop=asyncio.get_running_loop(), **self._options)
 
-    def came(self, guest: Guest) -> None:
+    def add(self, guest: Guest) -> None:
         """A connection is there; where that is one too many, another ends."""
         self._client(guest.client).guests[guest] = None
         self._count += 1
@@ -134,7 +134,7 @@ class Guests(web.Server):
         elif self._count > MAX_CONNECTIONS:
             self._end_oldest(max(self._clients.values(), key=lambda client: len(client.guests)))
 
-    def left(self, guest: Guest) -> None:
+    def remove(self, guest: Guest) -> None:
         """A connection has ended."""
         client = self._clients.get(guest.client)
         if client and client.guests.pop(guest, self) is None:
@@ -158,7 +158,7 @@ class Guests(web.Server):
         oldest = next(iter(client.guests))
         self.ended += 1
         # Now, not when the loop comes to it: more may come before.
-        self.left(oldest)
+        self.remove(oldest)
         oldest.cut()
 
     def _client(self, address: str) -> _Guest:

@@ -79,21 +79,21 @@ class Metrics:
             self._panics.labels(path)
         self._children: dict[tuple[str, str, str, str, bool], Counter] = {}
 
-    def served(self, path: str, status: int, seconds: float) -> None:
+    def on_served(self, path: str, status: int, seconds: float) -> None:
         """Count an HTTP request at an endpoint."""
         self._requests[path, status].inc()
         self._latency[path].observe(seconds)
 
-    def crashed(self, path: str, error: BaseException) -> None:
+    def on_crash(self, path: str, error: BaseException) -> None:
         """Count and log an exception that reached the edge."""
         self._panics.labels(path).inc()
         self._log("request met a bug", path, error)
 
-    def explained(self, status: int) -> None:
+    def on_explained(self, status: int) -> None:
         """Count a request for an explanation."""
         self._explained[status].inc()
 
-    def judged(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
+    def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
         """Count a verdict."""
         dry_run = is_dry_run(verdict.request)
         key = (endpoint.path, verdict.mode, verdict.label, verdict.decision.code, dry_run)
@@ -110,9 +110,9 @@ class Metrics:
             self._children[key] = child
         child.inc()
 
-    def failed(self, endpoint: Endpoint, error: BaseException) -> None:
+    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
         """Count and log a bug in a policy or beneath it."""
-        self.crashed(endpoint.path, error)
+        self.on_crash(endpoint.path, error)
 
 
 # Numbers by the value of a metric's one label, or by those of its several.
@@ -145,16 +145,16 @@ class MetricsState:
         info.add_metric((__version__,), 1)
         yield info
         for name, (text, read) in self._gauges.items():
-            yield self._filled(GaugeMetricFamily(name, text, labels=self._labels(name)), read)
+            yield self._fill(GaugeMetricFamily(name, text, labels=self._labels(name)), read)
         for name, (text, read) in self._counters.items():
-            yield self._filled(CounterMetricFamily(name, text, labels=self._labels(name)), read)
+            yield self._fill(CounterMetricFamily(name, text, labels=self._labels(name)), read)
 
     def _labels(self, name: str) -> tuple[str, ...]:
         found = self._label.get(name, ())
         return (found,) if isinstance(found, str) else found
 
     @staticmethod
-    def _filled(
+    def _fill(
         family: GaugeMetricFamily | CounterMetricFamily, read: Callable[[], Values]
     ) -> GaugeMetricFamily | CounterMetricFamily:
         for value, number in read().items():

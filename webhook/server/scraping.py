@@ -21,7 +21,7 @@ from webhook.cluster.source import Cluster
 from webhook.facts import Facts
 from webhook.policies.common import accounts
 from webhook.policies.common.required_facts import Unreadable
-from webhook.review.replay import replayed
+from webhook.review.replay import replay
 from webhook.server.bearer import RequestDenied, authorize, token_of, user_of
 from webhook.server.guests import Guests, TooManyRequests, turn
 from webhook.server.lifecycle import finish, listen
@@ -40,7 +40,7 @@ _DEADLINE_SECONDS: Final = 5.0
 class ScrapeObserver(Protocol):
     """Told of exceptions."""
 
-    def crashed(self, path: str, error: BaseException) -> None:
+    def on_crash(self, path: str, error: BaseException) -> None:
         """An exception of ours reached the edge."""
 
 
@@ -77,7 +77,7 @@ class Scraping:
         except Unreadable as error:
             return _text(503, f"who asks is not known now: {error.why}", **{"Retry-After": "5"})
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            self._traffic.crashed(METRICS_PATH, error)
+            self._traffic.on_crash(METRICS_PATH, error)
             return _text(500, "kubevirt-webhook has a bug that this request met; its log says more")
         finally:
             self.in_flight -= 1
@@ -97,7 +97,7 @@ class Scraping:
         digest = hashlib.sha256(token.encode()).digest()
         until, refused = self._kept.get(digest, (0.0, None))
         if now >= until:
-            refused = await self._asked(token)
+            refused = await self._authorize(token)
             self._kept[digest] = now + KEPT_SECONDS, refused
             self._kept.move_to_end(digest)
             if len(self._kept) > MAX_KEPT:
@@ -105,7 +105,7 @@ class Scraping:
         if refused:
             raise refused
 
-    async def _asked(self, token: str) -> RequestDenied | None:
+    async def _authorize(self, token: str) -> RequestDenied | None:
         """Why the API server says no; None: it says yes."""
         if self._asking >= MAX_IN_FLIGHT:
             raise RequestDenied(429, f"{MAX_IN_FLIGHT} tokens are being looked at; try again", **{"Retry-After": "1"})
@@ -113,7 +113,7 @@ class Scraping:
         deadline = asyncio.get_running_loop().time() + _DEADLINE_SECONDS
         facts = Facts(peek=self._cluster.peek)
         try:
-            await replayed(lambda known: _check(token, known), self._cluster, facts, deadline, METRICS_PATH)
+            await replay(lambda known: _check(token, known), self._cluster, facts, deadline, METRICS_PATH)
         except RequestDenied as refused:
             return refused
         finally:

@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from pydantic.alias_generators import to_camel
 from pydantic_core import ErrorDetails
 
-from webhook.errors import InputError, InputErrors, quoted
+from webhook.errors import InputError, InputErrors, quote
 from webhook.inputs import read_file
-from webhook.k8s.yaml_builder import Document, KeyPath, shown
+from webhook.k8s.yaml_builder import Document, KeyPath, format_path
 from webhook.k8s.yaml_documents import mistakes_of, parse_documents
 from webhook.settings.model import SettingsModel
 from webhook.settings.snapshot import Settings
@@ -78,7 +78,7 @@ def parse(data: bytes, where: str) -> Settings:
     Raises:
         InputErrors: every mistake in it.
     """
-    return _validated(data, where).snapshot(hashlib.sha256(data).hexdigest())
+    return _validate(data, where).snapshot(hashlib.sha256(data).hexdigest())
 
 
 def default_settings() -> Settings:
@@ -92,7 +92,7 @@ def effective(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     Raises:
         InputErrors: as `load`.
     """
-    model = SettingsModel.model_validate({}) if path is None else _validated(_read(path), os.fspath(path))
+    model = SettingsModel.model_validate({}) if path is None else _validate(_read(path), os.fspath(path))
     return model.model_dump(mode="json", by_alias=True)
 
 
@@ -144,7 +144,7 @@ class SettingsFile:
         return self._current
 
     @property
-    def refused(self) -> InputError | None:
+    def problem(self) -> InputError | None:
         """Why the file as it is now is not in force; None if it is."""
         return self._refused
 
@@ -197,7 +197,7 @@ def _read(path: str | os.PathLike[str]) -> bytes:
         raise InputErrors([InputError(error.what, where, error.fix)]) from error.__cause__
 
 
-def _validated(data: bytes, where: str) -> SettingsModel:
+def _validate(data: bytes, where: str) -> SettingsModel:
     try:
         documents = list(parse_documents(data, where))
     except InputError as error:
@@ -225,7 +225,7 @@ def _mistake(details: ErrorDetails, document: Document) -> tuple[int, InputError
         path = (*path, context["key"])
     what, fix = _sentence(details, context, path)
     line = document.line_of(path)
-    place = f"{shown(path)}: {what}" if path else what
+    place = f"{format_path(path)}: {what}" if path else what
     return line, InputError(place, f"{document.file}:{line}", fix)
 
 
@@ -239,7 +239,7 @@ def _sentence(details: ErrorDetails, context: Mapping[str, Any], path: KeyPath) 
         return "is missing", f"write for example {path[-1]}: {node['examples'][0]}"
     if kind == "literal_error":
         near = _nearest(str(given), node["enum"])
-        return f"must be {_either(node['enum'])}, not {_told(given)}", f"did you mean {near}?" if near else ""
+        return f"must be {_either(node['enum'])}, not {_describe(given)}", f"did you mean {near}?" if near else ""
     if "minimum" in node and isinstance(given, int) and not isinstance(given, bool):
         return f"must be {node['minimum']} to {node['maximum']}, not {given}", ""
     wanted = _WANTED.get(kind)
@@ -251,12 +251,12 @@ def _sentence(details: ErrorDetails, context: Mapping[str, Any], path: KeyPath) 
         fix = f"write {_BOOLEANS[given.casefold()]} without quotes"
     elif kind == "int_type" and isinstance(given, str) and given.isdecimal():
         fix = "write it without quotes"
-    return f"must be {wanted}, not {_told(given)}", fix
+    return f"must be {wanted}, not {_describe(given)}", fix
 
 
-def _told(value: Any) -> str:
+def _describe(value: Any) -> str:
     if isinstance(value, str):
-        return quoted(value)
+        return quote(value)
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
     return msgspec.json.encode(value).decode()
@@ -268,12 +268,12 @@ def _either(choices: Iterable[str]) -> str:
 
 
 def _nearest(text: str, choices: Iterable[str]) -> str | None:
-    folded = {_folded(choice): choice for choice in choices}
-    near = difflib.get_close_matches(_folded(text), folded, n=1)
+    folded = {_fold(choice): choice for choice in choices}
+    near = difflib.get_close_matches(_fold(text), folded, n=1)
     return folded[near[0]] if near else None
 
 
-def _folded(name: str) -> str:
+def _fold(name: str) -> str:
     """What ``certFile``, ``cert_file`` and ``cert-file`` have in common."""
     return name.replace("_", "").replace("-", "").casefold()
 
@@ -282,10 +282,10 @@ def _other_setting(path: KeyPath) -> str:
     """What somebody may have meant by an unknown key: the same in another spelling or section, or a neighbour."""
     *parent, key = path
     neighbours = list(_node(parent).get("properties", ()))
-    likely: list[KeyPath] = [place for place in _places() if _folded(place[-1]) == _folded(str(key))]
+    likely: list[KeyPath] = [place for place in _places() if _fold(place[-1]) == _fold(str(key))]
     if not likely and (near := _nearest(str(key), neighbours)):
         likely = [(*parent, near)]
-    return f"did you mean {_either(map(shown, likely))}?" if likely else f"known here: {', '.join(neighbours)}"
+    return f"did you mean {_either(map(format_path, likely))}?" if likely else f"known here: {', '.join(neighbours)}"
 
 
 def _places(path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:

@@ -213,7 +213,7 @@ class MatchExpression(Section):
 
     @field_validator("values")
     @classmethod
-    def _fit_the_operator(cls, values: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+    def _check_operator(cls, values: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         operator = info.data.get("operator")
         if operator in ("In", "NotIn") and not values:
             raise mistake(f"{operator} needs at least one value", "list values, or use Exists or DoesNotExist")

@@ -43,9 +43,9 @@ class Syntax:
 
     def check(self, text: str) -> str:
         if len(text) > self.longest:
-            raise mistake(f"{_shown(text)} is longer than {self.longest} characters", "shorten it")
+            raise mistake(f"{_shorten(text)} is longer than {self.longest} characters", "shorten it")
         if not re.fullmatch(self.pattern, text):
-            raise mistake(f"{_shown(text)} is no {self.what}", self.fix)
+            raise mistake(f"{_shorten(text)} is no {self.what}", self.fix)
         return text
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
@@ -57,13 +57,13 @@ class Syntax:
         return {**handler(schema), "pattern": f"^(?:{self.pattern})$", "maxLength": self.longest}
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     return f'"{text}"' if len(text) <= 60 else f'"{text[:57]}..."'
 
 
 def _check_address(text: str) -> str:
     if not is_address(text):
-        raise mistake(f"{_shown(text)} is no HOST:PORT", "write for example 0.0.0.0:8443, or [::]:8443 for IPv6")
+        raise mistake(f"{_shorten(text)} is no HOST:PORT", "write for example 0.0.0.0:8443, or [::]:8443 for IPv6")
     return text
 
 
@@ -76,7 +76,7 @@ def _check_scheduler_name(text: str) -> str:
 
 def _check_guard(text: str) -> str:
     if not re.fullmatch(_GUARD, text):
-        raise mistake(f"{_shown(text)} is no guard", "write lease NAMESPACE/NAME, pods or off")
+        raise mistake(f"{_shorten(text)} is no guard", "write lease NAMESPACE/NAME, pods or off")
     return text
 
 

@@ -46,14 +46,14 @@ def test_only_what_enforces_counts(label: str | None, wide: bool, enforced: bool
     found = Namespace(ObjectMeta(name="demo", labels={SCHEDULING: label} if label else None))
     made = settings(scheduling=builders.scheduling(cluster_wide=wide))
 
-    assert (names.SCHEDULING in candidates.enforced(found, made)) == enforced
+    assert (names.SCHEDULING in candidates.enforced_policies(found, made)) == enforced
 
 
 @pytest.mark.parametrize(
     "meta", [{"name": "kube-system"}, {"name": "demo", "deletion_timestamp": "2026-11-21T15:00:00Z"}]
 )
 def test_excluded_and_dying_namespaces_don_t(meta: dict[str, str]) -> None:
-    assert not candidates.enforced(Namespace(ObjectMeta(labels={SCHEDULING: "enforce"}, **meta)), settings())  # type: ignore[arg-type]
+    assert not candidates.enforced_policies(Namespace(ObjectMeta(labels={SCHEDULING: "enforce"}, **meta)), settings())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_nor_do_those_that_the_api_server_never_asks_about(
     )
     found = Namespace(ObjectMeta(name="demo", labels={SCHEDULING: "enforce", **labels}))
 
-    assert bool(candidates.enforced(found, made)) == selected
+    assert bool(candidates.enforced_policies(found, made)) == selected
 
 
 def test_nothing_is_listed_for_what_is_switched_off() -> None:

@@ -249,7 +249,7 @@ async def test_a_bug_ends_a_round_and_not_the_look_out(
     case: Case, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
-        broken.setattr("webhook.background.drift.scanner.candidates.enforced", lambda *_: 1 / 0)
+        broken.setattr("webhook.background.drift.scanner.candidates.enforced_policies", lambda *_: 1 / 0)
         async with looking(case):
             await until(lambda: case.lookout.rounds["failed"] == 2)
 

@@ -50,9 +50,9 @@ def guarded(settings: GuardSettings = LEASE, *, synced: bool = True) -> GuardSta
 def abandon(state: GuardState, now: float = 31.0) -> None:
     """Two pods of two namespaces wait from 0 on, as their VMIs confirm."""
     for namespace in ("east", "west"):
-        state.pods.seen(Waiting.of(msgspec.convert(pod(namespace), PendingPod), 0.0))
-    for waiting in state.pods.unchecked(now, 9):
-        state.pods.checked(waiting.uid, listed=True)
+        state.pods.observe_waiting(Waiting.of(msgspec.convert(pod(namespace), PendingPod), 0.0))
+    for waiting in state.pods.unchecked_pods(now, 9):
+        state.pods.record_check(waiting.uid, listed=True)
 
 
 class TestLease:
@@ -60,12 +60,12 @@ class TestLease:
         state = guarded()
         assert state.health(0.0).state == "unknown"
         assert "has not been read yet" in state.health(0.0).why
-        assert not state.answered
+        assert not state.has_answered
 
     def test_no_lease_means_dead(self) -> None:
         state = guarded()
         state.observe_lease(None, 0.0, WALL)
-        assert state.answered
+        assert state.has_answered
         assert state.health(0.0) == SchedulerHealth("dead", "there is no Lease kubevirt-scheduler/kubevirt-scheduler")
 
     @pytest.mark.parametrize("holder", [None, ""])
@@ -94,7 +94,7 @@ class TestLease:
     def test_an_implausible_first_sight_proves_nothing(self, renewed: float | str | None) -> None:
         state = guarded()
         state.observe_lease(lease(renewed), 0.0, WALL)
-        assert state.answered
+        assert state.has_answered
         assert state.health(0.0).state == "unknown"
         assert state.health(14.9).state == "unknown"
         assert state.health(15.0).state == "dead"
@@ -156,13 +156,13 @@ class TestUnreadableLease:
     def test_from_the_beginning(self) -> None:
         state = guarded()
         state.observe_lease(DOWN, 0.0, WALL)
-        assert not state.answered
+        assert not state.has_answered
         assert state.health(0.0) == SchedulerHealth("unknown", DOWN.why)
 
     def test_a_refusal_is_an_answer(self) -> None:
         state = guarded()
         state.observe_lease(Forbidden("the API server refused with 403: grant get on leases"), 0.0, WALL)
-        assert state.answered
+        assert state.has_answered
         assert state.health(0.0).state == "unknown"
         assert "grant get on leases" in state.health(0.0).why
 
@@ -228,33 +228,33 @@ class TestPods:
         state = guarded(PODS_ONLY)
         abandon(state)
         assert state.health(31.0).state == "dead"
-        state.pods.tried("east-a-0", 31.0)
+        state.pods.observe_attempt("east-a-0", 31.0)
         assert state.health(31.0) == SchedulerHealth("alive", "no pod waits unnoticed")
 
     def test_a_namespace_may_know_better(self) -> None:
         state = guarded(PODS_ONLY)
         for owner in "ab":
-            state.pods.seen(Waiting.of(msgspec.convert(pod("east", owner), PendingPod), 0.0))
-        for waiting in state.pods.unchecked(31.0, 9):
-            state.pods.checked(waiting.uid, listed=True)
+            state.pods.observe_waiting(Waiting.of(msgspec.convert(pod("east", owner), PendingPod), 0.0))
+        for waiting in state.pods.unchecked_pods(31.0, 9):
+            state.pods.record_check(waiting.uid, listed=True)
         assert [state.health(31.0, where).state for where in ("", "west", "east")] == ["alive", "alive", "dead"]
 
     def test_a_pods_guard_knows_nothing_before_its_list(self) -> None:
         state = guarded(PODS_ONLY, synced=False)
         assert state.health(0.0) == SchedulerHealth("unknown", "its pods are not watched: not listed yet")
-        assert not state.answered
+        assert not state.has_answered
         state.observe_watch(synced=False, problem="403: grant list on pods", forbidden=True, staleness=0.0)
         assert state.health(0.0) == SchedulerHealth("unknown", "its pods are not watched: 403: grant list on pods")
-        assert state.answered
+        assert state.has_answered
 
     def test_the_lease_decides_alone_while_pods_are_unseen(self) -> None:
         state = guarded(synced=False)
         state.observe_lease(lease(WALL), 0.0, WALL)
-        assert not state.answered
+        assert not state.has_answered
         assert state.health(0.0).state == "alive"
         assert state.health(0.0).why.endswith("renewed 0 s ago; its pods are not watched: not listed yet")
         state.observe_watch(synced=False, problem="403: grant list on pods", forbidden=True, staleness=0.0)
-        assert state.answered
+        assert state.has_answered
         assert "grant list on pods" in state.health(0.0).why
 
     def test_what_was_seen_before_a_refusal_is_no_evidence(self) -> None:
@@ -275,7 +275,7 @@ class TestPods:
 
 def test_without_a_guard_it_counts_as_alive() -> None:
     state = guarded(GuardSettings("off"), synced=False)
-    assert state.answered
+    assert state.has_answered
     assert state.health(0.0) == SchedulerHealth("alive", "not guarded")
 
 

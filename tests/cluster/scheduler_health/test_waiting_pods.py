@@ -34,13 +34,13 @@ def read(manifest: Json) -> PendingPod:
 def watched(*manifests: Json, opted_in: tuple[str, ...] = ("east", "west"), since: float = 0.0) -> WaitingPods:
     pods = WaitingPods(opted_in.__contains__)
     for manifest in manifests:
-        pods.seen(Waiting.of(read(manifest), since))
+        pods.observe_waiting(Waiting.of(read(manifest), since))
     return pods
 
 
 def check_all(pods: WaitingPods, now: float) -> None:
-    for waiting in pods.unchecked(now, MOST):
-        pods.checked(waiting.uid, listed=True)
+    for waiting in pods.unchecked_pods(now, MOST):
+        pods.record_check(waiting.uid, listed=True)
 
 
 def evidence(*manifests: Json, now: float = OVERDUE, namespace: str = "") -> str | None:
@@ -98,7 +98,7 @@ class TestNoEvidence:
         gated = pod("east", **spec), pod("west", **spec)
 
         assert evidence(*gated, now=1e6) is None
-        assert watched(*gated).unchecked(1e6, MOST) == []
+        assert watched(*gated).unchecked_pods(1e6, MOST) == []
 
     @pytest.mark.parametrize(
         "volume",
@@ -121,7 +121,7 @@ class TestNoEvidence:
     def test_namespaces_that_have_not_opted_in(self) -> None:
         pods = watched(pod("foreign-1"), pod("foreign-2"), pod("east"))
 
-        assert [waiting.namespace for waiting in pods.unchecked(OVERDUE, MOST)] == ["east"]
+        assert [waiting.namespace for waiting in pods.unchecked_pods(OVERDUE, MOST)] == ["east"]
         check_all(pods, OVERDUE)
         assert pods.evidence(OVERDUE, "foreign-1") is None
 
@@ -129,7 +129,7 @@ class TestNoEvidence:
         inside = {"east", "west"}
         pods = WaitingPods(inside.__contains__)
         for each in inside:
-            pods.seen(Waiting.of(read(pod(each)), 0.0))
+            pods.observe_waiting(Waiting.of(read(pod(each)), 0.0))
         check_all(pods, OVERDUE)
         assert pods.evidence(OVERDUE)
 
@@ -147,11 +147,11 @@ class TestNoEvidence:
 
     def test_pods_that_no_vmi_knows(self) -> None:
         pods = watched(pod("east"), pod("west"))
-        for waiting in pods.unchecked(OVERDUE, MOST):
-            pods.checked(waiting.uid, listed=False)
+        for waiting in pods.unchecked_pods(OVERDUE, MOST):
+            pods.record_check(waiting.uid, listed=False)
 
         assert pods.evidence(OVERDUE) is None
-        assert pods.unchecked(OVERDUE + 60, MOST) == []
+        assert pods.unchecked_pods(OVERDUE + 60, MOST) == []
 
     def test_pods_that_nobody_has_asked_about(self) -> None:
         assert watched(pod("east"), pod("west")).evidence(OVERDUE) is None
@@ -163,7 +163,7 @@ class TestPositive:
         check_all(pods, 100.0)
         assert pods.evidence(100.0)
 
-        pods.tried("foreign-x-0", 100.0)
+        pods.observe_attempt("foreign-x-0", 100.0)
 
         assert pods.evidence(100.0 + UNNOTICED_SECONDS) is None
         assert pods.evidence(100.0 + OVERDUE)
@@ -173,16 +173,16 @@ class TestPositive:
         check_all(pods, OVERDUE)
 
         # Whoever makes a pod may bind it by themselves.
-        pods.tried("bound-by-its-maker", OVERDUE)
+        pods.observe_attempt("bound-by-its-maker", OVERDUE)
 
         assert pods.evidence(OVERDUE)
 
     def test_what_is_gone_is_no_evidence_any_more(self) -> None:
         pods = watched(pod("east"), pod("west"), pod("west", "b"))
         check_all(pods, OVERDUE)
-        pods.gone("west-a-0")
+        pods.forget("west-a-0")
         assert pods.evidence(OVERDUE)
-        pods.gone("west-b-0")
+        pods.forget("west-b-0")
         assert pods.evidence(OVERDUE) is None
         assert pods.witnesses() == ["east/virt-launcher-a-0"]
 
@@ -202,8 +202,8 @@ class TestBounds:
 
     def test_what_goes_makes_room(self) -> None:
         pods = watched(*(pod("east", f"vm-{number}") for number in range(MOST_PER_NAMESPACE)))
-        pods.gone("east-vm-0-0")
-        pods.seen(Waiting.of(read(pod("east", "new")), 0.0))
+        pods.forget("east-vm-0-0")
+        pods.observe_waiting(Waiting.of(read(pod("east", "new")), 0.0))
 
         assert len(pods) == MOST_PER_NAMESPACE
 
@@ -211,17 +211,17 @@ class TestBounds:
         pods = watched(pod("west"))
         for number in range(3 * MOST):
             made = pod("east", f"vm-{number}")
-            pods.seen(Waiting.of(read(made), 0.0))
-            pods.gone(made["metadata"]["uid"])
+            pods.observe_waiting(Waiting.of(read(made), 0.0))
+            pods.forget(made["metadata"]["uid"])
 
         assert len(pods._due) <= 2 * MOST
-        assert [waiting.namespace for waiting in pods.unchecked(OVERDUE, MOST)] == ["west"]
+        assert [waiting.namespace for waiting in pods.unchecked_pods(OVERDUE, MOST)] == ["west"]
 
     def test_namespaces_take_turns_in_being_checked(self) -> None:
         many = [pod("east", f"vm-{number}") for number in range(50)]
         pods = watched(*many, pod("west"))
 
-        chosen = pods.unchecked(OVERDUE, 4)
+        chosen = pods.unchecked_pods(OVERDUE, 4)
 
         assert sorted(waiting.namespace for waiting in chosen) == ["east", "east", "east", "west"]
 
@@ -264,7 +264,7 @@ def test_evidence_is_what_a_plain_count_says(steps: list[tuple[str, str, str, in
         now += seconds
         uid = f"{namespace}-{owner}-0"
         if step == "seen":
-            pods.seen(Waiting.of(read(pod(namespace, owner)), now))
+            pods.observe_waiting(Waiting.of(read(pod(namespace, owner)), now))
             waiting.setdefault(uid, (namespace, owner, now))
         elif step == "check":
             check_all(pods, now)
@@ -272,7 +272,7 @@ def test_evidence_is_what_a_plain_count_says(steps: list[tuple[str, str, str, in
         else:
             if step == "tried" and uid in waiting:
                 tried = now
-            (pods.tried(uid, now) if step == "tried" else pods.gone(uid))
+            (pods.observe_attempt(uid, now) if step == "tried" else pods.forget(uid))
             waiting.pop(uid, None)
             known.discard(uid)
         counted = [waiting[each] for each in known if waiting[each][0] != "foreign"]

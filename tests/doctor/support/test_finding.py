@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from webhook.doctor.support.finding import counted, several, unreadable
+from webhook.doctor.support.finding import pluralize, several, unreadable
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import Forbidden
 
@@ -27,6 +27,6 @@ def test_lists_are_short() -> None:
 
 
 def test_numbers_agree() -> None:
-    assert counted(1, "node") == "1 node"
-    assert counted(0, "node") == "0 nodes"
-    assert counted(2, "entry", "entries") == "2 entries"
+    assert pluralize(1, "node") == "1 node"
+    assert pluralize(0, "node") == "0 nodes"
+    assert pluralize(2, "entry", "entries") == "2 entries"

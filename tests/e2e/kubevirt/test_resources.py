@@ -282,7 +282,7 @@ def _requests(pod: LauncherPod) -> dict[str, int]:
         [each.requests for each in spec.containers or () if each],
         [(each.requests, podrequests.is_sidecar(each)) for each in spec.init_containers or () if each],
     )
-    return {name: resources.counted(name, value) for name, value in sorted(whole.items())}
+    return {name: resources.to_scheduler_units(name, value) for name, value in sorted(whole.items())}
 
 
 def _cpu_of_a_new_vm(place: Place, number: int) -> int:

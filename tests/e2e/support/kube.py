@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
-from webhook.k8s.json_depth import flattened
+from webhook.k8s.json_depth import flatten
 from webhook.k8s.nesting import MAX_LEVELS
 
 T = TypeVar("T")
@@ -253,7 +253,7 @@ def _decode(content: bytes) -> Object:
     try:
         return Object(json.loads(content))
     except RecursionError:
-        return Object(json.loads(flattened(content, MAX_LEVELS)))
+        return Object(json.loads(flatten(content, MAX_LEVELS)))
     except ValueError:
         return Object(message=content.decode(errors="replace").strip())
 

@@ -66,7 +66,12 @@ async def test_of_migrations_not_what_people_wrote(tmp_path: Any) -> None:
         everything = await case.read(ListKey(MIGRATIONS, "demo"))
 
         assert [one.meta.name for one in everything] == ["done", "runs", "update"]
-        assert (runs.vmi_name, runs.evacuates, runs.is_prioritized, bool(runs.added)) == ("web01", True, True, True)
+        assert (runs.vmi_name, runs.evacuates, runs.is_prioritized, bool(runs.added_selector)) == (
+            "web01",
+            True,
+            True,
+            True,
+        )
         assert (update.evacuates, update.is_prioritized, update.meta.annotation(WORKLOAD_UPDATE)) == (False, False, "")
         assert len(msgspec.json.encode(everything)) < 3000
 

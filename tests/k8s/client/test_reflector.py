@@ -110,12 +110,12 @@ async def reflected(
 class TestList:
     async def test_in_pages(self, tmp_path: Path) -> None:
         async with reflected(tmp_path, "a", "b", "c", "d", "e") as copy:
-            assert not copy.reflector.synced
+            assert not copy.reflector.has_synced
             assert math.isinf(copy.reflector.staleness(copy.clock.now()))
             await copy.watched()
             assert copy.names == ["a", "b", "c", "d", "e"]
             assert len(copy.reflector) == 5
-            assert copy.reflector.synced
+            assert copy.reflector.has_synced
             assert [asked.query.get("continue") for asked in copy.server.requests(PATH, "get")] == [
                 None,
                 f"{copy.server.version}.2",
@@ -126,7 +126,7 @@ class TestList:
     async def test_of_nothing(self, tmp_path: Path) -> None:
         async with reflected(tmp_path) as copy:
             await copy.watched()
-            assert copy.reflector.synced
+            assert copy.reflector.has_synced
             assert copy.names == []
 
     async def test_null_items_are_none(self, tmp_path: Path) -> None:
@@ -135,7 +135,7 @@ class TestList:
 
         async with reflected(tmp_path, prepare=prepare) as copy:
             await copy.watched()
-            assert copy.reflector.synced
+            assert copy.reflector.has_synced
             assert copy.server.requests(PATH, "watch")[0].query["resourceVersion"] == ""
 
     async def test_is_restarted_when_its_snapshot_expires(self, tmp_path: Path) -> None:
@@ -354,16 +354,16 @@ class TestTrouble:
         async with reflected(tmp_path, "a", prepare=prepare, clock=HeldClock()) as copy:
             await until(lambda: copy.reflector.problem)
             assert copy.reflector.problem == "the API server refused with 403: grant list on namespaces"
-            assert copy.reflector.forbidden
-            assert not copy.reflector.synced
+            assert copy.reflector.is_forbidden
+            assert not copy.reflector.has_synced
             assert isinstance(copy.clock, HeldClock)
             for _ in range(3):
                 slept = len(copy.clock.slept)
                 copy.clock.advance(10.0)
-                await until(lambda slept=slept: len(copy.clock.slept) > slept or copy.reflector.synced)  # type: ignore[misc]
+                await until(lambda slept=slept: len(copy.clock.slept) > slept or copy.reflector.has_synced)  # type: ignore[misc]
             await copy.watched()
             assert copy.reflector.problem is None
-            assert not copy.reflector.forbidden
+            assert not copy.reflector.is_forbidden
             assert [record.getMessage() for record in caplog.records if "namespaces" in record.getMessage()] == [
                 "namespaces: the API server refused with 403: grant list on namespaces",
                 "namespaces: in step again",
@@ -376,7 +376,7 @@ class TestTrouble:
         async with reflected(tmp_path, "a", prepare=prepare) as copy:
             await until(lambda: copy.reflector.problem)
             assert copy.reflector.problem == "the API server refused with 403: grant watch on namespaces"
-            assert copy.reflector.synced
+            assert copy.reflector.has_synced
             copy.server.put(NAMESPACES, "b")
             await copy.becomes("a", "b")
 
@@ -397,7 +397,7 @@ class TestTrouble:
         async with reflected(tmp_path, "a", prepare=prepare, clock=HeldClock()) as copy:
             await until(lambda: copy.reflector.problem)
             assert copy.reflector.problem == problem
-            assert not copy.reflector.forbidden
+            assert not copy.reflector.is_forbidden
 
     async def test_an_answer_that_is_no_json(self, tmp_path: Path) -> None:
         def prepare(server: FakeApiServer) -> None:
@@ -583,7 +583,7 @@ class TestAbsent:
             transport = await connect(server.kubeconfig(tmp_path / "config"))
             reflector = Reflector(transport, KUBEVIRTS, clock=clock)
             task = asyncio.create_task(reflector.run())
-            await until(lambda: reflector.synced)
+            await until(lambda: reflector.has_synced)
             assert len(reflector) == 0
             assert reflector.problem is None
             assert reflector.staleness(clock.now()) == 0.0

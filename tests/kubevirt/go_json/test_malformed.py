@@ -38,7 +38,7 @@ def everything(machine: Any, wanted: Any, preferred: Any) -> None:
         lambda: run(machine, get),
         lambda: creation.from_vm(machine, get, lambda: "u"),
         lambda: creation.from_vmi(machine, lambda: "u"),
-        lambda: creation.expanded(machine, get),
+        lambda: creation.expand_vm(machine, get),
         lambda: vmi_mutator.create(machine, DEFAULTS, lambda: "u"),
         lambda: instancetype_admitter.instancetype(wanted),
         lambda: instancetype_admitter.preference(preferred),

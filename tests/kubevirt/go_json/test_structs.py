@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from webhook.errors import InputError
-from webhook.kubevirt.go_json.structs import MAX_KEYS, copied, decode, encode
+from webhook.kubevirt.go_json.structs import MAX_KEYS, copy_json, decode, encode
 from webhook.kubevirt.types.machines import VM, VMI_SPEC
 
 BARE: dict[str, Any] = {"domain": {"devices": {}, "resources": {}}}
@@ -129,7 +129,7 @@ def test_deep_nesting() -> None:
 
 def test_copies_share_nothing() -> None:
     given = {"a": [{"b": 1}]}
-    copy = copied(given)
+    copy = copy_json(given)
     copy["a"][0]["b"] = 2
 
     assert given == {"a": [{"b": 1}]}

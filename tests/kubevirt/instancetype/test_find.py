@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from webhook.k8s.views import ObjectMeta
-from webhook.kubevirt.instancetype.find import Live, Revision, Unresolved, counts, live, pinned, scheduler_of
+from webhook.kubevirt.instancetype.find import Live, Revision, Unresolved, counts, find_pinned, live, scheduler_of
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES
 from webhook.kubevirt.views import (
     ControllerRevision,
@@ -34,7 +34,7 @@ STATUS = VmStatus(StatusRef(RevisionRef("from-status")))
     ],
 )
 def test_what_pins_an_instancetype(matcher: MatcherView, status: VmStatus | None, found: Revision | None) -> None:
-    assert pinned(matcher, "demo", status) == found
+    assert find_pinned(matcher, "demo", status) == found
 
 
 @pytest.mark.parametrize(

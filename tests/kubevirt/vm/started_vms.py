@@ -34,4 +34,4 @@ def running(template: Json | None = None, **spec: Any) -> Json:
 def started(given: Json, configuration: ClusterConfig = DEFAULTS) -> Json:
     """The VMI that KubeVirt has made of a VM."""
     built = sync.Round(given, among(CAPTURED), configuration).build()
-    return vmi_mutator.create(built.encoded(), configuration, str)
+    return vmi_mutator.create(built.to_json(), configuration, str)

@@ -122,14 +122,14 @@ def test_a_revision_of_another_object_does_not() -> None:
     old = revision("r", instancetype(cpu={"guest": 8}), label="other")
     machine = both()
     machine["status"] = {"instancetypeRef": {"name": "u1", "controllerRevisionRef": {"name": "r"}}}
-    named = creation.expanded(machine, among([old, instancetype(), preference()])).named
+    named = creation.expand_vm(machine, among([old, instancetype(), preference()])).named
 
     assert named[Origin.INSTANCETYPE] == Named("VirtualMachineClusterInstancetype", "u1")
 
 
 def test_a_revision_counts_whatever_the_kind_says() -> None:
     machine = vm(instancetype={"name": "u1", "kind": "odd", "revisionName": "r"})
-    named = creation.expanded(machine, among([revision("r", instancetype())])).named
+    named = creation.expand_vm(machine, among([revision("r", instancetype())])).named
 
     assert named[Origin.INSTANCETYPE] == Named("odd", "u1", revision="r")
 
@@ -180,7 +180,7 @@ def test_conflicts_are_told_one_by_one() -> None:
     fields = ["spec.template.spec.domain.cpu.sockets", "spec.template.spec.domain.cpu.cores"]
     asked: list[Callable[[], Created]] = [
         lambda: made(machine, instancetype()),
-        lambda: creation.expanded(machine, among([instancetype()])),
+        lambda: creation.expand_vm(machine, among([instancetype()])),
     ]
     for ask in asked:
         with pytest.raises(CreationDenied) as refused:
@@ -206,13 +206,13 @@ def test_a_vmi_gets_defaults_and_nothing_else() -> None:
 
 
 def test_expansion_knows_its_origins() -> None:
-    created = creation.expanded(both(), among([instancetype(), preference(preferredSubdomain="s")]))
+    created = creation.expand_vm(both(), among([instancetype(), preference(preferredSubdomain="s")]))
 
     assert created.origins.keys() == dict(leaves(created.obj)).keys()
     assert created.origins["spec.template.spec.domain.cpu.sockets"] is Origin.INSTANCETYPE
     assert created.origins["spec.template.spec.subdomain"] is Origin.PREFERENCE
     assert created.origins["spec.template.spec.networks[0].name"] is Origin.KUBEVIRT
-    assert creation.expanded(vm(), among([])).named == {}
+    assert creation.expand_vm(vm(), among([])).named == {}
 
 
 def test_kubevirts_own_answers_come_out_of_the_whole_way() -> None:

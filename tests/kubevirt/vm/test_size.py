@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.kubevirt.vm.size import sized
+from webhook.kubevirt.vm.size import size_field
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ from webhook.kubevirt.vm.size import sized
     ],
 )
 def test_sizes(domain: Any, field: str | None) -> None:
-    assert sized(domain) == field
+    assert size_field(domain) == field
 
 
 ANYTHING = st.recursive(
@@ -40,4 +40,4 @@ ANYTHING = st.recursive(
 
 @given(ANYTHING)
 def test_any_json_has_a_size_or_none(domain: Any) -> None:
-    assert sized(domain) is None or "." in str(sized(domain))
+    assert size_field(domain) is None or "." in str(size_field(domain))

@@ -29,7 +29,7 @@ def test_nothing_to_do() -> None:
 
     assert result.revisions == []
     assert result.vm["status"] == {}
-    assert "subdomain" not in built.encoded()["spec"]
+    assert "subdomain" not in built.to_json()["spec"]
 
 
 def test_capturing() -> None:
@@ -50,7 +50,7 @@ def test_capturing() -> None:
     }
     # As upstream, the instancetype's annotations leak into the VM in memory.
     assert result.vm["spec"]["template"]["metadata"]["annotations"] == {"i": "1"}
-    assert built.encoded()["spec"]["subdomain"] == "x"
+    assert built.to_json()["spec"]["subdomain"] == "x"
 
 
 def test_a_captured_state_stays() -> None:
@@ -61,7 +61,7 @@ def test_a_captured_state_stays() -> None:
 
     assert result.revisions == []
     assert result.vm["status"] == given["status"]
-    assert built.encoded()["spec"]["domain"]["cpu"]["sockets"] == 7
+    assert built.to_json()["spec"]["domain"]["cpu"]["sockets"] == 7
 
 
 def test_another_name_or_policy_or_revision_is_noted() -> None:
@@ -113,7 +113,7 @@ def test_expanding(policy: str) -> None:
     assert result.vm["spec"]["template"]["spec"]["domain"]["cpu"] == {"sockets": 2, "cores": 1, "threads": 1}
     assert not result.vm["spec"].keys() & BOTH.keys()
     assert result.vm["status"] == {}
-    assert "kubevirt.io/cluster-instancetype-name" not in built.encoded()["metadata"]["annotations"]
+    assert "kubevirt.io/cluster-instancetype-name" not in built.to_json()["metadata"]["annotations"]
     with pytest.raises(Conflicts, match="error encountered while expanding into VirtualMachine: VM field"):
         synced(vm({"domain": {"cpu": {"cores": 1}}}, **BOTH), **expanding(policy))
 
@@ -159,7 +159,7 @@ def test_an_old_revision_is_replaced() -> None:
     assert result.revisions[0]["metadata"]["labels"]["instancetype.kubevirt.io/object-version"] == "v1beta1"
     assert result.deleted == ("old",)
     assert result.vm["status"]["instancetypeRef"]["controllerRevisionRef"] == {"name": name}
-    assert built.encoded()["spec"]["domain"]["cpu"]["sockets"] == 7
+    assert built.to_json()["spec"]["domain"]["cpu"]["sockets"] == 7
 
 
 def test_a_replaced_revision_is_no_longer_found_by_name() -> None:

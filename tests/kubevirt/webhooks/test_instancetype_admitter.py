@@ -34,13 +34,13 @@ def test_instancetypes(memory: Json, messages: list[str]) -> None:
 
     assert [cause.what for cause in answer.causes] == messages
     assert {cause.field for cause in answer.causes} <= {OVERCOMMIT}
-    assert answer.allowed is not bool(messages)
+    assert answer.is_allowed is not bool(messages)
 
 
 def test_a_deprecated_field() -> None:
     answer = instancetype(samples.instancetype(launchSecurity={}))
 
-    assert answer.allowed
+    assert answer.is_allowed
     assert answer.warnings == [
         "launchSecurity is deprecated and will be removed in a future release. Use preference instead."
     ]

@@ -63,7 +63,7 @@ def test_a_vm_on_its_way_out_is_left_alone() -> None:
     given["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
     answer = mutated(given)
 
-    assert answer.allowed
+    assert answer.is_allowed
     assert "architecture" not in template(answer)["spec"]
 
 
@@ -81,7 +81,7 @@ def test_preferences_at_admission() -> None:
     assert template(answer)["spec"]["domain"]["machine"] == {"type": "m"}
     assert answer.vm["spec"]["dataVolumeTemplates"][0]["spec"]["storage"]["storageClassName"] == "fast"
     # What is missing is only logged upstream.
-    assert mutated(vm(preference={"name": "missing"})).allowed
+    assert mutated(vm(preference={"name": "missing"})).is_allowed
 
 
 def source(name: str, labels: Json | None = None, further: str = "") -> Json:
@@ -137,13 +137,13 @@ BOTH = {"instancetype": {"name": "u1"}, "preference": {"name": "linux"}}
 def test_a_valid_vm_is_looked_at_expanded() -> None:
     answer = validated(vm(**BOTH), instancetype(), preference(requirements={"cpu": {"guest": 2}}))
 
-    assert answer.allowed
+    assert answer.is_allowed
     assert template(answer)["spec"]["domain"]["cpu"] == {"sockets": 2, "cores": 1, "threads": 1}
 
 
 def test_what_is_missing_is_admitted() -> None:
-    assert validated(vm(**BOTH)).allowed
-    assert validated(vm(instancetype={"name": "u1", "kind": "Foo"}), instancetype()).allowed
+    assert validated(vm(**BOTH)).is_allowed
+    assert validated(vm(instancetype={"name": "u1", "kind": "Foo"}), instancetype()).is_allowed
 
 
 @pytest.mark.parametrize(

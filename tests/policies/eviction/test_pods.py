@@ -326,7 +326,7 @@ class TestForged:
         forged = read(*(migration("Running", None, vm="x", namespace=f"m-{number}") for number in range(1000)))
         made = migration("Running", None, vm="x", namespace="z-drained")
         made["spec"]["priority"] = "system-critical"
-        first = evacuations.claimed((*forged, *read(made)))[0]
+        first = evacuations.claimed_evacuations((*forged, *read(made)))[0]
 
         assert first == ("z-drained", "x")
 

@@ -116,10 +116,10 @@ class ApiServer:
             for policy in ("instancetypes", "scheduling"):
                 vm = self._mutated(policy, vm, old)
         answer = vm_admitter.mutate(vm, self._get, lambda: "u", DEFAULTS, old)
-        if not answer.allowed:
+        if not answer.is_allowed:
             raise Refused(answer.message)
         answer = vm_admitter.validate(vm, self._get, DEFAULTS)
-        if not answer.allowed:
+        if not answer.is_allowed:
             raise Refused(answer.message)
         return vm
 

@@ -476,6 +476,6 @@ def test_nothing_is_injected_that_kubevirt_would_refuse(
     if decision.changes:
         get = among([*_ITS, *_PREFS])
         after = vm_admitter.mutate(applied(obj, decision), get, lambda: "u").vm
-        assert vm_admitter.validate(after, get).allowed
+        assert vm_admitter.validate(after, get).is_allowed
         again = decide(applied(obj, decision), world, default_instancetype=default, default_preference=preferred)
         assert not again.changes

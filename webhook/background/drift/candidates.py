@@ -79,7 +79,7 @@ def looks(policies: Iterable[Policy], settings: Settings) -> list[Look]:
     return found
 
 
-def enforced(namespace: Object, settings: Settings) -> frozenset[Policy]:
+def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy]:
     """The policies that the API server asks us about in a namespace, with mode ``enforce``."""
     meta = namespace.meta
     labels = meta.labels or {}
@@ -149,10 +149,10 @@ def is_judged(endpoint: Endpoint, found: Unstructured) -> bool:
         return False
     if any(found.meta.annotation(mark) for mark in _MARKS.get(endpoint.policy, ())):
         return False
-    return endpoint.verb != "validate" or not _captured(found)
+    return endpoint.verb != "validate" or not _is_captured(found)
 
 
-def _captured(vm: Unstructured) -> bool:
+def _is_captured(vm: Unstructured) -> bool:
     status, spec = vm.status or {}, vm.spec or {}
     return any(
         status.get(f"{field}Ref") or (isinstance(spec.get(field), dict) and spec[field].get("revisionName"))

@@ -75,11 +75,11 @@ class Reports:
                 if namespace not in findings:
                     await self._delete(namespace, uid)
         except ApiError as refused:
-            self._failed(explain("list", POLICY_REPORTS, "", refused.status, refused.body).why)
+            self._log_failure(explain("list", POLICY_REPORTS, "", refused.status, refused.body).why)
         except ApiConnectionError as error:
-            self._failed(error.why)
+            self._log_failure(error.why)
         except TimeoutError:
-            self._failed("the API server did not answer in time")
+            self._log_failure("the API server did not answer in time")
 
     async def _ours(self) -> dict[str, str] | None:
         """The uids of our reports by namespace; None where the cluster has no such kind.
@@ -112,18 +112,18 @@ class Reports:
             seconds=_SECONDS,
         )
         if status == 409:
-            self._failed(f"the PolicyReport {namespace}/{NAME} is somebody else's")
+            self._log_failure(f"the PolicyReport {namespace}/{NAME} is somebody else's")
         elif status not in (200, 201):
-            self._failed(explain("patch", POLICY_REPORTS, "", status, body).why)
+            self._log_failure(explain("patch", POLICY_REPORTS, "", status, body).why)
 
     async def _delete(self, namespace: str, uid: str) -> None:
         path = POLICY_REPORTS.path(namespace, NAME)
         body = {"preconditions": {"uid": uid}}
         status, answer = await self._api.request("DELETE", path, body=body, seconds=_SECONDS)
         if status not in (200, 202, 404, 409):
-            self._failed(explain("delete", POLICY_REPORTS, "", status, answer).why)
+            self._log_failure(explain("delete", POLICY_REPORTS, "", status, answer).why)
 
-    def _failed(self, why: str) -> None:
+    def _log_failure(self, why: str) -> None:
         if why != self._trouble:
             logger.warning("unenforced: policy reports can't be written: %s", why)
         self._trouble = why

@@ -54,7 +54,7 @@ class _ScanGivenUp(Exception):  # noqa: N818 - ends a round
 class _Bugs(NullObserver):
     """An observer that logs bugs; what is judged here is no request, so it doesn't count."""
 
-    def failed(self, endpoint: Endpoint, error: BaseException) -> None:
+    def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
         logger.error("unenforced: %s met a bug", endpoint.path, exc_info=error)
 
 
@@ -129,7 +129,7 @@ class DriftScanner:
         opted = [
             (namespace.meta.name, policies)
             async for namespace in self._all(NAMESPACES, "", {})
-            if namespace.meta.name and (policies := candidates.enforced(namespace, settings))
+            if namespace.meta.name and (policies := candidates.enforced_policies(namespace, settings))
         ]
         for namespace, policies in opted:
             for look in candidates.looks(policies, settings):
@@ -139,10 +139,10 @@ class DriftScanner:
                 made = [candidates.candidate(look, found, maker) async for found in listed]
                 # A whole list, then its objects: a continued list that waits too long expires.
                 for candidate in filter(None, made):
-                    hit = await self._judged(candidate)
+                    hit = await self._evaluate(candidate)
                     # Two policies of a policy that find the same object have found one object.
                     counts.update({(finding.endpoint.policy, finding.endpoint.resource) for finding in hit})
-                    told.update(self._recorded(finding) for finding in hit)
+                    told.update(self._record(finding) for finding in hit)
                     if hit:
                         findings.setdefault(namespace, []).extend(hit)
         self._told, self.found = frozenset(told), counts
@@ -172,7 +172,7 @@ class DriftScanner:
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise _ScanGivenUp(f"the list of {resource.plural} can't be decoded") from None
 
-    async def _judged(self, candidate: Candidate) -> list[DriftedObject]:
+    async def _evaluate(self, candidate: Candidate) -> list[DriftedObject]:
         """What enforce would do to an object if it were created now."""
         found = []
         for endpoint in candidate.endpoints:
@@ -191,7 +191,7 @@ class DriftScanner:
         place = self._settings().scheduling.kubevirt_namespace or min(here, default="")
         return controller_account(place) if place else ""
 
-    def _recorded(self, finding: DriftedObject) -> tuple[str, str]:
+    def _record(self, finding: DriftedObject) -> tuple[str, str]:
         endpoint, found = finding.endpoint, finding.candidate
         key = (endpoint.path, found.uid)
         if key not in self._told:
@@ -206,7 +206,7 @@ class DriftScanner:
                     found.created,
                     "would-deny" if decision.denial else "would-patch",
                     decision.reasons,
-                    [change.shown() for change in decision.changes],
+                    [change.redact() for change in decision.changes],
                     decision.denial.message if decision.denial else None,
                 )
             )

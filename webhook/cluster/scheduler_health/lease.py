@@ -41,7 +41,7 @@ class LeaseState:
         self._proven = False  # a change was seen, or the first sight was plausible
 
     @property
-    def answered(self) -> bool:
+    def has_answered(self) -> bool:
         """Whether the API server has said anything definite: a Lease, 404, or 403."""
         return self._checked_at is not None or isinstance(self._trouble, Forbidden)
 

@@ -64,9 +64,9 @@ class GuardState:
         self._pods_trouble: str | None = None
 
     @property
-    def answered(self) -> bool:
+    def has_answered(self) -> bool:
         """Whether all that the guard watches has answered once; a 403 is an answer."""
-        return self._kind == "off" or (self._pods_answered and (self._kind == "pods" or self._lease.answered))
+        return self._kind == "off" or (self._pods_answered and (self._kind == "pods" or self._lease.has_answered))
 
     def observe_lease(self, lease: Lease | Unavailable | None, now: float, wall: float) -> None:
         """One read of the Lease; see `LeaseState.observe`."""
@@ -138,7 +138,7 @@ class SchedulerMonitor:
             PODS,
             field_selector=f"spec.schedulerName={scheduler},status.phase=Pending",
             largest=LARGEST_POD_BYTES,
-            transform=self._kept,
+            transform=self._reduce_pod,
             room=partial(Counted, MOST),
             on_change=self._pod_changed,
             clock=clock,
@@ -151,14 +151,14 @@ class SchedulerMonitor:
         """The judgement at this moment, from memory; see `GuardState.health`."""
         now, pods = self._clock.now(), self.pods
         self._state.observe_watch(
-            synced=pods.synced, problem=pods.problem, forbidden=pods.forbidden, staleness=pods.staleness(now)
+            synced=pods.has_synced, problem=pods.problem, forbidden=pods.is_forbidden, staleness=pods.staleness(now)
         )
         return self._state.health(now, namespace)
 
     def waiting_for(self) -> str | None:
         """What the guard has not heard of yet, as a clause; None after its first answer."""
         health = self.health()
-        if self._state.answered:
+        if self._state.has_answered:
             return None
         return f"no answer from its guard yet: {health.why}"
 
@@ -184,33 +184,33 @@ class SchedulerMonitor:
 
     async def _check_pods(self) -> None:
         """Ask the VMIs of the pods that have waited too long whether they know them."""
-        unchecked = self._state.pods.unchecked(self._clock.now(), _CHECKS)
+        unchecked = self._state.pods.unchecked_pods(self._clock.now(), _CHECKS)
         await asyncio.gather(*(self._check_pod(pod) for pod in unchecked))
 
     async def _check_pod(self, pod: Waiting) -> None:
         vmi = await fetch(self._transport, ACTIVE_VMIS, pod.namespace, pod.vmi, _GET_SECONDS)
         if not isinstance(vmi, Unavailable):
-            self._state.pods.checked(pod.uid, listed=is_listed(pod, vmi))
+            self._state.pods.record_check(pod.uid, listed=is_listed(pod, vmi))
 
-    def _kept(self, pod: Object) -> Waiting | None:
+    def _reduce_pod(self, pod: Object) -> Waiting | None:
         """What is kept of a pod; the watch brings every pod that names the scheduler, whoever made it."""
         assert isinstance(pod, PendingPod)
         now = self._clock.now()
-        if not pod.unnoticed:
+        if not pod.is_unnoticed:
             if pod.meta.deletion_timestamp is None:
-                self._state.pods.tried(pod.meta.uid or "", now)
+                self._state.pods.observe_attempt(pod.meta.uid or "", now)
             return None
         if pod.spec and pod.spec.is_gated:
             return None
         # Pods of the first list may have been waiting long before we came.
-        created = None if self.pods.synced else unix_time(pod.meta.creation_timestamp)
+        created = None if self.pods.has_synced else unix_time(pod.meta.creation_timestamp)
         return Waiting.of(pod, now - (0.0 if created is None else max(0.0, self._clock.wall() - created)))
 
     def _pod_changed(self, old: Waiting | None, new: Waiting | None) -> None:
         if old and (new is None or new.uid != old.uid):
-            self._state.pods.gone(old.uid)
+            self._state.pods.forget(old.uid)
         if new:
-            self._state.pods.seen(new)
+            self._state.pods.observe_waiting(new)
         self._report()
 
     def _report(self) -> None:

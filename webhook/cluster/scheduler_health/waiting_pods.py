@@ -100,7 +100,7 @@ class WaitingPods:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def seen(self, pod: Waiting) -> None:
+    def observe_waiting(self, pod: Waiting) -> None:
         """A pod waits; the first sight of it stands."""
         full = len(self._waiting) >= MOST or self._per_namespace[pod.namespace] >= MOST_PER_NAMESPACE
         if full or pod.uid in self._waiting:
@@ -114,13 +114,13 @@ class WaitingPods:
                 self._due[:] = [entry for entry in self._due if entry[1] in self._waiting]
                 heapq.heapify(self._due)
 
-    def tried(self, uid: str, now: float) -> None:
+    def observe_attempt(self, uid: str, now: float) -> None:
         """A scheduler has written a condition into a pod, or has bound it; of pods not remembered it proves nothing."""
         if uid in self._waiting:
             self._tried_at = max(self._tried_at, now)
-            self.gone(uid)
+            self.forget(uid)
 
-    def gone(self, uid: str) -> None:
+    def forget(self, uid: str) -> None:
         """A pod has left Pending, has been deleted, or has been tried."""
         pod = self._waiting.pop(uid, None)
         if pod is None:
@@ -137,7 +137,7 @@ class WaitingPods:
             if not owners:
                 del self._owners[pod.namespace]
 
-    def unchecked(self, now: float, most: int) -> list[Waiting]:
+    def unchecked_pods(self, now: float, most: int) -> list[Waiting]:
         """Pods that have waited too long and whose VMIs have not been asked yet, the namespaces taking turns.
 
         Args:
@@ -157,7 +157,7 @@ class WaitingPods:
             turn += 1
         return chosen[:most]
 
-    def checked(self, uid: str, *, listed: bool) -> None:
+    def record_check(self, uid: str, *, listed: bool) -> None:
         """What the VMI of a pod says: whether it lists the pod."""
         pod = self._unchecked.pop(uid, None)
         if pod is not None and listed:

@@ -15,7 +15,7 @@ from cryptography import x509
 from certs.authority import parse_bundle
 from certs.handshake import verify_server_certificate
 from webhook import names
-from webhook.doctor.support.finding import Finding, counted, several, unreadable
+from webhook.doctor.support.finding import Finding, pluralize, several, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.errors import Unavailable
 from webhook.install.registration import Manifest
@@ -35,9 +35,9 @@ async def check(installation: Installation) -> list[Finding]:
     if isinstance(live, Unavailable):
         return [unreadable(CHECK, "caBundles", live)]
     now = datetime.fromtimestamp(installation.clock.wall(), UTC)
-    managed = await installation.managed()
+    managed = await installation.manages_certificates()
     todo = _KEEPER if managed else _GIVER
-    wanted = {_title(manifest) for manifest in installation.wanted()}
+    wanted = {_title(manifest) for manifest in installation.expected_configurations()}
     found: list[Finding] = []
     trusted: dict[str, tuple[bytes, ...]] = {}
     for kind, configuration in live:
@@ -48,7 +48,7 @@ async def check(installation: Installation) -> list[Finding]:
             found += _bundles(title, bundles, now, todo)
     if managed:
         found += await _secret(installation, trusted, now)
-    found += await _served(installation, trusted)
+    found += await _check_served(installation, trusted)
     return found
 
 
@@ -84,7 +84,7 @@ def _bundles(title: str, bundles: dict[str, bytes], now: datetime, todo: str) ->
         found.append(Finding(CHECK, title, "warning", what, todo))
     if not found:
         ends = min(each.not_valid_after_utc for pem in bundles.values() for each in _newest(parse_bundle(pem)))
-        what = f"{counted(len(bundles), 'caBundle')}, good until {ends:%Y-%m-%d %H:%M} UTC"
+        what = f"{pluralize(len(bundles), 'caBundle')}, good until {ends:%Y-%m-%d %H:%M} UTC"
         found.append(Finding(CHECK, title, "ok", what))
     return found
 
@@ -141,7 +141,7 @@ async def _secret(installation: Installation, trusted: dict[str, tuple[bytes, ..
     return [Finding(CHECK, subject, "ok", what)]
 
 
-async def _served(installation: Installation, trusted: dict[str, tuple[bytes, ...]]) -> list[Finding]:
+async def _check_served(installation: Installation, trusted: dict[str, tuple[bytes, ...]]) -> list[Finding]:
     """Dial as the API server does, with each different caBundle."""
     if not installation.url:
         webhooks = installation.settings.webhooks

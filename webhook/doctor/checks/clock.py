@@ -24,7 +24,7 @@ async def check(installation: Installation) -> list[Finding]:
         return [unreadable(CHECK, "API server", server)]
     # Between the two reads of our clock, give or take the second that its Date header is cut off at.
     skew = server + 0.5 - (before + installation.clock.wall()) / 2
-    findings = [_judged("API server", skew, "this host", "see that NTP runs on both hosts")]
+    findings = [_evaluate_skew("API server", skew, "this host", "see that NTP runs on both hosts")]
     for scheduler in installation.settings.scheduling.schedulers.values():
         guard = scheduler.guard
         if guard.kind != "lease":
@@ -35,14 +35,14 @@ async def check(installation: Installation) -> list[Finding]:
         # One from the past may just be old.
         if moment is not None and moment > server + 1 + _SECONDS:
             findings.append(
-                _judged(
+                _evaluate_skew(
                     f"scheduler {scheduler.name}", moment - server, "the API server", "see that NTP runs on its node"
                 )
             )
     return findings
 
 
-def _judged(subject: str, skew: float, other: str, todo: str) -> Finding:
+def _evaluate_skew(subject: str, skew: float, other: str, todo: str) -> Finding:
     ahead = f"its clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} that of {other}"
     if abs(skew) > _GRAVE_SECONDS:
         return Finding(CHECK, subject, "failure", f"{ahead}, more than certificates forgive", todo)

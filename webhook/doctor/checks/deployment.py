@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from webhook.doctor.support.finding import Finding, counted, several, unreadable
+from webhook.doctor.support.finding import Finding, pluralize, several, unreadable
 from webhook.doctor.support.installation import NAME, Installation
 from webhook.doctor.support.views import BUDGETS, FLOW, PODS, Deployment, InstalledPod
 from webhook.errors import Unavailable
@@ -40,16 +40,16 @@ async def _deployment(installation: Installation) -> list[Finding]:
     ready, updated = live.status.ready_replicas or 0, live.status.updated_replicas or 0
     findings = []
     if not ready:
-        what = f"none of {counted(wanted, 'replica')} is ready, so that nobody judges"
+        what = f"none of {pluralize(wanted, 'replica')} is ready, so that nobody judges"
         findings.append(Finding(CHECK, subject, "failure", what, "look at its pods and their log"))
     elif ready < wanted or updated < wanted:
-        what = f"{ready} of {counted(wanted, 'replica')} are ready, {updated} are of the newest template"
+        what = f"{ready} of {pluralize(wanted, 'replica')} are ready, {updated} are of the newest template"
         findings.append(Finding(CHECK, subject, "warning", what, "look at its pods, or wait for the roll-out"))
     elif wanted == 1:
         what = "one replica only, so that nobody judges while it moves"
         findings.append(Finding(CHECK, subject, "warning", what, "use two or more"))
     else:
-        findings.append(Finding(CHECK, subject, "ok", f"{counted(ready, 'replica')}, all ready"))
+        findings.append(Finding(CHECK, subject, "ok", f"{pluralize(ready, 'replica')}, all ready"))
     return [*findings, *_scheduler(installation, subject, live)]
 
 

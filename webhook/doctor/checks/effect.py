@@ -10,7 +10,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from webhook import names
-from webhook.doctor.support.finding import Finding, Verdict, counted, unreadable
+from webhook.doctor.support.finding import Finding, Verdict, pluralize, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.views import PODS
 from webhook.errors import Unavailable
@@ -119,10 +119,10 @@ async def _launchers(installation: Installation) -> list[Finding]:
     left = [f"{namespace}/{name}" for namespace, name in passed_over if (namespace, name) not in chosen]
     if left:
         what = (
-            f"{counted(len(left), 'VM')} of {len(ours)} launcher pods where scheduling is enforced run under "
+            f"{pluralize(len(left), 'VM')} of {len(ours)} launcher pods where scheduling is enforced run under "
             f"{names.DEFAULT_SCHEDULER}, though nobody chose it; {left[0]} for one"
         )
         todo = "migrate or restart those older than the opt-in; for others look for their pods in the audit lines"
         return [Finding(CHECK, "VMs", "warning", what, todo)]
-    what = f"{counted(len(ours), 'launcher pod')} where scheduling is enforced: none was passed over"
+    what = f"{pluralize(len(ours), 'launcher pod')} where scheduling is enforced: none was passed over"
     return [Finding(CHECK, "VMs", "ok", what)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from webhook import names
-from webhook.doctor.support.finding import Finding, counted, unreadable
+from webhook.doctor.support.finding import Finding, pluralize, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.views import NODES
 from webhook.errors import Unavailable
@@ -23,7 +23,7 @@ async def check(installation: Installation) -> list[Finding]:
     if isinstance(nodes, Unavailable):
         return [unreadable(CHECK, "images", nodes)]
     full = sum(len(node.status.images or ()) >= _MAX_IMAGES for node in nodes)
-    what = f"{full} of {counted(len(nodes), 'node')} report {_MAX_IMAGES} images or more"
+    what = f"{full} of {pluralize(len(nodes), 'node')} report {_MAX_IMAGES} images or more"
     if not full:
         return [Finding(CHECK, "images", "ok", what)]
     what += ", so that ImageLocality may take the launcher image for missing there"

@@ -8,9 +8,9 @@ from typing import Final, get_args
 
 from webhook import names
 from webhook.cluster.objects import RESOURCES
-from webhook.doctor.support.finding import Finding, counted, several, unreadable
+from webhook.doctor.support.finding import Finding, pluralize, several, unreadable
 from webhook.doctor.support.installation import Installation
-from webhook.errors import InputError, Unavailable, quoted
+from webhook.errors import InputError, Unavailable, quote
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.reference import parse
@@ -66,7 +66,7 @@ def _coverage(installation: Installation, namespaces: tuple[Namespace, ...]) -> 
         anywhere = anywhere or any(modes[mode] for mode in _MODES if mode != names.OFF)
         wide = " (cluster-wide)" if installation.settings.policy(policy).cluster_wide else ""
         texts.append(f"{policy}{wide}: {', '.join(known) or 'none'}")
-    what = f"of {counted(len(namespaces), 'namespace')}, {'; '.join(texts)}"
+    what = f"of {pluralize(len(namespaces), 'namespace')}, {'; '.join(texts)}"
     if anywhere:
         return Finding(CHECK, "coverage", "ok", what)
     todo = f"label one to begin with: kubectl label namespace NAME {names.policy_label(names.SCHEDULING)}=audit"
@@ -82,11 +82,11 @@ def _labels(installation: Installation, namespace: Namespace) -> list[tuple[str,
         if key in _ANNOTATIONS:
             problems.append((f"{name} is a label, where it does nothing", "make it an annotation"))
         elif key not in _LABELS:
-            problems.append((f"the label {quoted(name)} is none of ours", _meant(name, _LABELS)))
+            problems.append((f"the label {quote(name)} is none of ours", _closest_match(name, _LABELS)))
         elif value not in _MODES:
             near = difflib.get_close_matches(value.lower(), _MODES, n=1)
             todo = f"did you mean {near[0]}?" if near else f"use one of {', '.join(_MODES)}"
-            problems.append((f"the label {name} is {quoted(value)}, which is no mode, so that nothing is done", todo))
+            problems.append((f"the label {name} is {quote(value)}, which is no mode, so that nothing is done", todo))
         elif namespace.meta.name in installation.settings.excluded_namespaces and value != names.OFF:
             problems.append((f"the label {name}={value} does nothing: this namespace is never judged", "remove it"))
     return problems
@@ -101,21 +101,21 @@ def _annotations(installation: Installation, namespace: Namespace) -> list[tuple
         if key in _LABELS:
             problems.append((f"{name} is an annotation, where it does nothing", "make it a label"))
         elif key not in _ANNOTATIONS:
-            problems.append((f"the annotation {quoted(name)} is none of ours", _meant(name, _ANNOTATIONS)))
+            problems.append((f"the annotation {quote(name)} is none of ours", _closest_match(name, _ANNOTATIONS)))
         elif key == names.SCHEDULER_NAME_ANNOTATION and value not in installation.settings.scheduling.schedulers:
             declared = sorted(installation.settings.scheduling.schedulers)
             todo = f"declare it under schedulers, or name one of {several(declared) or 'none that are declared'}"
-            problems.append((f"it names the scheduler {quoted(value)}, which the settings don't declare", todo))
+            problems.append((f"it names the scheduler {quote(value)}, which the settings don't declare", todo))
         elif key == names.SPREAD_ANNOTATION and value.strip() not in names.SPREADS:
-            problems.append((f"the annotation {name} is {quoted(value)}", f"use one of {', '.join(names.SPREADS)}"))
+            problems.append((f"the annotation {name} is {quote(value)}", f"use one of {', '.join(names.SPREADS)}"))
         elif key == names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION and value.strip() not in _SCOPES:
-            problems.append((f"the annotation {name} is {quoted(value)}", f"use one of {', '.join(_SCOPES)}"))
+            problems.append((f"the annotation {name} is {quote(value)}", f"use one of {', '.join(_SCOPES)}"))
         elif key == names.EXPAND_INSTANCETYPES_ANNOTATION and value not in ("true", "false"):
-            problems.append((f"the annotation {name} is {quoted(value)}", 'use "true" or "false"'))
+            problems.append((f"the annotation {name} is {quote(value)}", 'use "true" or "false"'))
     return problems
 
 
-def _meant(name: str, known: tuple[str, ...]) -> str:
+def _closest_match(name: str, known: tuple[str, ...]) -> str:
     short = [key.removeprefix(_PREFIX) for key in known]
     near = difflib.get_close_matches(name, short, n=1)
     return f"did you mean {near[0]}?" if near else f"known are {', '.join(short)}"

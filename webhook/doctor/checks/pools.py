@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook import names
-from webhook.doctor.support.finding import Finding, counted, several, unreadable
+from webhook.doctor.support.finding import Finding, pluralize, several, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.reader import Reader
 from webhook.errors import Unavailable
@@ -78,12 +78,14 @@ async def check(installation: Installation) -> list[Finding]:
     modes = {one.meta.name: installation.mode(one, names.INSTANCETYPES) for one in namespaces}
     left = [pool.title for pool in pools if modes.get(pool.meta.namespace) != names.ENFORCE]
     if left:
-        what = f"{counted(len(left), 'pool')} lose the only size of their VMs when they change, since instancetypes is "
+        what = (
+            f"{pluralize(len(left), 'pool')} lose the only size of their VMs when they change, since instancetypes is "
+        )
         what += f"not enforced there any more: {several(left)}"
         return [Finding(CHECK, _KIND, "warning", what, FIX)]
     if pools:
         what = (
-            f"the VMs of {counted(len(pools), 'pool')} have a size by default alone, as long as this server is called"
+            f"the VMs of {pluralize(len(pools), 'pool')} have a size by default alone, as long as this server is called"
         )
         todo = f"before you uninstall or relabel, {FIX}"
         return [Finding(CHECK, _KIND, "ok", f"{what}: {several([pool.title for pool in pools])}", todo)]

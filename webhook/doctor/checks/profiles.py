@@ -45,7 +45,7 @@ async def check(installation: Installation, scheduler: SchedulerSettings) -> lis
             for profile, all_profiles in _profiles((mounted.data or {}).values() if mounted else ()):
                 if profile.get("schedulerName") == scheduler.name:
                     where = title(CONFIG_MAPS, mounted.meta) if mounted else ""
-                    return _judged(subject, where, profile, all_profiles)
+                    return _check_profile(subject, where, profile, all_profiles)
     what = f"no Deployment in {beside} mounts a ConfigMap with it"
     return [Finding(_CHECK, subject, "unknown", what, look)]
 
@@ -66,7 +66,7 @@ def _profiles(texts: Any) -> Iterator[tuple[dict[str, Any], list[str]]]:
                 yield profile, every
 
 
-def _judged(subject: str, where: str, profile: dict[str, Any], every: list[str]) -> list[Finding]:
+def _check_profile(subject: str, where: str, profile: dict[str, Any], every: list[str]) -> list[Finding]:
     plugins = profile.get("plugins")
     plugins = plugins if isinstance(plugins, dict) else {}
     findings = []

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from itertools import product
 from typing import Any, Final
 
-from webhook.cluster.access import allowed
-from webhook.doctor.support.finding import Finding, counted, several, unreadable
+from webhook.cluster.access import is_allowed
+from webhook.doctor.support.finding import Finding, pluralize, several, unreadable
 from webhook.doctor.support.installation import NAME, Installation
 from webhook.doctor.support.reader import SECONDS
 from webhook.errors import Unavailable
@@ -23,25 +23,25 @@ _AT_ONCE: Final = 8
 
 async def check(installation: Installation) -> list[Finding]:
     """Ask the API server about each."""
-    needed = list(_needed(installation, managed=await installation.managed()))
+    needed = list(_required_access(installation, managed=await installation.manages_certificates()))
     limit = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(key: AccessKey) -> bool | Unavailable:
         async with limit:
-            return await allowed(installation.reader.api, key, SECONDS)
+            return await is_allowed(installation.reader.api, key, SECONDS)
 
     answers = await asyncio.gather(*map(ask, needed))
     subject = f"ServiceAccount {installation.namespace}/{NAME}"
     for answer in answers:
         if isinstance(answer, Unavailable):
             return [unreadable(CHECK, subject, answer)]
-    if missing := [_told(key) for key, answer in zip(needed, answers, strict=True) if not answer]:
+    if missing := [_describe_access(key) for key, answer in zip(needed, answers, strict=True) if not answer]:
         todo = "run kubevirt-webhook install, or apply manifests/base/rbac.yaml"
         return [Finding(CHECK, subject, "failure", f"it may not {several(missing)}", todo)]
-    return [Finding(CHECK, subject, "ok", f"it has the {counted(len(needed), 'right')} that it needs")]
+    return [Finding(CHECK, subject, "ok", f"it has the {pluralize(len(needed), 'right')} that it needs")]
 
 
-def _needed(installation: Installation, *, managed: bool) -> Iterator[AccessKey]:
+def _required_access(installation: Installation, *, managed: bool) -> Iterator[AccessKey]:
     """What the roles of the manifests say, for our account.
 
     Args:
@@ -74,6 +74,6 @@ def _roles(installation: Installation) -> Iterator[dict[str, Any]]:
             yield manifest
 
 
-def _told(key: AccessKey) -> str:
+def _describe_access(key: AccessKey) -> str:
     text = f"{key.verb} {key.resource}" + (f".{key.group}" if key.group else "")
     return f"{text} {key.name}" if key.name else text

@@ -90,14 +90,16 @@ async def _health(
     begin = clock.now()
     for pod in () if isinstance(pods, Unavailable) else pods:
         created = unix_time(pod.meta.creation_timestamp)
-        if pod.unnoticed:
-            state.pods.seen(Waiting.of(pod, begin if created is None else begin - max(0.0, clock.wall() - created)))
-    for waiting in state.pods.unchecked(begin, _CHECKS):
+        if pod.is_unnoticed:
+            state.pods.observe_waiting(
+                Waiting.of(pod, begin if created is None else begin - max(0.0, clock.wall() - created))
+            )
+    for waiting in state.pods.unchecked_pods(begin, _CHECKS):
         vmi = await installation.reader.get(ACTIVE_VMIS, waiting.namespace, waiting.vmi)
         if isinstance(vmi, Unavailable):
             troubles.append(vmi)
             break
-        state.pods.checked(waiting.uid, listed=is_listed(waiting, vmi))
+        state.pods.record_check(waiting.uid, listed=is_listed(waiting, vmi))
     state.observe_watch(synced=not troubles, problem=None, forbidden=False, staleness=0.0)
     while guard.kind == "lease":
         lease = await fetch(installation.reader.api, LEASES, guard.namespace, guard.name, SECONDS)

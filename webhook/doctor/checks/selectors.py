@@ -7,7 +7,7 @@ from typing import Final
 
 from webhook import names
 from webhook.doctor.checks.webhooks import APPLY
-from webhook.doctor.support.finding import Finding, counted, several, unreadable
+from webhook.doctor.support.finding import Finding, pluralize, several, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.selector import selects
 from webhook.doctor.support.views import WebhookEntry
@@ -47,9 +47,8 @@ async def check(installation: Installation) -> list[Finding]:
             todo = f"set kubevirt: {{namespace: {unknown[0]}}} in the settings, then {APPLY}" if unknown else APPLY
             findings.append(Finding(CHECK, subject, "failure", what, todo))
     if not any(finding.verdict == "failure" for finding in findings):
-        what = (
-            f"{counted(entries, 'entry', 'entries')} match none of the {counted(len(there), 'namespace')} that must not"
-        )
+        looked_at = pluralize(len(there), "namespace")
+        what = f"{pluralize(entries, 'entry', 'entries')} match none of the {looked_at} that must not"
         findings.append(Finding(CHECK, "namespaceSelectors", "ok", what))
     return findings
 

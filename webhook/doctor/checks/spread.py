@@ -13,7 +13,7 @@ from webhook.doctor.spread.causes import CHECK, Version
 from webhook.doctor.spread.cures import Outlook
 from webhook.doctor.spread.estimate import SpreadEstimate
 from webhook.doctor.spread.inventory import Inventory, take
-from webhook.doctor.support.finding import Finding, Measurement, counted, unreadable
+from webhook.doctor.support.finding import Finding, Measurement, pluralize, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.views import NODES, RUNNING_PODS
 from webhook.errors import Unavailable
@@ -34,10 +34,12 @@ async def check(installation: Installation) -> list[Finding]:
     assert not isinstance(nodes, Unavailable)
     assert not isinstance(pods, Unavailable)
     assert not isinstance(namespaces, Unavailable)
-    wanted = {space.meta.name or "": _wanted(installation, space) for space in namespaces}
+    wanted = {space.meta.name or "": _expected_constraints(installation, space) for space in namespaces}
     found = take(nodes, pods, lambda name: wanted.get(name, names.OFF) in _SPREAD_BY_HOST)
     if not found.open:
-        what = f"0 of {counted(len(nodes), 'node')} can take VMs: labeled kubevirt.io/schedulable=true, not cordoned, "
+        what = (
+            f"0 of {pluralize(len(nodes), 'node')} can take VMs: labeled kubevirt.io/schedulable=true, not cordoned, "
+        )
         return [Finding(CHECK, "nodes", "ok", f"{what}without taints that keep pods off")]
     version = await _version(installation)
     findings: list[Finding] = [*causes.zones(found, set(wanted.values()))]
@@ -51,7 +53,7 @@ async def check(installation: Installation) -> list[Finding]:
     return [*findings, *_cures(found, cures.outlook(found, version.number))]
 
 
-def _wanted(installation: Installation, namespace: Namespace) -> str:
+def _expected_constraints(installation: Installation, namespace: Namespace) -> str:
     """Which constraints launcher pods get in a namespace."""
     if installation.mode(namespace, names.SCHEDULING) != names.ENFORCE:
         return names.OFF
@@ -71,8 +73,8 @@ def _cures(found: Inventory, outlook: Outlook) -> list[Finding]:
     figures = {
         "estimatedNodes": outlook.nodes,
         "estimatedVms": outlook.vms,
-        "asNow": _estimated(outlook.now),
-        "cures": [{"cure": cure.key, **_estimated(cure.spread)} for cure in outlook.cures],
+        "asNow": _estimate(outlook.now),
+        "cures": [{"cure": cure.key, **_estimate(cure.spread)} for cure in outlook.cures],
         "measure": outlook.measure,
         "cheapest": outlook.cheapest.key if outlook.cheapest else None,
     }
@@ -92,12 +94,12 @@ def _verdict(outlook: Outlook) -> Finding:
 
 
 def _short(spread: SpreadEstimate) -> str:
-    unplaced = f", {counted(spread.unplaced, 'VM')} without room" if spread.unplaced else ""
+    unplaced = f", {pluralize(spread.unplaced, 'VM')} without room" if spread.unplaced else ""
     empty = f", {spread.empty} empty" if spread.empty else ""
     return f"{spread.deviation:.1f} VMs, {spread.memory_deviation:.1f} pp{empty}{unplaced}"
 
 
-def _estimated(spread: SpreadEstimate) -> dict[str, Any]:
+def _estimate(spread: SpreadEstimate) -> dict[str, Any]:
     return {
         "vmsStandardDeviation": round(spread.deviation, 3),
         "requestedCpuStandardDeviation": round(spread.cpu_deviation, 3),

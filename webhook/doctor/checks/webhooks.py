@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook import names
-from webhook.doctor.support.finding import Finding, Verdict, counted, several, unreadable
+from webhook.doctor.support.finding import Finding, Verdict, pluralize, several, unreadable
 from webhook.doctor.support.installation import NAME, Installation
 from webhook.doctor.support.views import CONFIGURATIONS, InstalledWebhookConfiguration
 from webhook.errors import Unavailable
@@ -32,20 +32,20 @@ async def check(installation: Installation) -> list[Finding]:
         if isinstance(live, Unavailable):
             found.append(unreadable(CHECK, f"{kind}s", live))
             continue
-        wanted = [manifest for manifest in installation.wanted() if manifest["kind"] == kind]
+        wanted = [manifest for manifest in installation.expected_configurations() if manifest["kind"] == kind]
         by_name = {one.meta.name: one for one in live}
         for manifest in wanted:
-            found += _compared(manifest, by_name.get(manifest["metadata"]["name"]))
+            found += _compare(manifest, by_name.get(manifest["metadata"]["name"]))
         known = {manifest["metadata"]["name"] for manifest in wanted}
-        found += _left_over(kind, (one for one in live if one.meta.name not in known))
+        found += _find_leftovers(kind, (one for one in live if one.meta.name not in known))
     return found
 
 
-def _compared(manifest: Manifest, live: InstalledWebhookConfiguration | None) -> list[Finding]:
+def _compare(manifest: Manifest, live: InstalledWebhookConfiguration | None) -> list[Finding]:
     subject = f"{manifest['kind']} {manifest['metadata']['name']}"
     wanted: list[dict[str, Any]] = msgspec.to_builtins(manifest.get("webhooks", ()))
     if live is None:
-        what = f"it isn't there, so that nobody calls us for its {counted(len(wanted), 'entry', 'entries')}"
+        what = f"it isn't there, so that nobody calls us for its {pluralize(len(wanted), 'entry', 'entries')}"
         return [Finding(CHECK, subject, "failure", what, APPLY)]
     by_name = {str(entry.get("name")): entry for entry in live.webhooks or ()}
     found: list[Finding] = []
@@ -73,7 +73,7 @@ def _compared(manifest: Manifest, live: InstalledWebhookConfiguration | None) ->
     for field in (*_GRAVE, *_LESSER):
         _differences(field, pairs, tell)
     if not found:
-        tell("ok", f"{counted(len(wanted), 'entry', 'entries')}, as the settings want them", "")
+        tell("ok", f"{pluralize(len(wanted), 'entry', 'entries')}, as the settings want them", "")
     return found
 
 
@@ -98,7 +98,7 @@ def _normal(field: str, value: Any) -> Any:
     return value or None
 
 
-def _left_over(kind: str, others: Iterable[InstalledWebhookConfiguration]) -> list[Finding]:
+def _find_leftovers(kind: str, others: Iterable[InstalledWebhookConfiguration]) -> list[Finding]:
     return [
         Finding(
             CHECK,

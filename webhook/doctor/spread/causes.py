@@ -8,7 +8,7 @@ from webhook.doctor.spread import scores
 from webhook.doctor.spread.estimate import bias, pile
 from webhook.doctor.spread.hosts import GuestDemand
 from webhook.doctor.spread.inventory import MAX_IMAGES, Inventory
-from webhook.doctor.support.finding import Finding, Measurement, counted
+from webhook.doctor.support.finding import Finding, Measurement, pluralize
 from webhook.placement import resources
 
 CHECK: Final = "spread"
@@ -30,7 +30,7 @@ def zones(found: Inventory, wanted: set[str]) -> list[Finding]:
     """A pod's soft constraints count for nothing on nodes that lack one of their topology keys."""
     if not found.unzoned or wanted.isdisjoint({"zone", "both"}):
         return []
-    some = f"{found.unzoned} of {counted(len(found.open), 'node')} that can take VMs"
+    some = f"{found.unzoned} of {pluralize(len(found.open), 'node')} that can take VMs"
     what = f'{some} have no label topology.kubernetes.io/zone, so that the constraints of "zone" and "both" ignore them'
     return [Finding(CHECK, "zones", "warning", what, "label all nodes with their zones, or set spread to hostname")]
 
@@ -41,14 +41,14 @@ def balance(found: Inventory, version: Version) -> Finding:
     biased = [host for host in found.open if bias(host, demand, version.number) > 0]
     what = (
         f"kube-scheduler {version} (by the API server's version) prefers a node with one VM to the same node "
-        f"without on {len(biased)} of {counted(len(found.open), 'node')}"
+        f"without on {len(biased)} of {pluralize(len(found.open), 'node')}"
     )
     largest = max(found.open, key=lambda host: (host.cpu, host.memory))
     piles = {
         "stock": pile(largest, demand, scores.STOCK, version.number),
         "withoutBalancedAllocation": pile(largest, demand, scores.STOCK._replace(balance=False), version.number),
     }
-    cpus = resources.requested(resources.CPU, largest.cpu)
+    cpus = resources.format_request(resources.CPU, largest.cpu)
     what += (
         f"; on a node of {cpus} CPUs, {piles['stock']} VMs of {_size(demand)} come before the first on the next, "
         f"{piles['withoutBalancedAllocation']} without this score"
@@ -72,19 +72,19 @@ def _usual(found: Inventory) -> GuestDemand:
 
 def _size(demand: GuestDemand) -> str:
     cpu, memory = (
-        resources.requested(resources.CPU, demand.cpu),
-        resources.requested(resources.MEMORY, demand.memory),
+        resources.format_request(resources.CPU, demand.cpu),
+        resources.format_request(resources.MEMORY, demand.memory),
     )
     return f"{cpu} CPU and {memory}"
 
 
 def images(found: Inventory) -> Finding:
     """Which nodes list the launcher's image; a kubelet reports its largest images only."""
-    what = f"{found.listing} of {counted(len(found.open), 'node')} that can take VMs list {found.image}"
+    what = f"{found.listing} of {pluralize(len(found.open), 'node')} that can take VMs list {found.image}"
     if found.full:
         what += f", and {found.full} of the others list {MAX_IMAGES} images or more, where a kubelet stops"
     if 0 < found.listing < len(found.open):
-        what += f"; ImageLocality prefers those that do by {counted(found.points, 'point')} of {scores.MAX_SCORE}"
+        what += f"; ImageLocality prefers those that do by {pluralize(found.points, 'point')} of {scores.MAX_SCORE}"
     figures = {
         "image": found.image,
         "nodes": len(found.open),

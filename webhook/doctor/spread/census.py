@@ -11,7 +11,7 @@ from webhook.doctor.spread.causes import CHECK
 from webhook.doctor.spread.estimate import SpreadEstimate
 from webhook.doctor.spread.hosts import Host
 from webhook.doctor.spread.inventory import Inventory
-from webhook.doctor.support.finding import Finding, Measurement, counted
+from webhook.doctor.support.finding import Finding, Measurement, pluralize
 from webhook.doctor.support.histogram import histogram
 
 _NAMESPACES: Final = 5
@@ -24,7 +24,8 @@ def present(found: Inventory) -> list[Finding]:
     spread = SpreadEstimate.of(hosts)
     total = sum(spread.counts)
     what = (
-        f"{counted(total, 'VM')} on {counted(len(hosts), 'node')} ({histogram(spread.counts)}), {_deviations(spread)}; "
+        f"{pluralize(total, 'VM')} on {pluralize(len(hosts), 'node')} ({histogram(spread.counts)}), "
+        f"{_deviations(spread)}; "
         f"requested CPU {histogram(spread.cpu, '%')}; requested memory {histogram(spread.memory, '%')}"
     )
     figures = {"vms": total, "nodes": len(hosts), **_figures(spread)}
@@ -45,14 +46,14 @@ def _namespaces(found: Inventory, hosts: Sequence[Host], sizes: Counter[str], or
         counts = [host.guests[name] for host in hosts]
         deviation = statistics.pstdev(counts)
         if index < _NAMESPACES:
-            size = counted(sizes[name], "VM")
+            size = pluralize(sizes[name], "VM")
             texts.append(f"{name} {size} ({histogram(counts)}), standard deviation {deviation:.1f}")
         cpu, memory = requests[name]
         figures.append(
             {
                 "namespace": name,
                 "vms": sizes[name],
-                "vmsPerNode": _counted(counts),
+                "vmsPerNode": _distribution(counts),
                 "vmsStandardDeviation": round(deviation, 3),
                 "requestedCpuMillisPerNode": _summary([cpu[host.name] for host in hosts]),
                 "requestedMemoryBytesPerNode": _summary([memory[host.name] for host in hosts]),
@@ -86,14 +87,14 @@ def _summary(values: Sequence[float]) -> dict[str, float]:
     }
 
 
-def _counted(counts: Sequence[int]) -> list[dict[str, int]]:
+def _distribution(counts: Sequence[int]) -> list[dict[str, int]]:
     """How many nodes have how many VMs, the fewest first."""
     return [{"vms": vms, "nodes": nodes} for vms, nodes in sorted(Counter(counts).items())]
 
 
 def _figures(spread: SpreadEstimate) -> dict[str, Any]:
     return {
-        "vmsPerNode": _counted(spread.counts),
+        "vmsPerNode": _distribution(spread.counts),
         "vmsStandardDeviation": round(spread.deviation, 3),
         "requestedCpuPercentPerNode": _summary(spread.cpu),
         "requestedMemoryPercentPerNode": _summary(spread.memory),
@@ -102,7 +103,7 @@ def _figures(spread: SpreadEstimate) -> dict[str, Any]:
 
 
 def _deviations(spread: SpreadEstimate) -> str:
-    empty = f", {counted(spread.empty, 'node')} without a VM" if spread.empty else ""
+    empty = f", {pluralize(spread.empty, 'node')} without a VM" if spread.empty else ""
     return (
         f"standard deviation {spread.deviation:.1f} VMs, {spread.cpu_deviation:.1f} pp of requested CPU, "
         f"{spread.memory_deviation:.1f} pp of requested memory{empty}"

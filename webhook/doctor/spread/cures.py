@@ -91,18 +91,18 @@ def _cures(stock: Conditions, *, some_list: bool) -> list[tuple[str, str, str, _
         "nodeStatusMaxImages",
         "nodeStatusMaxImages",
         "set nodeStatusMaxImages: -1 in the configuration of every kubelet",
-        _unchanged,
+        _identity,
         stock._replace(points=0),
     )
     return [
         *([images] if some_list else []),
-        ("constraint", "constraint", _ANNOTATION, _unchanged, stock._replace(is_spread=True)),
-        ("profile", "profile", f"{_PROFILE}, {_LINES}", _unchanged, profile),
+        ("constraint", "constraint", _ANNOTATION, _identity, stock._replace(is_spread=True)),
+        ("profile", "profile", f"{_PROFILE}, {_LINES}", _identity, profile),
         (
             "constraintAndProfile",
             "constraint and profile",
             f"{_ANNOTATION}; {_PROFILE}, {_LINES}",
-            _unchanged,
+            _identity,
             profile._replace(is_spread=True),
         ),
         (
@@ -115,7 +115,7 @@ def _cures(stock: Conditions, *, some_list: bool) -> list[tuple[str, str, str, _
     ]
 
 
-def _unchanged(hosts: Sequence[Host]) -> Sequence[Host]:
+def _identity(hosts: Sequence[Host]) -> Sequence[Host]:
     return hosts
 
 
@@ -129,16 +129,16 @@ def _with_few_devices(hosts: Sequence[Host]) -> Sequence[Host]:
 def _cheapest(present: SpreadEstimate, now: SpreadEstimate, cures: Sequence[Cure], measure: str) -> Cure | None:
     """The first cure that is about as good as the best."""
     placed = [cure for cure in cures if cure.spread.unplaced <= now.unplaced]
-    best = min((_measured(cure.spread, measure) for cure in placed), default=0.0)
+    best = min((_measure(cure.spread, measure) for cure in placed), default=0.0)
     enough = best + (max(_VMS_TOLERANCE, _VMS_SHARE * present.mean) if measure == "vms" else _MEMORY_TOLERANCE)
-    if _measured(present, measure) <= enough:
+    if _measure(present, measure) <= enough:
         return None
-    if _measured(now, measure) <= enough:
+    if _measure(now, measure) <= enough:
         return Cure(RESTART, "", "", now)
-    return next((cure for cure in placed if _measured(cure.spread, measure) <= enough), None)
+    return next((cure for cure in placed if _measure(cure.spread, measure) <= enough), None)
 
 
-def _measured(spread: SpreadEstimate, measure: str) -> float:
+def _measure(spread: SpreadEstimate, measure: str) -> float:
     return spread.deviation if measure == "vms" else spread.memory_deviation
 
 

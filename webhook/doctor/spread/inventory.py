@@ -89,13 +89,13 @@ def take(
         if host and id(pod) not in is_guest:
             _settle(host, pod)
     opened = [node for node in nodes if hosts[node.meta.name or ""].is_open]
-    sizes = [size for node in nodes if (size := _listed_size(node, image)) is not None]
+    sizes = [size for node in nodes if (size := _image_size(node, image)) is not None]
     return Inventory(
         tuple(hosts.values()),
         tuple(guests),
         image,
         sum(hosts[node.meta.name or ""].lists_image for node in opened),
-        sum(len(node.status.images or ()) >= MAX_IMAGES and _listed_size(node, image) is None for node in opened),
+        sum(len(node.status.images or ()) >= MAX_IMAGES and _image_size(node, image) is None for node in opened),
         scores.image_points([max(sizes)] * per_image, len(sizes) / len(nodes)) if sizes else 0,
         sum(not node.meta.label(ZONE) for node in opened),
     )
@@ -118,7 +118,7 @@ def _host(node: ImagesNode, image: str) -> Host:
         max(0, allocatable.get(resources.MEMORY, 0)),
         max(0, allocatable.get(resources.KVM_DEVICE, 0)),
         _pods(node),
-        lists_image=_listed_size(node, image) is not None,
+        lists_image=_image_size(node, image) is not None,
         labels=node.meta.labels or {},
         is_open=node.meta.label(SCHEDULABLE) == "true" and not node.spec.unschedulable and taints.isdisjoint(_CLOSING),
     )
@@ -157,7 +157,7 @@ def _demand(pod: RunningPod) -> GuestDemand:
 
 
 def _amount(found: podrequests.Nanos, resource: str) -> int:
-    return max(0, resources.counted(resource, found.get(resource, 0)))
+    return max(0, resources.to_scheduler_units(resource, found.get(resource, 0)))
 
 
 def _total(pod: RunningPod, assumed: podrequests.Nanos) -> podrequests.Nanos:
@@ -193,7 +193,7 @@ def _containers(pod: RunningPod) -> list[RunningContainer]:
     return [*(pod.spec.init_containers or ()), *(pod.spec.containers or ())]
 
 
-def _listed_size(node: ImagesNode, image: str) -> int | None:
+def _image_size(node: ImagesNode, image: str) -> int | None:
     """The size of an image as a node lists it; None: it does not."""
     if not image:
         return None

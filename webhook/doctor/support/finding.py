@@ -61,6 +61,6 @@ def several(things: Sequence[str]) -> str:
     return f"{shown} and {len(things) - _SHOWN} more" if len(things) > _SHOWN else shown
 
 
-def counted(number: int, singular: str, plural: str = "") -> str:
+def pluralize(number: int, singular: str, plural: str = "") -> str:
     """``1 node``, ``2 nodes``."""
     return f"{number} {singular if number == 1 else plural or f'{singular}s'}"

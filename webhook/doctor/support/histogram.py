@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from webhook.doctor.support.finding import counted
+from webhook.doctor.support.finding import pluralize
 
 _MOST_BARS: Final = 8
 
@@ -26,7 +26,7 @@ def histogram(values: Sequence[float], unit: str = "") -> str:
     for bar, nodes in sorted(Counter(value // width for value in whole).items()):
         least = bar * width
         shown = f"{least}{unit}" if width == 1 else f"{least} to {least + width - 1}{unit}"
-        texts.append(f"{shown} on {nodes}" if texts else f"{shown} on {counted(nodes, 'node')}")
+        texts.append(f"{shown} on {nodes}" if texts else f"{shown} on {pluralize(nodes, 'node')}")
     return ", ".join(texts)
 
 

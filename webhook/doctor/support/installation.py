@@ -51,7 +51,7 @@ class Installation:
         """Our own."""
         return self.settings.webhooks.service_namespace
 
-    def wanted(self) -> list[Manifest]:
+    def expected_configurations(self) -> list[Manifest]:
         """The webhook configurations that there should be."""
         return configurations(self.settings, RegistrationTarget(url=self.url))
 
@@ -94,7 +94,7 @@ class Installation:
                 return value or "".join(arguments[index + 1 : index + 2])
         return self.settings.server.tls_mode
 
-    async def managed(self) -> bool:
+    async def manages_certificates(self) -> bool:
         """Whether we make our certificates ourselves; of a server outside the cluster only the CA's Secret tells."""
         if await self.tls_mode() == "managed":
             return True

@@ -59,10 +59,10 @@ class Reader:
         """
         key = (resource, namespace, tuple(query.items()))
         if key not in self._asked:
-            self._asked[key] = asyncio.create_task(self._listed(resource, namespace, query))
+            self._asked[key] = asyncio.create_task(self._list(resource, namespace, query))
         return cast("tuple[V, ...] | Unavailable", await self._asked[key])
 
-    async def _listed(
+    async def _list(
         self, resource: Resource[V], namespace: str, query: Mapping[str, str]
     ) -> tuple[V, ...] | Unavailable:
         raw = cast("Resource[Object]", msgspec.structs.replace(resource, view=msgspec.Raw))

@@ -182,7 +182,7 @@ async def fetch(
     body = await fetch_body(transport, resource, namespace, name, seconds)
     if not isinstance(body, bytes):
         return body
-    return decoded(body, resource.view, resource.kind)
+    return decode(body, resource.view, resource.kind)
 
 
 async def fetch_body(
@@ -215,7 +215,7 @@ async def _get(
         return Unavailable(f"the API server did not answer within {seconds * 1000:.0f} ms")
 
 
-def decoded(body: bytes, view: type[S], what: str) -> S | Unavailable:
+def decode(body: bytes, view: type[S], what: str) -> S | Unavailable:
     """What the API server sent, as a view.
 
     Args:

@@ -43,7 +43,7 @@ async def fetch_list(
         return ()
     try:
         async with asyncio.timeout(seconds):
-            return await _listed(transport, resource, namespace, label)
+            return await _list(transport, resource, namespace, label)
     except ApiError as refused:
         return () if refused.status == 404 else explain("list", resource, namespace, refused.status, refused.body)
     except ApiConnectionError as error:
@@ -55,9 +55,7 @@ async def fetch_list(
         return Unavailable(f"the API server's list of {resource.plural} can't be decoded")
 
 
-async def _listed(
-    transport: Transport, resource: Resource[V], namespace: str, label: str
-) -> tuple[V, ...] | Unavailable:
+async def _list(transport: Transport, resource: Resource[V], namespace: str, label: str) -> tuple[V, ...] | Unavailable:
     query = {"labelSelector": label} if label else NO_QUERY
     room = LIST_BYTES if namespace else CLUSTER_LIST_BYTES
     kept: list[V] = []

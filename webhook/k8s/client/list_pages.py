@@ -14,7 +14,7 @@ import msgspec
 
 from webhook.k8s.client.api import LARGEST_ANSWER_BYTES, NO_QUERY, ApiError, TooLargeError, Transport
 from webhook.k8s.client.resources import Resource
-from webhook.k8s.json_depth import flattened
+from webhook.k8s.json_depth import flatten
 from webhook.k8s.nesting import MAX_LEVELS
 from webhook.k8s.views import Object, View
 
@@ -93,7 +93,7 @@ async def pages(
                 status, body = await transport.get(path, asked, most=PAGE_BYTES if fits > 1 else LARGEST_ANSWER_BYTES)
             if status != 200:
                 raise ApiError(status, body)
-            page: Page[V] = _decoded(body, decode)
+            page: Page[V] = _decode(body, decode)
         except TooLargeError:
             if fits == 1:
                 raise
@@ -101,7 +101,7 @@ async def pages(
             continue
         except RecursionError:
             # One object that is nested too deeply must hide no other, and nothing that is read lies so deep.
-            page = _decoded(await asyncio.to_thread(flattened, body, _LEVELS), decode)
+            page = _decode(await asyncio.to_thread(flatten, body, _LEVELS), decode)
         del body
         yield page
         if not page.meta.continue_:
@@ -110,7 +110,7 @@ async def pages(
         fits = _next(limit, fits, page)
 
 
-def _decoded(body: bytes, decode: Any) -> Page[Any]:
+def _decode(body: bytes, decode: Any) -> Page[Any]:
     raw = _decode_raw(body)
     items = raw.items or []
     return Page(raw.metadata, [decode(item) for item in items], [len(memoryview(item)) for item in items], len(body))

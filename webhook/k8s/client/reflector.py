@@ -32,7 +32,7 @@ from webhook.k8s.client.watch_lines import (
     decode_status,
     decode_versioned,
 )
-from webhook.k8s.json_depth import flattened
+from webhook.k8s.json_depth import flatten
 from webhook.k8s.views import Object
 
 V = TypeVar("V", bound=Object)
@@ -89,7 +89,7 @@ class Reflector(Generic[V]):
         room: makes an empty place for what is kept; what it refuses is not.
         transform: what to keep of a view; None: nothing.
         on_change: called with the old and the new view, as kept (None: there was, or is, none), after the copy has
-            changed; for the first list still before `synced`. Must neither block nor raise.
+            changed; for the first list still before `has_synced`. Must neither block nor raise.
         jitter: picks a number between two.
     """
 
@@ -141,7 +141,7 @@ class Reflector(Generic[V]):
         return self._store.get((namespace, name))
 
     @property
-    def kept(self) -> Room[V]:
+    def contents(self) -> Room[V]:
         """What the copy holds now; another list brings another one."""
         return self._store
 
@@ -152,7 +152,7 @@ class Reflector(Generic[V]):
         return len(self._store)
 
     @property
-    def synced(self) -> bool:
+    def has_synced(self) -> bool:
         """Whether the whole resource has been seen once. Stays true: an old copy is still a copy (see `staleness`)."""
         return self._synced
 
@@ -162,7 +162,7 @@ class Reflector(Generic[V]):
         return self._trouble.why if self._trouble else None
 
     @property
-    def forbidden(self) -> bool:
+    def is_forbidden(self) -> bool:
         """Whether the problem is a 403, which waiting doesn't change."""
         return isinstance(self._trouble, Forbidden)
 
@@ -191,14 +191,14 @@ class Reflector(Generic[V]):
                 await self._list()
             await self._watch()
         except ApiError as refusal:
-            return self._refused(refusal)
+            return self._on_denial(refusal)
         except ApiConnectionError as error:
-            return self._failed(Unavailable(error.why))
+            return self._on_failure(Unavailable(error.why))
         except TimeoutError:
-            return self._failed(Unavailable("the API server has gone silent"))
+            return self._on_failure(Unavailable("the API server has gone silent"))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError):
             self._doubt()
-            return self._failed(Unavailable(f"the API server's {self.resource.plural} can't be decoded"))
+            return self._on_failure(Unavailable(f"the API server's {self.resource.plural} can't be decoded"))
         return 0.0
 
     async def _list(self) -> None:
@@ -214,7 +214,7 @@ class Reflector(Generic[V]):
         )
         async with aclosing(listed):
             async for page in listed:
-                self._heard()
+                self._record_contact()
                 for view, size in zip(page.items or (), page.sizes or (), strict=True):
                     self._put(fresh, view, size)
                 version = page.meta.resource_version or ""
@@ -240,8 +240,8 @@ class Reflector(Generic[V]):
                 aclosing(self._transport.watch(self._path, query)) as chunks,
             ):
                 async for chunk in chunks:
-                    self._heard()
-                    self._recovered()
+                    self._record_contact()
+                    self._record_recovery()
                     for line in buffer.feed(chunk):
                         if not line.strip():
                             continue
@@ -263,7 +263,7 @@ class Reflector(Generic[V]):
             self._apply_event(decode_event(line))
         except RecursionError:
             # Nothing that is read lies so deep. A long line takes time that reviews must not wait for.
-            self._apply_event(decode_event(await asyncio.to_thread(flattened, line, EVENT_LEVELS)))
+            self._apply_event(decode_event(await asyncio.to_thread(flatten, line, EVENT_LEVELS)))
 
     def _apply_event(self, event: WatchEvent) -> None:
         if event.type == "ERROR":
@@ -295,7 +295,7 @@ class Reflector(Generic[V]):
     ) -> None:
         name = _name_of(view)
         old = store.get(name)
-        kept = self._kept(view, size)
+        kept = self._reduce(view, size)
         if kept is None:
             store.refuse(name)
         elif not store.put(name, kept):
@@ -303,7 +303,7 @@ class Reflector(Generic[V]):
         if report and old != kept:
             report(old, kept)
 
-    def _kept(self, view: V, size: int) -> V | None:
+    def _reduce(self, view: V, size: int) -> V | None:
         if size > self._largest:
             return None
         return self._transform(view) if self._transform else view
@@ -321,13 +321,13 @@ class Reflector(Generic[V]):
                     self._on_change(old, view)
         self._synced = True
 
-    def _refused(self, refusal: ApiError) -> float:
+    def _on_denial(self, refusal: ApiError) -> float:
         listing = self._version is None
         if refusal.status == 404 and listing:
             # The type isn't served: its CustomResourceDefinition may come later, objects of it there are none.
-            self._heard()
+            self._record_contact()
             self._replace(self._room())
-            self._recovered()
+            self._record_recovery()
             self._failures = self._refusals = 0
             return self._timing.absent_retry
         if refusal.status in (404, 410):
@@ -339,7 +339,7 @@ class Reflector(Generic[V]):
         if refusal.status not in _TRANSIENT:
             self._doubt()
         verb = "list" if listing else "watch"
-        return self._failed(explain(verb, self.resource, self._namespace, refusal.status, refusal.body))
+        return self._on_failure(explain(verb, self.resource, self._namespace, refusal.status, refusal.body))
 
     def _doubt(self) -> None:
         self._refusals += 1
@@ -347,7 +347,7 @@ class Reflector(Generic[V]):
             self._refusals = 0
             self._version = None
 
-    def _failed(self, trouble: Unavailable) -> float:
+    def _on_failure(self, trouble: Unavailable) -> float:
         if trouble != self._trouble:
             logger.warning("%s: %s", self._title, trouble.why)
         self._trouble = trouble
@@ -360,10 +360,10 @@ class Reflector(Generic[V]):
         ceiling = min(timing.backoff_longest, timing.backoff_first * 2.0 ** min(self._failures, 16))
         return self._jitter(ceiling / 2, ceiling)
 
-    def _heard(self) -> None:
+    def _record_contact(self) -> None:
         self._heard_at = self._clock.now()
 
-    def _recovered(self) -> None:
+    def _record_recovery(self) -> None:
         if self._trouble:
             logger.info("%s: in step again", self._title)
             self._trouble = None

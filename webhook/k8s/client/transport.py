@@ -207,7 +207,7 @@ class KubernetesTransport(Transport):
     async def _send(self, ask: _Ask) -> aiohttp.ClientResponse:
         token = self._token
         response = await self._call(ask)
-        if response.status == 401 and await self._renewed(token):
+        if response.status == 401 and await self._renew_token(token):
             response.release()
             response = await self._call(ask)
         return response
@@ -238,7 +238,7 @@ class KubernetesTransport(Transport):
         token: str | None = self._configuration.api_key.get("BearerToken")
         return token
 
-    async def _renewed(self, refused: str | None) -> bool:
+    async def _renew_token(self, refused: str | None) -> bool:
         """Read the kubeconfig again, whose token was refused: a plugin or a file may have a new one.
 
         Returns:

@@ -7,7 +7,7 @@ from enum import Enum
 from itertools import pairwise
 from typing import Any, Final
 
-from webhook.kubevirt.go_json.structs import copied
+from webhook.kubevirt.go_json.structs import copy_json
 
 
 class Origin(Enum):
@@ -64,14 +64,14 @@ class Origins:
 
     def __init__(self, watched: Any, origin: Origin = Origin.VM, given: Any = None) -> None:
         self._watched: Final = watched
-        self._states: Final[_States] = [(origin, copied(watched) if given is None else _common(watched, given))]
+        self._states: Final[_States] = [(origin, copy_json(watched) if given is None else _common(watched, given))]
         self._earlier: tuple[Origins, str] | None = None
         self.note(Origin.KUBEVIRT)
 
     def note(self, origin: Origin) -> None:
         """Everything that has changed since the last call came from this origin."""
         if self._watched != self._states[-1][1]:
-            self._states.append((origin, copied(self._watched)))
+            self._states.append((origin, copy_json(self._watched)))
 
     def inherit(self, earlier: Origins, prefix: str = "") -> None:
         """What came from the VM came from wherever the VM had it.
@@ -125,7 +125,7 @@ def _common(decoded: Any, given: Any) -> Any:
         return {key: _common(item, given[key]) for key, item in both.items()}
     if isinstance(decoded, list) and isinstance(given, list):
         return [_common(item, before) for item, before in zip(decoded, given, strict=True)]
-    return copied(decoded)
+    return copy_json(decoded)
 
 
 def _member(state: Any, key: Any) -> Any:

@@ -234,20 +234,20 @@ class Free:
     """What nobody here looks into: copied, without nulls."""
 
     def take(self, value: Any, live: bool) -> Any:
-        return _copied(value, MAX_DEPTH)
+        return _copy(value, MAX_DEPTH)
 
     def absent(self, live: bool) -> Any:
         return _OMITTED
 
 
-def _copied(value: Any, depth: int) -> Any:
+def _copy(value: Any, depth: int) -> Any:
     if not depth:
         raise _Wrong(f"is nested more than {MAX_DEPTH} levels deep")
     if type(value) in (dict, list) and len(value) > MAX_KEYS:
         raise _Wrong(f"has {len(value)} items, more than {MAX_KEYS}")
     if type(value) is dict:
-        return {key: _copied(item, depth - 1) for key, item in value.items() if item is not None}
-    return [_copied(item, depth - 1) for item in value] if type(value) is list else value
+        return {key: _copy(item, depth - 1) for key, item in value.items() if item is not None}
+    return [_copy(item, depth - 1) for item in value] if type(value) is list else value
 
 
 def _string(value: Any) -> str:
@@ -355,11 +355,11 @@ def _too_large(value: Any) -> bool:
     return count > MAX_VALUES
 
 
-def copied(value: Any) -> Any:
+def copy_json(value: Any) -> Any:
     """A copy of JSON that has passed a shape, which bounds its depth, or is as shallow."""
     # Most members are scalars: no call for those.
     if type(value) is dict:
-        return {key: copied(item) if type(item) in _NESTED else item for key, item in value.items()}
+        return {key: copy_json(item) if type(item) in _NESTED else item for key, item in value.items()}
     if type(value) is list:
-        return [copied(item) if type(item) in _NESTED else item for item in value]
+        return [copy_json(item) if type(item) in _NESTED else item for item in value]
     return value

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from webhook.k8s import quantity
 from webhook.kubevirt.go_json.origins import Note, Origin, ignore
-from webhook.kubevirt.go_json.structs import Json, copied
+from webhook.kubevirt.go_json.structs import Json, copy_json
 from webhook.kubevirt.instancetype import cpu_topology
 from webhook.kubevirt.instancetype.conflict import Conflict
 from webhook.kubevirt.preference import apply as preferences
@@ -88,7 +88,7 @@ def _whole(source: Json, target: Json, name: str, prefix: str = "") -> list[str]
         return []
     if name in target:
         return [f"{prefix}{name}"]
-    target[name] = copied(source[name])
+    target[name] = copy_json(source[name])
     return []
 
 
@@ -104,7 +104,7 @@ def _cpu(wanted: Json, preference: Json | None, domain: Json) -> list[str]:
         return conflicts
     for name, mine in _CPU_FIELDS.items():
         if name in wanted:
-            cpu[mine] = copied(wanted[name])
+            cpu[mine] = copy_json(wanted[name])
     if "maxSockets" in wanted:
         cpu["maxSockets"] = wanted["maxSockets"]
     cpu["sockets"], cpu["cores"], cpu["threads"] = cpu_topology.divide(wanted["guest"], preference)
@@ -121,10 +121,10 @@ def _memory(wanted: Json, domain: Json) -> list[str]:
             return [f"domain.resources.{kind}.memory"]
     for name in ("guest", "hugepages", "maxGuest"):
         if name in wanted:
-            memory[name] = copied(wanted[name])
+            memory[name] = copy_json(wanted[name])
     percent = wanted.get("overcommitPercent", 0)
     if percent > 0:
-        request = quantity.overcommitted(quantity.parse(wanted["guest"]), percent)
+        request = quantity.overcommit(quantity.parse(wanted["guest"]), percent)
         domain["resources"].setdefault("requests", {})["memory"] = str(request)
     return []
 

@@ -43,13 +43,13 @@ class Spread(NamedTuple):
     ratio: int
 
 
-def preferred(preference: Json | None) -> Topology | None:
+def preferred_topology(preference: Json | None) -> Topology | None:
     """The topology that a preference's spec asks for, sockets where it says nothing; None for an unknown name."""
     name = (preference or {}).get("cpu", {}).get("preferredCPUTopology")
     return Topology.SOCKETS if name is None else _NAMES.get(name)
 
 
-def spread(preference: Json | None) -> Spread:
+def preferred_spread(preference: Json | None) -> Spread:
     """How a preference's spec spreads vCPUs."""
     preference = preference or {}
     options = preference.get("cpu", {}).get("spreadOptions", {})
@@ -65,13 +65,13 @@ def divide(guest: int, preference: Json | None) -> tuple[int, int, int]:
     """
     if guest == 1:
         return 1, 1, 1
-    topology = preferred(preference)
+    topology = preferred_topology(preference)
     if topology is Topology.CORES:
         return 1, guest, 1
     if topology is Topology.THREADS:
         return 1, 1, guest
     if topology is Topology.SPREAD:
-        return _divide_spread(guest, spread(preference))
+        return _divide_spread(guest, preferred_spread(preference))
     return (1, 1, 1) if topology is None else (guest, 1, 1)
 
 
@@ -99,9 +99,9 @@ def check_divisible(guest: int, preference: Json | None) -> Cause | None:
     Raises:
         Crash: the ratio is zero.
     """
-    if preferred(preference) is not Topology.SPREAD:
+    if preferred_topology(preference) is not Topology.SPREAD:
         return None
-    wanted = spread(preference)
+    wanted = preferred_spread(preference)
     across, ratio = wanted
     threads = "not divisible by the number of threads per core"
     ratios = "Spec.PreferSpreadSocketToCoreRatio or Spec.CPU.PreferSpreadOptions.Ratio of"

@@ -11,7 +11,7 @@ from typing import Any
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.defaults import vmi_spec
 from webhook.kubevirt.go_json.origins import Origin, Origins
-from webhook.kubevirt.go_json.structs import Json, copied, encode
+from webhook.kubevirt.go_json.structs import Json, copy_json, encode
 from webhook.kubevirt.instancetype import apply as apply_instancetype
 from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE
 from webhook.kubevirt.instancetype.conflict import Conflicts
@@ -37,18 +37,18 @@ def expand(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:
         Refusal: an object is missing, the default interface is forbidden, or KubeVirt would crash.
         InputError: an object is malformed.
     """
-    decoded, _ = _expanded(vm, get, configuration, traced=False)
+    decoded, _ = _expand(vm, get, configuration, traced=False)
     return encode(VM, decoded)
 
 
 def explain(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Json, dict[str, Origin]]:
     """The same as `expand`, with the origin of every leaf by its path. Raises as `expand`."""
-    decoded, origins = _expanded(vm, get, configuration, traced=True)
+    decoded, origins = _expand(vm, get, configuration, traced=True)
     expanded = encode(VM, decoded)
     return expanded, origins.by_path(expanded)
 
 
-def _expanded(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> tuple[Json, Origins]:
+def _expand(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> tuple[Json, Origins]:
     decoded = read_vm(vm)
     # Watching copies the whole VM at every change.
     before = Origins(decoded, given=vm) if traced else Origins({})
@@ -75,7 +75,7 @@ def resolve(
 
     Raises as `expand`.
     """
-    expanded: Json = copied(vm)
+    expanded: Json = copy_json(vm)
     origins = Origins(expanded if traced else {})
     note = origins.note
     template = expanded["spec"]["template"]

@@ -48,7 +48,7 @@ _KINDS: Final = {
 }
 
 
-def pinned(matcher: MatcherView, namespace: str, status: VmStatus | None = None) -> Revision | None:
+def find_pinned(matcher: MatcherView, namespace: str, status: VmStatus | None = None) -> Revision | None:
     """The revision that pins a VM's instancetype, or None.
 
     Args:

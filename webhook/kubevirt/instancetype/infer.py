@@ -11,7 +11,7 @@ from typing import Any, Final
 from webhook.kubevirt.go_json.structs import STRING, STRING_ALWAYS, STRING_POINTER, Json, Struct, Value, decode
 from webhook.kubevirt.instancetype.conflict import Refusal
 from webhook.kubevirt.instancetype.matcher import MATCHERS, Matcher
-from webhook.kubevirt.lookup import Get, required
+from webhook.kubevirt.lookup import Get, get_required
 from webhook.kubevirt.types.core import METADATA
 
 _NAMED: Final = Struct(name=STRING, namespace=STRING)
@@ -84,7 +84,7 @@ class _Chain:
         raise Ignorable(f"unable to infer defaults from volume {name} as type is not supported")
 
     def _from(self, kind: str, name: str, namespace: str) -> Json:
-        return self._from_labels(decode(_LABELLED, required(self._get, kind, namespace, name), f"{kind} {name}"))
+        return self._from_labels(decode(_LABELLED, get_required(self._get, kind, namespace, name), f"{kind} {name}"))
 
     def _from_labels(self, labelled: Json) -> Json:
         labels = labelled["metadata"].get("labels", {})
@@ -124,7 +124,7 @@ class _Chain:
         return self._from_data_source(reference["name"], reference.get("namespace", self._namespace))
 
     def _from_data_source(self, name: str, namespace: str) -> Json:
-        stored = required(self._get, "DataSource", namespace, name)
+        stored = get_required(self._get, "DataSource", namespace, name)
         data_source = decode(DATA_SOURCE, stored, f"DataSource {name}")
         try:
             return self._from_labels(data_source)

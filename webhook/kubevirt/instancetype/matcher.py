@@ -12,7 +12,7 @@ from typing import Final
 from webhook.kubevirt.go_json.structs import Json, Struct, decode
 from webhook.kubevirt.instancetype import revision
 from webhook.kubevirt.instancetype.conflict import Cause, Refusal
-from webhook.kubevirt.lookup import Get, required
+from webhook.kubevirt.lookup import Get, get_required
 from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
 
 _FAILURE_POLICIES: Final = ("Reject", "Ignore")
@@ -71,7 +71,7 @@ class Matcher:
         """
         kind, name = self.kind(vm), vm["spec"][self.field].get("name", "")
         namespace = vm["metadata"].get("namespace", "") if kind == self.namespaced else ""
-        found = decode(self.shape, required(get, kind, namespace, name), f"{kind} {name}", quoting=False)
+        found = decode(self.shape, get_required(get, kind, namespace, name), f"{kind} {name}", quoting=False)
         return {**found, "kind": kind}
 
     def find(self, vm: Json, get: Get) -> Json | None:
@@ -90,11 +90,11 @@ class Matcher:
             return None
         namespace = vm["metadata"].get("namespace", "")
         if "revisionName" in given:
-            stored = required(get, "ControllerRevision", namespace, given["revisionName"])
+            stored = get_required(get, "ControllerRevision", namespace, given["revisionName"])
             return revision.payload(stored, self.shape)
         reference = vm["status"].get(self.reference, {}).get("controllerRevisionRef", {}).get("name")
         if reference:
-            stored = required(get, "ControllerRevision", namespace, reference)
+            stored = get_required(get, "ControllerRevision", namespace, reference)
             # The label decides, and the kind isn't compared: so it is upstream.
             if revision.label(stored) == given.get("name", ""):
                 return revision.payload(stored, self.shape)

@@ -64,7 +64,7 @@ def of_matcher(matcher: Matcher, given: Json) -> Reference:
     return Reference(matcher.kind_of(given.get("kind") or ""), given.get("name") or "")
 
 
-def allowed(patterns: Sequence[str], matcher: Matcher, reference: Reference) -> bool:
+def is_allowed(patterns: Sequence[str], matcher: Matcher, reference: Reference) -> bool:
     """Whether a reference is on a list of patterns: references in whose names ``*`` stands for any characters.
 
     A pattern of an unknown kind allows nothing.

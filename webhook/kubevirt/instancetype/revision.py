@@ -9,7 +9,7 @@ import re
 from typing import Any, Final
 
 from webhook.k8s import quantity
-from webhook.kubevirt.go_json.structs import FREE, STRING, Json, Struct, Value, copied, decode, encode
+from webhook.kubevirt.go_json.structs import FREE, STRING, Json, Struct, Value, copy_json, decode, encode
 from webhook.kubevirt.instancetype.conflict import Refusal
 from webhook.kubevirt.types.core import METADATA
 from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
@@ -169,7 +169,7 @@ def holds(revision: Any, made: Json) -> bool:
 
 def _by_value(spec: Json) -> Json:
     """A spec with amounts of memory as numbers."""
-    compared: Json = copied(spec)
+    compared: Json = copy_json(spec)
     for memory in (compared.get("memory", {}), compared.get("requirements", {}).get("memory", {})):
         memory.update({name: quantity.parse(memory[name]).nanos for name in ("guest", "maxGuest") if name in memory})
     return compared

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.lookup import Get, already_exists, required
+from webhook.kubevirt.lookup import Get, already_exists, get_required
 
 _KIND: Final = "ControllerRevision"
 
@@ -56,5 +56,5 @@ class Store:
         Raises:
             NotFound: there is none of this name.
         """
-        required(self.get, _KIND, namespace, name)
+        get_required(self.get, _KIND, namespace, name)
         self.deleted.append(name)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.kubevirt.go_json.structs import Json, copied
+from webhook.kubevirt.go_json.structs import Json, copy_json
 from webhook.kubevirt.instancetype.conflict import Crash
 
 BINDINGS: Final = ("bridge", "slirp", "masquerade", "sriov", "macvtap", "passt", "passtBinding", "binding")
@@ -67,7 +67,7 @@ def apply(preference: Json, spec: Json, annotations: dict[str, str]) -> None:
 def _fill(target: Json, name: str, value: object) -> None:
     """Set what isn't set; an object that was decoded holds no zeros that would count as absent."""
     if value is not None and name not in target:
-        target[name] = copied(value)
+        target[name] = copy_json(value)
 
 
 def machine_type(preference: Json, domain: Json) -> None:
@@ -117,7 +117,7 @@ def _cpu_features(preference: Json, domain: Json) -> None:
     features = domain["cpu"].get("features", [])
     # The names are those from before: what a preference names twice is added twice.
     names = {feature["name"] for feature in features}
-    added = [copied(feature) for feature in preferred if feature["name"] not in names]
+    added = [copy_json(feature) for feature in preferred if feature["name"] not in names]
     if added:
         domain["cpu"]["features"] = features + added
 
@@ -171,13 +171,13 @@ def _interface(preferred: Json, interface: Json, networks: dict[str, Json]) -> N
         return
     network = networks.get(interface["name"], {})
     if "pod" in network:
-        interface["masquerade"] = copied(preferred["preferredInterfaceMasquerade"])
+        interface["masquerade"] = copy_json(preferred["preferredInterfaceMasquerade"])
 
 
 def _features(preferred: Json, domain: Json) -> None:
     features = domain.setdefault("features", {})
     if "preferredAcpi" in preferred:
-        features["acpi"] = copied(preferred["preferredAcpi"])
+        features["acpi"] = copy_json(preferred["preferredAcpi"])
     for source, target in _FEATURES.items():
         _fill(features, target, preferred.get(source))
     if "preferredHyperv" in preferred:
@@ -194,7 +194,7 @@ def _firmware(preferred: Json, domain: Json) -> None:
         _fill(bootloader["bios"], "useSerial", preferred.get("preferredUseBiosSerial"))
     if not bootloader.keys() & {"bios", "efi"}:
         if "preferredEfi" in preferred:
-            bootloader["efi"] = copied(preferred["preferredEfi"])
+            bootloader["efi"] = copy_json(preferred["preferredEfi"])
             return
         if preferred.get("preferredUseEfi"):
             bootloader["efi"] = {}
@@ -205,5 +205,5 @@ def _firmware(preferred: Json, domain: Json) -> None:
 def _clock(preferred: Json, domain: Json) -> None:
     clock = domain.setdefault("clock", {})
     if not clock.keys() & {"utc", "timezone"}:
-        clock.update(copied(preferred.get("preferredClockOffset", {})))
+        clock.update(copy_json(preferred.get("preferredClockOffset", {})))
     _fill(clock, "timer", preferred.get("preferredTimer"))

@@ -69,11 +69,11 @@ def _cpu(
 
 def _parts(preference: Json | None) -> tuple[tuple[str, ...] | None, str]:
     """The parts of the topology that count, and their name; None where KubeVirt doesn't count at all."""
-    wanted = cpu_topology.preferred(preference)
+    wanted = cpu_topology.preferred_topology(preference)
     if wanted is None:
         return None, ""
     if wanted is Topology.SPREAD:
-        across = cpu_topology.spread(preference).across
+        across = cpu_topology.preferred_spread(preference).across
         return _SPREAD.get(across, ()), across
     if wanted is Topology.ANY:
         return ("cores", "sockets", "threads"), "cores, sockets and threads"

@@ -102,17 +102,17 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Clust
     if old is None:
         # The API server's first one, whatever an exported manifest says.
         given["metadata"]["generation"] = 1
-    _admitted(lambda: vm_admitter.amend(given, seen.get, new_uuid, configuration, old, origins.note))
+    _admit(lambda: vm_admitter.amend(given, seen.get, new_uuid, configuration, old, origins.note))
     amended = encode(VM, given)
-    _admitted(lambda: vm_admitter.validate(amended, seen.get, configuration))
-    named = _named(read_vm(amended), volumes, seen)
+    _admit(lambda: vm_admitter.validate(amended, seen.get, configuration))
+    named = _find_named(read_vm(amended), volumes, seen)
     try:
         whole = Round(amended, seen.get, configuration, origins)
         whole.sync()
         built = whole.build()
     except Refusal as refusal:
-        raise _refused(Stage.CONTROLLER, refusal) from None
-    stored, by_path = _stored(built.vmi, built.origins, configuration, new_uuid)
+        raise _deny(Stage.CONTROLLER, refusal) from None
+    stored, by_path = _store(built.vmi, built.origins, configuration, new_uuid)
     return Created(stored, by_path, named)
 
 
@@ -122,11 +122,11 @@ def from_vmi(vmi: Any, new_uuid: Callable[[], str], configuration: ClusterConfig
     Raises as `from_vm`.
     """
     decoded = decode(VMI, vmi)
-    stored, by_path = _stored(decoded, Origins(decoded, given=vmi), configuration, new_uuid)
+    stored, by_path = _store(decoded, Origins(decoded, given=vmi), configuration, new_uuid)
     return Created(stored, by_path, {})
 
 
-def expanded(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Created:
+def expand_vm(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Created:
     """A VM that says itself what its instancetype and preference said, as ``virtctl expand`` answers.
 
     Raises as `from_vm`.
@@ -135,8 +135,8 @@ def expanded(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Crea
     try:
         obj, origins = expand.explain(vm, seen.get, configuration)
     except Refusal as refusal:
-        raise _refused(Stage.EXPANSION, refusal) from None
-    return Created(obj, origins, _named(read_vm(vm), {}, seen))
+        raise _deny(Stage.EXPANSION, refusal) from None
+    return Created(obj, origins, _find_named(read_vm(vm), {}, seen))
 
 
 class _Seen:
@@ -153,20 +153,20 @@ class _Seen:
         return found
 
 
-def _admitted(ask: Callable[[], VmAdmission]) -> None:
+def _admit(ask: Callable[[], VmAdmission]) -> None:
     try:
         answer = ask()
     except Refusal as refusal:
-        raise _refused(Stage.VM_WEBHOOK, refusal) from None
-    if not answer.allowed:
+        raise _deny(Stage.VM_WEBHOOK, refusal) from None
+    if not answer.is_allowed:
         raise CreationDenied(Stage.VM_WEBHOOK, answer.message, answer.causes)
 
 
-def _refused(stage: Stage, refusal: Refusal) -> CreationDenied:
+def _deny(stage: Stage, refusal: Refusal) -> CreationDenied:
     return CreationDenied(stage, refusal.what, refusal.conflicts if isinstance(refusal, Conflicts) else ())
 
 
-def _named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[Origin, Named]:
+def _find_named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[Origin, Named]:
     named = {}
     for matcher in MATCHERS:
         given = vm["spec"].get(matcher.field)
@@ -185,12 +185,12 @@ def _named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[Origin, Na
     return named
 
 
-def _stored(
+def _store(
     vmi: Json, origins: Origins, configuration: ClusterConfig, new_uuid: Callable[[], str]
 ) -> tuple[Json, dict[str, Origin]]:
     try:
         vmi_mutator.mutate(vmi, configuration, new_uuid, origins.note)
     except Refusal as refusal:
-        raise _refused(Stage.VMI_WEBHOOK, refusal) from None
+        raise _deny(Stage.VMI_WEBHOOK, refusal) from None
     stored = encode(VMI, vmi)
     return stored, origins.by_path(stored)

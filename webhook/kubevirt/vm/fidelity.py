@@ -98,17 +98,17 @@ def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tu
     _check(machine["metadata"], read["metadata"])
     _check_resized(machine, read.get("status", {}).get("virtualMachineRevisionName"))
     # Both as KubeVirt writes them.
-    expected, actual = _built(vm, get, configuration, traced=False).encoded()["spec"], encode(VMI, read)["spec"]
+    expected, actual = _build(vm, get, configuration, traced=False).to_json()["spec"], encode(VMI, read)["spec"]
     _leave_out(expected, actual, read["metadata"].get("annotations", {}))
     if expected == actual:
         return ()
-    traced = _built(vm, get, configuration, traced=True)
-    origins = traced.origins.by_path(traced.encoded())
+    traced = _build(vm, get, configuration, traced=True)
+    origins = traced.origins.by_path(traced.to_json())
     wanted, there = dict(leaves(expected, "spec")), dict(leaves(actual, "spec"))
     return tuple(_differing(wanted, there, origins))
 
 
-def _built(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> Built:
+def _build(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> Built:
     """The VMI as it is stored, after KubeVirt's own webhook."""
     built = Round(vm, get, configuration).build(traced=traced)
     vmi_mutator.mutate(built.vmi, configuration, str, built.origins.note)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from webhook.kubevirt.vm.size import sized
+from webhook.kubevirt.vm.size import size_field
 
 _EXCLUDED: Final = "virtualmachineinstancepresets.admission.kubevirt.io/exclude"
 
@@ -26,7 +26,7 @@ def sizing_preset(presets: Iterable[Any], metadata: Any) -> tuple[str, str] | No
     labels = _member(metadata, "labels")
     for preset in presets:
         spec = _member(preset, "spec")
-        field = sized(spec.get("domain"))
+        field = size_field(spec.get("domain"))
         if field and _selects(spec.get("selector"), labels):
             return str(_member(preset, "metadata").get("name", "")), field
     return None

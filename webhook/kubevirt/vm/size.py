@@ -7,7 +7,7 @@ from typing import Any, Final
 _AMOUNTS: Final = ("cpu", "memory")
 
 
-def sized(domain: Any) -> str | None:
+def size_field(domain: Any) -> str | None:
     """The field of a VMI's ``spec.domain`` that says a size, as a path below it; None if none does.
 
     Any CPU topology or model, CPU or memory request or limit, guest memory or hugepages. Zeros and empty texts say

@@ -13,7 +13,7 @@ from typing import Any
 from webhook.k8s import quantity
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.defaults import vmi_spec
-from webhook.kubevirt.go_json.structs import Json, copied, decode, encode
+from webhook.kubevirt.go_json.structs import Json, copy_json, decode, encode
 from webhook.kubevirt.instancetype import apply as apply_instancetype
 from webhook.kubevirt.instancetype import cpu_topology
 from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE, VMI_BASE
@@ -86,7 +86,7 @@ def _spec(matcher: Matcher, found: Mapping[Matcher, tuple[Reference, Any]]) -> J
 
 def _check(wanted: Json | None, preferred: Json | None, spec: Json, configuration: ClusterConfig) -> None:
     """What the preference requires, of the spec with KubeVirt's defaults."""
-    scratch = copied(spec)
+    scratch = copy_json(spec)
     vmi_spec.spec_defaults(scratch, configuration)
     cause = requirements.check(wanted, preferred, scratch)
     if cause is not None:

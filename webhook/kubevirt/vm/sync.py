@@ -12,14 +12,14 @@ from typing import Any, Final
 
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, Origins
-from webhook.kubevirt.go_json.structs import Json, copied, encode
+from webhook.kubevirt.go_json.structs import Json, copy_json, encode
 from webhook.kubevirt.instancetype import apply as apply_instancetype
 from webhook.kubevirt.instancetype import expand, revision
 from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE
 from webhook.kubevirt.instancetype.conflict import Conflicts, Crash, NotFound, Refusal
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.store import Store
-from webhook.kubevirt.lookup import Get, required
+from webhook.kubevirt.lookup import Get, get_required
 from webhook.kubevirt.types.machines import VM
 from webhook.kubevirt.vm import vmi
 from webhook.kubevirt.vm.manifest import read_vm
@@ -79,14 +79,14 @@ class Round:
         vm, policy = self._vm, self._configuration.reference_policy
         if any(matcher.field in vm["spec"] for matcher in MATCHERS):
             found = [matcher.find_spec(vm, self._store.get) for matcher in MATCHERS]
-            captured = [name for matcher in MATCHERS if (name := self._captured(matcher))]
+            captured = [name for matcher in MATCHERS if (name := self._captured_name(matcher))]
             if policy == "expandAll" or (policy == "expand" and not captured):
                 self._expand(found, captured)
             elif policy != "expand":
                 if policy == "reference":
                     self._capture()
                 self._upgrade()
-        return Synced(encode(VM, self._vm), copied(self._store.created), tuple(self._store.deleted))
+        return Synced(encode(VM, self._vm), copy_json(self._store.created), tuple(self._store.deleted))
 
     def build(self, *, traced: bool = True) -> Built:
         """The VMI that the controller then creates; after `sync`. Raises as `webhook.kubevirt.vm.vmi.build`.
@@ -104,7 +104,7 @@ class Round:
     def _namespace(self) -> str:
         return str(self._vm["metadata"].get("namespace", ""))
 
-    def _captured(self, matcher: Matcher) -> str:
+    def _captured_name(self, matcher: Matcher) -> str:
         """The name of the revision that the VM's status refers to; empty for none."""
         reference = self._vm["status"].get(matcher.reference, {}).get("controllerRevisionRef", {})
         return str(reference.get("name", ""))
@@ -135,22 +135,22 @@ class Round:
         The name in a matcher stays as it is: KubeVirt then doesn't find the revision any more.
         """
         try:
-            upgraded = [(matcher, name) for matcher in MATCHERS if (name := self._upgraded(matcher))]
+            upgraded = [(matcher, name) for matcher in MATCHERS if (name := self._upgrade_revision(matcher))]
         except Crash:
             raise
         except Refusal as refusal:
             raise Refusal(f"{UPGRADING}{refusal.what}") from None
         for matcher, name in upgraded:
             with suppress(NotFound):
-                self._store.delete(self._namespace, self._captured(matcher))
+                self._store.delete(self._namespace, self._captured_name(matcher))
             self._vm["status"][matcher.reference]["controllerRevisionRef"]["name"] = name
 
-    def _upgraded(self, matcher: Matcher) -> str:
+    def _upgrade_revision(self, matcher: Matcher) -> str:
         """Make the new revision of an old one; its name, or empty where nothing is to be done."""
-        name = self._captured(matcher)
+        name = self._captured_name(matcher)
         if not name or matcher.field not in self._vm["spec"]:
             return ""
-        before = required(self._store.get, "ControllerRevision", self._namespace, name)
+        before = get_required(self._store.get, "ControllerRevision", self._namespace, name)
         if revision.latest(before):
             return ""
         held = revision.content(before)
@@ -175,7 +175,7 @@ class Round:
         before: Json | None = self._vm["status"].get(matcher.reference)
         if given is None:
             return before
-        reference: Json = copied(before or {})
+        reference: Json = copy_json(before or {})
         for key in ("name", "kind", "inferFromVolume"):
             # What was emptied in the matcher stays in the reference.
             if key in given and given[key] != reference.get(key):
@@ -186,10 +186,10 @@ class Round:
         if "revisionName" in given:
             reference["controllerRevisionRef"] = {"name": given["revisionName"]}
         if "controllerRevisionRef" not in reference:
-            reference["controllerRevisionRef"] = {"name": self._stored(matcher)}
+            reference["controllerRevisionRef"] = {"name": self._store_live(matcher)}
         return reference
 
-    def _stored(self, matcher: Matcher) -> str:
+    def _store_live(self, matcher: Matcher) -> str:
         """Make the revision of the live object, unless it is there; its name."""
         found = matcher.live(self._vm, self._store.get)
         if matcher is INSTANCETYPE_MATCHER:
@@ -207,7 +207,7 @@ class Round:
         template = self._vm["spec"]["template"]
         # Of the spec a copy, of the annotations not: upstream, too, they leak from here into the VM in memory.
         annotations = template["metadata"].setdefault("annotations", {})
-        conflicts = apply_instancetype.apply(found, None, copied(template["spec"]), annotations, TEMPLATE_BASE)
+        conflicts = apply_instancetype.apply(found, None, copy_json(template["spec"]), annotations, TEMPLATE_BASE)
         self._origins.note(Origin.INSTANCETYPE)
         if conflicts:
             raise Conflicts(conflicts)

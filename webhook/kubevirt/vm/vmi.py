@@ -15,7 +15,7 @@ from uuid import UUID, uuid5
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.defaults import vmi_spec
 from webhook.kubevirt.go_json.origins import Origin, Origins
-from webhook.kubevirt.go_json.structs import Json, copied, decode, encode
+from webhook.kubevirt.go_json.structs import Json, copy_json, decode, encode
 from webhook.kubevirt.instancetype import apply as apply_instancetype
 from webhook.kubevirt.instancetype import revision
 from webhook.kubevirt.instancetype.apply import VMI_BASE
@@ -42,7 +42,7 @@ class Built:
         self.vmi: Final = vmi
         self.origins: Final = Origins(vmi if traced else {})
 
-    def encoded(self) -> Json:
+    def to_json(self) -> Json:
         """The VMI as it is written."""
         return encode(VMI, self.vmi)
 
@@ -70,7 +70,7 @@ def build(
         Refusal: the default network interface is forbidden, or KubeVirt would crash.
         InputError: an object is malformed.
     """
-    return trace(vm, found_instancetype, found_preference, configuration).encoded()
+    return trace(vm, found_instancetype, found_preference, configuration).to_json()
 
 
 def trace(
@@ -108,7 +108,7 @@ def explain(
     """
     built = trace(vm, found_instancetype, found_preference, configuration)
     vmi_mutator.mutate(built.vmi, configuration, new_uuid, built.origins.note)
-    stored = built.encoded()
+    stored = built.to_json()
     return stored, built.origins.by_path(stored)
 
 
@@ -130,8 +130,8 @@ def start(vm: Json, found_preference: Json | None, configuration: ClusterConfig,
         {
             "apiVersion": "kubevirt.io/v1",
             "kind": "VirtualMachineInstance",
-            "metadata": {**copied(inherited), **own},
-            "spec": copied(template["spec"]),
+            "metadata": {**copy_json(inherited), **own},
+            "spec": copy_json(template["spec"]),
             "status": {},
         },
         traced=traced,

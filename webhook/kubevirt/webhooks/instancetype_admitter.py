@@ -9,7 +9,7 @@ from webhook.kubevirt.instancetype import cpu_topology
 from webhook.kubevirt.instancetype.conflict import Cause
 from webhook.kubevirt.instancetype.cpu_topology import CORES_THREADS, DEPRECATED, Topology
 from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
-from webhook.kubevirt.webhooks.vm_admitter import VmAdmission, denied
+from webhook.kubevirt.webhooks.vm_admitter import VmAdmission, deny
 
 _INVALID: Final = "FieldValueInvalid"
 _OVERCOMMIT: Final = "spec.memory.overcommitPercent"
@@ -43,10 +43,10 @@ def preference(given: Any) -> VmAdmission:
     """The answer to a preference of either scope. Raises as `instancetype`."""
     spec = decode(PREFERENCE, given)["spec"]
     name = spec.get("cpu", {}).get("preferredCPUTopology")
-    wanted = cpu_topology.preferred(spec)
+    wanted = cpu_topology.preferred_topology(spec)
     if wanted is None:
-        return denied([Cause(_INVALID, f"unknown preferredCPUTopology {name}", "spec.cpu.preferredCPUTopology")])
-    causes = _spread(spec) if wanted is Topology.SPREAD else []
+        return deny([Cause(_INVALID, f"unknown preferredCPUTopology {name}", "spec.cpu.preferredCPUTopology")])
+    causes = _check_spread(spec) if wanted is Topology.SPREAD else []
     warnings = []
     if name in DEPRECATED:
         warnings.append(
@@ -56,8 +56,8 @@ def preference(given: Any) -> VmAdmission:
     return _answer(causes, warnings)
 
 
-def _spread(spec: Json) -> list[Cause]:
-    across, ratio = cpu_topology.spread(spec)
+def _check_spread(spec: Json) -> list[Cause]:
+    across, ratio = cpu_topology.preferred_spread(spec)
     if across not in cpu_topology.ACROSS:
         return [Cause(_INVALID, f"across {across} is not supported", "spec.cpu.spreadOptions.across")]
     if across == CORES_THREADS and ratio != 2:
@@ -67,4 +67,4 @@ def _spread(spec: Json) -> list[Cause]:
 
 
 def _answer(causes: list[Cause], warnings: list[str]) -> VmAdmission:
-    return denied(causes, warnings) if causes else VmAdmission(warnings=warnings)
+    return deny(causes, warnings) if causes else VmAdmission(warnings=warnings)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from webhook.kubevirt.config import ARCHITECTURES, DEFAULTS, ClusterConfig
 from webhook.kubevirt.defaults import vmi_spec
 from webhook.kubevirt.go_json.origins import Note, Origin, ignore
-from webhook.kubevirt.go_json.structs import Json, copied, decode, encode
+from webhook.kubevirt.go_json.structs import Json, copy_json, decode, encode
 from webhook.kubevirt.instancetype import apply as apply_instancetype
 from webhook.kubevirt.instancetype import cpu_topology, infer
 from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE
@@ -50,12 +50,12 @@ class VmAdmission:
     vm: Json | None = None
 
     @property
-    def allowed(self) -> bool:
+    def is_allowed(self) -> bool:
         """Whether it is a yes."""
         return self.code == 200
 
 
-def denied(causes: Sequence[Cause], warnings: Sequence[str] = ()) -> VmAdmission:
+def deny(causes: Sequence[Cause], warnings: Sequence[str] = ()) -> VmAdmission:
     """A refusal with causes."""
     return VmAdmission(422, top_message(causes), tuple(causes[:CAUSES_SHOWN]), warnings)
 
@@ -84,7 +84,7 @@ def mutate(
     """
     changed = read_vm(vm)
     answer = amend(changed, get, new_uuid, configuration, None if old is None else read_vm(old))
-    return replace(answer, vm=encode(VM, changed)) if answer.allowed else answer
+    return replace(answer, vm=encode(VM, changed)) if answer.is_allowed else answer
 
 
 def amend(
@@ -101,10 +101,10 @@ def amend(
         return VmAdmission()
     for matcher in MATCHERS:
         if old is not None and (causes := matcher.stale_revision(vm, old)):
-            return denied(causes)
+            return deny(causes)
     for matcher in MATCHERS:
         if causes := matcher.mistakes(vm):
-            return denied(causes)
+            return deny(causes)
     try:
         infer.infer(vm, get)
     except Refusal as refusal:
@@ -198,7 +198,7 @@ def validate(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> VmAd
     """
     scratch = read_vm(vm)
     answer = judge(scratch, get, configuration)
-    return replace(answer, vm=encode(VM, scratch)) if answer.allowed else answer
+    return replace(answer, vm=encode(VM, scratch)) if answer.is_allowed else answer
 
 
 def judge(vm: Json, get: Get, configuration: ClusterConfig, find: _Find | None = None) -> VmAdmission:
@@ -218,16 +218,16 @@ def judge(vm: Json, get: Get, configuration: ClusterConfig, find: _Find | None =
     if found[0] is not None:
         cause = cpu_topology.check_divisible(found[0]["cpu"]["guest"], found[1])
         if cause is not None:
-            return denied([cause])
+            return deny([cause])
     conflicts = apply_instancetype.apply(found[0], found[1], template["spec"], annotations, TEMPLATE_BASE)
     if conflicts:
-        return denied(conflicts)
+        return deny(conflicts)
     try:
         vmi_spec.spec_defaults(template["spec"], configuration)
     except Refusal as refusal:
         return VmAdmission(400, refusal.what)
     cause = requirements.check(found[0], found[1], template["spec"])
-    return VmAdmission() if cause is None else denied([cause])
+    return VmAdmission() if cause is None else deny([cause])
 
 
 def objection(vm: Json, get: Get, configuration: ClusterConfig) -> Refusal | None:
@@ -244,12 +244,12 @@ def objection(vm: Json, get: Get, configuration: ClusterConfig) -> Refusal | Non
     Raises:
         InputError: an object is malformed.
     """
-    changed, find = copied(vm), _finding(get)
+    changed, find = copy_json(vm), _finding(get)
     try:
         answer = amend(changed, get, str, configuration, find=find)
-        if answer.allowed:
+        if answer.is_allowed:
             # What the first webhook has written is read by the second: what was emptied is gone.
             answer = judge(encode(VM, changed), get, configuration, find)
     except Crash as crash:
         return crash
-    return None if answer.allowed else Refusal(answer.message)
+    return None if answer.is_allowed else Refusal(answer.message)

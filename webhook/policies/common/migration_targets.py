@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from webhook.errors import Unavailable, quoted
+from webhook.errors import Unavailable, quote
 from webhook.facts import Facts, ListKey, NamespaceKey, NodesKey, ObjectKey, PlacementKey
 from webhook.k8s.views import Namespace
 from webhook.placement import constraints, demand, launcher_pods, podadmission, syntax
@@ -74,7 +74,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
     here = vmi.node_name
     node = nodes.get(here) if here else None
     pod = _present_pod(vmi, here, namespace, facts)
-    added_before = _added_before(pod, namespace, facts)
+    added_before = _previously_added(pod, namespace, facts)
     plugins = _plugins(vmi, pod, added_before, namespace, kubevirt, facts)
     requested = demand.of(vmi, pod, node, kubevirt)
     return Target(
@@ -116,10 +116,10 @@ def _plugins(
     if name := kubevirt.configuration.default_runtime_class:
         found = facts.get(ObjectKey(RUNTIME_CLASSES, "", name))
         if isinstance(found, Unavailable):
-            gaps.append(f"what RuntimeClass {quoted(name)} requires of nodes isn't known: {found.why}")
+            gaps.append(f"what RuntimeClass {quote(name)} requires of nodes isn't known: {found.why}")
         runtime_class = found if isinstance(found, RuntimeClass) else runtime_class
     labels = runtime_class.labels
-    left = podadmission.unexplained(pod, vmi, kubevirt, added_before, labels) if pod else {}
+    left = podadmission.unexplained_labels(pod, vmi, kubevirt, added_before, labels) if pod else {}
     if left:
         place = facts.get(NamespaceKey(namespace))
         annotation = None
@@ -153,7 +153,7 @@ def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherP
     return max(running, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
 
 
-def _added_before(pod: LauncherPod | None, namespace: str, facts: Facts) -> dict[str, str]:
+def _previously_added(pod: LauncherPod | None, namespace: str, facts: Facts) -> dict[str, str]:
     """What the migration had added by which the present pod was made; all that it may have where it is gone."""
     name = pod.meta.annotation(JOB_NAME) if pod else None
     if pod is None or not name:
@@ -162,4 +162,4 @@ def _added_before(pod: LauncherPod | None, namespace: str, facts: Facts) -> dict
     if found is None or found.meta.uid != pod.meta.label(JOB_UID):
         # KubeVirt keeps five of a VM's. A wish that was for once must not be taken for a requirement of KubeVirt's.
         return pod.node_selector
-    return found.added
+    return found.added_selector

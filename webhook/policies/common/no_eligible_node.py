@@ -37,12 +37,12 @@ def details(verdict: Verdict) -> dict[str, Any]:
     found = verdict.groups()
     lacking = Lacking(verdict)
     groups = [
-        _shown(lacking.first(group.failures, _AUDITED_FAILURES), verdict.names(group))
+        _describe_fails(lacking.first(group.failures, _AUDITED_FAILURES), verdict.names(group))
         for group in found[:_AUDITED_GROUPS]
     ]
     if rest := found[_AUDITED_GROUPS:]:
         names = sorted(name for group in rest for name in verdict.names(group))
-        groups.append(_shown([f"other reasons, in {len(rest)} combinations"], names))
+        groups.append(_describe_fails([f"other reasons, in {len(rest)} combinations"], names))
     return {"nodes": groups}
 
 
@@ -67,5 +67,5 @@ class Lacking(dict[int, str]):
         return [*told, f"{len(failures) - most} more"] if len(failures) > most else told
 
 
-def _shown(fails: list[str], names: list[str]) -> dict[str, Any]:
+def _describe_fails(fails: list[str], names: list[str]) -> dict[str, Any]:
     return {"fails": fails, "count": len(names), "nodes": names}

@@ -56,12 +56,12 @@ class Manifests:
             value: what stands there now. A manifest of client-side apply that says something else is an old one.
         """
         if self._declared is None:
-            self._declared = _declared(self._found)
+            self._declared = _declared_fields(self._found)
         if self._last_applied is msgspec.UNSET:
-            self._last_applied = _applied_last(self._found)
+            self._last_applied = _last_applied(self._found)
         if any(_lists(tree, path) for tree in self._declared):
             return True
-        return self._last_applied is not None and _reached(self._last_applied, path) == value
+        return self._last_applied is not None and _value_at(self._last_applied, path) == value
 
     def declared_items(self, path: Sequence[str], *fields: str) -> dict[tuple[object, ...], Mapping[str, Any]]:
         """What server-side applies declare of a list that is merged by keys, item by item.
@@ -76,11 +76,11 @@ class Manifests:
             The items' trees in ``fieldsV1``, by the values of these fields.
         """
         if self._declared is None:
-            self._declared = _declared(self._found)
+            self._declared = _declared_fields(self._found)
         listed = [f"f:{segment}" for segment in path]
         found: dict[tuple[object, ...], Mapping[str, Any]] = {}
         for tree in self._declared:
-            items = _reached(tree, listed)
+            items = _value_at(tree, listed)
             for name, item in items.items() if isinstance(items, dict) else ():
                 key = _key(name)
                 if key is not None and isinstance(item, dict):
@@ -103,7 +103,7 @@ def writers(found: Object, path: Sequence[str]) -> set[str]:
     return {entry.manager for entry, tree in _trees(found) if _lists(tree, path)}
 
 
-def _declared(found: Object) -> list[dict[str, Any]]:
+def _declared_fields(found: Object) -> list[dict[str, Any]]:
     """The fields of each server-side apply, as trees."""
     return [tree for entry, tree in _trees(found) if entry.operation == "Apply"]
 
@@ -122,10 +122,10 @@ def _trees(found: Object) -> list[tuple[_ManagedFieldsEntry, dict[str, Any]]]:
 
 
 def _lists(tree: dict[str, Any], path: Sequence[str]) -> bool:
-    return _reached(tree, [f"f:{segment}" for segment in path]) is not ABSENT
+    return _value_at(tree, [f"f:{segment}" for segment in path]) is not ABSENT
 
 
-def _applied_last(found: Object) -> dict[str, Any] | None:
+def _last_applied(found: Object) -> dict[str, Any] | None:
     """The manifest of the latest client-side apply."""
     text = found.meta.annotation(LAST_APPLIED)
     if not text:
@@ -136,7 +136,7 @@ def _applied_last(found: Object) -> dict[str, Any] | None:
         return None
 
 
-def _reached(tree: object, path: Sequence[str]) -> object:
+def _value_at(tree: object, path: Sequence[str]) -> object:
     """What stands at a path of plain JSON; `ABSENT` where there is nothing, or null."""
     for segment in path:
         tree = tree.get(segment) if isinstance(tree, dict) else None

@@ -20,7 +20,7 @@ _READ_AT_LEAST: Final = 32
 Place = tuple[str, str]  # namespace, name of a VMI
 
 
-def claimed(unfinished: Iterable[Migration]) -> tuple[Place, ...]:
+def claimed_evacuations(unfinished: Iterable[Migration]) -> tuple[Place, ...]:
     """The VMs of the migrations that say that they evacuate, the most believable first.
 
     First come those that only KubeVirt's controller can have made, of versions that write priorities. Then namespaces
@@ -41,7 +41,7 @@ def claimed(unfinished: Iterable[Migration]) -> tuple[Place, ...]:
     return tuple(dict.fromkeys((namespace, name) for _, _, namespace, name in turns))
 
 
-def confirmed(places: Sequence[Place], cap: int, facts: Facts) -> Mapping[str, int]:
+def count_evacuations(places: Sequence[Place], cap: int, facts: Facts) -> Mapping[str, int]:
     """How many of these VMs are being evacuated, by namespace.
 
     A VMI that is gone or can't be read is not counted: its owner may have made it unreadable.

@@ -53,7 +53,7 @@ def pods(eviction: Eviction, request: Request[Eviction], facts: Facts, settings:
         found = _present_vm(request.name or "", namespace, facts)
         if isinstance(found, Decision):
             return found
-        decision = _by_strategy(found, namespace, facts) or _judged(found, namespace, facts, settings)
+        decision = _by_strategy(found, namespace, facts) or _evaluate(found, namespace, facts, settings)
     except Unreadable as error:
         return skip(Code.FACTS_UNREADABLE, error.why, f"kubevirt-webhook did not judge this eviction: {error.why}")
     about = {"vmi": found.meta.name or "", "requester": requester, "why": eviction.meta.annotation(_WHY) or ""}
@@ -117,7 +117,7 @@ def _goes_down(place: str, why: str) -> Decision:
     return skip(Code.GOES_DOWN, text, f"kubevirt-webhook: {text}")
 
 
-def _judged(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings) -> Decision:
+def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings) -> Decision:
     """The answer where KubeVirt would migrate the VM."""
     name = vmi.meta.name or ""
     if hopeless := _veto(Code.NAME_TOO_LONG, migration_targets.unnameable(name)):
@@ -125,7 +125,7 @@ def _judged(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings) 
     key = ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
     migrations = read(facts, key, "the VM's migrations") or ()
     own = [one for one in migrations if one.meta.namespace == namespace and one.vmi_name == name]
-    if any(one.unfinished for one in own):
+    if any(one.is_unfinished for one in own):
         return skip(Code.EVACUATING, f"VM {namespace}/{name} is being migrated already")
     veto = _veto(Code.BLACKOUT, pace.blackout(settings.blackouts, facts.now)) or _veto(
         Code.COOLING_DOWN, pace.cool_down(own, facts.now, settings)
@@ -133,10 +133,10 @@ def _judged(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings) 
     if veto:
         return veto
     capped, doubt = _too_many(namespace, facts, settings)
-    return _veto(Code.TOO_MANY_EVACUATIONS, capped) or _doubted(_placed(vmi, namespace, facts), doubt)
+    return _veto(Code.TOO_MANY_EVACUATIONS, capped) or _with_doubt(_evaluate_placement(vmi, namespace, facts), doubt)
 
 
-def _placed(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
+def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     """The answer by the nodes that could take the VM."""
     verdict = migration_targets.of(vmi, namespace, facts).review(facts)
     if not verdict.count:
@@ -165,13 +165,13 @@ def _too_many(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple
             settings = msgspec.structs.replace(settings, max_per_cluster=0)
     if not settings.max_per_cluster and settings.max_per_namespace:
         unfinished = read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations")
-    claimed = () if isinstance(unfinished, Unavailable) else evacuations.claimed(unfinished or ())
+    claimed = () if isinstance(unfinished, Unavailable) else evacuations.claimed_evacuations(unfinished or ())
     if len(claimed) < min(caps):
         return None, doubt
-    return pace.too_many(evacuations.confirmed(claimed, max(caps), facts), namespace, settings), doubt
+    return pace.too_many(evacuations.count_evacuations(claimed, max(caps), facts), namespace, settings), doubt
 
 
-def _doubted(decision: Decision, doubt: str | None) -> Decision:
+def _with_doubt(decision: Decision, doubt: str | None) -> Decision:
     """The decision with what it could not take into account."""
     if doubt is None:
         return decision

@@ -99,7 +99,7 @@ def with_defaults(vm: Json, defaults: Sequence[Default]) -> Json:
     return {**vm, "spec": vm["spec"] | matchers}
 
 
-def fit(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit:
+def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit:
     """Both defaults if KubeVirt would accept them, else the instancetype alone, else the preference alone.
 
     Args:
@@ -167,11 +167,11 @@ def preference_of(vm: Json, lookups: Lookups) -> Json:
 def _is_demanding(vm: Json, lookups: Lookups) -> bool:
     """Whether a preference fits some instancetypes only: by requirements, by a spread, or by CPU features."""
     found = preference_of(vm, lookups)
-    spreads = cpu_topology.preferred(found) is Topology.SPREAD
+    spreads = cpu_topology.preferred_topology(found) is Topology.SPREAD
     return spreads or "requirements" in found or "preferredCPUFeatures" in found.get("cpu", {})
 
 
-def refused(crash: Crash) -> Decision:
+def deny_crash(crash: Crash) -> Decision:
     """The refusal of a VM on which KubeVirt's webhook would crash: the user would read "EOF"."""
     denial = Denial(422, crash.what, (FieldCause("FieldValueInvalid", crash.what, "spec.preference"),))
     return Decision((Reason(Code.REFUSED, crash.what),), denial=denial)

@@ -60,10 +60,10 @@ def separate(
     # A name of another type is the API server's to refuse.
     if certain or not isinstance(own.get("name"), str):
         return Merged(own)
-    return _patched(matcher, own, default["kind"], namespace, lookups)
+    return _merge_patched(matcher, own, default["kind"], namespace, lookups)
 
 
-def _patched(matcher: Matcher, own: dict[str, Any], kind: str, namespace: str, lookups: Lookups) -> Merged:
+def _merge_patched(matcher: Matcher, own: dict[str, Any], kind: str, namespace: str, lookups: Lookups) -> Merged:
     """A patch has changed the name beside our kind, and no manifest tells whether that kind was meant to stay."""
     name = own["name"]
     ours = Reference(matcher.kind_of(kind), name)

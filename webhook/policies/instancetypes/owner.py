@@ -27,7 +27,7 @@ OPTED_OUT: Final = f"the owner says {_OPT_OUT}=off"
 _LISTED: Final = 500
 
 
-def opted_out(whole: Unstructured) -> bool:
+def has_opted_out(whole: Unstructured) -> bool:
     """Whether an object's owner declines defaults, by a label or an annotation named as the namespace's label."""
     return names.OFF in (whole.meta.label(_OPT_OUT), whole.meta.annotation(_OPT_OUT))
 
@@ -81,28 +81,29 @@ def is_allowed(matcher: Matcher, wanted: Reference, settings: InstancetypeSettin
     """Whether the namespace lets its VMs and VMIs name this; preferences they always may."""
     if matcher is PREFERENCE_MATCHER or settings.allowed is None:
         return True
-    return reference.allowed(settings.allowed, matcher, wanted)
+    return reference.is_allowed(settings.allowed, matcher, wanted)
 
 
 def not_allowed(wanted: Reference, namespace: str, settings: InstancetypeSettings) -> str:
     """The sentence about an instancetype that may not be named."""
-    return f"the instancetype {wanted} is not allowed in the namespace {namespace}; allowed are: {_listed(settings)}"
+    allowed = _format_allow_list(settings)
+    return f"the instancetype {wanted} is not allowed in the namespace {namespace}; allowed are: {allowed}"
 
 
 def _not_captured(name: str, namespace: str, settings: InstancetypeSettings) -> str:
     """The sentence about a revision that the VM names and that holds no instancetype, or none that can be judged."""
     return (
         f"there is no captured instancetype in a ControllerRevision {name} of the namespace {namespace}, so it is not "
-        f"allowed; allowed are: {_listed(settings)}"
+        f"allowed; allowed are: {_format_allow_list(settings)}"
     )
 
 
-def _listed(settings: InstancetypeSettings) -> str:
+def _format_allow_list(settings: InstancetypeSettings) -> str:
     listed = ", ".join(settings.allowed or ()) or "none"
     return listed if len(listed) <= _LISTED else f"{listed[: _LISTED - 1]}…"
 
 
-def forbidden(vm: Json, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> str | None:
+def reason_forbidden(vm: Json, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> str | None:
     """The sentence about the instancetype that a VM names, or has pinned, and may not; None if it may.
 
     Args:

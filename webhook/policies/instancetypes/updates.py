@@ -25,12 +25,12 @@ from webhook.kubevirt.instancetype import reference
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.views import UnstructuredVm
 from webhook.kubevirt.vm.manifest import read_vm
-from webhook.kubevirt.vm.size import has_memory, sized
+from webhook.kubevirt.vm.size import has_memory, size_field
 from webhook.names import Code
 from webhook.policies.common.ownership import Manifests, writers
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import merging, owner
-from webhook.policies.instancetypes.fitting import Default, Findings, Fit, fit, objection, plain_vm, refused
+from webhook.policies.instancetypes.fitting import Default, Findings, Fit, deny_crash, fit_defaults, objection, plain_vm
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import MARKS
 from webhook.settings.snapshot import InstancetypeSettings
@@ -81,7 +81,7 @@ class _Update(msgspec.Struct, frozen=True):
         return any(now.get(field) != before.get(field) for field in _DECISIVE)
 
     @property
-    def kept(self) -> list[Default]:
+    def kept_defaults(self) -> list[Default]:
         return [slot.kept for slot in self.slots if slot.kept]
 
     def read(self, without: Sequence[Default] = ()) -> Json:
@@ -100,7 +100,7 @@ class _Update(msgspec.Struct, frozen=True):
         return read_vm({**plain, "spec": _without_our_scheduler(vm, spec)})
 
 
-def updated(
+def evaluate_update(
     vm: Unstructured, request: Request[UnstructuredVm], lookups: Lookups, settings: InstancetypeSettings
 ) -> Decision:
     """What becomes of defaults in an update.
@@ -116,11 +116,11 @@ def updated(
     slots = (_slot(matcher, vm, old, manifests, namespace, lookups, findings) for matcher in MATCHERS)
     update = _Update(vm, old, namespace, tuple(slots))
     outgrown = _outgrown(update, settings)
-    carried, put_back = _carried(update, settings, findings), []
+    carried, put_back = _preserved_defaults(update, settings, findings), []
     try:
-        found, unfit = _fitted(update, outgrown, carried, lookups)
+        found, unfit = _fit(update, outgrown, carried, lookups)
         if found.crash:
-            return refused(found.crash)
+            return deny_crash(found.crash)
         outgrown |= unfit
         put_back = [default for default in carried if default in found.chosen]
         findings.note_unfit(carried, found)
@@ -135,10 +135,10 @@ def updated(
         if owner.preset_size(metadata, namespace, lookups, findings.warnings) is None:
             text = "the VM does not say a size any more and cannot start: set spec.instancetype or a memory size"
             findings.note(Code.UNSIZED, text, warn=True)
-    return _decided(update, outgrown, put_back, findings)
+    return _decide(update, outgrown, put_back, findings)
 
 
-def _fitted(
+def _fit(
     update: _Update, outgrown: Mapping[Matcher, str], carried: Sequence[Default], lookups: Lookups
 ) -> tuple[Fit, dict[Matcher, str]]:
     """Which defaults fit the VM as it is to be, and why those that stand in it do not any more.
@@ -151,11 +151,11 @@ def _fitted(
         Unreadable, InputError: the VM cannot be judged.
     """
     # What an update doesn't touch stays, whatever has become of the objects that it names.
-    standing = update.kept if update.is_decisive else []
+    standing = update.kept_defaults if update.is_decisive else []
     judged = [default for default in standing if default.matcher not in outgrown]
-    found = fit(update.read(standing), sorted([*judged, *carried], key=_place), lookups)
+    found = fit_defaults(update.read(standing), sorted([*judged, *carried], key=_place), lookups)
     unfit = {default.matcher: found.why_not for default in judged if default not in found.chosen}
-    if unfit and objection(update.read_old(), update.kept, lookups) is not None:
+    if unfit and objection(update.read_old(), update.kept_defaults, lookups) is not None:
         # It didn't fit before either, so that is not the owner's doing.
         unfit = {}
     return found, unfit
@@ -188,13 +188,13 @@ def _slot(
             findings.note(Code.OWNER_REMOVED_INSTANCETYPE, text)
         if mark:
             return _Slot(matcher)
-        return _Slot(matcher, lost=Default(matcher, default, was) if was else _expanded(matcher, old))
+        return _Slot(matcher, lost=Default(matcher, default, was) if was else _expanded_default(matcher, old))
     merged = None
     if was and was == mark and isinstance(given, dict):
         # Without the mark the matcher was written anew, and nothing of ours is left in it.
         merged = merging.separate(matcher, default, given, manifests[1], namespace, lookups)
     if merged:
-        return _Slot(matcher, merged.value, tuple(_separated(matcher, vm, merged, manifests[1], findings)))
+        return _Slot(matcher, merged.value, tuple(_separate(matcher, vm, merged, manifests[1], findings)))
     standing = owner.default_of(matcher, vm, manifests[1])
     if standing is None:
         findings.note(Code.OWNER_CHOSE_INSTANCETYPE, f"the VM has its own {matcher.field}")
@@ -212,7 +212,7 @@ def _was_expanded(old: Unstructured) -> bool:
     return has_memory(_domain(old)) and writers(old, _GUEST_MEMORY) <= {_VIRT_CONTROLLER}
 
 
-def _expanded(matcher: Matcher, old: Unstructured) -> Default | None:
+def _expanded_default(matcher: Matcher, old: Unstructured) -> Default | None:
     """The default of a stored VM that was written out in it; None where it had none."""
     mark = old.meta.annotation(MARKS[matcher.field])
     if not mark or (old.spec or {}).get(matcher.field) is not None or not _was_expanded(old):
@@ -223,7 +223,7 @@ def _expanded(matcher: Matcher, old: Unstructured) -> Default | None:
         return None
 
 
-def _separated(
+def _separate(
     matcher: Matcher, vm: Unstructured, merged: merging.Merged, manifests: Manifests, findings: Findings
 ) -> Iterator[Change]:
     """What leaves the owner's part of a matcher alone, and takes our mark away with the rest."""
@@ -235,10 +235,10 @@ def _separated(
     text = merged.assumed or f"what the owner writes into spec.{matcher.field} takes the default's place"
     findings.note(Code.DEFAULT_WITHDRAWN, text, warn=bool(merged.assumed))
     yield Change(("spec", matcher.field), given, merged.value, Code.DEFAULT_WITHDRAWN)
-    yield from _unmarked(matcher, vm, manifests)
+    yield from _remove_annotation(matcher, vm, manifests)
 
 
-def _unmarked(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> Iterator[Change]:
+def _remove_annotation(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> Iterator[Change]:
     """What takes our mark away; one that a manifest declares would only come back."""
     path = ("metadata", "annotations", MARKS[matcher.field])
     mark = vm.meta.annotation(path[-1])
@@ -253,12 +253,12 @@ def _outgrown(update: _Update, settings: InstancetypeSettings) -> dict[Matcher, 
         return {}
     beside = [] if settings.preference_scope == "all" else [PREFERENCE_MATCHER]
     why = f"the VM now says spec.template.spec.domain.{field}"
-    return {kept.matcher: why for kept in update.kept if kept.matcher in (INSTANCETYPE_MATCHER, *beside)}
+    return {kept.matcher: why for kept in update.kept_defaults if kept.matcher in (INSTANCETYPE_MATCHER, *beside)}
 
 
-def _carried(update: _Update, settings: InstancetypeSettings, findings: Findings) -> list[Default]:
+def _preserved_defaults(update: _Update, settings: InstancetypeSettings, findings: Findings) -> list[Default]:
     """The defaults that were lost and are to be put back if they fit."""
-    if owner.opted_out(update.vm):
+    if owner.has_opted_out(update.vm):
         return []
     # A size that stood there before is no news: a preference beside it was given by a wider scope.
     beside = settings.preference_scope == "all" or (_size(update.old) is not None and not _was_expanded(update.old))
@@ -276,7 +276,9 @@ def _carried(update: _Update, settings: InstancetypeSettings, findings: Findings
 def _explain(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default], findings: Findings) -> None:
     """Puts first what is done."""
     if outgrown:
-        gone = " and ".join(f"{kept.matcher.field} {kept.mark}" for kept in update.kept if kept.matcher in outgrown)
+        gone = " and ".join(
+            f"{kept.matcher.field} {kept.mark}" for kept in update.kept_defaults if kept.matcher in outgrown
+        )
         why = "; ".join(dict.fromkeys(outgrown.values()))
         findings.note(Code.DEFAULT_WITHDRAWN, f"removed the default {gone}: {why}", warn=True)
         findings.reasons.insert(0, findings.reasons.pop())
@@ -286,18 +288,18 @@ def _explain(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequenc
         findings.reasons.insert(0, Reason(Code.DEFAULTS_CARRIED_OVER, text))
 
 
-def _decided(
+def _decide(
     update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default], findings: Findings
 ) -> Decision:
     """The decision that makes the changes."""
     manifests = Manifests(update.vm)
     changes = [change for slot in update.slots for change in slot.changes]
-    for kept in update.kept:
+    for kept in update.kept_defaults:
         if kept.matcher in outgrown:
             changes.append(Change(("spec", kept.matcher.field), kept.value, None, Code.DEFAULT_WITHDRAWN))
-            changes += _unmarked(kept.matcher, update.vm, manifests)
+            changes += _remove_annotation(kept.matcher, update.vm, manifests)
     changes += [change for default in put_back for change in default.changes(Code.DEFAULTS_CARRIED_OVER)]
-    if not findings.reasons and update.kept:
+    if not findings.reasons and update.kept_defaults:
         findings.note(Code.UNCHANGED, "the VM keeps its defaults")
     if not findings.reasons:
         findings.note(Code.NOTHING_TO_CARRY, "nothing is added to a VM at UPDATE: a running one would need a restart")
@@ -327,7 +329,7 @@ def _without_our_scheduler(vm: Unstructured, spec: Json) -> Json:
 
 def _size(vm: Unstructured) -> str | None:
     """The field by which a VM says its size; None if it says none."""
-    return sized(_domain(vm))
+    return size_field(_domain(vm))
 
 
 def _domain(vm: Unstructured) -> Any:

@@ -51,20 +51,20 @@ def virtualmachines(
         return skip(Code.UNCHANGED, "instancetype, preference and template stay as they are")
     lookups = Lookups(facts)
     try:
-        return _judged(vm, request, changed, lookups, settings)
+        return _evaluate(vm, request, changed, lookups, settings)
     except Unreadable as error:
         if settings.failure_policy == "Fail":
             text = f"whether the VM may have its instancetype is not known: {error.why}"
             return Decision((Reason(Code.FACTS_UNREADABLE, text),), denial=Denial(503, text))
         return skip(Code.FACTS_UNREADABLE, error.why, f"kubevirt-webhook did not check the VM: {error.why}")
     except Refusal as crash:
-        return _refused(Code.REFUSED, 422, [Cause("FieldValueInvalid", crash.what, "spec.preference")])
+        return _deny(Code.REFUSED, 422, [Cause("FieldValueInvalid", crash.what, "spec.preference")])
     except InputError as error:
         text = f"the VM's instancetype can't be judged: {error}"
         return skip(Code.MALFORMED_OBJECT, text, f"kubevirt-webhook: {text}")
 
 
-def _judged(
+def _evaluate(
     vm: Unstructured,
     request: Request[UnstructuredVm],
     changed: list[Matcher],
@@ -82,19 +82,19 @@ def _judged(
             matcher = decode(MATCHER, given, "spec.instancetype")
         except InputError as error:
             # Nor does one that can't be read.
-            return _refused(Code.MALFORMED_OBJECT, 422, [Cause("FieldValueInvalid", str(error), "spec.instancetype")])
-        text = owner.forbidden({"spec": {INSTANCETYPE_MATCHER.field: matcher}}, namespace, lookups, settings)
+            return _deny(Code.MALFORMED_OBJECT, 422, [Cause("FieldValueInvalid", str(error), "spec.instancetype")])
+        text = owner.reason_forbidden({"spec": {INSTANCETYPE_MATCHER.field: matcher}}, namespace, lookups, settings)
         if text:
             cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
-            return _refused(Code.NOT_ALLOWED, 403, [cause])
+            return _deny(Code.NOT_ALLOWED, 403, [cause])
     decoded = read_vm(candidate)
     missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups)]
     if missing and settings.missing == "deny":
-        return _refused(Code.MISSING, 422, missing)
+        return _deny(Code.MISSING, 422, missing)
     answer = vm_admitter.judge(decoded, lookups.get, lookups.configuration())
-    if not answer.allowed:
+    if not answer.is_allowed:
         ways_out = _ways_out(vm, request.operation, candidate, lookups)
-        return _refused(Code.REFUSED, answer.code, answer.causes, answer.message, ways_out)
+        return _deny(Code.REFUSED, answer.code, answer.causes, answer.message, ways_out)
     if missing:
         texts = [f"{cause.what}: KubeVirt admits the VM but can't start it{_until(cause)}" for cause in missing]
         return skip(Code.MISSING, "; ".join(texts), *(f"kubevirt-webhook: {text}" for text in texts))
@@ -147,12 +147,12 @@ def _fits(without: Sequence[Matcher], candidate: Json, lookups: Lookups) -> bool
     left_out = [matcher.field for matcher in without]
     spec = {field: value for field, value in candidate["spec"].items() if field not in left_out}
     try:
-        return vm_admitter.judge(read_vm({**candidate, "spec": spec}), lookups.get, lookups.configuration()).allowed
+        return vm_admitter.judge(read_vm({**candidate, "spec": spec}), lookups.get, lookups.configuration()).is_allowed
     except Crash:
         return False
 
 
-def _refused(
+def _deny(
     code: str, status: int, causes: Sequence[Cause], message: str = "", warnings: tuple[str, ...] = ()
 ) -> Decision:
     text = message or ", ".join(cause.what for cause in causes)

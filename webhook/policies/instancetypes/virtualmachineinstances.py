@@ -25,7 +25,7 @@ from webhook.kubevirt.instancetype.conflict import CAUSES_SHOWN, Cause, Conflict
 from webhook.kubevirt.instancetype.matcher import MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.reference import Reference
 from webhook.kubevirt.vm import standalone_vmi
-from webhook.kubevirt.vm.size import sized
+from webhook.kubevirt.vm.size import size_field
 from webhook.kubevirt.vm.standalone_vmi import Filled
 from webhook.names import Code
 from webhook.policies.common.required_facts import Unreadable
@@ -66,16 +66,16 @@ def virtualmachineinstances(
         return skip(Code.OTHER_OPERATION, f"a VMI can't be filled after CREATE ({request.operation})")
     if of_a_vm(vmi):
         return skip(Code.OF_A_VM, "a VM stands behind the VMI, so that KubeVirt has filled it")
-    if owner.opted_out(vmi):
+    if owner.has_opted_out(vmi):
         return skip(Code.OWNER_OPTED_OUT, owner.OPTED_OUT)
     namespace = request.namespace or ""
-    wanted, reasons = _wanted(vmi, settings)
+    wanted, reasons = _wanted_matchers(vmi, settings)
     if not wanted:
         return Decision(tuple(reasons) or (Reason(Code.NO_DEFAULTS, "nothing is asked for, and there is no default"),))
     # What is written out stays, whatever the objects say later.
     lookups = Lookups(facts.fresh())
     try:
-        return _filled(vmi, namespace, wanted, lookups, settings)
+        return _fill(vmi, namespace, wanted, lookups, settings)
     except _Refused as refused:
         return Decision((Reason(refused.code, refused.denial.message),), denial=refused.denial)
     except Unreadable as error:
@@ -93,10 +93,10 @@ def of_a_vm(vmi: Unstructured) -> bool:
     return controller is not None and (controller.kind, controller.group) == ("VirtualMachine", names.KUBEVIRT_GROUP)
 
 
-def _wanted(vmi: Unstructured, settings: InstancetypeSettings) -> tuple[list[_Wanted], list[Reason]]:
+def _wanted_matchers(vmi: Unstructured, settings: InstancetypeSettings) -> tuple[list[_Wanted], list[Reason]]:
     """What the VMI asks for, else the defaults that apply to it; and why others don't."""
     wanted, reasons = [], []
-    size = sized((vmi.spec or {}).get("domain"))
+    size = size_field((vmi.spec or {}).get("domain"))
     for matcher in MATCHERS:
         asked, mark = vmi.meta.annotation(_ASKED[matcher.field]), vmi.meta.annotation(MARKS[matcher.field])
         text = owner.default(matcher, settings)
@@ -113,13 +113,13 @@ def _wanted(vmi: Unstructured, settings: InstancetypeSettings) -> tuple[list[_Wa
     return wanted, reasons
 
 
-def _filled(
+def _fill(
     vmi: Unstructured, namespace: str, wanted: list[_Wanted], lookups: Lookups, settings: InstancetypeSettings
 ) -> Decision:
     warnings: list[str] = []
     references: dict[Matcher, tuple[_Wanted, Reference]] = {}
     for one in wanted:
-        named = _named(one, namespace, settings, warnings)
+        named = _resolve(one, namespace, settings, warnings)
         if named:
             references[one.matcher] = one, named
     # A preset's size counts like the VMI's own.
@@ -143,7 +143,7 @@ def _filled(
         else:
             missing = lookup.not_found(named.kind, named.name)
             _give_up(one, Code.MISSING, Denial(422, f"{_place(one)}: {missing.what}"), warnings)
-    filled, fitting = _fitted(vmi, namespace, found, references, lookups, warnings)
+    filled, fitting = _fit(vmi, namespace, found, references, lookups, warnings)
     if filled is None:
         return Decision((Reason(Code.DEFAULT_UNUSABLE, "no default could be applied"),), warnings=tuple(warnings))
     said = {matcher.field: str(found[matcher][0]) for matcher in fitting}
@@ -156,7 +156,7 @@ def _filled(
     )
 
 
-def _named(one: _Wanted, namespace: str, settings: InstancetypeSettings, warnings: list[str]) -> Reference | None:
+def _resolve(one: _Wanted, namespace: str, settings: InstancetypeSettings, warnings: list[str]) -> Reference | None:
     try:
         named = reference.parse(one.matcher, one.text, _place(one))
     except InputError as error:
@@ -168,7 +168,7 @@ def _named(one: _Wanted, namespace: str, settings: InstancetypeSettings, warning
     return named
 
 
-def _fitted(
+def _fit(
     vmi: Unstructured,
     namespace: str,
     found: dict[Matcher, tuple[Reference, Json]],

@@ -22,23 +22,23 @@ from webhook.kubevirt.preference import apply as apply_preference
 from webhook.kubevirt.types.machines import VM
 from webhook.kubevirt.views import UnstructuredVm
 from webhook.kubevirt.vm.manifest import read_vm
-from webhook.kubevirt.vm.size import sized
+from webhook.kubevirt.vm.size import size_field
 from webhook.names import Code
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import owner
 from webhook.policies.instancetypes.fitting import (
     Default,
     Findings,
-    fit,
+    deny_crash,
+    fit_defaults,
     objection,
     plain_vm,
     preference_of,
-    refused,
     with_defaults,
 )
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import MARKS
-from webhook.policies.instancetypes.updates import updated
+from webhook.policies.instancetypes.updates import evaluate_update
 from webhook.settings.snapshot import InstancetypeSettings
 
 _ANNOTATIONS: Final = {
@@ -64,8 +64,8 @@ def virtualmachines(
     lookups = Lookups(facts.fresh() if settings.expand else facts)
     try:
         if request.operation == "UPDATE":
-            return updated(vm, request, lookups, settings)
-        return _created(vm, request.namespace or "", lookups, settings)
+            return evaluate_update(vm, request, lookups, settings)
+        return _evaluate_create(vm, request.namespace or "", lookups, settings)
     except Unreadable as error:
         return skip(Code.FACTS_UNREADABLE, error.why, f"kubevirt-webhook left the VM's instancetype alone: {error.why}")
     except InputError as error:
@@ -73,23 +73,23 @@ def virtualmachines(
         return skip(Code.MALFORMED_OBJECT, text, f"kubevirt-webhook: {text}")
 
 
-def _created(vm: Unstructured, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> Decision:
+def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> Decision:
     findings = Findings()
     # The status of an object to be created is what its sender claims; the API server drops it.
     candidate = plain_vm(vm, namespace, {})
     read = read_vm(candidate)
     spec = read["spec"]
     wanted: dict[Matcher, Reference] = {}
-    if owner.opted_out(vm):
+    if owner.has_opted_out(vm):
         findings.note(Code.OWNER_OPTED_OUT, owner.OPTED_OUT)
     else:
         for matcher in MATCHERS:
-            named = _wanted(matcher, vm, spec, namespace, settings, findings)
+            named = _default_for(matcher, vm, spec, namespace, settings, findings)
             if named:
                 wanted[matcher] = named
     # A preset's size counts like the VM's own.
     beside_none = [matcher for matcher in wanted if not owner.goes_beside_a_size(matcher, settings)]
-    lookups.expect([*wanted.values(), *_named(spec)], namespace, presets=bool(beside_none))
+    lookups.expect([*wanted.values(), *_named_references(spec)], namespace, presets=bool(beside_none))
     metadata = owner.template_metadata(vm)
     why_not = owner.preset_size(metadata, namespace, lookups, findings.warnings) if beside_none else None
     for matcher in beside_none if why_not else ():
@@ -100,13 +100,13 @@ def _created(vm: Unstructured, namespace: str, lookups: Lookups, settings: Insta
         for matcher, named in wanted.items()
         if _exists(matcher, named, namespace, lookups, findings)
     ]
-    found = fit(read, defaults, lookups)
+    found = fit_defaults(read, defaults, lookups)
     if found.crash:
-        return refused(found.crash)
+        return deny_crash(found.crash)
     chosen = found.chosen
     findings.note_unfit(defaults, found)
-    if settings.expand and not owner.opted_out(vm):
-        expanded = _expanded(vm, candidate, chosen, lookups, settings, findings)
+    if settings.expand and not owner.has_opted_out(vm):
+        expanded = _expand(vm, candidate, chosen, lookups, settings, findings)
         if expanded:
             return expanded
     if chosen:
@@ -118,7 +118,7 @@ def _created(vm: Unstructured, namespace: str, lookups: Lookups, settings: Insta
     return findings.decision(changes=made, notes={default.matcher.field: default.mark for default in chosen})
 
 
-def _named(spec: Json) -> Iterator[Reference]:
+def _named_references(spec: Json) -> Iterator[Reference]:
     """What a VM with a preference names, and what will so be looked up: without one KubeVirt can't crash."""
     for matcher in MATCHERS if PREFERENCE_MATCHER.field in spec else ():
         given = spec.get(matcher.field)
@@ -127,12 +127,12 @@ def _named(spec: Json) -> Iterator[Reference]:
                 yield reference.of_matcher(matcher, given)
 
 
-def _sized(spec: Json) -> str | None:
+def _size_field(spec: Json) -> str | None:
     """The field by which a VM says its size; None if it says none."""
-    return sized(spec["template"].get("spec", {}).get("domain"))
+    return size_field(spec["template"].get("spec", {}).get("domain"))
 
 
-def _kept(matcher: Matcher, vm: Unstructured, spec: Json, *, anyway: bool) -> Reason | None:
+def _reason_to_keep(matcher: Matcher, vm: Unstructured, spec: Json, *, anyway: bool) -> Reason | None:
     """Why a VM keeps what it says of one matcher; None if it says nothing.
 
     Args:
@@ -144,20 +144,20 @@ def _kept(matcher: Matcher, vm: Unstructured, spec: Json, *, anyway: bool) -> Re
     if vm.meta.annotation(MARKS[matcher.field]):
         text = f"the owner took the {matcher.field} out and left our mark: that is meant"
         return Reason(Code.OWNER_REMOVED_INSTANCETYPE, text)
-    field = _sized(spec)
+    field = _size_field(spec)
     if field and (matcher is INSTANCETYPE_MATCHER or not anyway):
         return Reason(Code.SIZED, f"the VM says spec.template.spec.domain.{field}, so no default {matcher.field}")
     return None
 
 
-def _wanted(
+def _default_for(
     matcher: Matcher, vm: Unstructured, spec: Json, namespace: str, settings: InstancetypeSettings, findings: Findings
 ) -> Reference | None:
     """The default that a VM should get, if there is one that may be used; a finding says why not."""
     text = owner.default(matcher, settings)
     if not text:
         return None
-    why_not = _kept(matcher, vm, spec, anyway=owner.goes_beside_a_size(matcher, settings))
+    why_not = _reason_to_keep(matcher, vm, spec, anyway=owner.goes_beside_a_size(matcher, settings))
     if why_not:
         findings.note(why_not.code, why_not.text)
         return None
@@ -181,7 +181,7 @@ def _exists(matcher: Matcher, wanted: Reference, namespace: str, lookups: Lookup
     return False
 
 
-def _expanded(
+def _expand(
     vm: Unstructured,
     candidate: Json,
     defaults: Sequence[Default],
@@ -206,7 +206,7 @@ def _expanded(
         return None
     namespace, read = candidate["metadata"]["namespace"], read_vm(candidate)
     refusal = objection(read, (), lookups)
-    why_not = refusal.what if refusal else owner.forbidden(read, namespace, lookups, settings)
+    why_not = refusal.what if refusal else owner.reason_forbidden(read, namespace, lookups, settings)
     if why_not:
         findings.note(Code.REFUSED, f"the VM is not expanded: {why_not}")
         return None

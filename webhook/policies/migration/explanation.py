@@ -85,7 +85,7 @@ def explain(
     target, hotplugged = _with_volumes(target, namespace, nodes, facts, deputy=deputy)
     verdict = nodes.review(target.requirements)
     found = tuple(
-        ContradictionReport(str(each), tuple(_why(one) for one in each.requirements), each.dropped)
+        ContradictionReport(str(each), tuple(_why(one) for one in each.requirements), each.is_dropped)
         for each in contradictions(target.requirements)
     )
     eligible = tuple(fit for each in verdict.names() if (fit := nodes.get(each)))
@@ -111,8 +111,8 @@ def explain(
             if group.failures
         ),
         gaps=target.gaps,
-        notes=(*_reserved(added), *(advice.notes(vmi, eligible, volumes=hotplugged) if eligible else ())),
-        node=_one(node, target, nodes) if node else None,
+        notes=(*_reserved_keys(added), *(advice.notes(vmi, eligible, volumes=hotplugged) if eligible else ())),
+        node=_explain_node(node, target, nodes) if node else None,
     )
 
 
@@ -126,7 +126,7 @@ def few(listed: Iterable[str], most: int = _FEW) -> str:
 
 def _running(namespace: str, name: str, facts: Facts, *, deputy: bool) -> Vmi:
     vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
-    if vmi and not vmi.ended:
+    if vmi and not vmi.has_ended:
         return vmi
     vm: _Vm | Unavailable | None = Unavailable("not looked at")
     if not deputy:
@@ -171,8 +171,8 @@ def _obstacles(vmi: Vmi, name: str) -> Iterator[str]:
         yield "the VM is on no node yet; KubeVirt migrates it once it runs"
 
 
-def _reserved(added: Mapping[str, str]) -> Iterator[str]:
-    found = syntax.reserved(added)
+def _reserved_keys(added: Mapping[str, str]) -> Iterator[str]:
+    found = syntax.reserved_keys(added)
     if found:
         own = "is KubeVirt's own key" if len(found) == 1 else "are KubeVirt's own keys"
         yield f"{', '.join(found)} {own} to require; where the migration policy is on, it is refused by default"
@@ -250,10 +250,12 @@ def _change(failure: Failure) -> str | None:
 
 
 def _provide(required: Requirement) -> str | None:
-    return f"offer {required.wanted} {required.resource} on more nodes" if isinstance(required, Allocatable) else None
+    return (
+        f"offer {required.amount_text} {required.resource} on more nodes" if isinstance(required, Allocatable) else None
+    )
 
 
-def _one(name: str, target: Target, nodes: NodeIndex) -> OneNode:
+def _explain_node(name: str, target: Target, nodes: NodeIndex) -> OneNode:
     node = nodes.get(name)
     if node is None:
         raise NotThere(f"there is no node {name}", fix="kubectl get nodes lists them")
@@ -275,7 +277,7 @@ def _with_volumes(
     if deputy:
         return _lacking(target, "which nodes reach the VM's volumes was not looked up"), {}
     try:
-        bound = _bound(claims, namespace, facts)
+        bound = _bound_volumes(claims, namespace, facts)
     except Unreadable as error:
         return _lacking(target, f"which nodes reach the VM's volumes isn't known: {error.why}"), {}
     hotplugged = {each.name or "" for each in _volumes(target.vmi) if each.is_hotplugged}
@@ -301,7 +303,7 @@ def _volumes(vmi: Vmi) -> Iterator[Volume]:
     return (each for each in (vmi.spec.volumes if vmi.spec else None) or () if each)
 
 
-def _bound(claims: Mapping[str, str], namespace: str, facts: Facts) -> dict[str, PersistentVolume]:
+def _bound_volumes(claims: Mapping[str, str], namespace: str, facts: Facts) -> dict[str, PersistentVolume]:
     """What volumes are bound to, by their names; without those that are bound to nothing that is there."""
     keys = {name: ObjectKey(CLAIMS, namespace, claim) for name, claim in claims.items()}
     facts.need(*keys.values())

@@ -56,7 +56,7 @@ def pods(pod: TargetPod, request: Request[TargetPod], facts: Facts, settings: Mi
         migration = read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
         if migration is None or migration.meta.uid != uid:
             return skip(Code.MIGRATION_GONE, f"the migration {name} of this pod is gone")
-        if not migration.added:
+        if not migration.added_selector:
             return skip(Code.NOTHING_ADDED, f"the migration {name} adds no node selector")
     except Unreadable as error:
         return skip(
@@ -64,38 +64,38 @@ def pods(pod: TargetPod, request: Request[TargetPod], facts: Facts, settings: Mi
         )
     requirements: Requirements = ()
     unsure: tuple[str, ...] = ()
-    if syntax.reserved(migration.added):
+    if syntax.reserved_keys(migration.added_selector):
         try:
             target = migration_targets.find(namespace, owner.name or "", facts, migration)
             requirements = target.requirements if target else ()
         except Unreadable as error:
             # What is added holds all the same.
             unsure = (f"what KubeVirt's guards would require of this target pod is not known: {error.why}",)
-    return _constrained(pod, migration, requirements, settings, unsure)
+    return _constrain(pod, migration, requirements, settings, unsure)
 
 
-def _constrained(
+def _constrain(
     pod: TargetPod,
     migration: Migration,
     requirements: Requirements,
     settings: MigrationSettings,
     unsure: tuple[str, ...],
 ) -> Decision:
-    spend(_KEY_STEPS * len(migration.added), "keys that the migration adds")
+    spend(_KEY_STEPS * len(migration.added_selector), "keys that the migration adds")
     selector = (pod.spec.node_selector if pod.spec else None) or {}
-    malformed = {key for key, value in migration.added.items() if syntax.malformed({key: value}, "")}
+    malformed = {key for key, value in migration.added_selector.items() if syntax.find_malformed({key: value}, "")}
     wanted = {
         key: value
-        for key, value in migration.added.items()
+        for key, value in migration.added_selector.items()
         # The API server refuses the pod for a malformed one in any case.
         if key not in malformed and (settings.collision != "ignore" or selector.get(key, value) == value)
     }
     expressions = [_equals(key, value) for key, value in wanted.items()]
-    if any(key.startswith(generated.CPU_VENDOR) for key in migration.added):
+    if any(key.startswith(generated.CPU_VENDOR) for key in migration.added_selector):
         # KubeVirt takes the user's key for its guard, which keeps a VM on its CPU vendor.
         guards = [item.expression for item in requirements if isinstance(item, Label) and item.origin == VENDOR]
         expressions += [_equals(guard.key, guard.values[0]) for guard in guards]
-    changes = [*_terms(pod, expressions), *_unstuck(selector, migration.added, requirements)]
+    changes = [*_terms(pod, expressions), *_unstuck(selector, migration.added_selector, requirements)]
     said = ", ".join(f"{key}={value}" for key, value in wanted.items())
     doubts = [Reason(Code.FACTS_UNREADABLE, why) for why in unsure]
     warnings = tuple(f"kubevirt-webhook: {why}" for why in unsure)

@@ -46,7 +46,7 @@ def validate(migration: Migration, request: Request[Migration], facts: Facts, se
     """Refuse a migration whose added selector is malformed, not allowed, or leaves no node."""
     if request.operation != "CREATE":
         return skip(Code.OTHER_OPERATION, f"a migration's spec can't change after CREATE ({request.operation})")
-    if not migration.added:
+    if not migration.added_selector:
         return skip(Code.NOTHING_ADDED, "the migration adds no node selector")
     refusal = _selector(migration, settings)
     if refusal:
@@ -56,7 +56,7 @@ def validate(migration: Migration, request: Request[Migration], facts: Facts, se
         return (
             _may_not_pin(request.user_info, namespace, facts, settings)
             or _too_many(namespace, facts, settings)
-            or _placed(migration, namespace, request.user_info, facts, settings)
+            or _evaluate_placement(migration, namespace, request.user_info, facts, settings)
         )
     except Unreadable as error:
         text = f"whether this migration can go where it is told is not known: {error.why}"
@@ -73,7 +73,7 @@ def warn(migration: Migration, request: Request[Migration], facts: Facts, _: Mig
     """
     if request.operation != "CREATE":
         return skip(Code.OTHER_OPERATION, f"nothing is said at {request.operation}")
-    if migration.added:
+    if migration.added_selector:
         return skip(Code.OTHER_OPERATION, "a migration with an added selector is judged when it is validated")
     if migration.sends:
         return skip(Code.ON_SENDING_SIDE, "the target pod is made on the receiving side")
@@ -83,13 +83,13 @@ def warn(migration: Migration, request: Request[Migration], facts: Facts, _: Mig
     try:
         target = migration_targets.find(namespace, _vmi_name(migration), facts, migration)
         if target is None:
-            return _gone(namespace, migration)
+            return _allow_missing_vmi(namespace, migration)
         verdict = target.review(facts)
     except Unreadable as error:
         return skip(Code.FACTS_UNREADABLE, error.why)
     found = contradictions.contradictions(target.requirements)
     if found:
-        text = f"this migration can't succeed: {_said(found)}"
+        text = f"this migration can't succeed: {_describe_contradictions(found)}"
         return skip(Code.PINNED, text, f"kubevirt-webhook: {text}")
     if not verdict.count:
         text = no_node(verdict)
@@ -101,7 +101,7 @@ def _vmi_name(migration: Migration) -> str:
     return migration.vmi_name
 
 
-def _gone(namespace: str, migration: Migration) -> Decision:
+def _allow_missing_vmi(namespace: str, migration: Migration) -> Decision:
     name = f"{namespace}/{_vmi_name(migration)}"
     return skip(Code.VMI_GONE, f"there is no VirtualMachineInstance {name}; KubeVirt says so better")
 
@@ -113,30 +113,30 @@ def _selector(migration: Migration, settings: MigrationSettings) -> Decision | N
         text = f"metadata.name: migrations named {name} are KubeVirt's own, which add no selector; name yours otherwise"
         cause = FieldCause("FieldValueInvalid", text, "metadata.name")
         return Decision((Reason(Code.RESERVED_NAME, text),), denial=Denial(422, text, (cause,)))
-    if len(migration.added) > MAX_ADDED:
-        text = f"{_FIELD} has {len(migration.added)} keys, of which {MAX_ADDED} are allowed; remove some"
-        return _denied(Code.BAD_SELECTOR, 422, text, [text])
-    malformed = syntax.malformed(migration.added, _FIELD)
+    if len(migration.added_selector) > MAX_ADDED:
+        text = f"{_FIELD} has {len(migration.added_selector)} keys, of which {MAX_ADDED} are allowed; remove some"
+        return _deny(Code.BAD_SELECTOR, 422, text, [text])
+    malformed = syntax.find_malformed(migration.added_selector, _FIELD)
     if malformed:
         texts = [mistake.what for mistake in malformed[:_TOLD_MISTAKES]]
         if more := len(malformed) - len(texts):
             texts.append(f"{more} more mistakes")
         text = f"{_FIELD}: {'; '.join(texts)}; the migration would hang, and with it every drain of the VM"
-        return _denied(Code.BAD_SELECTOR, 422, text, texts)
-    reserved = syntax.reserved(migration.added) if settings.reserved_keys == "deny" else ()
+        return _deny(Code.BAD_SELECTOR, 422, text, texts)
+    reserved = syntax.reserved_keys(migration.added_selector) if settings.reserved_keys == "deny" else ()
     if reserved:
         text = (
             f"{_FIELD}: {', '.join(reserved)} {'is' if len(reserved) == 1 else 'are'} KubeVirt's own to require; it"
             " would switch a guard off, stay for later migrations, or be dropped"
         )
-        return _denied(Code.RESERVED_KEYS, 403, text, [f"{key} is KubeVirt's own to require" for key in reserved])
+        return _deny(Code.RESERVED_KEYS, 403, text, [f"{key} is KubeVirt's own to require" for key in reserved])
     if migration.sends:
         text = f"{_FIELD}: the sending side of a migration ignores it; add it to the receiving one"
-        return _denied(Code.ON_SENDING_SIDE, 422, text, ["the sending side ignores it"])
+        return _deny(Code.ON_SENDING_SIDE, 422, text, ["the sending side ignores it"])
     return None
 
 
-def _denied(code: str, status: int, text: str, causes: Sequence[str]) -> Decision:
+def _deny(code: str, status: int, text: str, causes: Sequence[str]) -> Decision:
     fields = tuple(FieldCause("FieldValueInvalid", cause, _FIELD) for cause in causes)
     return Decision((Reason(code, text),), denial=Denial(status, text, fields))
 
@@ -167,7 +167,7 @@ def _too_many(namespace: str, facts: Facts, settings: MigrationSettings) -> Deci
     if not settings.max_unfinished:
         return None
     all_of_them = read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations") or ()
-    unfinished = [one.meta.name or "" for one in all_of_them if one.unfinished and not _kubevirts_own(one)]
+    unfinished = [one.meta.name or "" for one in all_of_them if one.is_unfinished and not _kubevirts_own(one)]
     if len(unfinished) < settings.max_unfinished:
         return None
     are = "migration is" if len(unfinished) == 1 else "migrations are"
@@ -178,31 +178,31 @@ def _too_many(namespace: str, facts: Facts, settings: MigrationSettings) -> Deci
 def _kubevirts_own(migration: Migration) -> bool:
     """Whether KubeVirt made it. Anybody can write its marks, but it never adds a selector."""
     updates = migration.meta.annotation(WORKLOAD_UPDATE) is not None
-    return not migration.added and (migration.evacuates or updates)
+    return not migration.added_selector and (migration.evacuates or updates)
 
 
-def _placed(
+def _evaluate_placement(
     migration: Migration, namespace: str, user: UserInfo, facts: Facts, settings: MigrationSettings
 ) -> Decision:
     target = migration_targets.find(namespace, _vmi_name(migration), facts, migration)
     if target is None:
-        return _gone(namespace, migration)
+        return _allow_missing_vmi(namespace, migration)
     colliding = _colliding(target) if settings.collision != "ignore" else []
     if settings.collision == "ignore":
         # KubeVirt drops it, and neither do we hold the target pod to it: what is left is what is asked.
-        kept = contradictions.undropped(target.requirements)
+        kept = contradictions.without_dropped(target.requirements)
         target = msgspec.structs.replace(target, requirements=kept)
     verdict = target.review(facts)
     if colliding:
-        text = f"the added selector contradicts what the VM requires: {_said(colliding)}"
+        text = f"the added selector contradicts what the VM requires: {_describe_contradictions(colliding)}"
         if settings.collision == "deny":
             counted = f"{text}; {verdict.count} of {verdict.total} nodes fit"
-            return _refused(Code.COLLISION, counted, verdict, user, facts)
+            return _deny_by_nodes(Code.COLLISION, counted, verdict, user, facts)
         return _eligible(verdict, Reason(Code.COLLISION, text), "its target pod will stay Pending")
     if not verdict.count and settings.no_eligible_node != "ignore":
         text = no_node(verdict)
         if settings.no_eligible_node == "deny":
-            return _refused(Code.NO_ELIGIBLE_NODE, text, verdict, user, facts)
+            return _deny_by_nodes(Code.NO_ELIGIBLE_NODE, text, verdict, user, facts)
         reason = Reason(Code.NO_ELIGIBLE_NODE, text)
         return _eligible(verdict, reason, "its target pod will stay Pending until there is one")
     return _eligible(verdict)
@@ -214,17 +214,17 @@ def _colliding(target: Target) -> list[Contradiction]:
     return [one for one in found if any(requirement.origin == ADDED for requirement in one.requirements)]
 
 
-def _said(found: Sequence[Contradiction]) -> str:
+def _describe_contradictions(found: Sequence[Contradiction]) -> str:
     told = [str(contradiction) for contradiction in found[:_TOLD_CONTRADICTIONS]]
     if more := len(found) - len(told):
         told.append(f"{more} more contradictions")
     return ", and ".join(told)
 
 
-def _refused(code: str, text: str, verdict: Verdict, user: UserInfo, facts: Facts) -> Decision:
+def _deny_by_nodes(code: str, text: str, verdict: Verdict, user: UserInfo, facts: Facts) -> Decision:
     message = text
     if 0 < verdict.total <= _NAMED_NODES and _may_list_nodes(user, facts):
-        message += f" [{_named(verdict)}]"
+        message += f" [{_describe_nodes(verdict)}]"
     cause = FieldCause("FieldValueInvalid", text, _FIELD)
     return Decision((Reason(code, text),), denial=Denial(403, message, (cause,)), details=details(verdict))
 
@@ -237,7 +237,7 @@ def _may_list_nodes(user: UserInfo, facts: Facts) -> bool:
     return facts.verified and facts.get(accounts.access(user, "list", "", "nodes")) is True
 
 
-def _named(verdict: Verdict) -> str:
+def _describe_nodes(verdict: Verdict) -> str:
     lacking = Lacking(verdict)
     return "; ".join(
         f"{', '.join(verdict.names(group))}: {', '.join(lacking.first(group.failures, _TOLD_FAILURES)) or 'eligible'}"

@@ -87,7 +87,7 @@ def _stranger(request: Request[Pod], facts: Facts, settings: SchedulingSettings)
 
 def _keep_or_fall_back(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> Decision:
     """What to do with a pod that carries our own earlier choice."""
-    why = _lost(name, namespace, facts, settings)
+    why = _reason_unavailable(name, namespace, facts, settings)
     if why is None:
         return skip(Code.ALREADY_INJECTED, f"the pod carries our choice, {name}")
     text = f"our choice {name} can't be served now ({why}), so the pod goes to {names.DEFAULT_SCHEDULER}"
@@ -95,7 +95,7 @@ def _keep_or_fall_back(name: str, namespace: str, facts: Facts, settings: Schedu
     return Decision((Reason(Code.FELL_BACK, text),), (change,), warnings=(text,), notes={"scheduler": name})
 
 
-def _lost(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> str | None:
+def _reason_unavailable(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> str | None:
     """Why a choice of ours can't be served now; None if it can, or if that is not known."""
     if name not in settings.schedulers:
         return "the settings don't declare it any more"
@@ -127,7 +127,7 @@ def _inject_pod(
             return skip(Code.ALREADY_FELL_BACK, f"the pod has fallen back from our choice {chosen}")
         return skip(Code.REWRITTEN, f"{where} asks for {chosen}, but somebody changed the pod's scheduler on the way")
     mark = pod.meta.annotation(names.SCHEDULER_MARK)
-    if mark and _lost(mark, namespace, facts, settings) is not None:
+    if mark and _reason_unavailable(mark, namespace, facts, settings) is not None:
         return skip(Code.ALREADY_FELL_BACK, f"the pod has fallen back from our choice {mark}")
     return _write(pod, name, Reason(Code.INJECTED, f"{where} chose no scheduler"), _POD_SCHEDULER, _MARK)
 
@@ -146,9 +146,9 @@ def virtualmachines(
     if template is None or template.spec is None:
         return skip(Code.NO_TEMPLATE, "the VM has no spec.template.spec")
     if request.operation == "UPDATE":
-        return _updated(vm, request, facts, settings)
+        return _evaluate_update(vm, request, facts, settings)
     if vm.scheduler_name:
-        return _marked(vm) if _is_ours(vm, settings) else _chosen(vm.scheduler_name, None)
+        return _restore_annotations(vm) if _is_ours(vm, settings) else _skip_chosen(vm.scheduler_name, None)
     name = settings.scheduler_name
     namespace = request.namespace or vm.meta.namespace or ""
     refusal = _unfit(name, namespace, facts, settings) or _instancetype_objects(vm, namespace, facts, None)
@@ -157,7 +157,7 @@ def virtualmachines(
     return _write(vm, name, Reason(Code.INJECTED, "the VM chose no scheduler"), _VM_SCHEDULER, _MARK, _TEMPLATE_MARK)
 
 
-def _updated(
+def _evaluate_update(
     vm: VirtualMachine, request: Request[VirtualMachine], facts: Facts, settings: SchedulingSettings
 ) -> Decision:
     """What becomes of our choice: nothing new is added, what an overwrite took is put back, the owner's word counts."""
@@ -167,12 +167,12 @@ def _updated(
         return _carry_over(vm, request, namespace, facts, settings)
     manifests = Manifests(vm)
     if manifests.declare(_VM_SCHEDULER, vm.scheduler_name) or not _is_ours(vm, settings):
-        chosen = _chosen(vm.scheduler_name, None)
-        return msgspec.structs.replace(chosen, changes=tuple(_unmarked(vm, manifests, chosen.code)))
+        chosen = _skip_chosen(vm.scheduler_name, None)
+        return msgspec.structs.replace(chosen, changes=tuple(_remove_annotations(vm, manifests, chosen.code)))
     found = _instancetype_objects(vm, namespace, facts, status)
     if found and (found.code == Code.INSTANCETYPE_SETS_SCHEDULER or _is_new(vm, request.old_object, found)):
         return _withdrawn(vm, manifests, found.reasons[0].text)
-    return _marked(vm)
+    return _restore_annotations(vm)
 
 
 def _is_new(vm: VirtualMachine, old: VirtualMachine | None, found: Decision) -> bool:
@@ -186,7 +186,7 @@ def _withdrawn(vm: VirtualMachine, manifests: Manifests, why: str) -> Decision:
     """The decision to take our choice out of a VM that KubeVirt would refuse with it."""
     text = f"removed the scheduler {vm.scheduler_name}, which is not the owner's choice: {why}"
     field = Change(_VM_SCHEDULER, vm.scheduler_name, None, Code.SCHEDULER_WITHDRAWN)
-    changes = (field, *_unmarked(vm, manifests, Code.SCHEDULER_WITHDRAWN))
+    changes = (field, *_remove_annotations(vm, manifests, Code.SCHEDULER_WITHDRAWN))
     return Decision((Reason(Code.SCHEDULER_WITHDRAWN, text),), changes, warnings=(f"kubevirt-webhook: {text}",))
 
 
@@ -231,7 +231,7 @@ def _is_ours(vm: VirtualMachine, settings: SchedulingSettings) -> bool:
     return bool(name) and (name in _marks(vm).values() or _only_ours(name, settings))
 
 
-def _marked(vm: VirtualMachine) -> Decision:
+def _restore_annotations(vm: VirtualMachine) -> Decision:
     """The decision on a VM that carries our choice: marks that something on the way has dropped are put back."""
     name = vm.scheduler_name
     if all(mark == name for mark in _marks(vm).values()):
@@ -240,7 +240,7 @@ def _marked(vm: VirtualMachine) -> Decision:
     return _write(vm, name, Reason(Code.MARKED, text), _MARK, _TEMPLATE_MARK)
 
 
-def _unmarked(vm: VirtualMachine, manifests: Manifests, reason: str) -> Iterator[Change]:
+def _remove_annotations(vm: VirtualMachine, manifests: Manifests, reason: str) -> Iterator[Change]:
     """What takes our marks away; those that a manifest declares would only come back."""
     for path, mark in _marks(vm).items():
         if mark is not ABSENT and not manifests.declare(path, mark):
@@ -258,7 +258,7 @@ def virtualmachineinstances(
     if vmi.spec is None:
         return skip(Code.NO_TEMPLATE, "the VMI has no spec")
     if vmi.scheduler_name:
-        return _chosen(vmi.scheduler_name, vmi.meta.annotation(names.SCHEDULER_MARK))
+        return _skip_chosen(vmi.scheduler_name, vmi.meta.annotation(names.SCHEDULER_MARK))
     name = settings.scheduler_name
     refusal = _unfit(name, request.namespace or vmi.meta.namespace or "", facts, settings)
     if refusal:
@@ -266,7 +266,7 @@ def virtualmachineinstances(
     return _write(vmi, name, Reason(Code.INJECTED, "the VMI chose no scheduler"), _VMI_SCHEDULER, _MARK)
 
 
-def _chosen(name: str, mark: str | None) -> Decision:
+def _skip_chosen(name: str, mark: str | None) -> Decision:
     if name == mark:
         return skip(Code.ALREADY_INJECTED, f"it carries our choice, {name}")
     if name == names.DEFAULT_SCHEDULER:
@@ -318,7 +318,7 @@ def _instancetype_scheduler(
     matcher: MatcherView, namespace: str, facts: Facts, status: VmStatus | None
 ) -> str | Unavailable | find.Unresolved:
     """The scheduler that the instancetype sets, ``""`` for none, found as KubeVirt finds it."""
-    revision = find.pinned(matcher, namespace, status)
+    revision = find.find_pinned(matcher, namespace, status)
     if revision:
         stored = facts.get(ObjectKey(REVISIONS, revision.namespace, revision.name))
         if isinstance(stored, Unavailable):

@@ -19,7 +19,7 @@ import msgspec
 from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
 from webhook.admission.wire import Request
-from webhook.errors import quoted
+from webhook.errors import quote
 from webhook.facts import Facts
 from webhook.k8s.json_path import ABSENT, lookup
 from webhook.k8s.pods import Pod, SpreadConstraint
@@ -71,7 +71,7 @@ def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSett
         return None
     if isinstance(vmi_owner(pod), NotLauncher) or not _is_kubevirts(request, facts, settings):
         return None
-    return _created(pod, own, settings, _CONSTRAINTS, _MARK)
+    return _evaluate_create(pod, own, settings, _CONSTRAINTS, _MARK)
 
 
 def virtualmachineinstances(
@@ -83,7 +83,7 @@ def virtualmachineinstances(
         return None
     if request.operation != "CREATE" or vmi.spec is None:
         return None
-    return _created(vmi, own, settings, _CONSTRAINTS, _MARK)
+    return _evaluate_create(vmi, own, settings, _CONSTRAINTS, _MARK)
 
 
 def virtualmachines(
@@ -95,11 +95,11 @@ def virtualmachines(
         return None
     if request.operation == "UPDATE":
         # Whatever the settings say now: what was injected earlier must never stand in the owner's way.
-        return _updated(vm, request.old_object)
+        return _evaluate_update(vm, request.old_object)
     own = template.metadata.annotation(names.SPREAD_ANNOTATION) if template.metadata else None
     if not settings.spread_virtual_machines or _is_unwanted(own, settings) or request.operation != "CREATE":
         return None
-    return _created(vm, own, settings, _VM_CONSTRAINTS, _MARK, _TEMPLATE_MARK)
+    return _evaluate_create(vm, own, settings, _VM_CONSTRAINTS, _MARK, _TEMPLATE_MARK)
 
 
 def launchers_of(
@@ -113,7 +113,7 @@ def launchers_of(
     if _is_unwanted(annotation, settings):
         return skip(Code.SWITCHED_OFF, "scheduling.spread is off there, and the VM has no annotation of its own")
     path = _VM_CONSTRAINTS if isinstance(found, VirtualMachine) else _CONSTRAINTS
-    return _created(found, annotation, settings, path, _TEMPLATE_MARK if path is _VM_CONSTRAINTS else _MARK)
+    return _evaluate_create(found, annotation, settings, path, _TEMPLATE_MARK if path is _VM_CONSTRAINTS else _MARK)
 
 
 def without_injected(present: list[dict[str, Any]], mark: str, manifests: Manifests) -> list[dict[str, Any]]:
@@ -142,7 +142,7 @@ def _is_unwanted(own: object, settings: SchedulingSettings) -> bool:
     return settings.spread == names.OFF and not own
 
 
-def _created(
+def _evaluate_create(
     view: Object, own: object, settings: SchedulingSettings, path: tuple[str, ...], *marks: tuple[str, ...]
 ) -> Decision:
     """The decision on a new object.
@@ -162,7 +162,7 @@ def _created(
         return skip(Code.SPREAD_OPTED_OUT, f'the owner set the annotation {names.SPREAD_ANNOTATION} to "off"')
     if wanted not in _TOPOLOGY_KEYS:
         text = (
-            f"annotation {quoted(names.SPREAD_ANNOTATION)} has the invalid value {quoted(wanted)}; "
+            f"annotation {quote(names.SPREAD_ANNOTATION)} has the invalid value {quote(wanted)}; "
             f"use {', '.join(names.SPREADS[:-1])}, or {names.SPREADS[-1]}"
         )
         return skip(Code.SPREAD_INVALID, text, f"kubevirt-webhook: topologySpreadConstraints were not set: {text}")
@@ -170,11 +170,11 @@ def _created(
     return _write(view, wanted, reason, path, *marks)
 
 
-def _updated(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
+def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
     """What becomes of injected constraints: an overwrite gets them back, and the owner's own replace them."""
     present = lookup(vm, _VM_CONSTRAINTS)
     if not isinstance(present, list) or not present:
-        return _overwritten(vm, old)
+        return _restore_overwritten(vm, old)
     marks = _marks(vm)
     mark = next((value for value in marks.values() if value in _TOPOLOGY_KEYS), None)
     if mark is None:
@@ -190,7 +190,7 @@ def _updated(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
     return Decision((Reason(Code.SPREAD_WITHDRAWN, text),), tuple(changes), warnings=(f"kubevirt-webhook: {text}",))
 
 
-def _overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
+def _restore_overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
     """Put injected constraints back where an overwrite has swept them away together with both annotations.
 
     A VirtualMachinePool and `kubectl replace` write the whole VM anew. A changed template asks for a restart, so the
