@@ -61,6 +61,11 @@ unit: $(READY) ## Run the tests that need no control plane
 e2e: binaries ## Run only the tests on a real control plane
 	@E2E_REQUIRED=1 $(BIN)/python -m pytest -n 3 --dist worksteal tests/e2e
 
+# The texts that users read. Read the diff that this makes: it is all that changed of them.
+.PHONY: golden
+golden: $(READY) ## Rewrite tests/golden/, which holds every text that users read
+	@REWRITE_GOLDEN=1 $(BIN)/python -m pytest -q -m golden
+
 .PHONY: kubevirt
 kubevirt: binaries ## Build a real KubeVirt, and run the tests beside it
 	@$(BIN)/python hack/controlplane/build.py --kubevirt >/dev/null

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,14 +11,13 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from tests import golden_files
 from tests.doctor.world import World, cluster, said
 from webhook import names
 from webhook.doctor.checks.spread import check
 from webhook.doctor.support.finding import Finding
 from webhook.doctor.support.views import NODES, PODS
 from webhook.k8s.client.resources import NAMESPACES
-
-GOLDEN = Path(__file__).resolve().parents[2] / "golden"
 
 
 @pytest.fixture
@@ -45,6 +43,7 @@ def figures(finding: Finding) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.golden
 async def test_the_whole_of_it_is_as_the_golden_files_say(world: World) -> None:
     """A change of words is one diff to read."""
     piled(world)
@@ -58,10 +57,8 @@ async def test_the_whole_of_it_is_as_the_golden_files_say(world: World) -> None:
         for one in findings
     )
     whole = json.dumps(msgspec.to_builtins(findings), indent=2, sort_keys=True) + "\n"
-    for name, found in (("doctor-spread.txt", text), ("doctor-spread.json", whole)):
-        if os.environ.get("GOLDEN") == "write":
-            (GOLDEN / name).write_text(found)
-        assert (GOLDEN / name).read_text() == found, f"tests/golden/{name} differs; GOLDEN=write writes it anew"
+    golden_files.check("doctor-spread.txt", text)
+    golden_files.check("doctor-spread.json", whole)
 
 
 async def test_vms_that_pile_up_need_the_constraint(world: World) -> None:
