@@ -48,6 +48,11 @@ def shorten(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
+def pluralize(number: int, singular: str, plural: str = "") -> str:
+    """``1 node``, ``2 nodes``; ``plural`` where it is not the singular with an s."""
+    return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
+
+
 def _escape(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode()
 

@@ -179,11 +179,11 @@ def sized_facts() -> Facts:
 @pytest.mark.parametrize(
     ("path", "obj", "code"),
     [
-        (VALIDATE_VM, sizes.vm(**BOTH), Code.REFUSED),
+        (VALIDATE_VM, sizes.vm(**BOTH), Code.DENIED),
         (
             VALIDATE_VM,
             sizes.vm({"cpu": {"cores": 1}, "memory": {"guest": "1Gi"}}, template=SET_TOO, **BOTH),
-            Code.REFUSED,
+            Code.DENIED,
         ),
         (MUTATE_VM, sizes.vm(**BOTH), Code.OWNER_CHOSE_INSTANCETYPE),
         (MUTATE_VM, sizes.vm(instancetype=BOTH["instancetype"]), Code.EXPANDED),
@@ -192,7 +192,7 @@ def sized_facts() -> Facts:
         (
             MUTATE_VMI,
             sizes.vmi({"memory": {"guest": "1Gi"}}, annotations={names.INSTANCETYPE_ANNOTATION: "u1.small"}, **SET_TOO),
-            Code.REFUSED,
+            Code.DENIED,
         ),
         (SCHEDULE_VM, builders.vm(instancetype={"name": "u1.small"}), Code.INSTANCETYPE_SETS_SCHEDULER),
     ],

@@ -85,9 +85,9 @@ def moving(found: Json | None = None, **vmi: Any) -> Facts:
 @pytest.mark.parametrize(
     ("spec", "added", "code"),
     [
-        ({}, {"zone": "b"}, Code.COLLISION),
+        ({}, {"zone": "b"}, Code.SELECTOR_CONFLICT),
         ({}, {"disk": "floppy"}, Code.NO_ELIGIBLE_NODE),
-        ({}, {"kubernetes.io/hostname": f"{CANARY}-a1"}, Code.COLLISION),
+        ({}, {"kubernetes.io/hostname": f"{CANARY}-a1"}, Code.SELECTOR_CONFLICT),
         ({}, None, Code.NO_ELIGIBLE_NODE),
     ],
 )
@@ -183,7 +183,7 @@ def test_the_migration_of_a_target_pod(uid: str) -> None:
     if uid == migrations.POLICY:
         assert CANARY in shown.patch
     else:
-        assert shown.verdict.decision.code == Code.MIGRATION_GONE
+        assert shown.verdict.decision.code == Code.MIGRATION_NOT_FOUND
         silent(shown, shown.patch)
 
 

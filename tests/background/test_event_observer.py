@@ -50,7 +50,7 @@ def test_what_concerns_a_pod_is_told_of_its_vmi() -> None:
     happening = said(review(launcher_pod()), PODS, health=DEAD)
 
     assert happening
-    assert (happening.reason, happening.code) == ("Warned", "scheduler-dead")
+    assert (happening.reason, happening.code) == ("Warned", "scheduler-unavailable")
     assert (happening.kind, happening.name, happening.uid) == ("VirtualMachineInstance", "web01", VMI_UID)
     assert "the scheduler kubevirt is not running" in happening.note
 
@@ -60,7 +60,7 @@ def test_what_could_not_be_judged() -> None:
     happening = said(body, VMS)
 
     assert happening
-    assert (happening.reason, happening.kind, happening.name) == ("NotJudged", "VirtualMachine", "web01")
+    assert (happening.reason, happening.kind, happening.name) == ("NotEvaluated", "VirtualMachine", "web01")
 
 
 def test_mode_warn_says_what_would_be() -> None:

@@ -42,7 +42,7 @@ def test_by_the_built_in_settings_there_are_none() -> None:
 
     assert result.exit_code == 1
     assert "get no constraints" in result.output
-    assert result.output.endswith("(switched-off)\n")
+    assert result.output.endswith("(disabled)\n")
 
 
 @pytest.mark.parametrize(("mode", "shown"), [("warn", "would get constraints, but the namespace says warn")])

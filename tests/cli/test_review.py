@@ -130,7 +130,7 @@ def test_namespace_that_has_not_opted_in(tmp_path: Path) -> None:
     obj = vm()
     obj["metadata"]["namespace"] = "legacy"
 
-    assert run("review", manifest(tmp_path, obj), *CLUSTER).output.startswith("not-judged")
+    assert run("review", manifest(tmp_path, obj), *CLUSTER).output.startswith("skipped")
 
 
 def test_an_eviction_is_sent_to_the_subresource(tmp_path: Path) -> None:

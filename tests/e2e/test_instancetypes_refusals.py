@@ -69,7 +69,7 @@ def test_conflicts_name_all_fields(sized: Tenant) -> None:
     assert shown.returncode == 1
     for path, sentence in zip(paths, sentences, strict=True):
         assert f"* {path}: {sentence}" in shown.stderr
-    assert set(sized.verdicts(path=VALIDATE)) == {"denied instancetype-refused"}
+    assert set(sized.verdicts(path=VALIDATE)) == {"denied instancetype-denied"}
 
 
 def test_a_requirement_that_is_not_met(sized: Tenant) -> None:

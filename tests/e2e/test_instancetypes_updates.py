@@ -28,7 +28,7 @@ from .support.webhook_server import DOMAIN, INSTANCETYPES
 from .support.workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
 from .support.workloads import PREFERENCES, REVISIONS, VMS, revision_of, vm
 
-CARRIED_OVER = "patched defaults-carried-over"
+CARRIED_OVER = "patched defaults-preserved"
 
 # -- overwrites and patches --------------------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ def test_an_update_adds_nothing(new_sized: NewTenant) -> None:
 
     eventually(judged, what="the namespace to be judged")
     assert not is_ours(tenant.owner.get(VMS, "web", tenant.namespace))
-    assert set(tenant.verdicts()) == {"allowed nothing-to-carry-over"}
+    assert set(tenant.verdicts()) == {"allowed nothing-to-preserve"}
 
 
 def test_neither_status_nor_metadata_are_our_business(sized: Tenant) -> None:

@@ -40,7 +40,7 @@ def test_a_contradiction_is_refused_and_explained(moving: Tenant) -> None:
     assert status["details"]["causes"] == [cause]
     assert f'Error from server (Forbidden): error when creating "STDIN": {message}\n' == shown.stderr
     assert moving.owner.list(MIGRATIONS, moving.namespace) == []
-    assert moving.verdicts() == ["denied selector-contradicts"] * 2
+    assert moving.verdicts() == ["denied selector-conflict"] * 2
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_what_no_label_can_be_is_refused(moving: Tenant, added: dict[str, str], 
     assert (status["code"], status["reason"]) == (422, "Invalid")
     assert said in status["message"]
     assert "the migration would hang, and with it every drain of the VM" in status["message"]
-    assert moving.verdicts() == ["denied selector-malformed"]
+    assert moving.verdicts() == ["denied selector-invalid"]
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_no_label_can_be_is_refused(moving: Tenant, added: dict[str, str], 
             {},
             403,
             "kubernetes.io/hostname=node-a was added by this migration; the migration must leave the VM's present node",
-            "selector-contradicts",
+            "selector-conflict",
         ),
         (
             {"disk": "floppy"},
@@ -124,7 +124,7 @@ def test_what_can_work_is_admitted(moving: Tenant, spec: Json) -> None:
 def test_a_vm_that_is_not_there_is_left_to_kubevirt(moving: Tenant) -> None:
     moving.owner.create(MIGRATIONS, migration("nobody", WEST), moving.namespace)
 
-    assert moving.verdicts() == ["allowed vmi-gone"]
+    assert moving.verdicts() == ["allowed vmi-not-found"]
 
 
 def test_nodes_are_named_to_the_audit_alone(moving: Tenant) -> None:
@@ -167,4 +167,4 @@ def test_a_mode_that_only_looks_refuses_nothing(new_tenant: NewTenant, mode: str
     assert asked.warnings == warnings
     assert bool(target.warnings) == (mode == "warn")
     assert vm.node_of(target) == "node-b"  # as KubeVirt has it: the wish is dropped
-    assert tenant.verdicts() == ["would-deny selector-contradicts", "would-patch target-constrained"]
+    assert tenant.verdicts() == ["would-deny selector-conflict", "would-patch target-constrained"]

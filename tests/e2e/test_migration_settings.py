@@ -95,7 +95,7 @@ def test_a_contradiction_that_is_only_warned_of_waits_and_goes_nowhere_else(leni
     assert target["spec"]["nodeSelector"][ZONE] == "east"
     assert keys_of(target) == [OBSOLETE, ZONE]
     assert MISMATCH in vm.why_pending(target)
-    assert lenient.verdicts() == ["allowed selector-contradicts", "patched target-constrained"]
+    assert lenient.verdicts() == ["allowed selector-conflict", "patched target-constrained"]
 
 
 def test_a_node_that_is_not_there_yet_is_waited_for(lenient: Tenant) -> None:
@@ -162,7 +162,7 @@ def test_choosing_nodes_takes_a_right(strict: Tenant) -> None:
     )
 
     vm.ask(WEST, by=member(strict, MAY_PIN))
-    assert strict.verdicts() == ["denied may-not-pin", "allowed nodes-eligible"]
+    assert strict.verdicts() == ["denied node-choice-forbidden", "allowed nodes-eligible"]
 
 
 def test_migrating_does_not(strict: Tenant) -> None:

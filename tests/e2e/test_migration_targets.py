@@ -190,4 +190,4 @@ def test_a_migration_that_is_not_the_pods_own_is_none(moving: Tenant) -> None:
     asked["metadata"]["uid"] = "6c1f0a52-7f0b-4b52-8f0a-9a6f2b3c4d5e"
 
     assert not to_west(vm.target(asked))
-    assert moving.verdicts("Pod") == ["allowed migration-gone"]
+    assert moving.verdicts("Pod") == ["allowed migration-not-found"]

@@ -91,7 +91,9 @@ def test_a_namespace_names_its_scheduler(new_tenant: NewTenant) -> None:
     eventually(lambda: tenant.choice() == "kubevirt", what="the settings' scheduler")
 
 
-@pytest.mark.parametrize(("scheduler", "reason"), [("dead", "scheduler-dead"), ("unheard-of", "scheduler-undeclared")])
+@pytest.mark.parametrize(
+    ("scheduler", "reason"), [("dead", "scheduler-unavailable"), ("unheard-of", "scheduler-undeclared")]
+)
 def test_a_namespace_can_not_name_just_any_scheduler(new_tenant: NewTenant, scheduler: str, reason: str) -> None:
     tenant = new_tenant(annotations={SCHEDULER_NAME: scheduler})
     tenant.start(vm())

@@ -156,7 +156,7 @@ def eligible(vm: Mover, policy: Mapping[str, Any], nodes: Mapping[str, Object]) 
 def counted(line: Mapping[str, Any]) -> int:
     """How many nodes the server called eligible when it was asked about a migration; none where it saw why none is."""
     reason = line["reasons"][0]
-    if reason["code"] in {"selector-contradicts", "no-eligible-node", "vm-pinned-to-its-node"}:
+    if reason["code"] in {"selector-conflict", "no-eligible-node", "vm-pinned-to-its-node"}:
         return 0
     count = re.fullmatch(r"(\d+) of 12 nodes are eligible", reason["text"])
     assert count, line

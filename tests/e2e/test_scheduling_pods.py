@@ -109,7 +109,7 @@ def test_another_service_account_of_the_controllers_name_gets_nothing(tenant: Te
     pod = impostor.create(PODS, launcher_of(tenant.start(vm())), tenant.namespace)
 
     assert not is_ours(pod)
-    assert tenant.verdicts() == ["allowed not-made-by-kubevirt"]
+    assert tenant.verdicts() == ["allowed not-created-by-kubevirt"]
 
 
 def test_the_label_alone_makes_no_launcher(tenant: Tenant) -> None:
@@ -134,7 +134,7 @@ def test_a_vmi_that_is_gone(tenant: Tenant) -> None:
     tenant.controller.delete(VMIS, "web", tenant.namespace)
 
     assert not is_ours(tenant.launch(vmi))
-    assert tenant.verdicts() == ["allowed vmi-gone"]
+    assert tenant.verdicts() == ["allowed vmi-not-found"]
 
 
 def test_a_vmi_of_that_name_made_anew_is_not_taken_for_the_old_one(tenant: Tenant) -> None:

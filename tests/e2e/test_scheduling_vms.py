@@ -187,7 +187,7 @@ def test_an_overwrite_keeps_the_choice(tenant: Tenant) -> None:
     assert overwritten["spec"]["runStrategy"] == "Halted"
     again = overwrite(tenant.controller, overwritten, desired)
     assert again["metadata"]["resourceVersion"] == overwritten["metadata"]["resourceVersion"]
-    assert tenant.verdicts() == ["patched scheduler-injected", *["patched scheduler-carried-over"] * 2]
+    assert tenant.verdicts() == ["patched scheduler-injected", *["patched scheduler-preserved"] * 2]
 
 
 def test_an_overwrite_that_brings_an_instancetype_with_a_scheduler(

@@ -66,7 +66,7 @@ def test_no_depth_gets_around_an_allow_list(limited: Callable[[str], Tenant], le
     assert refused.value.message.startswith(f'admission webhook "{VALIDATOR}" denied the request: ')
     assert "levels deep" in refused.value.message
     assert names(tenant) == []
-    assert tenant.verdicts(path=VALIDATE) == ["denied malformed-object"]
+    assert tenant.verdicts(path=VALIDATE) == ["denied invalid-object"]
 
 
 @pytest.mark.parametrize("levels", [150, 1_100])
@@ -77,7 +77,7 @@ def test_mode_warn_says_what_enforce_would_deny(limited: Callable[[str], Tenant]
 
     assert any("enforce would refuse this request" in warning for warning in made.warnings)
     assert names(tenant) == ["web"]
-    assert tenant.verdicts(path=VALIDATE) == ["would-deny malformed-object"]
+    assert tenant.verdicts(path=VALIDATE) == ["would-deny invalid-object"]
 
 
 def test_what_only_helps_leaves_a_deep_vm_alone_and_says_so(tenant: Tenant) -> None:
@@ -85,7 +85,7 @@ def test_what_only_helps_leaves_a_deep_vm_alone_and_says_so(tenant: Tenant) -> N
 
     assert scheduler_of(made) is None
     assert any("admitted this VirtualMachine unchanged" in warning for warning in made.warnings)
-    assert tenant.verdicts() == ["error malformed-object"]
+    assert tenant.verdicts() == ["error invalid-object"]
 
 
 def test_a_deep_vm_from_before_does_not_become_another_size(limited: Callable[[str], Tenant]) -> None:

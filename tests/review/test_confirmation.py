@@ -125,7 +125,7 @@ def test_nothing_is_denied_for_a_size_that_has_just_been_changed() -> None:
     denied, asked = judged(VALIDATE_VM, world.vm(**NAMED), copies, copies)
     passed, too = judged(VALIDATE_VM, world.vm(**NAMED), copies, now)
 
-    assert (denied.decision.code, passed.decision.code) == (Code.REFUSED, Code.VALID)
+    assert (denied.decision.code, passed.decision.code) == (Code.DENIED, Code.VALID)
     # Both in one round.
     assert set(asked) == set(too) == {fresh(SIZE), fresh(LIKES)}
 
@@ -183,7 +183,7 @@ def test_what_can_not_be_read_anew_denies_nobody() -> None:
 
     verdict, _ = judged(VALIDATE_VM, world.vm(**NAMED), objects(likes=DEMANDING), unreadable)
 
-    assert (verdict.decision.code, verdict.outcome.denial) == (Code.FACTS_UNREADABLE, None)
+    assert (verdict.decision.code, verdict.outcome.denial) == (Code.LOOKUP_FAILED, None)
 
 
 # -- what is written out, and what must hold ---------------------------------------------------------------------------

@@ -77,11 +77,11 @@ def test_other_modes_only_say(mode: str, warnings: int) -> None:
 def test_out_of_scope_says_why() -> None:
     verdict, response = judge(review(launcher_pod()), known(vmi(), mode=None))
 
-    assert (verdict.label, verdict.mode) == ("not-judged", "off")
+    assert (verdict.label, verdict.mode) == ("skipped", "off")
     assert response == {
         "uid": response["uid"],
         "allowed": True,
-        "auditAnnotations": {"mode": "off", "decision": "not-judged", "reason": Code.OUT_OF_SCOPE},
+        "auditAnnotations": {"mode": "off", "decision": "skipped", "reason": Code.OUT_OF_SCOPE},
     }
 
 
@@ -162,7 +162,7 @@ def test_a_second_pass_over_the_patched_object_changes_nothing(
 def test_malformed_object_is_admitted_unchanged_with_a_warning() -> None:
     verdict, response = judge(review(launcher_pod() | {"spec": {"schedulerName": 5}}))
 
-    assert (verdict.label, verdict.decision.code) == ("error", Code.MALFORMED_OBJECT)
+    assert (verdict.label, verdict.decision.code) == ("error", Code.INVALID_OBJECT)
     assert response["allowed"] is True
     assert "request.object.spec.schedulerName must be str or null, not int" in response["warnings"][0]
 
@@ -176,7 +176,7 @@ def test_malformed_object_out_of_scope_is_nobodys_business() -> None:
 def test_no_object() -> None:
     verdict, response = judge(review(None, operation="DELETE", oldObject=launcher_pod()))
 
-    assert (verdict.label, response["allowed"]) == ("not-judged", True)
+    assert (verdict.label, response["allowed"]) == ("skipped", True)
 
 
 def test_unreadable_namespace_is_admitted_unchanged_with_a_warning() -> None:
@@ -312,7 +312,7 @@ def test_an_object_that_can_not_be_read_is_denied_by_what_validates_and_warned_o
     verdict, response = judge(asked, _under(endpoint.policy, mode), endpoint, kept=kept, body=body)
 
     refused = endpoint.verb == "validate" and mode == "enforce"
-    assert verdict.decision.code == Code.MALFORMED_OBJECT
+    assert verdict.decision.code == Code.INVALID_OBJECT
     assert response["allowed"] is not refused
     assert response.get("status", {}).get("code") == (422 if refused else None)
     assert bool(response.get("warnings")) is (mode != "audit" and not refused)
@@ -353,7 +353,7 @@ def test_what_is_read_beside_an_object_may_be_deep_too() -> None:
 
     verdict, response = judge(review(vm()), _under(names.INSTANCETYPES, "enforce"), endpoint, kept=kept)
 
-    assert (verdict.decision.code, response["status"]["code"]) == (Code.MALFORMED_OBJECT, 422)
+    assert (verdict.decision.code, response["status"]["code"]) == (Code.INVALID_OBJECT, 422)
     assert kept.errors == []
 
 
@@ -407,7 +407,7 @@ def test_missing_facts_are_read_together() -> None:
 def test_subresources_are_not_judged() -> None:
     verdict, response = judge(review(launcher_pod(), subResource="status"))
 
-    assert (verdict.label, verdict.decision.code, response["allowed"]) == ("not-judged", Code.OTHER_OPERATION, True)
+    assert (verdict.label, verdict.decision.code, response["allowed"]) == ("skipped", Code.OTHER_OPERATION, True)
     assert "patch" not in response
 
 

@@ -78,14 +78,14 @@ def test_what_the_pods_get(where: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("where", "code"),
     [
-        ({"instance": instance(), "spread": "off"}, Code.SWITCHED_OFF),
+        ({"instance": instance(), "spread": "off"}, Code.DISABLED),
         ({"instance": instance(own="off")}, Code.SPREAD_OPTED_OUT),
         ({"machine": machine(own="off")}, Code.SPREAD_OPTED_OUT),
         ({"instance": instance(own="rack")}, Code.SPREAD_INVALID),
         ({"instance": instance(), "mode": None}, Code.OUT_OF_SCOPE),
         ({"instance": instance(), "mode": "off"}, Code.OUT_OF_SCOPE),
         ({"instance": instance(), "mode": "on"}, Code.UNKNOWN_MODE),
-        ({"instance": instance(), "annotation": "off"}, Code.SWITCHED_OFF),
+        ({"instance": instance(), "annotation": "off"}, Code.DISABLED),
     ],
 )
 def test_why_they_get_none(where: dict[str, Any], code: str) -> None:

@@ -21,7 +21,7 @@ from webhook.names import Mode
 # means something else, takes a new one.
 SCHEMA: Final = "kubevirt-webhook.github.io/audit/v1alpha1"
 
-Label = Literal["allowed", "patched", "denied", "would-patch", "would-deny", "not-judged", "error"]
+Label = Literal["allowed", "patched", "denied", "would-patch", "would-deny", "skipped", "error"]
 
 _SchemaName = Annotated[Literal["kubevirt-webhook.github.io/audit/v1alpha1"], Meta(description="This schema.")]
 _Time = Annotated[
@@ -64,7 +64,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel", tag="decision", tag_fi
     decision: Annotated[
         Label,
         Meta(
-            description="What was done; would-patch and would-deny: what enforce would have done; not-judged: the "
+            description="What was done; would-patch and would-deny: what enforce would have done; skipped: the "
             "namespace has not opted in; error: we could not tell."
         ),
     ]

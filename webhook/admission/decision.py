@@ -8,18 +8,20 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from webhook import names
+from webhook import messages, names
 from webhook.admission.credentials import sanitize
 from webhook.admission.redaction import redact, redact_at
 from webhook.names import Mode
 from webhook.text import shorten
+
+_OURS: Final = f"{names.DOMAIN}/"
 
 # The API server may cut a longer warning (k8s.io/apiserver, pkg/warning): 256 characters each are safe.
 MAX_WARNING: Final = 256
 # It shows 4096 characters of warnings in all.
 MAX_WARNINGS: Final = 15
 
-# Of what a user reads of a refusal. KubeVirt itself names ten causes; our own lists end at twenty and a rest.
+# Of what a user reads of a denial. KubeVirt itself names ten causes; our own lists end at twenty and a rest.
 MAX_MESSAGE: Final = 4096
 MAX_CAUSES: Final = 32
 
@@ -71,7 +73,7 @@ def _redact_value(path: tuple[str, ...], value: Any) -> Any:
 
 
 class FieldCause(msgspec.Struct, frozen=True):
-    """One cause of a refusal, as ``status.details.causes`` carries it.
+    """One cause of a denial, as ``status.details.causes`` carries it.
 
     Attributes:
         reason: of the API's closed set, for example ``FieldValueInvalid``.
@@ -84,7 +86,7 @@ class FieldCause(msgspec.Struct, frozen=True):
 
 
 class Denial(msgspec.Struct, frozen=True):
-    """A refusal.
+    """What denies a request.
 
     Attributes:
         code: HTTP's: 403, 422, 429 or 503.
@@ -97,26 +99,29 @@ class Denial(msgspec.Struct, frozen=True):
     causes: tuple[FieldCause, ...] = ()
 
     def redact(self) -> Denial:
-        """The refusal as everybody may read it."""
+        """The denial as everybody may read it."""
         causes = tuple(
             FieldCause(cause.reason, sanitize(cause.message), sanitize(cause.field)) for cause in self.causes
         )
         return Denial(self.code, sanitize(self.message), causes)
 
-    def for_user(self) -> Denial:
-        """The refusal as the user reads it: whatever it quotes, it ends."""
-        short = all(len(each.message) + len(each.field) <= MAX_MESSAGE // 2 for each in self.causes)
-        if short and len(self.message) <= MAX_MESSAGE and len(self.causes) <= MAX_CAUSES:
-            return self
-        causes = (
-            FieldCause(each.reason, _cut(each.message, MAX_MESSAGE // 4), _cut(each.field, MAX_MESSAGE // 4))
-            for each in self.causes[:MAX_CAUSES]
-        )
-        return Denial(self.code, _cut(self.message, MAX_MESSAGE), tuple(causes))
+    def for_user(self, policy: str, code: str) -> Denial:
+        """The denial as the user reads it: it names who says it and why, and whatever it quotes, it ends.
 
+        The causes keep their words, which are often KubeVirt's own.
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
+        Args:
+            policy: that denies.
+            code: the reason's.
+        """
+        causes = self.causes
+        if len(causes) > MAX_CAUSES or any(len(one.message) + len(one.field) > MAX_MESSAGE // 2 for one in causes):
+            most = MAX_MESSAGE // 4
+            causes = tuple(
+                FieldCause(one.reason, shorten(one.message, most), shorten(one.field, most))
+                for one in causes[:MAX_CAUSES]
+            )
+        return Denial(self.code, messages.compose(policy, self.message, code, most=MAX_MESSAGE), causes)
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -128,7 +133,7 @@ class Decision(msgspec.Struct, frozen=True):
     Attributes:
         reasons: at least one, the most telling first.
         changes: in an order in which they can be applied.
-        warnings: for the user who sent the request.
+        warnings: for the user who sent the request, each with the code that explains it.
         notes: audit annotations of the API server's own audit log.
         details: for our own audit record alone: what the user may not be entitled to see. Plain JSON.
     """
@@ -136,7 +141,7 @@ class Decision(msgspec.Struct, frozen=True):
     reasons: tuple[Reason, ...]
     changes: tuple[Change, ...] = ()
     denial: Denial | None = None
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[Reason, ...] = ()
     notes: Mapping[str, str] = {}
     details: Mapping[str, Any] = {}
 
@@ -146,7 +151,7 @@ class Decision(msgspec.Struct, frozen=True):
         if self.denial:
             put(self, "denial", self.denial.redact())
         if self.warnings:
-            put(self, "warnings", tuple(map(sanitize, self.warnings)))
+            put(self, "warnings", tuple(Reason(one.code, sanitize(one.text)) for one in self.warnings))
         if self.notes:
             put(self, "notes", {key: sanitize(note) for key, note in self.notes.items()})
         if self.details:
@@ -160,17 +165,17 @@ class Decision(msgspec.Struct, frozen=True):
     def under(self, mode: Mode, policy: str) -> Outcome:
         """What this decision does to the request in a mode: only ``enforce`` patches or denies."""
         if mode == names.ENFORCE:
+            warnings = _compose(self.warnings, policy, mode)
             if self.denial:
-                return Outcome(self.denial.for_user(), (), _short(self.warnings), self.notes)
-            return Outcome(None, self.changes, _short(self.warnings), self.notes)
+                return Outcome(self.denial.for_user(policy, self.code), (), warnings, self.notes)
+            return Outcome(None, self.changes, warnings, self.notes)
         if mode == names.WARN:
-            would = _would(self, f"{policy} is in mode warn")
-            return Outcome(None, (), _short(would + self.warnings), self.notes)
+            return Outcome(None, (), _compose((*_would(self), *self.warnings), policy, mode), self.notes)
         return Outcome(None, (), (), self.notes)
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What the API server is told."""
+    """What the API server gets as the answer."""
 
     denial: Denial | None
     changes: tuple[Change, ...]
@@ -178,18 +183,25 @@ class Outcome(msgspec.Struct, frozen=True):
     notes: Mapping[str, str]
 
 
-def skip(code: str, text: str, *warnings: str) -> Decision:
-    """The decision to leave the request alone."""
-    return Decision((Reason(code, text),), warnings=warnings)
+def skip(reason: Reason, *, warn: bool = False) -> Decision:
+    """The decision to leave the request alone.
+
+    Args:
+        warn: say so to the user, too.
+    """
+    return Decision((reason,), warnings=(reason,) if warn else ())
 
 
-def _would(decision: Decision, why_not: str) -> tuple[str, ...]:
+def _would(decision: Decision) -> tuple[Reason, ...]:
+    """What mode ``enforce`` would do, a sentence for each thing that the user would notice."""
     if decision.denial:
-        return (f"{why_not}: enforce would refuse this request: {decision.denial.message}",)
-    return tuple(f"{why_not}: enforce would {_plain(change)}" for change in decision.changes)
+        return (Reason(decision.code, f"would deny this request: {decision.denial.message}"),)
+    # Our own annotations only say of another change that it is ours: one change, one warning.
+    visible = [change for change in decision.changes if not change.path[-1].startswith(_OURS)]
+    return tuple(Reason(change.reason, f"would {_describe(change)}") for change in visible or decision.changes)
 
 
-def _plain(change: Change) -> str:
+def _describe(change: Change) -> str:
     path = ".".join(change.path)
     if change.new is None:
         return f"remove {path}"
@@ -198,10 +210,11 @@ def _plain(change: Change) -> str:
     return f"set {path} to {value}"
 
 
-def _short(warnings: tuple[str, ...]) -> tuple[str, ...]:
+def _compose(warnings: tuple[Reason, ...], policy: str, mode: Mode) -> tuple[str, ...]:
     if not warnings:
-        return warnings
+        return ()
     if len(warnings) > MAX_WARNINGS:
         most = MAX_WARNINGS - 1
-        warnings = (*warnings[:most], f"kubevirt-webhook: {len(warnings) - most} more warnings")
-    return tuple(shorten(sanitize(text), MAX_WARNING) for text in warnings)
+        more = Reason(warnings[most].code, f"{len(warnings) - most} more warnings are not shown")
+        warnings = (*warnings[:most], more)
+    return tuple(messages.compose(policy, sanitize(one.text), one.code, mode, most=MAX_WARNING) for one in warnings)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from webhook import names
+from webhook import messages, names
 from webhook.admission import wire
 from webhook.admission.wire import Request
-from webhook.background.event_recorder import Event
+from webhook.background.event_recorder import MAX_NOTE, Event
 from webhook.k8s.views import Object
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Observer
@@ -51,16 +51,17 @@ def event_of(endpoint: Endpoint, verdict: Evaluation) -> Event | None:
         return None
     enforced = verdict.mode == names.ENFORCE
     if decision.denial:
-        reason, said = ("Denied", "was refused") if enforced else ("WouldDeny", "would be refused by mode enforce")
+        reason, said = ("Denied", "was denied") if enforced else ("WouldDeny", "would be denied in mode enforce")
         text = decision.reasons[0].text
     elif verdict.label == "error":
-        reason, said, text = "NotJudged", "was admitted unchanged", decision.reasons[0].text
+        reason, said, text = "NotEvaluated", "was allowed without changes", decision.reasons[0].text
     elif decision.warnings:
-        reason, said, text = "Warned", "was admitted", "; ".join(decision.warnings)
+        reason, said, text = "Warned", "was allowed", "; ".join(one.text for one in decision.warnings)
     else:
         return None
     name = wire.object_name(request)
-    note = f"{request.operation} of {endpoint.kind} {name} {said}: {text}"
+    sentence = f"{request.operation} of {endpoint.kind} {name} {said}: {text}"
+    note = messages.compose(endpoint.policy, sentence, decision.code, verdict.mode, most=MAX_NOTE)
     absent = not name or (request.operation == "CREATE" and decision.denial is not None and enforced)
     api_version, kind, regarded, uid = _involved_object(endpoint, request, name, absent=absent)
     return Event(request.namespace, api_version, kind, regarded, uid, reason, decision.code, note)

@@ -32,7 +32,7 @@ _TICK_SECONDS: Final = 0.5
 _PER_TICK: Final = 10
 _WRITE_SECONDS: Final = 5.0
 # The API server's limits (k8s.io/kubernetes, pkg/apis/core/validation/events.go).
-_MAX_NOTE: Final = 1024
+MAX_NOTE: Final = 1024
 _MAX_INSTANCE: Final = 128
 
 logger = logging.getLogger(__name__)
@@ -184,7 +184,7 @@ class EventWriter:
             "type": "Warning",
             "reason": happening.reason,
             "action": "Admission",
-            "note": note if len(note.encode()) <= _MAX_NOTE else _cut(note),
+            "note": note if len(note.encode()) <= MAX_NOTE else _cut(note),
             "regarding": regarding,
             "reportingController": REPORTER,
             "reportingInstance": self._instance,
@@ -193,4 +193,4 @@ class EventWriter:
 
 def _cut(note: str) -> str:
     """A text of at most so many bytes that the API server takes."""
-    return note.encode()[: _MAX_NOTE - 3].decode(errors="ignore") + "…"
+    return note.encode()[: MAX_NOTE - 3].decode(errors="ignore") + "…"

@@ -98,7 +98,7 @@ async def _judge(
         "namespace": request.get("namespace", ""),
         "name": _name(request),
         "user": (request.get("userInfo") or {}).get("username", ""),
-        "decision": "not-judged",
+        "decision": "skipped",
         "message": None,
         "judgements": [],
         "warnings": [],
@@ -164,7 +164,7 @@ def _redact(result: dict[str, Any]) -> set[str]:
 
 
 # The decisions of several endpoints about one request, the lightest first.
-WEIGHT: Final = ("not-judged", "allowed", "would-patch", "would-deny", "patched", "error", "denied")
+WEIGHT: Final = ("skipped", "allowed", "would-patch", "would-deny", "patched", "error", "denied")
 
 
 def _weightier(one: str, other: str) -> str:

@@ -18,7 +18,7 @@ STYLES: Final = {
     "would-deny": "red",
     "error": "bold yellow",
     "allowed": "cyan",
-    "not-judged": "dim",
+    "skipped": "dim",
 }
 
 

@@ -15,11 +15,11 @@ from webhook.k8s.views import Object, OwnerReference
 
 
 class NotLauncher(msgspec.Struct, frozen=True):
-    """Why a pod is no launcher pod.
+    """Why a pod is not a launcher pod.
 
     Attributes:
         code: of `names.Code`.
-        text: the same for people.
+        text: a sentence for people.
     """
 
     code: str
@@ -39,10 +39,13 @@ def controller_account(namespace: str) -> str:
 def vmi_owner(pod: Object) -> OwnerReference | NotLauncher:
     """The VMI that controls a launcher pod, as far as the pod itself can tell."""
     if pod.meta.label(names.APP_LABEL) != names.LAUNCHER_APP:
-        return NotLauncher(names.Code.NOT_LAUNCHER, f"the pod has no label {names.APP_LABEL}={names.LAUNCHER_APP}")
+        text = f"skipped: the pod does not have the label {names.APP_LABEL}={names.LAUNCHER_APP}"
+        return NotLauncher(names.Code.NOT_LAUNCHER, text)
     owner = pod.meta.controller_owner()
     if owner is None or owner.kind != "VirtualMachineInstance" or owner.group != names.KUBEVIRT_GROUP:
-        return NotLauncher(names.Code.NO_VMI_OWNER, "the pod has the label but no VirtualMachineInstance controls it")
+        text = "skipped: the pod is labeled as a virt-launcher pod, but its controller is not a VirtualMachineInstance"
+        return NotLauncher(names.Code.NO_VMI_OWNER, text)
     if not owner.name or not owner.uid:
-        return NotLauncher(names.Code.NO_VMI_OWNER, "the pod's owner reference names no VirtualMachineInstance")
+        text = "skipped: the pod's owner reference lacks the name or UID of its VirtualMachineInstance"
+        return NotLauncher(names.Code.NO_VMI_OWNER, text)
     return owner

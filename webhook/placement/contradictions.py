@@ -58,7 +58,12 @@ class Contradiction(msgspec.Struct, frozen=True, gc=False):
         )
 
     def __str__(self) -> str:
-        return "; ".join(requirement.clause for requirement in self.requirements)
+        return ", but ".join(requirement.clause for requirement in self.requirements)
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The labels that the migration adds and that take part in it."""
+        return tuple(one.expression.key for one in self.requirements if isinstance(one, Label) and one.origin == ADDED)
 
 
 def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:

@@ -31,12 +31,12 @@ NAMESPACE: Final = "namespace"
 VOLUMES: Final = "volumes"
 
 _CLAUSES: Final[Mapping[str, str]] = {
-    ADDED: "{} was added by this migration",
-    VM: "the VM itself requires {}",
+    ADDED: "addedNodeSelector requires {}",
+    VM: "the VM's nodeSelector requires {}",
     AFFINITY: "the VM's node affinity requires {}",
     CLUSTER: "KubeVirt's configuration requires {} for every VM",
     KUBEVIRT: "KubeVirt requires {} for this VM",
-    SCHEDULABLE: "KubeVirt requires {}, which says that virt-handler works there",
+    SCHEDULABLE: "KubeVirt requires {}, which virt-handler sets where it works",
     HOST_MODEL: "the CPU that the VM took over from its first host requires {}",
     VENDOR: "the CPU that the VM runs on now requires {}",
     # Of another cluster; nodes are named to those who may list them, and this one nobody here can list.
@@ -47,8 +47,8 @@ _CLAUSES: Final[Mapping[str, str]] = {
 
 
 _BY: Final[Mapping[str, str]] = {
-    ADDED: "added by this migration",
-    VM: "required by the VM itself",
+    ADDED: "required by addedNodeSelector",
+    VM: "required by the VM's nodeSelector",
     CLUSTER: "required by KubeVirt's configuration",
     KUBEVIRT: "required by KubeVirt for this VM",
     SCHEDULABLE: "no working virt-handler",
@@ -71,12 +71,12 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def clause(self) -> str:
-        """Who asks for what, as a clause: ``zone=b was added by this migration``."""
+        """What requires what, as a clause: ``addedNodeSelector requires zone=b``."""
         raise NotImplementedError
 
     @property
     def lacking(self) -> str:
-        """What nodes that fail are, to stand after their number: ``without zone=b (added by this migration)``."""
+        """What nodes that fail are, to stand after their number: ``without zone=b (required by addedNodeSelector)``."""
         raise NotImplementedError
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
@@ -178,7 +178,7 @@ class Untainted(Requirement, frozen=True, gc=False):
 
     @property
     def lacking(self) -> str:
-        return "with taints that the VM doesn't tolerate"
+        return "with taints that the VM does not tolerate"
 
     def tolerates(self, taint: Taint) -> bool:
         return is_tolerated(taint, self.tolerations)
@@ -198,7 +198,7 @@ class Uncordoned(Requirement, frozen=True, gc=False):
 
     @property
     def clause(self) -> str:
-        return "the VM doesn't tolerate cordoned nodes"
+        return "the VM does not tolerate cordoned nodes"
 
     @property
     def lacking(self) -> str:

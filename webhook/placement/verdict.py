@@ -45,7 +45,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
         return f"with the taint {self.taint}" if self.taint else self.requirement.lacking
 
     def __str__(self) -> str:
-        return f"{self.count} {self.lacking}"
+        return f"{self.count} node(s) {self.lacking}"
 
 
 class Group(msgspec.Struct, frozen=True, gc=False):

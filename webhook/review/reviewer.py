@@ -28,7 +28,7 @@ from webhook.cluster.source import Cluster
 from webhook.facts import Facts, NamespaceKey
 from webhook.k8s.views import Namespace
 from webhook.names import Code, Mode
-from webhook.review import scope
+from webhook.review import messages, scope
 from webhook.review.endpoints import Endpoint
 from webhook.review.replay import replay
 from webhook.review.scope import Scope
@@ -133,7 +133,9 @@ class Reviewer:
             verdict = await self._judge(endpoint, received, facts, deadline)
         except Exception as error:  # noqa: BLE001 - a bug must not decide: on_error does
             self._observer.on_error(endpoint, error)
-            reason = Reason(Code.BUG, "kubevirt-webhook has a bug that this request met; its log says more")
+            reason = Reason(
+                Code.BUG, f"internal error; see the kubevirt-webhook log for request UID {received.request.uid}"
+            )
             verdict = _evaluate_undecided(endpoint, received, _assumed_mode(endpoint), reason, self._settings())
         seconds = time.perf_counter() - start
         self._observer.on_evaluated(endpoint, verdict, seconds)
@@ -183,26 +185,26 @@ def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings:
         endpoint.policy, endpoint.stage, request, facts, policy.cluster_wide, settings.excluded_namespaces
     )
     if where.mode == names.OFF:
-        return _not_judged(endpoint, received, where, settings)
+        return _not_evaluated(endpoint, received, where, settings)
     if received.malformed:
-        return _unread(endpoint, received, where.mode, received.malformed)
+        return _not_evaluable(endpoint, received, where.mode, received.malformed)
     if (request.sub_resource or "") != endpoint.sub_resource:
-        text = f"the subresource {request.sub_resource} is not judged"
-        return _not_judged(endpoint, received, Scope(where.mode, reason=Reason(Code.OTHER_OPERATION, text)), settings)
+        reason = messages.other_subresource(request.sub_resource)
+        return _not_evaluated(endpoint, received, Scope(where.mode, reason=reason), settings)
     view = request.object
     if view is None:
-        text = f"a request without an object ({request.operation}) is not judged"
-        return _not_judged(endpoint, received, Scope(where.mode, reason=Reason(Code.OTHER_OPERATION, text)), settings)
+        reason = messages.no_object(request.operation)
+        return _not_evaluated(endpoint, received, Scope(where.mode, reason=reason), settings)
     try:
         decision = endpoint.handler(view, request, facts, policy.under(where.parameters))
         outcome = decision.under(where.mode, endpoint.policy)
         rendered = patch.render(view, outcome.changes) if outcome.changes else None
     except RecursionError:
         # Depth comes with data, never with code: here with what was read beside the object.
-        return _unread(endpoint, received, where.mode, "it, or an object that it names, is nested too deeply")
+        return _not_evaluable(endpoint, received, where.mode, messages.too_deep())
     except TooComplex as error:
         # To ask again would not help, so a denial is about the object and not about the server.
-        return _unread(endpoint, received, where.mode, str(error), Code.TOO_COMPLEX)
+        return _not_evaluable(endpoint, received, where.mode, str(error), Code.TOO_COMPLEX)
     return Evaluation(
         received.api_version, request, where.mode, decision, outcome, rendered, _label(decision, where.mode)
     )
@@ -217,14 +219,14 @@ def _label(decision: Decision, mode: Mode) -> Label:
     return "allowed"
 
 
-def _not_judged(endpoint: Endpoint, received: Received[Any], where: Scope, settings: Settings) -> Evaluation:
-    reason = where.reason or Reason(Code.OUT_OF_SCOPE, "out of scope")
+def _not_evaluated(endpoint: Endpoint, received: Received[Any], where: Scope, settings: Settings) -> Evaluation:
+    reason = where.reason or messages.out_of_scope()
     decision = Decision((reason,))
     unreadable = reason.code == Code.NAMESPACE_UNREADABLE
     if unreadable:
         return _evaluate_undecided(endpoint, received, _assumed_mode(endpoint), reason, settings)
     outcome = decision.under(where.mode, endpoint.policy)
-    return Evaluation(received.api_version, received.request, where.mode, decision, outcome, None, "not-judged")
+    return Evaluation(received.api_version, received.request, where.mode, decision, outcome, None, "skipped")
 
 
 def _assumed_mode(endpoint: Endpoint) -> Mode:
@@ -235,27 +237,25 @@ def _assumed_mode(endpoint: Endpoint) -> Mode:
 def _evaluate_undecided(
     endpoint: Endpoint, received: Received[Any], mode: Mode, reason: Reason, settings: Settings
 ) -> Evaluation:
-    """The answer when we can't tell, as the endpoint's ``on_error`` and its policy's failurePolicy say."""
-    refuse = endpoint.fails_closed(settings) and mode == names.ENFORCE
-    denial = Denial(503, f"kubevirt-webhook can't judge this request: {reason.text}") if refuse else None
-    warnings = () if refuse else (f"kubevirt-webhook admitted this {endpoint.kind} unchanged: {reason.text}",)
+    """The answer where kubevirt-webhook fails, as the endpoint's ``on_error`` and its policy's failurePolicy say."""
+    deny = endpoint.fails_closed(settings) and mode == names.ENFORCE
+    denial = Denial(503, messages.not_evaluated_now(reason)) if deny else None
+    warnings = () if deny else (messages.allowed_unchanged(endpoint.kind, reason),)
     decision = Decision((reason,), denial=denial, warnings=warnings)
     outcome = decision.under(mode, endpoint.policy)
     return Evaluation(received.api_version, received.request, mode, decision, outcome, None, "error")
 
 
-def _unread(
-    endpoint: Endpoint, received: Received[Any], mode: Mode, why: str, code: str = Code.MALFORMED_OBJECT
+def _not_evaluable(
+    endpoint: Endpoint, received: Received[Any], mode: Mode, why: str, code: str = Code.INVALID_OBJECT
 ) -> Evaluation:
-    """The answer to an object that can't be evaluated: what only helps leaves it alone, what validates denies it."""
-    reason = Reason(code, f"the {endpoint.kind} can't be evaluated: {why}")
+    """The answer to an object that cannot be evaluated: what mutates leaves it alone, what validates denies it."""
+    reason = messages.not_evaluable(endpoint.kind, why, code)
+    label: Label = "error"
     if endpoint.verb == "validate":
-        text = f"{reason.text}; correct the object and send it again"
-        decision = Decision((reason,), denial=Denial(422, text))
-        label = "error" if code == Code.TOO_COMPLEX else _label(decision, mode)
-        outcome = decision.under(mode, endpoint.policy)
+        decision = Decision((reason,), denial=Denial(422, messages.correct_the_object(reason)))
+        label = label if code == Code.TOO_COMPLEX else _label(decision, mode)
     else:
-        warning = f"kubevirt-webhook admitted this {endpoint.kind} unchanged: {reason.text}"
-        decision = Decision((reason,), warnings=(warning,))
-        outcome, label = decision.under(mode, endpoint.policy), "error"
+        decision = Decision((reason,), warnings=(messages.allowed_unchanged(endpoint.kind, reason),))
+    outcome = decision.under(mode, endpoint.policy)
     return Evaluation(received.api_version, received.request, mode, decision, outcome, None, label)

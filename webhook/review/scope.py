@@ -17,7 +17,8 @@ from webhook.admission.wire import Request
 from webhook.errors import Unavailable
 from webhook.facts import Facts, KubeVirtInstall, KubeVirtKey, NamespaceKey
 from webhook.k8s.views import Namespace
-from webhook.names import Code, Mode, Policy, Stage
+from webhook.names import Mode, Policy, Stage
+from webhook.review import messages
 
 _OBSERVED: Final = (names.WARN, names.AUDIT)
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
@@ -37,8 +38,8 @@ class Scope(msgspec.Struct, frozen=True):
     reason: Reason | None = None
 
 
-def _off(code: str, text: str) -> Scope:
-    return Scope(names.OFF, reason=Reason(code, text))
+def _off(reason: Reason) -> Scope:
+    return Scope(names.OFF, reason=reason)
 
 
 def resolve(
@@ -60,9 +61,9 @@ def of_namespace(
 ) -> Scope:
     """The same by the namespace's name; empty for none."""
     if not namespace:
-        return _off(Code.OUT_OF_SCOPE, "the object is in no namespace")
+        return _off(messages.no_namespace())
     if namespace in excluded or _runs_kubevirt(namespace, facts):
-        return _off(Code.EXCLUDED_NAMESPACE, f"the namespace {namespace} is never judged")
+        return _off(messages.excluded_namespace(namespace))
     found = facts.get(NamespaceKey(namespace))
     scope = _of(found, policy, stage, cluster_wide)
     if scope is not None and scope.mode == names.OFF:
@@ -73,7 +74,7 @@ def of_namespace(
     if scope is not None:
         return scope
     why = found.why if isinstance(found, Unavailable) else "it does not exist"
-    return _off(Code.NAMESPACE_UNREADABLE, f"the namespace {namespace} can't be read: {why}")
+    return _off(messages.namespace_unreadable(namespace, why))
 
 
 def _of(found: Namespace | Unavailable | None, policy: Policy, stage: Stage, cluster_wide: bool) -> Scope | None:
@@ -82,7 +83,7 @@ def _of(found: Namespace | Unavailable | None, policy: Policy, stage: Stage, clu
     label = found.meta.label(names.policy_label(policy))
     if label is None:
         if not cluster_wide:
-            return _off(Code.OUT_OF_SCOPE, f"the namespace has no label {names.policy_label(policy)}")
+            return _off(messages.not_opted_in(policy))
         label = names.ENFORCE
     parameters = found.meta.annotations or _NO_PARAMETERS
     if label == names.ENFORCE:
@@ -90,11 +91,8 @@ def _of(found: Namespace | Unavailable | None, policy: Policy, stage: Stage, clu
     if label in _OBSERVED:
         return Scope(label, parameters)  # type: ignore[arg-type]
     if label == names.OFF:
-        return _off(Code.OUT_OF_SCOPE, f"the namespace says {names.policy_label(policy)}=off")
-    return _off(
-        Code.UNKNOWN_MODE,
-        f"the namespace says {names.policy_label(policy)}={label}, which is none of enforce, warn, audit, off",
-    )
+        return _off(messages.switched_off(policy))
+    return _off(messages.unknown_mode(policy, label))
 
 
 def _runs_kubevirt(namespace: str, facts: Facts) -> bool:

@@ -308,4 +308,4 @@ async def test_one_object_of_any_depth_hides_no_other(case: Case, levels: int) -
     await case.lookout.look()
 
     found = {record.object.name: record.reasons[0].code for record in case.records if "/validate/" in record.endpoint}
-    assert found == {"deep": "malformed-object", "plain": "instancetype-not-allowed"}
+    assert found == {"deep": "invalid-object", "plain": "instancetype-not-allowed"}

@@ -77,8 +77,8 @@ class TestLetThrough:
             (pod(ownerReferences=[]), Code.NO_VMI_OWNER),
             (pod(deletionTimestamp="2026-11-21T12:00:00Z"), Code.BEING_DELETED),
             # A target pod, or the source pod that a migration has left behind.
-            (pod(node="node-b1"), Code.NOT_ITS_POD),
-            (pod(node=""), Code.NOT_ITS_POD),
+            (pod(node="node-b1"), Code.NOT_THE_CURRENT_POD),
+            (pod(node=""), Code.NOT_THE_CURRENT_POD),
         ],
     )
     def test_pods_that_carry_no_vm_to_be_moved(self, its_pod: Json, code: str) -> None:
@@ -86,7 +86,7 @@ class TestLetThrough:
             decision = decide(facts(vmi(strategy), its_pod, **HOPELESS), blackouts=ALWAYS)
             assert (decision.code, decision.denial, decision.warnings) == (code, None, ())
 
-    @pytest.mark.parametrize(("key", "code"), [(THE_POD, Code.POD_GONE), (THE_VMI, Code.VMI_GONE)])
+    @pytest.mark.parametrize(("key", "code"), [(THE_POD, Code.POD_NOT_FOUND), (THE_VMI, Code.VMI_NOT_FOUND)])
     def test_what_is_gone_is_left_to_kubevirt(self, key: Any, code: str) -> None:
         decision = decide(facts(**HOPELESS) | {key: None})
 
@@ -103,7 +103,7 @@ class TestLetThrough:
         del waiting["status"]
 
         for its_status in ({}, {"status": {"nodeName": ""}}, {"status": {"nodeName": None}}):
-            assert decide(facts(waiting | its_status, pod(node=""), **HOPELESS)).code == Code.NOT_ITS_POD
+            assert decide(facts(waiting | its_status, pod(node=""), **HOPELESS)).code == Code.NOT_THE_CURRENT_POD
 
     def test_a_vmi_that_is_being_deleted(self) -> None:
         ending = vmi()
@@ -150,13 +150,13 @@ class TestGoesDown:
     def test_is_warned_about_and_never_refused(self, found: Json, why: str) -> None:
         decision = decide(facts(found, **HOPELESS), blackouts=ALWAYS)
 
-        assert (decision.code, decision.denial) == (Code.GOES_DOWN, None)
+        assert (decision.code, decision.denial) == (Code.WILL_STOP, None)
         assert decision.warnings[0].startswith(f"kubevirt-webhook: this eviction shuts VM demo/web01 down: {why}")
 
     def test_the_clusters_strategy_counts_only_where_the_vm_has_none(self) -> None:
         assert decide(facts(vmi(None), strategy="LiveMigrate")).code == Code.ELIGIBLE
         assert decide(facts(vmi(None), strategy="External")).code == Code.EXTERNAL
-        assert decide(facts(vmi("None"), strategy="LiveMigrate")).code == Code.GOES_DOWN
+        assert decide(facts(vmi("None"), strategy="LiveMigrate")).code == Code.WILL_STOP
 
 
 class TestVeto:
@@ -217,7 +217,7 @@ class TestVeto:
     def test_cooling_down(self) -> None:
         decision = decide(facts(migrations=[migration("Failed", 60)]))
 
-        assert decision.code == Code.COOLING_DOWN
+        assert decision.code == Code.COOL_DOWN
         assert decision.denial
         assert decision.denial.message == (
             "the VM stays where it is for 300 s after its last migration, which ended 60 s ago; 240 s are left"
@@ -334,7 +334,7 @@ class TestForged:
         large = facts() | {CLUSTER: Unavailable("the list of virtualmachineinstancemigrations is too large to be read")}
         decision = decide(large, max_per_cluster=1)
 
-        assert [reason.code for reason in decision.reasons] == [Code.ELIGIBLE, Code.FACTS_UNREADABLE]
+        assert [reason.code for reason in decision.reasons] == [Code.ELIGIBLE, Code.LOOKUP_FAILED]
         assert decision.denial is None
         (warning,) = decision.warnings
         assert "maxPerCluster was not applied" in warning
@@ -348,6 +348,6 @@ class TestForged:
 def test_what_can_not_be_read_lets_the_eviction_through(key: Any) -> None:
     decision = decide(facts(vmi(None), strategy="LiveMigrate") | {key: Unavailable("no answer")})
 
-    assert (decision.code, decision.denial) == (Code.FACTS_UNREADABLE, None)
+    assert (decision.code, decision.denial) == (Code.LOOKUP_FAILED, None)
     assert decision.warnings[0].startswith("kubevirt-webhook did not judge this eviction: ")
     assert decision.warnings[0].endswith("can't be read: no answer")

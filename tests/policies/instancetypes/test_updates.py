@@ -91,7 +91,7 @@ class TestWhatIsPutBack:
 
         decision = decide(new, facts(WORLD), self.OLD)
 
-        assert (decision.code, changes(decision)) == (Code.DEFAULTS_CARRIED_OVER, INJECTED)
+        assert (decision.code, changes(decision)) == (Code.DEFAULTS_PRESERVED, INJECTED)
         assert applied(new, decision)["metadata"]["annotations"]["pool"] == "x"
 
     def test_what_is_put_back_is_what_was_there(self) -> None:
@@ -148,7 +148,7 @@ class TestWhatIsPutBack:
     def test_nothing_new_is_ever_added(self) -> None:
         decision = decide(vm(runStrategy="Halted"), facts(WORLD), vm(), **BOTH)
 
-        assert (decision.code, decision.changes) == (Code.NOTHING_TO_CARRY, ())
+        assert (decision.code, decision.changes) == (Code.NOTHING_TO_PRESERVE, ())
 
     def test_a_changed_default_does_not_reach_old_vms(self) -> None:
         decision = decide(vm(runStrategy="Halted"), facts(WORLD), self.OLD, default_instancetype="u1.large")
@@ -262,13 +262,13 @@ class TestMerging:
     def test_a_name_that_is_none_is_left_to_the_api_server(self, name: Any) -> None:
         new = self.merged(name=name)
 
-        assert decide(new, facts(), self.OLD).code in (Code.MALFORMED_OBJECT, Code.OWNER_REMOVED_INSTANCETYPE)
+        assert decide(new, facts(), self.OLD).code in (Code.INVALID_OBJECT, Code.OWNER_REMOVED_INSTANCETYPE)
 
     @pytest.mark.parametrize("given", ["own", [], 5, True])
     def test_a_matcher_of_another_type_is_left_to_the_api_server(self, given: Any) -> None:
         new = vm(annotations={IT_MARK[2]: OWN_MARK}, instancetype=given)
 
-        assert decide(new, facts(), self.OLD).code == Code.MALFORMED_OBJECT
+        assert decide(new, facts(), self.OLD).code == Code.INVALID_OBJECT
 
     def test_without_its_mark_a_matcher_was_written_anew(self) -> None:
         new = vm(instancetype={**OWN, "name": "big"})
@@ -374,7 +374,7 @@ class TestGivingWay:
         )
         world = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
 
-        assert decide(new, world, OURS).code == Code.FACTS_UNREADABLE
+        assert decide(new, world, OURS).code == Code.LOOKUP_FAILED
 
 
 class TestSize:
@@ -433,7 +433,7 @@ class TestExpanded:
     def test_both_are_put_back(self, managers: tuple[str, ...]) -> None:
         decision = decide(vm(runStrategy="Halted"), facts(WORLD), self.expanded(*managers))
 
-        assert (decision.code, changes(decision)) == (Code.DEFAULTS_CARRIED_OVER, INJECTED)
+        assert (decision.code, changes(decision)) == (Code.DEFAULTS_PRESERVED, INJECTED)
         assert not decision.warnings
 
     @pytest.mark.parametrize("managers", [("kubectl-edit",), ("virt-controller", "flux")])
@@ -446,7 +446,7 @@ class TestExpanded:
         new = self.expanded()
         new["spec"]["runStrategy"] = "Halted"
 
-        assert decide(new, facts(WORLD), self.expanded()).code == Code.NOTHING_TO_CARRY
+        assert decide(new, facts(WORLD), self.expanded()).code == Code.NOTHING_TO_PRESERVE
 
     def test_an_overwrite_that_says_a_size_gets_neither(self) -> None:
         decision = decide(vm({"memory": {"guest": "1Gi"}}), facts(WORLD), self.expanded())

@@ -310,7 +310,7 @@ class TestAllowList:
 
         assert [judge(large, allowed=(name,)).code for name in ("u1.large", "u1.small")] == [
             Code.NOT_ALLOWED,
-            Code.MALFORMED_OBJECT,
+            Code.INVALID_OBJECT,
         ]
 
     def test_a_kind_that_is_none_is_missing(self) -> None:
@@ -324,7 +324,7 @@ def test_what_can_not_be_read_is_admitted_with_a_warning() -> None:
 
     decision = judge(vm(instancetype=SMALL), world, missing="deny")
 
-    assert (decision.code, decision.denial, len(decision.warnings)) == (Code.FACTS_UNREADABLE, None, 1)
+    assert (decision.code, decision.denial, len(decision.warnings)) == (Code.LOOKUP_FAILED, None, 1)
 
 
 def test_what_can_not_be_read_is_denied_where_the_admin_wants_it_so() -> None:
@@ -333,7 +333,7 @@ def test_what_can_not_be_read_is_denied_where_the_admin_wants_it_so() -> None:
     decision = judge(vm(instancetype=SMALL), world, failure_policy="Fail")
 
     assert decision.denial
-    assert (decision.code, decision.denial.code, decision.warnings) == (Code.FACTS_UNREADABLE, 503, ())
+    assert (decision.code, decision.denial.code, decision.warnings) == (Code.LOOKUP_FAILED, 503, ())
 
 
 @pytest.mark.parametrize("matcher", [5, "u1.small", [], {"name": 5}, {"name": "u1.small", "revisionName": {}}])
@@ -341,7 +341,7 @@ def test_a_matcher_that_can_not_be_read_is_denied(matcher: Any) -> None:
     decision = judge(vm(instancetype=matcher), allowed=("u1.large",))
 
     assert decision.denial
-    assert (decision.code, decision.denial.code) == (Code.MALFORMED_OBJECT, 422)
+    assert (decision.code, decision.denial.code) == (Code.INVALID_OBJECT, 422)
     assert [cause.field for cause in decision.denial.causes] == ["spec.instancetype"]
 
 
@@ -358,5 +358,5 @@ def test_what_a_sender_claims_as_status_is_not_believed() -> None:
 
 
 def test_malformed_and_switched_off() -> None:
-    assert judge(vm({"cpu": 1}, instancetype=SMALL)).code == Code.MALFORMED_OBJECT
-    assert judge(vm(instancetype=SMALL), {}, virtual_machines=False).code == Code.SWITCHED_OFF
+    assert judge(vm({"cpu": 1}, instancetype=SMALL)).code == Code.INVALID_OBJECT
+    assert judge(vm(instancetype=SMALL), {}, virtual_machines=False).code == Code.DISABLED

@@ -144,7 +144,7 @@ class TestWhatIsFilled:
 
 class TestWhatIsNot:
     def test_vmis_of_vms(self) -> None:
-        assert decide(vmi(owner=OF_VM, annotations=ASKED), {}, **BOTH).code == Code.OF_A_VM
+        assert decide(vmi(owner=OF_VM, annotations=ASKED), {}, **BOTH).code == Code.OWNED_BY_A_VM
 
     def test_a_vm_that_is_no_controller_stands_behind_nothing(self) -> None:
         assert decide(vmi(owner={**OF_VM, "controller": False}), facts(WORLD), **BOTH).code == Code.APPLIED
@@ -155,7 +155,7 @@ class TestWhatIsNot:
     def test_switches_and_opting_out(self) -> None:
         off = {"kubevirt-webhook.github.io/instancetypes": "off"}
 
-        assert decide(vmi(), {}, **BOTH, virtual_machine_instances=False).code == Code.SWITCHED_OFF
+        assert decide(vmi(), {}, **BOTH, virtual_machine_instances=False).code == Code.DISABLED
         assert decide(vmi(annotations=off), {}, **BOTH).code == Code.OWNER_OPTED_OUT
 
     def test_an_empty_wish_declines(self) -> None:
@@ -225,12 +225,12 @@ class TestWhatIsNot:
 
         decision = decide(vmi(annotations=ASKED), world | facts([preference()], unreadable=[]) | world)
 
-        assert (decision.code, decision.denial, len(decision.warnings)) == (Code.FACTS_UNREADABLE, None, 1)
+        assert (decision.code, decision.denial, len(decision.warnings)) == (Code.LOOKUP_FAILED, None, 1)
 
     def test_malformed_vmis_are_left_to_the_api_server(self) -> None:
         decision = decide(vmi({"cpu": []}), facts(WORLD), **BOTH)
 
-        assert (decision.code, decision.changes) == (Code.MALFORMED_OBJECT, ())
+        assert (decision.code, decision.changes) == (Code.INVALID_OBJECT, ())
 
 
 class TestWhatIsRefused:

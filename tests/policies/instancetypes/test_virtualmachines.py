@@ -233,13 +233,13 @@ class TestCreate:
 
         decision = decide(vm(), world, **BOTH)
 
-        assert (decision.code, decision.changes) == (Code.FACTS_UNREADABLE, ())
+        assert (decision.code, decision.changes) == (Code.LOOKUP_FAILED, ())
         assert "no answer in time" in decision.warnings[0]
 
     def test_an_unreadable_configuration(self) -> None:
         decision = decide(vm(), facts(WORLD, configuration=Unavailable("not listed")), **BOTH)
 
-        assert (decision.code, decision.changes) == (Code.FACTS_UNREADABLE, ())
+        assert (decision.code, decision.changes) == (Code.LOOKUP_FAILED, ())
 
     def test_a_cluster_without_kubevirt_has_its_defaults(self) -> None:
         assert changes(decide(vm(), facts(WORLD, configuration=None), **BOTH)) == INJECTED
@@ -304,7 +304,7 @@ class TestCreate:
         decision = decide(vm(preference={"name": "crash"}), facts([crashing]))
 
         assert decision.denial
-        assert (decision.code, decision.denial.code) == (Code.REFUSED, 422)
+        assert (decision.code, decision.denial.code) == (Code.DENIED, 422)
         assert decision.denial.causes[0].field == "spec.preference"
 
     def test_a_division_by_zero_is_refused(self) -> None:
@@ -325,7 +325,7 @@ class TestCreate:
     def test_malformed_vms_are_left_to_the_api_server(self) -> None:
         decision = decide(vm({"cpu": {"sockets": "two"}}), facts(WORLD), **BOTH)
 
-        assert (decision.code, decision.changes) == (Code.MALFORMED_OBJECT, ())
+        assert (decision.code, decision.changes) == (Code.INVALID_OBJECT, ())
         assert "spec.template.spec.domain.cpu.sockets" in decision.warnings[0]
 
     def test_vms_that_are_being_deleted_and_switches(self) -> None:
@@ -333,7 +333,7 @@ class TestCreate:
         dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
         assert decide(dying, {}, **BOTH).code == Code.BEING_DELETED
-        assert decide(vm(), {}, **BOTH, virtual_machines=False).code == Code.SWITCHED_OFF
+        assert decide(vm(), {}, **BOTH, virtual_machines=False).code == Code.DISABLED
 
 
 class TestExpansion:
@@ -393,7 +393,7 @@ class TestExpansion:
         decision = decide(vm(**spec), world, expand=True, **settings)
         validated = decide(vm(**spec), world, verb="validate", **settings)
 
-        assert (decision.code, decision.changes, decision.warnings) == (Code.REFUSED, (), ())
+        assert (decision.code, decision.changes, decision.warnings) == (Code.DENIED, (), ())
         assert validated.denial
 
     def test_an_architecture_that_comes_from_a_volume_is_not_frozen(self) -> None:

@@ -113,17 +113,17 @@ def test_pods_that_are_none_of_ours() -> None:
 
     assert judge(source, {"zone": "b"}).code == Code.NOT_A_TARGET
     assert judge(foreign, {"zone": "b"}).code == Code.NOT_LAUNCHER
-    assert judge(pod(), {"zone": "b"}, user="mallory").code == Code.NOT_CONTROLLER
-    assert judge(pod(), None).code == Code.NOTHING_ADDED
-    assert judge(pod(uid="another"), {"zone": "b"}).code == Code.MIGRATION_GONE
+    assert judge(pod(), {"zone": "b"}, user="mallory").code == Code.NOT_CREATED_BY_KUBEVIRT
+    assert judge(pod(), None).code == Code.NO_ADDED_SELECTOR
+    assert judge(pod(uid="another"), {"zone": "b"}).code == Code.MIGRATION_NOT_FOUND
 
 
-@pytest.mark.parametrize(("answer", "code"), [(None, Code.MIGRATION_GONE), (Unavailable("x"), Code.FACTS_UNREADABLE)])
+@pytest.mark.parametrize(("answer", "code"), [(None, Code.MIGRATION_NOT_FOUND), (Unavailable("x"), Code.LOOKUP_FAILED)])
 def test_migrations_that_can_not_be_read(answer: object, code: str) -> None:
     decision = judge(pod(), {"zone": "b"}, world=facts() | {ObjectKey(MIGRATIONS, "demo", "m1"): answer})
 
     assert (decision.code, decision.changes) == (code, ())
-    assert bool(decision.warnings) == (code == Code.FACTS_UNREADABLE)
+    assert bool(decision.warnings) == (code == Code.LOOKUP_FAILED)
 
 
 def test_what_is_added_holds_though_the_guards_are_not_known() -> None:
@@ -133,7 +133,7 @@ def test_what_is_added_holds_though_the_guards_are_not_known() -> None:
     decision = judge(obj, {AMD: "true", "zone": "b"}, world=unread)
 
     assert [expression["key"] for expression in terms(obj, decision)[0]["matchExpressions"]] == [AMD, "zone"]
-    assert [reason.code for reason in decision.reasons] == [Code.CONSTRAINED, Code.FACTS_UNREADABLE]
+    assert [reason.code for reason in decision.reasons] == [Code.CONSTRAINED, Code.LOOKUP_FAILED]
     assert decision.warnings[0].endswith("VirtualMachineInstance demo/web01 can't be read: no answer")
 
 

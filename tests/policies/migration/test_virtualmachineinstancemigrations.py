@@ -40,12 +40,12 @@ class TestEligible:
 
     @pytest.mark.parametrize("added", [None, {}])
     def test_without_a_selector_nothing_is_looked_at(self, added: Any) -> None:
-        assert decide(migration(added), {}).code == Code.NOTHING_ADDED
+        assert decide(migration(added), {}).code == Code.NO_ADDED_SELECTOR
 
     def test_a_vmi_that_is_gone_is_left_to_kubevirt(self) -> None:
         world = facts() | {ObjectKey(VMIS, "demo", "web01"): None}
 
-        assert (decide(migration(B), world).code, decide(migration(B), world).denial) == (Code.VMI_GONE, None)
+        assert (decide(migration(B), world).code, decide(migration(B), world).denial) == (Code.VMI_NOT_FOUND, None)
 
 
 class TestSelector:
@@ -54,7 +54,7 @@ class TestSelector:
         decision = decide(migration(added), {})
 
         assert decision.denial
-        assert (decision.code, decision.denial.code) == (Code.BAD_SELECTOR, 422)
+        assert (decision.code, decision.denial.code) == (Code.SELECTOR_INVALID, 422)
         assert "would hang" in decision.denial.message
         assert [cause.field for cause in decision.denial.causes] == ["spec.addedNodeSelector"]
 
@@ -75,7 +75,7 @@ class TestSelector:
         decision = decide(migration({f"key-{number}": "x" for number in range(MAX_ADDED + 1)}), {})
 
         assert decision.denial
-        assert (decision.code, decision.denial.code) == (Code.BAD_SELECTOR, 422)
+        assert (decision.code, decision.denial.code) == (Code.SELECTOR_INVALID, 422)
         assert [cause.field for cause in decision.denial.causes] == ["spec.addedNodeSelector"]
         assert str(MAX_ADDED) in decision.denial.message
 
@@ -146,14 +146,14 @@ class TestCollision:
         decision = decide(migration(B), self.WORLD)
 
         assert decision.denial
-        assert (decision.code, decision.denial.code) == (Code.COLLISION, 403)
+        assert (decision.code, decision.denial.code) == (Code.SELECTOR_CONFLICT, 403)
         assert "zone=b was added by this migration; the VM itself requires zone=a; 0 of 4" in decision.denial.message
 
     def test_may_only_be_warned_about(self) -> None:
         decision = decide(migration(B), self.WORLD, collision="warn")
 
-        assert (decision.code, decision.denial) == (Code.COLLISION, None)
-        assert [reason.code for reason in decision.reasons] == [Code.COLLISION, Code.NO_ELIGIBLE_NODE]
+        assert (decision.code, decision.denial) == (Code.SELECTOR_CONFLICT, None)
+        assert [reason.code for reason in decision.reasons] == [Code.SELECTOR_CONFLICT, Code.NO_ELIGIBLE_NODE]
         assert "will stay Pending" in decision.warnings[0]
 
     def test_may_be_left_to_kubevirt(self) -> None:
@@ -183,7 +183,7 @@ class TestCollision:
 
         decision = decide(migration(B), facts(vmi(affinity=affinity)))
 
-        assert (decision.code, decision.denial is None) == (Code.COLLISION, False)
+        assert (decision.code, decision.denial is None) == (Code.SELECTOR_CONFLICT, False)
 
     def test_with_the_present_node(self) -> None:
         hostname: Any = {"kubernetes.io/hostname": "host-1"}
@@ -258,10 +258,10 @@ class TestNoNode:
         decision = decide(migration(B), facts() | {key: Unavailable("no answer")})
 
         assert decision.denial
-        assert (decision.code, decision.denial.code) == (Code.FACTS_UNREADABLE, 503)
+        assert (decision.code, decision.denial.code) == (Code.LOOKUP_FAILED, 503)
 
         lax = decide(migration(B), facts() | {key: Unavailable("no answer")}, failure_policy="Ignore")
-        assert (lax.code, lax.denial, len(lax.warnings)) == (Code.FACTS_UNREADABLE, None, 1)
+        assert (lax.code, lax.denial, len(lax.warnings)) == (Code.LOOKUP_FAILED, None, 1)
 
 
 class TestRight:
@@ -269,7 +269,7 @@ class TestRight:
         decision = decide(migration(B), facts(), require_right=True)
 
         assert decision.denial
-        assert (decision.code, decision.denial.code) == (Code.MAY_NOT_PIN, 403)
+        assert (decision.code, decision.denial.code) == (Code.NODE_CHOICE_FORBIDDEN, 403)
         assert "the verb use on migrationtargets.kubevirt-webhook.github.io" in decision.denial.message
 
     def test_users_have_it(self) -> None:
@@ -281,7 +281,7 @@ class TestRight:
         allowed = decide(migration(B), facts(), user=API_ACCOUNT, require_right=True)
         denied = decide(migration(B), facts(), user=API_ACCOUNT, require_right=True, via_virtctl="deny")
 
-        assert (allowed.code, denied.code) == (Code.ELIGIBLE, Code.MAY_NOT_PIN)
+        assert (allowed.code, denied.code) == (Code.ELIGIBLE, Code.NODE_CHOICE_FORBIDDEN)
 
 
 class TestCap:
@@ -342,6 +342,9 @@ class TestWithoutSelector:
     def test_others_pass_silently(self) -> None:
         assert decide(migration(), facts(), self.PLACE).code == Code.ELIGIBLE
         assert decide(migration(B), {}, self.PLACE).code == Code.OTHER_OPERATION
-        assert decide(migration(), facts() | {ObjectKey(VMIS, "demo", "web01"): None}, self.PLACE).code == Code.VMI_GONE
+        assert (
+            decide(migration(), facts() | {ObjectKey(VMIS, "demo", "web01"): None}, self.PLACE).code
+            == Code.VMI_NOT_FOUND
+        )
         unreadable = decide(migration(), facts() | {NodesKey(): Unavailable("x")}, self.PLACE)
-        assert (unreadable.code, unreadable.warnings) == (Code.FACTS_UNREADABLE, ())
+        assert (unreadable.code, unreadable.warnings) == (Code.LOOKUP_FAILED, ())

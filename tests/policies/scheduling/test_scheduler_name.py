@@ -86,7 +86,7 @@ class TestPods:
         assert decide(review(launcher_pod(schedulerName=scheduler)), known(vmi())).code == Code.INJECTED
 
     def test_vmi_gone(self) -> None:
-        assert decide(review(launcher_pod()), known(None)).code == Code.VMI_GONE
+        assert decide(review(launcher_pod()), known(None)).code == Code.VMI_NOT_FOUND
 
     def test_vmi_of_the_same_name_but_another_uid(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi(uid="another")))
@@ -143,21 +143,21 @@ class TestPods:
         ],
     )
     def test_made_by_somebody_else(self, user: str) -> None:
-        assert decide(review(launcher_pod(), user=user), known(vmi())).code == Code.NOT_CONTROLLER
+        assert decide(review(launcher_pod(), user=user), known(vmi())).code == Code.NOT_CREATED_BY_KUBEVIRT
 
     def test_kubevirt_in_another_namespace(self) -> None:
         facts = known(vmi()) | {KubeVirtKey(): KubeVirtInstall(frozenset({"openshift-cnv"}))}
         user = "system:serviceaccount:openshift-cnv:kubevirt-controller"
 
         assert decide(review(launcher_pod(), user=user), facts).code == Code.INJECTED
-        assert decide(review(launcher_pod()), facts).code == Code.NOT_CONTROLLER
+        assert decide(review(launcher_pod()), facts).code == Code.NOT_CREATED_BY_KUBEVIRT
 
     def test_settings_override_where_kubevirt_is(self) -> None:
         facts = known(vmi()) | {KubeVirtKey(): Unavailable("forbidden")}
         user = "system:serviceaccount:virt:kubevirt-controller"
 
         assert decide(review(launcher_pod(), user=user), facts, kubevirt_namespace="virt").code == Code.INJECTED
-        assert decide(review(launcher_pod()), facts, kubevirt_namespace="virt").code == Code.NOT_CONTROLLER
+        assert decide(review(launcher_pod()), facts, kubevirt_namespace="virt").code == Code.NOT_CREATED_BY_KUBEVIRT
 
     def test_no_kubevirt(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi()) | {KubeVirtKey(): None})
@@ -205,7 +205,9 @@ class TestPods:
 
         assert decide(review(pod), known(vmi())).code == Code.INJECTED
 
-    @pytest.mark.parametrize(("health", "code"), [(DEAD, Code.SCHEDULER_DEAD), (UNKNOWN, Code.SCHEDULER_UNKNOWN)])
+    @pytest.mark.parametrize(
+        ("health", "code"), [(DEAD, Code.SCHEDULER_UNAVAILABLE), (UNKNOWN, Code.SCHEDULER_HEALTH_UNKNOWN)]
+    )
     def test_nothing_is_injected_while_the_scheduler_may_be_down(self, health: Any, code: str) -> None:
         decision = decide(review(launcher_pod()), known(vmi(), health))
 
@@ -215,14 +217,16 @@ class TestPods:
     def test_unreadable_health_is_unknown(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi(), Unavailable("no guard")))
 
-        assert (decision.code, decision.changes) == (Code.SCHEDULER_UNKNOWN, ())
+        assert (decision.code, decision.changes) == (Code.SCHEDULER_HEALTH_UNKNOWN, ())
 
     def test_assume_alive_bridges_ignorance_but_not_death(self) -> None:
         base = builders.scheduling().schedulers
         trusting = {**base, "kubevirt": msgspec.structs.replace(base["kubevirt"], assume_alive=True)}
 
         assert decide(review(launcher_pod()), known(vmi(), UNKNOWN), schedulers=trusting).code == Code.INJECTED
-        assert decide(review(launcher_pod()), known(vmi(), DEAD), schedulers=trusting).code == Code.SCHEDULER_DEAD
+        assert (
+            decide(review(launcher_pod()), known(vmi(), DEAD), schedulers=trusting).code == Code.SCHEDULER_UNAVAILABLE
+        )
 
     def test_undeclared_name_is_never_written(self) -> None:
         decision = decide(review(launcher_pod()), known(vmi()), scheduler_name="nobody")
@@ -265,7 +269,7 @@ class TestFallback:
     def test_strangers_pod_with_our_mark_is_left_alone(self) -> None:
         decision = decide(review(self.pod(), user="admin"), known(vmi("kubevirt"), DEAD))
 
-        assert (decision.code, decision.changes) == (Code.NOT_CONTROLLER, ())
+        assert (decision.code, decision.changes) == (Code.NOT_CREATED_BY_KUBEVIRT, ())
 
 
 class TestVirtualMachines:
@@ -303,7 +307,7 @@ class TestVirtualMachines:
         assert decide(review(vm("stork", mark="kubevirt"))).code == Code.OWNER_CHOSE
 
     def test_switched_off(self) -> None:
-        assert decide(review(vm()), virtual_machines=False).code == Code.SWITCHED_OFF
+        assert decide(review(vm()), virtual_machines=False).code == Code.DISABLED
 
     @pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
     def test_other_operations(self, operation: str) -> None:
@@ -333,7 +337,7 @@ class TestVirtualMachines:
     def test_dead_scheduler_is_said_to_the_owner(self) -> None:
         decision = decide(review(vm()), known(health=DEAD))
 
-        assert (decision.code, decision.changes) == (Code.SCHEDULER_DEAD, ())
+        assert (decision.code, decision.changes) == (Code.SCHEDULER_UNAVAILABLE, ())
         assert "not running" in decision.warnings[0]
 
     def test_status_at_create_is_only_a_claim(self) -> None:
@@ -441,14 +445,14 @@ class TestCarryOver:
     def test_overwrite_keeps_the_choice(self) -> None:
         decision = self.update(vm(), vm("kubevirt", mark="kubevirt"))
 
-        assert decision.code == Code.CARRIED_OVER
+        assert decision.code == Code.PRESERVED
         assert set(changes(decision).values()) == {"kubevirt"}
         assert len(decision.changes) == 3
 
     def test_also_while_the_scheduler_is_dead_or_another_is_the_default(self) -> None:
         old = vm("batch", mark="batch")
 
-        assert self.update(vm(), old, known(health=DEAD)).code == Code.CARRIED_OVER
+        assert self.update(vm(), old, known(health=DEAD)).code == Code.PRESERVED
         assert changes(self.update(vm(), old))[VM_SCHEDULER] == "batch"
 
     @pytest.mark.parametrize(
@@ -476,10 +480,10 @@ class TestCarryOver:
     def test_nothing_is_added_to_a_vm_that_was_not_ours(self, old: Json) -> None:
         decision = self.update(vm(), old)
 
-        assert (decision.code, decision.changes) == (Code.NOTHING_TO_CARRY, ())
+        assert (decision.code, decision.changes) == (Code.NOTHING_TO_PRESERVE, ())
 
     def test_without_an_old_object(self) -> None:
-        assert decide(review(vm(), operation="UPDATE")).code == Code.NOTHING_TO_CARRY
+        assert decide(review(vm(), operation="UPDATE")).code == Code.NOTHING_TO_PRESERVE
 
     def test_a_name_that_is_not_declared_any_more(self) -> None:
         assert self.update(vm(), vm("gone", mark="gone")).code == Code.UNDECLARED
@@ -490,9 +494,7 @@ class TestCarryOver:
 
         assert self.update(new, vm("kubevirt", mark="kubevirt"), facts).code == Code.INSTANCETYPE_SETS_SCHEDULER
 
-    @pytest.mark.parametrize(
-        ("label", "code"), [("u1", Code.INSTANCETYPE_SETS_SCHEDULER), ("other", Code.CARRIED_OVER)]
-    )
+    @pytest.mark.parametrize(("label", "code"), [("u1", Code.INSTANCETYPE_SETS_SCHEDULER), ("other", Code.PRESERVED)])
     def test_revision_in_the_stored_status_counts_if_its_label_fits(self, label: str, code: str) -> None:
         old = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
         old["status"] = {"instancetypeRef": {"controllerRevisionRef": {"name": "r1"}}}
@@ -510,7 +512,7 @@ class TestCarryOver:
 
         decision = self.update(new, vm("kubevirt", mark="kubevirt"))
 
-        assert decision.code == Code.CARRIED_OVER
+        assert decision.code == Code.PRESERVED
 
 
 class TestVirtualMachineInstances:
@@ -521,7 +523,7 @@ class TestVirtualMachineInstances:
         )
 
     def test_off_by_default(self) -> None:
-        assert decide(self.body()).code == Code.SWITCHED_OFF
+        assert decide(self.body()).code == Code.DISABLED
 
     def test_injects(self) -> None:
         decision = decide(self.body(), virtual_machine_instances=True)
@@ -547,7 +549,9 @@ class TestVirtualMachineInstances:
         assert decide(body, virtual_machine_instances=True).code == Code.NO_TEMPLATE
 
     def test_dead_scheduler(self) -> None:
-        assert decide(self.body(), known(health=DEAD), virtual_machine_instances=True).code == Code.SCHEDULER_DEAD
+        assert (
+            decide(self.body(), known(health=DEAD), virtual_machine_instances=True).code == Code.SCHEDULER_UNAVAILABLE
+        )
 
 
 _SCHEDULERS: st.SearchStrategy[Any] = st.sampled_from([..., None, "", "default-scheduler", "kubevirt", "batch", "x"])
@@ -615,7 +619,7 @@ class TestOwners:
     def test_what_was_declared_is_not_put_back(self) -> None:
         old = self.declared(vm("kubevirt", mark="kubevirt"), VM_SCHEDULER)
 
-        assert self.update(vm(), old).code == Code.NOTHING_TO_CARRY
+        assert self.update(vm(), old).code == Code.NOTHING_TO_PRESERVE
 
     def test_the_scheduler_of_an_instancetype_that_the_owner_names_now(self) -> None:
         new = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
@@ -665,7 +669,7 @@ class TestMarks:
 
         decision = decide(review(copied, operation=operation, oldObject=old))
 
-        assert (decision.code, changes(decision)) == (Code.MARKED, {missing: "kubevirt"})
+        assert (decision.code, changes(decision)) == (Code.ANNOTATION_RESTORED, {missing: "kubevirt"})
 
     def test_without_any_mark_it_is_the_owners(self) -> None:
         assert decide(review(vm("kubevirt"))).code == Code.OWNER_CHOSE
@@ -676,7 +680,7 @@ class TestMarks:
 
         decision = decide(review(vm("kubevirt"), operation=operation, oldObject=old), schedulers=self.ALONE)
 
-        assert decision.code == Code.MARKED
+        assert decision.code == Code.ANNOTATION_RESTORED
         assert set(changes(decision)) == {POD_MARK_PATH, ("spec", "template", *POD_MARK_PATH)}
 
     @pytest.mark.parametrize(("health", "code"), [(DEAD, Code.FELL_BACK), (ALIVE, Code.ALREADY_INJECTED)])

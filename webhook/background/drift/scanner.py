@@ -180,7 +180,7 @@ class DriftScanner:
             deadline = asyncio.get_running_loop().time() + _JUDGE_SECONDS
             verdict = await self._reviewer.judge(endpoint, candidate.review, deadline)
             # What can not be told now, admission may deny, as the admin wants it; it says nothing about the object.
-            if verdict.label in ("patched", "denied") and verdict.decision.code != Code.FACTS_UNREADABLE:
+            if verdict.label in ("patched", "denied") and verdict.decision.code != Code.LOOKUP_FAILED:
                 found.append(DriftedObject(endpoint, candidate, verdict.decision))
         return found
 

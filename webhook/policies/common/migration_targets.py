@@ -45,15 +45,15 @@ class Target(msgspec.Struct, frozen=True):
         return nodes.review(self.requirements)
 
 
-def unnameable(name: str) -> str | None:
-    """Why KubeVirt can't make any migration of a VM of this name, a clause; None where it can.
+def name_problem(name: str) -> str | None:
+    """Why KubeVirt cannot create any migration of a VM of this name, a sentence; None where it can.
 
     It labels migrations with the name (the label ``kubevirt.io/vmi-name``), which may be longer than a label.
     """
     problem = syntax.value_problem(name)
     if problem is None:
         return None
-    return f"KubeVirt can't migrate this VM at all: it labels migrations with the VM's name, which {problem}"
+    return f"KubeVirt cannot migrate this VM: it labels migrations with the VM's name, which {problem}"
 
 
 def find(namespace: str, name: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from webhook.admission.decision import Reason
+from webhook.names import Code
 from webhook.placement.requirement import ADDED
 from webhook.placement.verdict import Failure, Verdict
 
@@ -14,14 +16,21 @@ _AUDITED_FAILURES: Final = 50
 _TOLD_CLASSES: Final = 10
 
 
-def no_node(verdict: Verdict) -> str:
-    """Why no node is eligible, class by class, and the single change that would help most."""
+def no_node(verdict: Verdict) -> Reason:
+    """Why no node is eligible, class by class as the scheduler words it, and the single change that would help most."""
     if not verdict.total:
-        return "no eligible node: the cluster has no nodes"
-    text = f"no eligible node: of {verdict.total}, {_classes(verdict.failures)}"
-    # Giving up what was just asked for is no advice.
+        return Reason(Code.NO_ELIGIBLE_NODE, f"{availability(verdict)}: the cluster has no nodes")
+    text = f"{availability(verdict)}: {_classes(verdict.failures)}"
+    # To give up what was just asked for is not advice.
     best = next((one for one in verdict.openings() if one.failure.requirement.origin != ADDED), None)
-    return f"{text}; the only reason for {best.count} of them: {best.failure.lacking}" if best else text
+    if best:
+        text += f"; for {best.count} node(s) the only reason is: {best.failure.lacking}"
+    return Reason(Code.NO_ELIGIBLE_NODE, text)
+
+
+def availability(verdict: Verdict) -> str:
+    """``0/6 nodes are available for this migration``, as the scheduler words it."""
+    return f"{verdict.count}/{verdict.total} nodes are available for this migration"
 
 
 def _classes(failures: Sequence[Failure]) -> str:

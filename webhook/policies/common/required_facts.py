@@ -34,5 +34,5 @@ def read(facts: Facts, key: Key[T], what: str) -> T | None:
     """
     fact = facts.get(key)
     if isinstance(fact, Unavailable):
-        raise Unreadable(f"{what} can't be read: {fact.why}")
+        raise Unreadable(f"{what} cannot be read: {fact.why}")
     return fact

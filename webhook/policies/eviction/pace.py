@@ -1,4 +1,4 @@
-"""When evictions are too many or too soon: blackouts, cool-downs and caps, each a clause that says so, or None."""
+"""When evictions are too many or too soon: blackouts, cool-downs and caps, each the reason for a denial, or None."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Final
 
+from webhook.admission.decision import Reason
 from webhook.placement.migrations import Migration
+from webhook.policies.eviction import messages
 from webhook.settings.snapshot import WEEK, Blackout, EvictionSettings
 
 # 1970 began on a Thursday.
@@ -19,7 +21,7 @@ _EPOCH: Final = 3 * 24 * 60
 _CLOSE: Final = 2
 
 
-def blackout(blackouts: Iterable[Blackout], now: float) -> str | None:
+def blackout(blackouts: Iterable[Blackout], now: float) -> Reason | None:
     """The blackout that holds now.
 
     Args:
@@ -28,11 +30,11 @@ def blackout(blackouts: Iterable[Blackout], now: float) -> str | None:
     minute = (int(now // 60) + _EPOCH) % WEEK
     for one in blackouts:
         if any(begin <= minute < end for begin, end in one.spans):
-            return f"the descheduler may not evict VMs {one.text}"
+            return messages.blackout(one.text)
     return None
 
 
-def cool_down(migrations: Iterable[Migration], now: float, settings: EvictionSettings) -> str | None:
+def cool_down(migrations: Iterable[Migration], now: float, settings: EvictionSettings) -> Reason | None:
     """Why a VM stays where it is for a while.
 
     The time doubles with each migration that ended soon before the next, failed ones too. KubeVirt keeps five finished
@@ -55,11 +57,10 @@ def cool_down(migrations: Iterable[Migration], now: float, settings: EvictionSet
     if left <= 0:
         return None
     ago = max(0, math.floor(now - ends[0]))
-    ended = "its last migration" if in_a_row == 1 else f"the last of {in_a_row} migrations in a row"
-    return f"the VM stays where it is for {seconds} s after {ended}, which ended {ago} s ago; {left} s are left"
+    return messages.cool_down(seconds, in_a_row, ago, left)
 
 
-def too_many(evacuated: Mapping[str, int], namespace: str, settings: EvictionSettings) -> str | None:
+def too_many(evacuated: Mapping[str, int], namespace: str, settings: EvictionSettings) -> Reason | None:
     """Which cap is reached.
 
     Args:
@@ -69,10 +70,9 @@ def too_many(evacuated: Mapping[str, int], namespace: str, settings: EvictionSet
     # What one namespace has beyond its own cap must not fill that of all.
     most = settings.max_per_namespace or sys.maxsize
     for count, cap, where in (
-        (evacuated.get(namespace, 0), settings.max_per_namespace, f"of {namespace}"),
-        (sum(min(each, most) for each in evacuated.values()), settings.max_per_cluster, "of the cluster"),
+        (evacuated.get(namespace, 0), settings.max_per_namespace, f"namespace {namespace}"),
+        (sum(min(each, most) for each in evacuated.values()), settings.max_per_cluster, "the cluster"),
     ):
         if cap and count >= cap:
-            are = "evacuation is" if count == 1 else "evacuations are"
-            return f"{count} {are} unfinished {where}, and {cap} may be"
+            return messages.too_many(count, cap, where)
     return None

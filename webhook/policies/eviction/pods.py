@@ -13,14 +13,14 @@ from webhook.errors import Unavailable
 from webhook.facts import ConfigurationKey, Facts, ListKey, ObjectKey
 from webhook.k8s.pods import Eviction
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
-from webhook.names import Code
 from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
 from webhook.placement.migrations import MIGRATIONS, UNFINISHED, Migration
 from webhook.placement.vmis import VMIS, Vmi
 from webhook.policies.common import accounts, migration_targets
+from webhook.policies.common import messages as common
 from webhook.policies.common.no_eligible_node import details, no_node
 from webhook.policies.common.required_facts import Unreadable, read
-from webhook.policies.eviction import evacuations, pace
+from webhook.policies.eviction import evacuations, messages, pace
 from webhook.settings.snapshot import EvictionSettings
 
 # What the descheduler writes into the Evictions that it sends.
@@ -36,26 +36,26 @@ _EXTERNAL: Final = "External"
 
 
 def pods(eviction: Eviction, request: Request[Eviction], facts: Facts, settings: EvictionSettings) -> Decision:
-    """Veto an eviction that could only fail or comes too soon; what virt-api answers better is left to it.
+    """Deny an eviction that could only fail or comes too soon; what virt-api answers better is left to it.
 
     The rules about strategies and pods are those of virt-api's own admitter (pod-eviction-admitter.go). Nothing comes
-    of a veto but the answer, so dry runs need no care.
+    of a denial but the answer, so dry runs need no care.
     """
     if request.operation != "CREATE":
-        return skip(Code.OTHER_OPERATION, f"an eviction is judged when it is created, not at {request.operation}")
+        return skip(common.other_operation(request.operation))
     requester = eviction.meta.annotation(REQUESTED_BY)
     if requester not in settings.requesters:
-        return skip(Code.OTHER_REQUESTER, f"the eviction is not requested by {' or '.join(settings.requesters)}")
+        return skip(messages.other_requester(settings.requesters))
     namespace = request.namespace or ""
     try:
         if accounts.is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
-            return skip(Code.BY_KUBEVIRT, "KubeVirt itself evicts the pod")
+            return skip(messages.by_kubevirt())
         found = _present_vm(request.name or "", namespace, facts)
         if isinstance(found, Decision):
             return found
         decision = _by_strategy(found, namespace, facts) or _evaluate(found, namespace, facts, settings)
     except Unreadable as error:
-        return skip(Code.FACTS_UNREADABLE, error.why, f"kubevirt-webhook did not judge this eviction: {error.why}")
+        return skip(common.lookup_failed("the eviction was not evaluated", error.why), warn=True)
     about = {"vmi": found.meta.name or "", "requester": requester, "why": eviction.meta.annotation(_WHY) or ""}
     return msgspec.structs.replace(decision, details={**about, **decision.details})
 
@@ -64,23 +64,21 @@ def _present_vm(name: str, namespace: str, facts: Facts) -> Vmi | Decision:
     """The VMI that runs in a pod, or why the pod carries none that an eviction could move."""
     pod = read(facts, ObjectKey(LAUNCHER_PODS, namespace, name), f"the pod {name}")
     if pod is None:
-        return skip(Code.POD_GONE, f"there is no pod {name}")
+        return skip(messages.pod_not_found(name))
     if pod.phase in _OVER:
-        return skip(Code.POD_OVER, f"the pod has {pod.phase.lower()}; nothing runs in it")
+        return skip(messages.pod_completed(pod.phase))
     owner = vmi_owner(pod)
     if isinstance(owner, NotLauncher):
-        return skip(owner.code, owner.text)
+        return skip(common.not_a_launcher_pod(owner))
     vmi_name = owner.name or ""
     vmi = read(facts, ObjectKey(VMIS, namespace, vmi_name), f"VirtualMachineInstance {namespace}/{vmi_name}")
     if vmi is None:
-        return skip(
-            Code.VMI_GONE, f"there is no VirtualMachineInstance {namespace}/{vmi_name}; KubeVirt says so better"
-        )
+        return skip(common.vmi_not_found(namespace, vmi_name))
     if vmi.meta.uid != owner.uid:
-        return skip(Code.VMI_REPLACED, f"the VirtualMachineInstance {namespace}/{vmi_name} is another than the pod's")
+        return skip(common.vmi_replaced(namespace, vmi_name))
     if pod.meta.deletion_timestamp or vmi.meta.deletion_timestamp:
-        return skip(Code.BEING_DELETED, "the pod, or what runs in it, is being deleted already")
-    return vmi if _runs_in(vmi, pod) else skip(Code.NOT_ITS_POD, "the VM does not run in this pod, but migrates")
+        return skip(messages.being_deleted())
+    return vmi if _runs_in(vmi, pod) else skip(messages.not_the_current_pod())
 
 
 def _runs_in(vmi: Vmi, pod: LauncherPod) -> bool:
@@ -94,60 +92,50 @@ def _by_strategy(vmi: Vmi, namespace: str, facts: Facts) -> Decision | None:
     if strategy is None:
         configuration = read(facts, ConfigurationKey(), "KubeVirt's configuration")
         if configuration is None:
-            return skip(Code.KUBEVIRT_ABSENT, "the cluster has no KubeVirt object, so nothing says what evictions do")
+            return skip(messages.no_configuration())
         strategy = configuration.eviction_strategy
     place = f"{namespace}/{vmi.meta.name}"
     if strategy == _EXTERNAL:
-        return skip(Code.EXTERNAL, f"somebody else than KubeVirt moves VM {place} (eviction strategy {_EXTERNAL})")
+        return skip(messages.external_strategy(place))
     if strategy == _NONE:
-        return _goes_down(place, f"its eviction strategy is {_NONE}")
+        return skip(messages.will_stop(place, messages.strategy_none()), warn=True)
     if strategy not in (_MIGRATE, _MIGRATE_IF_POSSIBLE):
-        return skip(Code.UNKNOWN_STRATEGY, f"the eviction strategy {strategy} of VM {place} is not known here")
+        return skip(messages.unknown_strategy(place, strategy))
     if not vmi.migratable:
         if strategy == _MIGRATE_IF_POSSIBLE:
-            return _goes_down(place, f"it can't be live-migrated (eviction strategy {_MIGRATE_IF_POSSIBLE})")
-        return skip(Code.NOT_MIGRATABLE, f"VM {place} can't be live-migrated; KubeVirt refuses its eviction")
+            return skip(messages.will_stop(place, messages.strategy_if_possible()), warn=True)
+        return skip(messages.not_migratable(place))
     if vmi.status and vmi.status.evacuation_node_name:
-        return skip(Code.EVACUATING, f"VM {place} is being evacuated already")
+        return skip(messages.already_evacuating(place))
     return None
-
-
-def _goes_down(place: str, why: str) -> Decision:
-    text = f"this eviction shuts VM {place} down: {why}"
-    return skip(Code.GOES_DOWN, text, f"kubevirt-webhook: {text}")
 
 
 def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings) -> Decision:
     """The answer where KubeVirt would migrate the VM."""
     name = vmi.meta.name or ""
-    if hopeless := _veto(Code.NAME_TOO_LONG, migration_targets.unnameable(name)):
-        return hopeless
+    if problem := migration_targets.name_problem(name):
+        return _deny(messages.name_too_long(problem))
     key = ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
     migrations = read(facts, key, "the VM's migrations") or ()
     own = [one for one in migrations if one.meta.namespace == namespace and one.vmi_name == name]
     if any(one.is_unfinished for one in own):
-        return skip(Code.EVACUATING, f"VM {namespace}/{name} is being migrated already")
-    veto = _veto(Code.BLACKOUT, pace.blackout(settings.blackouts, facts.now)) or _veto(
-        Code.COOLING_DOWN, pace.cool_down(own, facts.now, settings)
-    )
-    if veto:
-        return veto
+        return skip(messages.already_evacuating(f"{namespace}/{name}"))
+    too_soon = pace.blackout(settings.blackouts, facts.now) or pace.cool_down(own, facts.now, settings)
+    if too_soon:
+        return _deny(too_soon)
     capped, doubt = _too_many(namespace, facts, settings)
-    return _veto(Code.TOO_MANY_EVACUATIONS, capped) or _with_doubt(_evaluate_placement(vmi, namespace, facts), doubt)
+    return _deny(capped) if capped else _with_doubt(_evaluate_placement(vmi, namespace, facts), doubt)
 
 
 def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     """The answer by the nodes that could take the VM."""
     verdict = migration_targets.of(vmi, namespace, facts).review(facts)
     if not verdict.count:
-        refusal = _veto(Code.NO_ELIGIBLE_NODE, no_node(verdict))
-        assert refusal
-        return msgspec.structs.replace(refusal, details=details(verdict))
-    text = f"{verdict.count} of {verdict.total} nodes are eligible"
-    return Decision((Reason(Code.ELIGIBLE, text),), notes={"eligible-nodes": str(verdict.count)})
+        return msgspec.structs.replace(_deny(no_node(verdict)), details=details(verdict))
+    return Decision((common.eligible(verdict.count, verdict.total),), notes={"eligible-nodes": str(verdict.count)})
 
 
-def _too_many(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple[str | None, str | None]:
+def _too_many(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple[Reason | None, Reason | None]:
     """Which cap is reached, None where none is, and why the cluster's could not be looked at.
 
     No VMI is read where no more evacuations are claimed than the caps allow.
@@ -161,7 +149,7 @@ def _too_many(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple
         unfinished = facts.get(ListKey(UNFINISHED, ""))
         if isinstance(unfinished, Unavailable):
             # Any tenant's migrations may be too large for a list. What can still be judged is.
-            doubt = f"maxPerCluster was not applied: the cluster's migrations can't be read: {unfinished.why}"
+            doubt = messages.cap_not_applied(unfinished.why)
             settings = msgspec.structs.replace(settings, max_per_cluster=0)
     if not settings.max_per_cluster and settings.max_per_namespace:
         unfinished = read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations")
@@ -171,15 +159,14 @@ def _too_many(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple
     return pace.too_many(evacuations.count_evacuations(claimed, max(caps), facts), namespace, settings), doubt
 
 
-def _with_doubt(decision: Decision, doubt: str | None) -> Decision:
+def _with_doubt(decision: Decision, doubt: Reason | None) -> Decision:
     """The decision with what it could not take into account."""
     if doubt is None:
         return decision
-    reasons = (*decision.reasons, Reason(Code.FACTS_UNREADABLE, doubt))
-    warnings = (*decision.warnings, f"kubevirt-webhook: {doubt}")
+    reasons, warnings = (*decision.reasons, doubt), (*decision.warnings, doubt)
     return msgspec.structs.replace(decision, reasons=reasons, warnings=warnings)
 
 
-def _veto(code: str, why: str | None) -> Decision | None:
-    """A refusal that asks to try later. KubeVirt's own texts, for which the descheduler looks, are never used."""
-    return Decision((Reason(code, why),), denial=Denial(429, why)) if why else None
+def _deny(reason: Reason) -> Decision:
+    """A denial that asks to retry later. KubeVirt's own texts, for which the descheduler looks, are never used."""
+    return Decision((reason,), denial=Denial(429, reason.text))

@@ -17,6 +17,7 @@ from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS
 from webhook.kubevirt.types.machines import MATCHER
 from webhook.kubevirt.webhooks import vm_admitter
 from webhook.names import Code
+from webhook.policies.instancetypes import messages
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import MARKS
 
@@ -61,20 +62,19 @@ class Findings:
 
     def __init__(self) -> None:
         self.reasons: list[Reason] = []
-        self.warnings: list[str] = []
+        self.warnings: list[Reason] = []
 
-    def note(self, code: str, text: str, *, warn: bool = False) -> None:
+    def note(self, reason: Reason, *, warn: bool = False) -> None:
         """Adds a reason, and the same as a warning."""
-        self.reasons.append(Reason(code, text))
+        self.reasons.append(reason)
         if warn:
-            self.warnings.append(f"kubevirt-webhook: {text}")
+            self.warnings.append(reason)
 
     def note_unfit(self, defaults: Sequence[Default], found: Fit) -> None:
         """Warns of the defaults that the VM stays without."""
         for default in defaults:
             if default not in found.chosen:
-                text = f"the default {default.matcher.field} {default.mark} does not fit this VM, which stays without"
-                self.note(Code.DEFAULT_CONFLICTS, f"{text}: {found.why_not}", warn=True)
+                self.note(messages.default_conflicts(default.matcher.field, default.mark, found.why_not), warn=True)
 
     def decision(self, *, changes: Sequence[Change] = (), notes: dict[str, str] | None = None) -> Decision:
         """The decision that rests on these findings."""
@@ -141,7 +141,7 @@ def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Refusal |
         # Only a preference that asks for nothing goes with anything.
         if not _is_demanding(vm, lookups):
             return None
-        return Refusal("the VM's instancetype is still to be inferred, so it can't be checked against that")
+        return Refusal(messages.inferred_conflict())
     if inferred:
         # Whatever a preference asks for, a VM without any size offers less of it than one with an instancetype.
         vm = {**vm, "spec": {field: value for field, value in spec.items() if field not in inferred}}
@@ -152,7 +152,7 @@ def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Refusal |
         return refusal
     requires = preference_of(vm, lookups).get("requirements", {}) if added and lookups.passed_over else {}
     if "architecture" in requires:
-        return Refusal("the preference requires an architecture, and the VM takes its own from a volume's source")
+        return Refusal(messages.architecture_conflict())
     return None
 
 
@@ -172,6 +172,6 @@ def _is_demanding(vm: Json, lookups: Lookups) -> bool:
 
 
 def deny_crash(crash: Crash) -> Decision:
-    """The refusal of a VM on which KubeVirt's webhook would crash: the user would read "EOF"."""
+    """The denial of a VM on which KubeVirt's webhook would crash: the user would read "EOF"."""
     denial = Denial(422, crash.what, (FieldCause("FieldValueInvalid", crash.what, "spec.preference"),))
-    return Decision((Reason(Code.REFUSED, crash.what),), denial=denial)
+    return Decision((Reason(Code.DENIED, crash.what),), denial=denial)

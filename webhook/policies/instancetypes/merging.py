@@ -14,6 +14,7 @@ import msgspec
 from webhook.kubevirt.instancetype.matcher import Matcher
 from webhook.kubevirt.instancetype.reference import Reference
 from webhook.policies.common.ownership import Manifests
+from webhook.policies.instancetypes import messages
 from webhook.policies.instancetypes.lookups import Lookups
 
 # By these a matcher says what it is for.
@@ -71,6 +72,5 @@ def _merge_patched(matcher: Matcher, own: dict[str, Any], kind: str, namespace: 
         return Merged(own)
     other = Reference(matcher.cluster, name)
     if lookups.get(ours.kind, namespace, name) is None:
-        return Merged(own, f"spec.{matcher.field}.name {name} is taken for {other}: there is no {ours}")
-    text = f"spec.{matcher.field}.name {name} is taken for {ours}, of the kind of the default that stood there"
-    return Merged({"kind": kind, **own}, text)
+        return Merged(own, messages.assumed_cluster_wide(matcher.field, name, other, ours))
+    return Merged({"kind": kind, **own}, messages.assumed_same_kind(matcher.field, name, ours))

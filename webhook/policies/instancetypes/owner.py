@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from webhook import names
+from webhook.admission.decision import Reason
 from webhook.k8s.views import Unstructured
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import reference, revision
@@ -15,6 +16,7 @@ from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFEREN
 from webhook.kubevirt.instancetype.reference import Reference
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
+from webhook.policies.instancetypes import messages
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.settings.snapshot import InstancetypeSettings
 
@@ -22,7 +24,6 @@ from webhook.settings.snapshot import InstancetypeSettings
 MARKS: Final = {"instancetype": names.INSTANCETYPE_MARK, "preference": names.PREFERENCE_MARK}
 
 _OPT_OUT: Final = names.policy_label(names.INSTANCETYPES)
-OPTED_OUT: Final = f"the owner says {_OPT_OUT}=off"
 # Characters of an allow-list that a refusal shows; a namespace's annotation may hold 256 KiB.
 _LISTED: Final = 500
 
@@ -46,7 +47,7 @@ def default_of(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> str 
     return mark if is_ours else None
 
 
-def preset_size(metadata: Any, namespace: str, lookups: Lookups, warnings: list[str]) -> str | None:
+def preset_size(metadata: Any, namespace: str, lookups: Lookups, warnings: list[Reason]) -> str | None:
     """A clause about the preset that gives a VMI its size; None if none does.
 
     Hardly anyone has presets, so not to know is said, and no reason to give no default.
@@ -61,9 +62,9 @@ def preset_size(metadata: Any, namespace: str, lookups: Lookups, warnings: list[
     try:
         found = lookups.sizing_preset(namespace, metadata)
     except Unreadable as error:
-        warnings.append(f"kubevirt-webhook: whether a preset gives the VM a size is not known: {error.why}")
+        warnings.append(messages.preset_unknown(error.why))
         return None
-    return f"the VirtualMachineInstancePreset {found[0]} says domain.{found[1]}" if found else None
+    return messages.preset_size(*found) if found else None
 
 
 def goes_beside_a_size(matcher: Matcher, settings: InstancetypeSettings) -> bool:
@@ -86,16 +87,12 @@ def is_allowed(matcher: Matcher, wanted: Reference, settings: InstancetypeSettin
 
 def not_allowed(wanted: Reference, namespace: str, settings: InstancetypeSettings) -> str:
     """The sentence about an instancetype that may not be named."""
-    allowed = _format_allow_list(settings)
-    return f"the instancetype {wanted} is not allowed in the namespace {namespace}; allowed are: {allowed}"
+    return messages.not_allowed(wanted, namespace, _format_allow_list(settings))
 
 
 def _not_captured(name: str, namespace: str, settings: InstancetypeSettings) -> str:
     """The sentence about a revision that the VM names and that holds no instancetype, or none that can be judged."""
-    return (
-        f"there is no captured instancetype in a ControllerRevision {name} of the namespace {namespace}, so it is not "
-        f"allowed; allowed are: {_format_allow_list(settings)}"
-    )
+    return messages.not_captured(name, namespace, _format_allow_list(settings))
 
 
 def _format_allow_list(settings: InstancetypeSettings) -> str:

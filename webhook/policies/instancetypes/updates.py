@@ -16,7 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook import names
-from webhook.admission.decision import Change, Decision, Reason, skip
+from webhook.admission.decision import Change, Decision, skip
 from webhook.admission.wire import Request
 from webhook.errors import InputError
 from webhook.k8s.views import Unstructured
@@ -27,9 +27,10 @@ from webhook.kubevirt.views import UnstructuredVm
 from webhook.kubevirt.vm.manifest import read_vm
 from webhook.kubevirt.vm.size import has_memory, size_field
 from webhook.names import Code
+from webhook.policies.common import messages as common
 from webhook.policies.common.ownership import Manifests, writers
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.instancetypes import merging, owner
+from webhook.policies.instancetypes import merging, messages, owner
 from webhook.policies.instancetypes.fitting import Default, Findings, Fit, deny_crash, fit_defaults, objection, plain_vm
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import MARKS
@@ -110,7 +111,7 @@ def evaluate_update(
     """
     old, namespace = request.old_object, request.namespace or ""
     if old is None or old.spec == vm.spec:
-        return skip(Code.UNCHANGED, "the VM's spec stays as it is")
+        return skip(messages.spec_unchanged())
     findings = Findings()
     manifests = Manifests(old), Manifests(vm)
     slots = (_slot(matcher, vm, old, manifests, namespace, lookups, findings) for matcher in MATCHERS)
@@ -128,13 +129,12 @@ def evaluate_update(
         # What the owner wrote into our default is certain all the same.
         if not (outgrown or any(slot.changes for slot in update.slots)):
             raise
-        findings.warnings.append(f"kubevirt-webhook did not judge the VM's other defaults: {error.why}")
+        findings.warnings.append(common.lookup_failed("the VM's other defaults were not evaluated", error.why))
     _explain(update, outgrown, put_back, findings)
     if _has_lost_its_size(update, outgrown, put_back):
         metadata = owner.template_metadata(vm)
         if owner.preset_size(metadata, namespace, lookups, findings.warnings) is None:
-            text = "the VM does not say a size any more and cannot start: set spec.instancetype or a memory size"
-            findings.note(Code.UNSIZED, text, warn=True)
+            findings.note(messages.size_removed(), warn=True)
     return _decide(update, outgrown, put_back, findings)
 
 
@@ -184,8 +184,7 @@ def _slot(
     default: Json = (old.spec or {}).get(matcher.field) or {}
     if given is None:
         if mark and not _was_expanded(old):
-            text = f"the owner took the {matcher.field} out and left our mark: that is meant"
-            findings.note(Code.OWNER_REMOVED_INSTANCETYPE, text)
+            findings.note(messages.owner_removed(matcher.field))
         if mark:
             return _Slot(matcher)
         return _Slot(matcher, lost=Default(matcher, default, was) if was else _expanded_default(matcher, old))
@@ -197,7 +196,7 @@ def _slot(
         return _Slot(matcher, merged.value, tuple(_separate(matcher, vm, merged, manifests[1], findings)))
     standing = owner.default_of(matcher, vm, manifests[1])
     if standing is None:
-        findings.note(Code.OWNER_CHOSE_INSTANCETYPE, f"the VM has its own {matcher.field}")
+        findings.note(messages.owner_chose(matcher.field))
     return _Slot(matcher, given, kept=Default(matcher, given, standing) if standing else None)
 
 
@@ -229,11 +228,13 @@ def _separate(
     """What leaves the owner's part of a matcher alone, and takes our mark away with the rest."""
     given = (vm.spec or {})[matcher.field]
     if merged.value is None:
-        findings.note(Code.OWNER_REMOVED_INSTANCETYPE, f"the owner took the name out of the {matcher.field}")
+        findings.note(messages.owner_removed_name(matcher.field))
         yield Change(("spec", matcher.field), given, None, Code.OWNER_REMOVED_INSTANCETYPE)
         return
-    text = merged.assumed or f"what the owner writes into spec.{matcher.field} takes the default's place"
-    findings.note(Code.DEFAULT_WITHDRAWN, text, warn=bool(merged.assumed))
+    if merged.assumed:
+        findings.note(messages.default_assumed(merged.assumed), warn=True)
+    else:
+        findings.note(messages.default_replaced(matcher.field))
     yield Change(("spec", matcher.field), given, merged.value, Code.DEFAULT_WITHDRAWN)
     yield from _remove_annotation(matcher, vm, manifests)
 
@@ -252,7 +253,7 @@ def _outgrown(update: _Update, settings: InstancetypeSettings) -> dict[Matcher, 
     if field is None or before is not None:
         return {}
     beside = [] if settings.preference_scope == "all" else [PREFERENCE_MATCHER]
-    why = f"the VM now says spec.template.spec.domain.{field}"
+    why = messages.vm_size(field)
     return {kept.matcher: why for kept in update.kept_defaults if kept.matcher in (INSTANCETYPE_MATCHER, *beside)}
 
 
@@ -266,8 +267,7 @@ def _preserved_defaults(update: _Update, settings: InstancetypeSettings, finding
     carried = []
     for slot in update.slots:
         if slot.lost and field and (slot.matcher is INSTANCETYPE_MATCHER or not beside):
-            text = f"the VM says spec.template.spec.domain.{field}, so no default {slot.matcher.field}"
-            findings.note(Code.SIZED, text)
+            findings.note(messages.sized(messages.vm_size(field), slot.matcher.field))
         elif slot.lost:
             carried.append(slot.lost)
     return carried
@@ -276,16 +276,12 @@ def _preserved_defaults(update: _Update, settings: InstancetypeSettings, finding
 def _explain(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default], findings: Findings) -> None:
     """Puts first what is done."""
     if outgrown:
-        gone = " and ".join(
-            f"{kept.matcher.field} {kept.mark}" for kept in update.kept_defaults if kept.matcher in outgrown
-        )
-        why = "; ".join(dict.fromkeys(outgrown.values()))
-        findings.note(Code.DEFAULT_WITHDRAWN, f"removed the default {gone}: {why}", warn=True)
+        gone = [(kept.matcher.field, kept.mark) for kept in update.kept_defaults if kept.matcher in outgrown]
+        findings.note(messages.defaults_withdrawn(gone, outgrown.values()), warn=True)
         findings.reasons.insert(0, findings.reasons.pop())
     if put_back:
-        given = " and ".join(f"{default.matcher.field} {default.mark}" for default in put_back)
-        text = f"an overwrite of the whole VM had removed {given}, which we had written"
-        findings.reasons.insert(0, Reason(Code.DEFAULTS_CARRIED_OVER, text))
+        given = [(default.matcher.field, default.mark) for default in put_back]
+        findings.reasons.insert(0, messages.defaults_preserved(given))
 
 
 def _decide(
@@ -298,11 +294,11 @@ def _decide(
         if kept.matcher in outgrown:
             changes.append(Change(("spec", kept.matcher.field), kept.value, None, Code.DEFAULT_WITHDRAWN))
             changes += _remove_annotation(kept.matcher, update.vm, manifests)
-    changes += [change for default in put_back for change in default.changes(Code.DEFAULTS_CARRIED_OVER)]
+    changes += [change for default in put_back for change in default.changes(Code.DEFAULTS_PRESERVED)]
     if not findings.reasons and update.kept_defaults:
-        findings.note(Code.UNCHANGED, "the VM keeps its defaults")
+        findings.note(messages.defaults_kept())
     if not findings.reasons:
-        findings.note(Code.NOTHING_TO_CARRY, "nothing is added to a VM at UPDATE: a running one would need a restart")
+        findings.note(messages.nothing_to_preserve())
     return findings.decision(changes=changes, notes={default.matcher.field: default.mark for default in put_back})
 
 

@@ -22,9 +22,10 @@ from webhook.kubevirt.views import UnstructuredVm
 from webhook.kubevirt.vm.manifest import read_vm
 from webhook.kubevirt.webhooks import vm_admitter
 from webhook.names import Code
+from webhook.policies.common import messages as common
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.instancetypes import owner
+from webhook.policies.instancetypes import messages, owner
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.settings.snapshot import InstancetypeSettings
 
@@ -37,31 +38,30 @@ def virtualmachines(
     At UPDATE only where a matcher or the template has changed: what was admitted once must stay editable.
     """
     if not settings.virtual_machines:
-        return skip(Code.SWITCHED_OFF, "instancetypes.virtualMachines is off")
+        return skip(common.disabled("instancetypes.virtualMachines"))
     if request.operation not in ("CREATE", "UPDATE"):
-        return skip(Code.OTHER_OPERATION, f"{request.operation} chooses no instancetype")
+        return skip(common.other_operation(request.operation))
     if vm.meta.deletion_timestamp:
-        return skip(Code.BEING_DELETED, "the VM is being deleted")
+        return skip(common.being_deleted("the VM"))
     spec = vm.spec or {}
     if all(spec.get(matcher.field) is None for matcher in MATCHERS):
-        return skip(Code.NO_MATCHER, "the VM has neither instancetype nor preference")
+        return skip(messages.no_matcher())
     old = (request.old_object.spec if request.old_object else None) or {}
     changed = [matcher for matcher in MATCHERS if spec.get(matcher.field) != old.get(matcher.field)]
     if request.operation == "UPDATE" and not changed and spec.get("template") == old.get("template"):
-        return skip(Code.UNCHANGED, "instancetype, preference and template stay as they are")
+        return skip(messages.unchanged())
     lookups = Lookups(facts)
     try:
         return _evaluate(vm, request, changed, lookups, settings)
     except Unreadable as error:
         if settings.failure_policy == "Fail":
-            text = f"whether the VM may have its instancetype is not known: {error.why}"
-            return Decision((Reason(Code.FACTS_UNREADABLE, text),), denial=Denial(503, text))
-        return skip(Code.FACTS_UNREADABLE, error.why, f"kubevirt-webhook did not check the VM: {error.why}")
+            reason = messages.lookup_failed(error.why)
+            return Decision((reason,), denial=Denial(503, reason.text))
+        return skip(common.lookup_failed("the VM's instancetype was not validated", error.why), warn=True)
     except Refusal as crash:
-        return _deny(Code.REFUSED, 422, [Cause("FieldValueInvalid", crash.what, "spec.preference")])
+        return _deny(Code.DENIED, 422, [Cause("FieldValueInvalid", crash.what, "spec.preference")])
     except InputError as error:
-        text = f"the VM's instancetype can't be judged: {error}"
-        return skip(Code.MALFORMED_OBJECT, text, f"kubevirt-webhook: {text}")
+        return skip(messages.not_evaluated(str(error)), warn=True)
 
 
 def _evaluate(
@@ -82,7 +82,7 @@ def _evaluate(
             matcher = decode(MATCHER, given, "spec.instancetype")
         except InputError as error:
             # Nor does one that can't be read.
-            return _deny(Code.MALFORMED_OBJECT, 422, [Cause("FieldValueInvalid", str(error), "spec.instancetype")])
+            return _deny(Code.INVALID_OBJECT, 422, [Cause("FieldValueInvalid", str(error), "spec.instancetype")])
         text = owner.reason_forbidden({"spec": {INSTANCETYPE_MATCHER.field: matcher}}, namespace, lookups, settings)
         if text:
             cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
@@ -94,11 +94,11 @@ def _evaluate(
     answer = vm_admitter.judge(decoded, lookups.get, lookups.configuration())
     if not answer.is_allowed:
         ways_out = _ways_out(vm, request.operation, candidate, lookups)
-        return _deny(Code.REFUSED, answer.code, answer.causes, answer.message, ways_out)
+        return _deny(Code.DENIED, answer.code, answer.causes, answer.message, ways_out)
     if missing:
-        texts = [f"{cause.what}: KubeVirt admits the VM but can't start it{_until(cause)}" for cause in missing]
-        return skip(Code.MISSING, "; ".join(texts), *(f"kubevirt-webhook: {text}" for text in texts))
-    return Decision((Reason(Code.VALID, "instancetype and preference fit the VM"),))
+        reasons = messages.missing([(cause.what, cause.reason == "FieldValueNotFound") for cause in missing])
+        return Decision(reasons, warnings=reasons)
+    return Decision((messages.valid(),))
 
 
 def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
@@ -108,8 +108,7 @@ def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
     if not given.keys() & {"name", "revisionName"}:
         # Only inference leaves such a matcher. KubeVirt never looks at the VM again, and refuses every change of it.
         label = f"instancetype.kubevirt.io/default-{matcher.field}"
-        text = f"spec.{matcher.field} names none: the label {label} that it was inferred from is empty; name one"
-        yield Cause("FieldValueInvalid", text, f"spec.{matcher.field}")
+        yield Cause("FieldValueInvalid", messages.names_nothing(matcher.field, label), f"spec.{matcher.field}")
         return
     try:
         matcher.find(vm, lookups.get)
@@ -121,24 +120,17 @@ def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
         yield Cause(reason, refusal.what, f"spec.{matcher.field}")
 
 
-def _until(cause: Cause) -> str:
-    return " until it is there" if cause.reason == "FieldValueNotFound" else ""
-
-
-def _ways_out(vm: Unstructured, operation: str, candidate: Json, lookups: Lookups) -> tuple[str, ...]:
+def _ways_out(vm: Unstructured, operation: str, candidate: Json, lookups: Lookups) -> tuple[Reason, ...]:
     """What may be news to whoever is refused: an instancetype or preference stands in the way that nobody had named."""
     manifests = Manifests(vm)
     marks = {matcher: mark for matcher in MATCHERS if (mark := owner.default_of(matcher, vm, manifests))}
     if operation == "CREATE":
         mark = marks.get(INSTANCETYPE_MATCHER)
-        text = f"name another one in spec.instancetype, or say a size, to go without the default {mark}"
-        return (f"kubevirt-webhook: {text}",) if mark else ()
+        return (Reason(Code.DENIED, messages.way_out_at_create(mark)),) if mark else ()
     for without in ((INSTANCETYPE_MATCHER,), (PREFERENCE_MATCHER,), MATCHERS):
         if all(matcher in marks for matcher in without) and _fits(without, candidate, lookups):
-            fields = " and ".join(f"spec.{matcher.field}" for matcher in without)
-            given = " and ".join(marks[matcher] for matcher in without)
-            text = f"set {fields} to null with kubectl patch to go without {given}, the default of the VM's creation"
-            return (f"kubevirt-webhook: {text}",)
+            given = {matcher.field: marks[matcher] for matcher in without}
+            return (Reason(Code.DENIED, messages.way_out_at_update(given)),)
     return ()
 
 
@@ -153,7 +145,7 @@ def _fits(without: Sequence[Matcher], candidate: Json, lookups: Lookups) -> bool
 
 
 def _deny(
-    code: str, status: int, causes: Sequence[Cause], message: str = "", warnings: tuple[str, ...] = ()
+    code: str, status: int, causes: Sequence[Cause], message: str = "", warnings: tuple[Reason, ...] = ()
 ) -> Decision:
     text = message or ", ".join(cause.what for cause in causes)
     denial = Denial(status, text, tuple(FieldCause(cause.reason, cause.what, cause.field) for cause in causes))

@@ -28,8 +28,9 @@ from webhook.kubevirt.vm import standalone_vmi
 from webhook.kubevirt.vm.size import size_field
 from webhook.kubevirt.vm.standalone_vmi import Filled
 from webhook.names import Code
+from webhook.policies.common import messages as common
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.instancetypes import owner
+from webhook.policies.instancetypes import messages, owner
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.policies.instancetypes.owner import MARKS
 from webhook.settings.snapshot import InstancetypeSettings
@@ -61,17 +62,17 @@ def virtualmachineinstances(
 ) -> Decision:
     """Fill a new VMI with the instancetype and preference that it asks for, or with the namespace's."""
     if not settings.virtual_machine_instances:
-        return skip(Code.SWITCHED_OFF, "instancetypes.virtualMachineInstances is off")
+        return skip(common.disabled("instancetypes.virtualMachineInstances"))
     if request.operation != "CREATE":
-        return skip(Code.OTHER_OPERATION, f"a VMI can't be filled after CREATE ({request.operation})")
+        return skip(common.immutable_after_create("a VMI", request.operation))
     if of_a_vm(vmi):
-        return skip(Code.OF_A_VM, "a VM stands behind the VMI, so that KubeVirt has filled it")
+        return skip(messages.owned_by_a_vm())
     if owner.has_opted_out(vmi):
-        return skip(Code.OWNER_OPTED_OUT, owner.OPTED_OUT)
+        return skip(common.opted_out(names.INSTANCETYPES))
     namespace = request.namespace or ""
     wanted, reasons = _wanted_matchers(vmi, settings)
     if not wanted:
-        return Decision(tuple(reasons) or (Reason(Code.NO_DEFAULTS, "nothing is asked for, and there is no default"),))
+        return Decision(tuple(reasons) or (messages.nothing_requested(),))
     # What is written out stays, whatever the objects say later.
     lookups = Lookups(facts.fresh())
     try:
@@ -79,12 +80,12 @@ def virtualmachineinstances(
     except _Refused as refused:
         return Decision((Reason(refused.code, refused.denial.message),), denial=refused.denial)
     except Unreadable as error:
-        return skip(Code.FACTS_UNREADABLE, error.why, f"kubevirt-webhook did not fill the VMI: {error.why}")
+        return skip(common.lookup_failed("no default was applied to the VMI", error.why), warn=True)
     except InputError as error:
-        text = f"the VMI can't be filled: {error}"
+        reason = messages.vmi_not_filled(str(error))
         if any(one.asked for one in wanted):
-            return Decision((Reason(Code.MALFORMED_OBJECT, text),), denial=Denial(422, text))
-        return skip(Code.MALFORMED_OBJECT, text, f"kubevirt-webhook: {text}")
+            return Decision((reason,), denial=Denial(422, reason.text))
+        return skip(reason, warn=True)
 
 
 def of_a_vm(vmi: Unstructured) -> bool:
@@ -101,13 +102,13 @@ def _wanted_matchers(vmi: Unstructured, settings: InstancetypeSettings) -> tuple
         asked, mark = vmi.meta.annotation(_ASKED[matcher.field]), vmi.meta.annotation(MARKS[matcher.field])
         text = owner.default(matcher, settings)
         if mark:
-            reasons.append(Reason(Code.ALREADY_APPLIED, f"the VMI carries our mark: {matcher.field} {mark}"))
+            reasons.append(messages.already_applied(matcher.field, mark))
         elif asked:
             wanted.append(_Wanted(matcher, asked, asked=True))
         elif asked is not None:
-            reasons.append(Reason(Code.OWNER_OPTED_OUT, f"the owner wants no {matcher.field}"))
+            reasons.append(messages.owner_declined(matcher.field))
         elif text and size and (matcher is not PREFERENCE_MATCHER or settings.preference_scope != "all"):
-            reasons.append(Reason(Code.SIZED, f"the VMI says spec.domain.{size}, so no default {matcher.field}"))
+            reasons.append(messages.sized(messages.vmi_size(size), matcher.field))
         elif text:
             wanted.append(_Wanted(matcher, text, asked=False))
     return wanted, reasons
@@ -116,7 +117,7 @@ def _wanted_matchers(vmi: Unstructured, settings: InstancetypeSettings) -> tuple
 def _fill(
     vmi: Unstructured, namespace: str, wanted: list[_Wanted], lookups: Lookups, settings: InstancetypeSettings
 ) -> Decision:
-    warnings: list[str] = []
+    warnings: list[Reason] = []
     references: dict[Matcher, tuple[_Wanted, Reference]] = {}
     for one in wanted:
         named = _resolve(one, namespace, settings, warnings)
@@ -134,7 +135,7 @@ def _fill(
     for matcher in beside_none if sizing else ():
         del references[matcher]
     if sizing and not references:
-        return Decision((Reason(Code.SIZED, f"{sizing}, so no default"),), warnings=tuple(warnings))
+        return Decision((messages.sized(sizing, "instancetype or preference"),), warnings=tuple(warnings))
     found: dict[Matcher, tuple[Reference, Json]] = {}
     for matcher, (one, named) in references.items():
         whole = lookups.get(named.kind, namespace, named.name)
@@ -145,22 +146,21 @@ def _fill(
             _give_up(one, Code.MISSING, Denial(422, f"{_place(one)}: {missing.what}"), warnings)
     filled, fitting = _fit(vmi, namespace, found, references, lookups, warnings)
     if filled is None:
-        return Decision((Reason(Code.DEFAULT_UNUSABLE, "no default could be applied"),), warnings=tuple(warnings))
+        return Decision((messages.no_default_applied(),), warnings=tuple(warnings))
     said = {matcher.field: str(found[matcher][0]) for matcher in fitting}
-    text = "filled with " + " and ".join(f"the {field} {name}" for field, name in said.items())
     return Decision(
-        (Reason(Code.APPLIED, f"the VMI was {text}"),),
+        (messages.applied(said),),
         tuple(_changes(vmi, filled, said)),
         warnings=tuple(warnings),
         notes=said,
     )
 
 
-def _resolve(one: _Wanted, namespace: str, settings: InstancetypeSettings, warnings: list[str]) -> Reference | None:
+def _resolve(one: _Wanted, namespace: str, settings: InstancetypeSettings, warnings: list[Reason]) -> Reference | None:
     try:
         named = reference.parse(one.matcher, one.text, _place(one))
     except InputError as error:
-        _give_up(one, Code.REFUSED, Denial(422, str(error)), warnings)
+        _give_up(one, Code.DENIED, Denial(422, str(error)), warnings)
         return None
     if not owner.is_allowed(one.matcher, named, settings):
         _give_up(one, Code.NOT_ALLOWED, Denial(403, owner.not_allowed(named, namespace, settings)), warnings)
@@ -174,7 +174,7 @@ def _fit(
     found: dict[Matcher, tuple[Reference, Json]],
     references: dict[Matcher, tuple[_Wanted, Reference]],
     lookups: Lookups,
-    warnings: list[str],
+    warnings: list[Reason],
 ) -> tuple[Filled | None, list[Matcher]]:
     """The VMI with as much as fits, and what that is.
 
@@ -200,20 +200,19 @@ def _fit(
             refused = refusal if refused is None or attempt == asked else refused
     for matcher in found:
         if refused is not None and matcher not in fitting:
-            _give_up(references[matcher][0], Code.REFUSED, _denial(refused), warnings)
+            _give_up(references[matcher][0], Code.DENIED, _denial(refused), warnings)
     return filled, fitting
 
 
-def _give_up(one: _Wanted, code: str, denial: Denial, warnings: list[str]) -> None:
-    """Refuse what was asked for; leave a default out.
+def _give_up(one: _Wanted, code: str, denial: Denial, warnings: list[Reason]) -> None:
+    """Deny what was asked for; leave a default out.
 
     Raises:
         _Refused: it was asked for.
     """
     if one.asked:
         raise _Refused(code, denial)
-    text = f"the default {one.matcher.field} {one.text} was not applied: {denial.message}"
-    warnings.append(f"kubevirt-webhook: {text}")
+    warnings.append(messages.vmi_default_unusable(one.matcher.field, one.text, denial.message))
 
 
 def _place(one: _Wanted) -> str:

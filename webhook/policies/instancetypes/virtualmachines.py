@@ -24,8 +24,9 @@ from webhook.kubevirt.views import UnstructuredVm
 from webhook.kubevirt.vm.manifest import read_vm
 from webhook.kubevirt.vm.size import size_field
 from webhook.names import Code
+from webhook.policies.common import messages as common
 from webhook.policies.common.required_facts import Unreadable
-from webhook.policies.instancetypes import owner
+from webhook.policies.instancetypes import messages, owner
 from webhook.policies.instancetypes.fitting import (
     Default,
     Findings,
@@ -55,11 +56,11 @@ def virtualmachines(
     A VM on which KubeVirt's webhook would crash is refused here, before it gets there: the user would read "EOF".
     """
     if not settings.virtual_machines:
-        return skip(Code.SWITCHED_OFF, "instancetypes.virtualMachines is off")
+        return skip(common.disabled("instancetypes.virtualMachines"))
     if request.operation not in ("CREATE", "UPDATE"):
-        return skip(Code.OTHER_OPERATION, f"{request.operation} chooses no instancetype")
+        return skip(common.other_operation(request.operation))
     if vm.meta.deletion_timestamp:
-        return skip(Code.BEING_DELETED, "the VM is being deleted")
+        return skip(common.being_deleted("the VM"))
     # What is written out stays, whatever the objects say later.
     lookups = Lookups(facts.fresh() if settings.expand else facts)
     try:
@@ -67,10 +68,9 @@ def virtualmachines(
             return evaluate_update(vm, request, lookups, settings)
         return _evaluate_create(vm, request.namespace or "", lookups, settings)
     except Unreadable as error:
-        return skip(Code.FACTS_UNREADABLE, error.why, f"kubevirt-webhook left the VM's instancetype alone: {error.why}")
+        return skip(common.lookup_failed("no default instancetype or preference was applied", error.why), warn=True)
     except InputError as error:
-        text = f"the VM's instancetype can't be judged: {error}"
-        return skip(Code.MALFORMED_OBJECT, text, f"kubevirt-webhook: {text}")
+        return skip(messages.not_evaluated(str(error)), warn=True)
 
 
 def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, settings: InstancetypeSettings) -> Decision:
@@ -81,7 +81,7 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
     spec = read["spec"]
     wanted: dict[Matcher, Reference] = {}
     if owner.has_opted_out(vm):
-        findings.note(Code.OWNER_OPTED_OUT, owner.OPTED_OUT)
+        findings.note(common.opted_out(names.INSTANCETYPES))
     else:
         for matcher in MATCHERS:
             named = _default_for(matcher, vm, spec, namespace, settings, findings)
@@ -93,7 +93,7 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
     metadata = owner.template_metadata(vm)
     why_not = owner.preset_size(metadata, namespace, lookups, findings.warnings) if beside_none else None
     for matcher in beside_none if why_not else ():
-        findings.note(Code.SIZED, f"{why_not}, so no default {matcher.field}")
+        findings.note(messages.sized(why_not or "", matcher.field))
         del wanted[matcher]
     defaults = [
         Default(matcher, named.matcher(), str(named))
@@ -110,10 +110,10 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
         if expanded:
             return expanded
     if chosen:
-        given = " and ".join(f"{default.matcher.field} {default.mark}" for default in chosen)
-        findings.reasons.insert(0, Reason(Code.DEFAULTS_INJECTED, f"the VM got the default {given}"))
+        given = [(default.matcher.field, default.mark) for default in chosen]
+        findings.reasons.insert(0, messages.defaults_injected(given))
     elif not findings.reasons:
-        findings.note(Code.NO_DEFAULTS, "neither the namespace nor the settings have a default")
+        findings.note(messages.no_defaults())
     made = [change for default in chosen for change in default.changes(Code.DEFAULTS_INJECTED)]
     return findings.decision(changes=made, notes={default.matcher.field: default.mark for default in chosen})
 
@@ -140,13 +140,12 @@ def _reason_to_keep(matcher: Matcher, vm: Unstructured, spec: Json, *, anyway: b
         anyway: a preference may stand beside a size.
     """
     if matcher.field in spec:
-        return Reason(Code.OWNER_CHOSE_INSTANCETYPE, f"the VM has its own {matcher.field}")
+        return messages.owner_chose(matcher.field)
     if vm.meta.annotation(MARKS[matcher.field]):
-        text = f"the owner took the {matcher.field} out and left our mark: that is meant"
-        return Reason(Code.OWNER_REMOVED_INSTANCETYPE, text)
+        return messages.owner_removed(matcher.field)
     field = _size_field(spec)
     if field and (matcher is INSTANCETYPE_MATCHER or not anyway):
-        return Reason(Code.SIZED, f"the VM says spec.template.spec.domain.{field}, so no default {matcher.field}")
+        return messages.sized(messages.vm_size(field), matcher.field)
     return None
 
 
@@ -159,16 +158,16 @@ def _default_for(
         return None
     why_not = _reason_to_keep(matcher, vm, spec, anyway=owner.goes_beside_a_size(matcher, settings))
     if why_not:
-        findings.note(why_not.code, why_not.text)
+        findings.note(why_not)
         return None
     try:
         wanted = reference.parse(matcher, text, _ANNOTATIONS[matcher.field])
     except InputError as error:
-        findings.note(Code.DEFAULT_UNUSABLE, f"the default {matcher.field} can't be used: {error}", warn=True)
+        findings.note(messages.default_unusable(matcher.field, str(error)), warn=True)
         return None
     if not owner.is_allowed(matcher, wanted, settings):
         why = owner.not_allowed(wanted, namespace, settings)
-        findings.note(Code.DEFAULT_UNUSABLE, f"the default {matcher.field} can't be used: {why}", warn=True)
+        findings.note(messages.default_unusable(matcher.field, why), warn=True)
         return None
     return wanted
 
@@ -176,8 +175,7 @@ def _default_for(
 def _exists(matcher: Matcher, wanted: Reference, namespace: str, lookups: Lookups, findings: Findings) -> bool:
     if lookups.get(wanted.kind, namespace, wanted.name) is not None:
         return True
-    text = f"the default {matcher.field} {wanted} does not exist, so the VM is left without"
-    findings.note(Code.DEFAULT_UNUSABLE, text, warn=True)
+    findings.note(messages.default_missing(matcher.field, wanted), warn=True)
     return False
 
 
@@ -202,30 +200,28 @@ def _expand(
     if not any(given):
         return None
     if any(value.get("inferFromVolume") for value in given if value):
-        findings.note(Code.NOT_INFERRED, "the VM is not expanded: it is to be inferred from a volume what", warn=True)
+        findings.note(messages.not_expanded_inferred(), warn=True)
         return None
     namespace, read = candidate["metadata"]["namespace"], read_vm(candidate)
     refusal = objection(read, (), lookups)
     why_not = refusal.what if refusal else owner.reason_forbidden(read, namespace, lookups, settings)
     if why_not:
-        findings.note(Code.REFUSED, f"the VM is not expanded: {why_not}")
+        findings.note(messages.not_expanded(why_not))
         return None
     if lookups.passed_over:
-        text = "the VM is not expanded: it takes its architecture from a volume's source"
-        findings.note(Code.NOT_INFERRED, text, warn=True)
+        findings.note(messages.not_expanded_architecture(), warn=True)
         return None
     # KubeVirt does this when it admits a VM, and so before it ever expands one.
     apply_preference.storage_class(preference_of(read, lookups), read["spec"].get("dataVolumeTemplates", []))
     try:
         after = expand.expand(encode(VM, read), lookups.get, lookups.configuration())
     except Refusal as refusal:
-        findings.note(Code.REFUSED, f"the VM is not expanded: {refusal.what}", warn=True)
+        findings.note(messages.not_expanded(refusal.what), warn=True)
         return None
     before = encode(VM, candidate)
     named = zip(MATCHERS, given, strict=True)
     made = {matcher.field: _source(matcher, value) for matcher, value in named if value}
-    said = " and ".join(f"{field} {found}" for field, found in made.items())
-    findings.reasons.insert(0, Reason(Code.EXPANDED, f"{said} is written out in the VM"))
+    findings.reasons.insert(0, messages.expanded(made))
     written = changes(("spec",), vm.spec, before["spec"], after["spec"], Code.EXPANDED)
     marks = [default.marking(Code.EXPANDED) for default in defaults]
     return findings.decision(changes=[*written, *marks], notes={field: str(found) for field, found in made.items()})

@@ -161,7 +161,7 @@ def _summary(verdict: Verdict, found: tuple[ContradictionReport, ...]) -> str:
 
 
 def _obstacles(vmi: Vmi, name: str) -> Iterator[str]:
-    if why := migration_targets.unnameable(name):
+    if why := migration_targets.name_problem(name):
         yield why
     migratable = vmi.condition(_MIGRATABLE)
     if migratable and migratable.status == "False":

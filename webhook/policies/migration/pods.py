@@ -21,8 +21,10 @@ from webhook.placement import generated, syntax
 from webhook.placement.migrations import MIGRATIONS, Migration
 from webhook.placement.requirement import ADDED, VENDOR, Label, Requirements
 from webhook.policies.common import accounts, migration_targets
+from webhook.policies.common import messages as common
 from webhook.policies.common.migration_targets import JOB_NAME, JOB_UID
 from webhook.policies.common.required_facts import Unreadable, read
+from webhook.policies.migration import messages
 from webhook.settings.snapshot import MigrationSettings
 from webhook.work import spend
 
@@ -42,35 +44,33 @@ Json = dict[str, Any]
 def pods(pod: TargetPod, request: Request[TargetPod], facts: Facts, settings: MigrationSettings) -> Decision:
     """Constrain a migration's target pod to what the migration adds."""
     if request.operation != "CREATE":
-        return skip(Code.OTHER_OPERATION, f"a pod's affinity can't change after CREATE ({request.operation})")
+        return skip(common.immutable_after_create("a pod's node affinity", request.operation))
     owner = vmi_owner(pod)
     if isinstance(owner, NotLauncher):
-        return skip(owner.code, owner.text)
+        return skip(common.not_a_launcher_pod(owner))
     uid, name = pod.meta.label(JOB_UID), pod.meta.annotation(JOB_NAME)
     if not uid or not name:
-        return skip(Code.NOT_A_TARGET, "the pod is no target of a migration")
+        return skip(messages.not_a_target())
     namespace = request.namespace or ""
     try:
         if not accounts.is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
-            return skip(Code.NOT_CONTROLLER, f"{request.user_info.username} made the pod, not KubeVirt")
+            return skip(common.not_created_by_kubevirt(request.user_info.username))
         migration = read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
         if migration is None or migration.meta.uid != uid:
-            return skip(Code.MIGRATION_GONE, f"the migration {name} of this pod is gone")
+            return skip(messages.migration_not_found(name))
         if not migration.added_selector:
-            return skip(Code.NOTHING_ADDED, f"the migration {name} adds no node selector")
+            return skip(messages.nothing_to_constrain(name))
     except Unreadable as error:
-        return skip(
-            Code.FACTS_UNREADABLE, error.why, f"kubevirt-webhook did not constrain this target pod: {error.why}"
-        )
+        return skip(common.lookup_failed("the target pod was not constrained", error.why), warn=True)
     requirements: Requirements = ()
-    unsure: tuple[str, ...] = ()
+    unsure: tuple[Reason, ...] = ()
     if syntax.reserved_keys(migration.added_selector):
         try:
             target = migration_targets.find(namespace, owner.name or "", facts, migration)
             requirements = target.requirements if target else ()
         except Unreadable as error:
             # What is added holds all the same.
-            unsure = (f"what KubeVirt's guards would require of this target pod is not known: {error.why}",)
+            unsure = (messages.guards_unknown(error.why),)
     return _constrain(pod, migration, requirements, settings, unsure)
 
 
@@ -79,7 +79,7 @@ def _constrain(
     migration: Migration,
     requirements: Requirements,
     settings: MigrationSettings,
-    unsure: tuple[str, ...],
+    unsure: tuple[Reason, ...],
 ) -> Decision:
     spend(_KEY_STEPS * len(migration.added_selector), "keys that the migration adds")
     selector = (pod.spec.node_selector if pod.spec else None) or {}
@@ -97,15 +97,10 @@ def _constrain(
         expressions += [_equals(guard.key, guard.values[0]) for guard in guards]
     changes = [*_terms(pod, expressions), *_unstuck(selector, migration.added_selector, requirements)]
     said = ", ".join(f"{key}={value}" for key, value in wanted.items())
-    doubts = [Reason(Code.FACTS_UNREADABLE, why) for why in unsure]
-    warnings = tuple(f"kubevirt-webhook: {why}" for why in unsure)
     if not changes:
-        text = f"the pod requires {said} already" if said else "nothing is left of what the migration adds"
-        already = Reason(Code.ALREADY_CONSTRAINED, text)
-        return Decision((already, *doubts), warnings=warnings)
-    text = f"the pod is held to what the migration {migration.meta.name} adds: {said}"
-    constrained = Reason(Code.CONSTRAINED, text)
-    return Decision((constrained, *doubts), tuple(changes), warnings=warnings, notes={"added-node-selector": said})
+        return Decision((messages.already_constrained(said), *unsure), warnings=unsure)
+    reason = messages.constrained(migration.meta.name or "", said)
+    return Decision((reason, *unsure), tuple(changes), warnings=unsure, notes={"added-node-selector": said})
 
 
 def _equals(key: str, value: str) -> Json:

@@ -11,31 +11,27 @@ from webhook import names
 from webhook.admission.decision import Decision, Denial, FieldCause, Reason, skip
 from webhook.admission.wire import Request, UserInfo
 from webhook.facts import Facts, ListKey
-from webhook.names import Code
 from webhook.placement import contradictions, syntax
 from webhook.placement.contradictions import Contradiction
 from webhook.placement.migrations import UNFINISHED, WORKLOAD_UPDATE, Migration
 from webhook.placement.requirement import ADDED
 from webhook.placement.verdict import Verdict
 from webhook.policies.common import accounts, migration_targets
+from webhook.policies.common import messages as common
 from webhook.policies.common.migration_targets import Target
-from webhook.policies.common.no_eligible_node import Lacking, details, no_node
+from webhook.policies.common.no_eligible_node import Lacking, availability, details, no_node
 from webhook.policies.common.required_facts import Unreadable, read
+from webhook.policies.migration import messages
 from webhook.settings.snapshot import MigrationSettings
-
-_FIELD: Final = "spec.addedNodeSelector"
 
 # The virtual permission to choose a VM's node: RBAC needs no resource behind a name.
 PIN_VERB: Final = "use"
 PIN_RESOURCE: Final = "migrationtargets"
 
-_TOLD_MISTAKES: Final = 20
-
 # In a cluster of so many nodes a refusal may name them all.
 _NAMED_NODES: Final = 10
-# Of each of them, and of what the VM requires.
+# Of each of them.
 _TOLD_FAILURES: Final = 10
-_TOLD_CONTRADICTIONS: Final = 10
 
 # Longer selectors than any node could satisfy. Neither the API server nor KubeVirt limits it, so this is KubeVirt's
 # limit for its own longest lists (disks, volumes, networks: `maxItems` of its CRDs); nodes carry some 100 labels.
@@ -45,9 +41,9 @@ MAX_ADDED: Final = 256
 def validate(migration: Migration, request: Request[Migration], facts: Facts, settings: MigrationSettings) -> Decision:
     """Refuse a migration whose added selector is malformed, not allowed, or leaves no node."""
     if request.operation != "CREATE":
-        return skip(Code.OTHER_OPERATION, f"a migration's spec can't change after CREATE ({request.operation})")
+        return skip(common.immutable_after_create("a migration's spec", request.operation))
     if not migration.added_selector:
-        return skip(Code.NOTHING_ADDED, "the migration adds no node selector")
+        return skip(messages.no_added_selector())
     refusal = _selector(migration, settings)
     if refusal:
         return refusal
@@ -59,10 +55,10 @@ def validate(migration: Migration, request: Request[Migration], facts: Facts, se
             or _evaluate_placement(migration, namespace, request.user_info, facts, settings)
         )
     except Unreadable as error:
-        text = f"whether this migration can go where it is told is not known: {error.why}"
+        reason = messages.lookup_failed(error.why)
         if settings.failure_policy == "Ignore":
-            return skip(Code.FACTS_UNREADABLE, text, f"kubevirt-webhook did not check the migration: {error.why}")
-        return Decision((Reason(Code.FACTS_UNREADABLE, text),), denial=Denial(503, text))
+            return skip(reason, warn=True)
+        return Decision((reason,), denial=Denial(503, reason.text))
 
 
 def warn(migration: Migration, request: Request[Migration], facts: Facts, _: MigrationSettings) -> Decision:
@@ -72,13 +68,13 @@ def warn(migration: Migration, request: Request[Migration], facts: Facts, _: Mig
     of it fails after minutes.
     """
     if request.operation != "CREATE":
-        return skip(Code.OTHER_OPERATION, f"nothing is said at {request.operation}")
+        return skip(common.other_operation(request.operation))
     if migration.added_selector:
-        return skip(Code.OTHER_OPERATION, "a migration with an added selector is judged when it is validated")
+        return skip(messages.validated_elsewhere())
     if migration.sends:
-        return skip(Code.ON_SENDING_SIDE, "the target pod is made on the receiving side")
+        return skip(messages.on_sending_side())
     if _kubevirts_own(migration):
-        return skip(Code.BY_KUBEVIRT, "KubeVirt itself migrates the VM")
+        return skip(messages.by_kubevirt())
     namespace = request.namespace or ""
     try:
         target = migration_targets.find(namespace, _vmi_name(migration), facts, migration)
@@ -86,14 +82,12 @@ def warn(migration: Migration, request: Request[Migration], facts: Facts, _: Mig
             return _allow_missing_vmi(namespace, migration)
         verdict = target.review(facts)
     except Unreadable as error:
-        return skip(Code.FACTS_UNREADABLE, error.why)
+        return skip(messages.lookup_failed(error.why))
     found = contradictions.contradictions(target.requirements)
     if found:
-        text = f"this migration can't succeed: {_describe_contradictions(found)}"
-        return skip(Code.PINNED, text, f"kubevirt-webhook: {text}")
+        return skip(messages.pinned(found), warn=True)
     if not verdict.count:
-        text = no_node(verdict)
-        return skip(Code.NO_ELIGIBLE_NODE, text, f"kubevirt-webhook: {text}")
+        return skip(no_node(verdict), warn=True)
     return _eligible(verdict)
 
 
@@ -102,43 +96,35 @@ def _vmi_name(migration: Migration) -> str:
 
 
 def _allow_missing_vmi(namespace: str, migration: Migration) -> Decision:
-    name = f"{namespace}/{_vmi_name(migration)}"
-    return skip(Code.VMI_GONE, f"there is no VirtualMachineInstance {name}; KubeVirt says so better")
+    return skip(common.vmi_not_found(namespace, _vmi_name(migration)))
 
 
 def _selector(migration: Migration, settings: MigrationSettings) -> Decision | None:
     """What is wrong with the selector by itself, or with having one."""
     name = migration.meta.name or ""
     if name.startswith(names.OWN_MIGRATIONS):
-        text = f"metadata.name: migrations named {name} are KubeVirt's own, which add no selector; name yours otherwise"
-        cause = FieldCause("FieldValueInvalid", text, "metadata.name")
-        return Decision((Reason(Code.RESERVED_NAME, text),), denial=Denial(422, text, (cause,)))
+        reason = messages.reserved_name(name)
+        cause = FieldCause("FieldValueInvalid", reason.text, "metadata.name")
+        return Decision((reason,), denial=Denial(422, reason.text, (cause,)))
     if len(migration.added_selector) > MAX_ADDED:
-        text = f"{_FIELD} has {len(migration.added_selector)} keys, of which {MAX_ADDED} are allowed; remove some"
-        return _deny(Code.BAD_SELECTOR, 422, text, [text])
-    malformed = syntax.find_malformed(migration.added_selector, _FIELD)
+        return _deny(messages.too_many_keys(len(migration.added_selector), MAX_ADDED), 422)
+    malformed = syntax.find_malformed(migration.added_selector, messages.FIELD)
     if malformed:
-        texts = [mistake.what for mistake in malformed[:_TOLD_MISTAKES]]
-        if more := len(malformed) - len(texts):
-            texts.append(f"{more} more mistakes")
-        text = f"{_FIELD}: {'; '.join(texts)}; the migration would hang, and with it every drain of the VM"
-        return _deny(Code.BAD_SELECTOR, 422, text, texts)
+        reason, causes = messages.selector_invalid([mistake.what for mistake in malformed])
+        return _deny(reason, 422, causes)
     reserved = syntax.reserved_keys(migration.added_selector) if settings.reserved_keys == "deny" else ()
     if reserved:
-        text = (
-            f"{_FIELD}: {', '.join(reserved)} {'is' if len(reserved) == 1 else 'are'} KubeVirt's own to require; it"
-            " would switch a guard off, stay for later migrations, or be dropped"
-        )
-        return _deny(Code.RESERVED_KEYS, 403, text, [f"{key} is KubeVirt's own to require" for key in reserved])
+        reason, causes = messages.reserved_keys(reserved)
+        return _deny(reason, 403, causes)
     if migration.sends:
-        text = f"{_FIELD}: the sending side of a migration ignores it; add it to the receiving one"
-        return _deny(Code.ON_SENDING_SIDE, 422, text, ["the sending side ignores it"])
+        return _deny(messages.ignored_on_sending_side(), 422)
     return None
 
 
-def _deny(code: str, status: int, text: str, causes: Sequence[str]) -> Decision:
-    fields = tuple(FieldCause("FieldValueInvalid", cause, _FIELD) for cause in causes)
-    return Decision((Reason(code, text),), denial=Denial(status, text, fields))
+def _deny(reason: Reason, status: int, causes: Sequence[str] = ()) -> Decision:
+    """The denial of a selector; the causes are the reason itself where there are no others."""
+    fields = tuple(FieldCause("FieldValueInvalid", cause, messages.FIELD) for cause in causes or (reason.text,))
+    return Decision((reason,), denial=Denial(status, reason.text, fields))
 
 
 def _may_not_pin(user: UserInfo, namespace: str, facts: Facts, settings: MigrationSettings) -> Decision | None:
@@ -148,19 +134,13 @@ def _may_not_pin(user: UserInfo, namespace: str, facts: Facts, settings: Migrati
     if accounts.is_kubevirts(user, names.API_ACCOUNT, facts, place):
         if settings.via_virtctl == "allow":
             return None
-        text = (
-            "choosing nodes through virtctl hides who asks, and only some may here; create a "
-            "VirtualMachineInstanceMigration instead"
-        )
-        return Decision((Reason(Code.MAY_NOT_PIN, text),), denial=Denial(403, text))
+        reason = messages.via_virtctl()
+        return Decision((reason,), denial=Denial(403, reason.text))
     key = accounts.access(user, PIN_VERB, names.DOMAIN, PIN_RESOURCE, namespace)
-    if read(facts, key, "the user's right to choose nodes"):
+    if read(facts, key, "the user's permission to choose nodes"):
         return None
-    text = (
-        f"{user.username or 'nobody'} may not choose nodes for VMs of {namespace}: that takes the verb {PIN_VERB} on "
-        f"{PIN_RESOURCE}.{names.DOMAIN} there"
-    )
-    return Decision((Reason(Code.MAY_NOT_PIN, text),), denial=Denial(403, text))
+    reason = messages.node_choice_forbidden(user.username, namespace, PIN_VERB, f"{PIN_RESOURCE}.{names.DOMAIN}")
+    return Decision((reason,), denial=Denial(403, reason.text))
 
 
 def _too_many(namespace: str, facts: Facts, settings: MigrationSettings) -> Decision | None:
@@ -170,9 +150,8 @@ def _too_many(namespace: str, facts: Facts, settings: MigrationSettings) -> Deci
     unfinished = [one.meta.name or "" for one in all_of_them if one.is_unfinished and not _kubevirts_own(one)]
     if len(unfinished) < settings.max_unfinished:
         return None
-    are = "migration is" if len(unfinished) == 1 else "migrations are"
-    text = f"{len(unfinished)} {are} unfinished in {namespace}, and {settings.max_unfinished} may be"
-    return Decision((Reason(Code.TOO_MANY_MIGRATIONS, text),), denial=Denial(429, f"{text}; try again later"))
+    reason = messages.too_many(len(unfinished), settings.max_unfinished, namespace)
+    return Decision((reason,), denial=Denial(429, reason.text))
 
 
 def _kubevirts_own(migration: Migration) -> bool:
@@ -194,17 +173,15 @@ def _evaluate_placement(
         target = msgspec.structs.replace(target, requirements=kept)
     verdict = target.review(facts)
     if colliding:
-        text = f"the added selector contradicts what the VM requires: {_describe_contradictions(colliding)}"
+        reason = messages.selector_conflict(colliding, availability(verdict))
         if settings.collision == "deny":
-            counted = f"{text}; {verdict.count} of {verdict.total} nodes fit"
-            return _deny_by_nodes(Code.COLLISION, counted, verdict, user, facts)
-        return _eligible(verdict, Reason(Code.COLLISION, text), "its target pod will stay Pending")
+            return _deny_by_nodes(reason, verdict, user, facts)
+        return _eligible(verdict, reason)
     if not verdict.count and settings.no_eligible_node != "ignore":
-        text = no_node(verdict)
+        reason = no_node(verdict)
         if settings.no_eligible_node == "deny":
-            return _deny_by_nodes(Code.NO_ELIGIBLE_NODE, text, verdict, user, facts)
-        reason = Reason(Code.NO_ELIGIBLE_NODE, text)
-        return _eligible(verdict, reason, "its target pod will stay Pending until there is one")
+            return _deny_by_nodes(reason, verdict, user, facts)
+        return _eligible(verdict, reason)
     return _eligible(verdict)
 
 
@@ -214,19 +191,12 @@ def _colliding(target: Target) -> list[Contradiction]:
     return [one for one in found if any(requirement.origin == ADDED for requirement in one.requirements)]
 
 
-def _describe_contradictions(found: Sequence[Contradiction]) -> str:
-    told = [str(contradiction) for contradiction in found[:_TOLD_CONTRADICTIONS]]
-    if more := len(found) - len(told):
-        told.append(f"{more} more contradictions")
-    return ", and ".join(told)
-
-
-def _deny_by_nodes(code: str, text: str, verdict: Verdict, user: UserInfo, facts: Facts) -> Decision:
-    message = text
+def _deny_by_nodes(reason: Reason, verdict: Verdict, user: UserInfo, facts: Facts) -> Decision:
+    message = reason.text
     if 0 < verdict.total <= _NAMED_NODES and _may_list_nodes(user, facts):
-        message += f" [{_describe_nodes(verdict)}]"
-    cause = FieldCause("FieldValueInvalid", text, _FIELD)
-    return Decision((Reason(code, text),), denial=Denial(403, message, (cause,)), details=details(verdict))
+        message += f" ({_describe_nodes(verdict)})"
+    cause = FieldCause("FieldValueInvalid", reason.text, messages.FIELD)
+    return Decision((reason,), denial=Denial(403, message, (cause,)), details=details(verdict))
 
 
 def _may_list_nodes(user: UserInfo, facts: Facts) -> bool:
@@ -245,13 +215,12 @@ def _describe_nodes(verdict: Verdict) -> str:
     )
 
 
-def _eligible(verdict: Verdict, doubt: Reason | None = None, outlook: str = "") -> Decision:
-    """Admitted; with a doubt also warned of what it will come to."""
-    text = f"{verdict.count} of {verdict.total} nodes are eligible"
-    reason = Reason(Code.ELIGIBLE if verdict.count else Code.NO_ELIGIBLE_NODE, text)
+def _eligible(verdict: Verdict, doubt: Reason | None = None) -> Decision:
+    """Allowed; with a doubt also a warning of what becomes of the migration."""
+    reason = common.eligible(verdict.count, verdict.total)
     return Decision(
         (doubt, reason) if doubt else (reason,),
-        warnings=(f"kubevirt-webhook: {doubt.text}; {outlook}",) if doubt else (),
+        warnings=(messages.pending(doubt),) if doubt else (),
         notes={"eligible-nodes": str(verdict.count)},
         details=details(verdict) if doubt else {},
     )

@@ -31,8 +31,10 @@ from webhook.kubevirt.resources import REVISIONS
 from webhook.kubevirt.views import MatcherView, VirtualMachine, VirtualMachineInstance, VmStatus
 from webhook.names import Code
 from webhook.policies.common import accounts
+from webhook.policies.common import messages as common
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
+from webhook.policies.scheduling import messages
 from webhook.settings.snapshot import SchedulingSettings
 
 _MARK: Final = ("metadata", "annotations", names.SCHEDULER_MARK)
@@ -49,12 +51,12 @@ def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSett
     where the owner asked for exactly that. The VMI that owns the pod can.
     """
     if request.operation != "CREATE":
-        return skip(Code.OTHER_OPERATION, f"a pod's scheduler can't change after CREATE ({request.operation})")
+        return skip(common.immutable_after_create("a pod's schedulerName", request.operation))
     if pod.spec and pod.spec.node_name:
-        return skip(Code.BOUND, f"the pod is bound to {pod.spec.node_name}, no scheduler is involved")
+        return skip(messages.already_bound(pod.spec.node_name))
     owner = vmi_owner(pod)
     if isinstance(owner, NotLauncher):
-        return skip(owner.code, owner.text)
+        return skip(common.not_a_launcher_pod(owner))
     stranger = _stranger(request, facts, settings)
     if stranger:
         return stranger
@@ -63,7 +65,7 @@ def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSett
     mark = pod.meta.annotation(names.SCHEDULER_MARK)
     if chosen != names.DEFAULT_SCHEDULER:
         if mark != chosen and not _only_ours(chosen, settings):
-            return skip(Code.FOREIGN_SCHEDULER, f"the pod is for the scheduler {chosen}, which is not our choice")
+            return skip(messages.foreign_scheduler(chosen))
         return _keep_or_fall_back(chosen, namespace, facts, settings)
     return _inject_pod(pod, owner, namespace, facts, settings)
 
@@ -74,31 +76,28 @@ def _stranger(request: Request[Pod], facts: Facts, settings: SchedulingSettings)
     try:
         ours = accounts.is_kubevirts(user, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
     except Unreadable as error:
-        return skip(
-            Code.KUBEVIRT_UNREADABLE, error.why, f"kubevirt-webhook left the pod's scheduler alone: {error.why}"
-        )
+        return skip(messages.kubevirt_unreadable(error.why), warn=True)
     if ours:
         return None
     if ours is None:
-        return skip(Code.KUBEVIRT_ABSENT, "the cluster has no KubeVirt object, so nobody can vouch for this pod")
-    maker = user.username or "nobody"
-    return skip(Code.NOT_CONTROLLER, f"the pod looks like a launcher pod but {maker} made it, not KubeVirt")
+        return skip(common.kubevirt_absent())
+    return skip(common.not_created_by_kubevirt(user.username))
 
 
 def _keep_or_fall_back(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> Decision:
     """What to do with a pod that carries our own earlier choice."""
     why = _reason_unavailable(name, namespace, facts, settings)
     if why is None:
-        return skip(Code.ALREADY_INJECTED, f"the pod carries our choice, {name}")
-    text = f"our choice {name} can't be served now ({why}), so the pod goes to {names.DEFAULT_SCHEDULER}"
-    change = Change(_POD_SCHEDULER, name, names.DEFAULT_SCHEDULER, Code.FELL_BACK)
-    return Decision((Reason(Code.FELL_BACK, text),), (change,), warnings=(text,), notes={"scheduler": name})
+        return skip(messages.already_injected(name))
+    reason = messages.fell_back(name, why)
+    change = Change(_POD_SCHEDULER, name, names.DEFAULT_SCHEDULER, reason.code)
+    return Decision((reason,), (change,), warnings=(reason,), notes={"scheduler": name})
 
 
 def _reason_unavailable(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> str | None:
     """Why a choice of ours can't be served now; None if it can, or if that is not known."""
     if name not in settings.schedulers:
-        return "the settings don't declare it any more"
+        return messages.no_longer_declared()
     health = facts.get(SchedulerKey(name, namespace))
     return health.why if isinstance(health, SchedulerHealth) and health.state == "dead" else None
 
@@ -113,23 +112,22 @@ def _inject_pod(
     vmi = facts.get(VmiKey(namespace, owner.name or "", owner.uid or ""))
     where = f"VirtualMachineInstance {namespace}/{owner.name}"
     if isinstance(vmi, Unavailable):
-        text = f"what the owner chose is not known: {where} can't be read: {vmi.why}"
-        return skip(Code.VMI_UNREADABLE, text, f"kubevirt-webhook left the pod's scheduler alone: {text}")
+        return skip(messages.vmi_unreadable(where, vmi.why), warn=True)
     if vmi is None:
-        return skip(Code.VMI_GONE, f"{where} is gone")
+        return skip(common.vmi_not_found(namespace, owner.name or ""))
     if vmi.meta.uid != owner.uid:
-        return skip(Code.VMI_REPLACED, f"{where} is another one than the pod's owner")
+        return skip(common.vmi_replaced(namespace, owner.name or ""))
     chosen = vmi.scheduler_name
     if chosen == names.DEFAULT_SCHEDULER:
-        return skip(Code.OWNER_OPTED_OUT, f"{where} asks for {names.DEFAULT_SCHEDULER}")
+        return skip(messages.owner_chose_default(where))
     if chosen:
         if chosen == pod.meta.annotation(names.SCHEDULER_MARK) or _only_ours(chosen, settings):
-            return skip(Code.ALREADY_FELL_BACK, f"the pod has fallen back from our choice {chosen}")
-        return skip(Code.REWRITTEN, f"{where} asks for {chosen}, but somebody changed the pod's scheduler on the way")
+            return skip(messages.already_fell_back(chosen))
+        return skip(messages.rewritten(where, chosen))
     mark = pod.meta.annotation(names.SCHEDULER_MARK)
     if mark and _reason_unavailable(mark, namespace, facts, settings) is not None:
-        return skip(Code.ALREADY_FELL_BACK, f"the pod has fallen back from our choice {mark}")
-    return _write(pod, name, Reason(Code.INJECTED, f"{where} chose no scheduler"), _POD_SCHEDULER, _MARK)
+        return skip(messages.already_fell_back(mark))
+    return _write(pod, name, messages.injected(where), _POD_SCHEDULER, _MARK)
 
 
 def virtualmachines(
@@ -137,14 +135,14 @@ def virtualmachines(
 ) -> Decision:
     """Write the declared scheduler into a new VM's template; on UPDATE the owner's word counts, and ours gives way."""
     if not settings.virtual_machines:
-        return skip(Code.SWITCHED_OFF, "scheduling.virtualMachines is off")
+        return skip(common.disabled("scheduling.virtualMachines"))
     if request.operation not in ("CREATE", "UPDATE"):
-        return skip(Code.OTHER_OPERATION, f"{request.operation} chooses no scheduler")
+        return skip(common.other_operation(request.operation))
     if vm.meta.deletion_timestamp:
-        return skip(Code.BEING_DELETED, "the VM is being deleted")
+        return skip(common.being_deleted("the VM"))
     template = vm.template
     if template is None or template.spec is None:
-        return skip(Code.NO_TEMPLATE, "the VM has no spec.template.spec")
+        return skip(messages.no_template())
     if request.operation == "UPDATE":
         return _evaluate_update(vm, request, facts, settings)
     if vm.scheduler_name:
@@ -154,7 +152,7 @@ def virtualmachines(
     refusal = _unfit(name, namespace, facts, settings) or _instancetype_objects(vm, namespace, facts, None)
     if refusal:
         return refusal
-    return _write(vm, name, Reason(Code.INJECTED, "the VM chose no scheduler"), _VM_SCHEDULER, _MARK, _TEMPLATE_MARK)
+    return _write(vm, name, messages.injected("the VM"), _VM_SCHEDULER, _MARK, _TEMPLATE_MARK)
 
 
 def _evaluate_update(
@@ -184,10 +182,10 @@ def _is_new(vm: VirtualMachine, old: VirtualMachine | None, found: Decision) -> 
 
 def _withdrawn(vm: VirtualMachine, manifests: Manifests, why: str) -> Decision:
     """The decision to take our choice out of a VM that KubeVirt would refuse with it."""
-    text = f"removed the scheduler {vm.scheduler_name}, which is not the owner's choice: {why}"
-    field = Change(_VM_SCHEDULER, vm.scheduler_name, None, Code.SCHEDULER_WITHDRAWN)
-    changes = (field, *_remove_annotations(vm, manifests, Code.SCHEDULER_WITHDRAWN))
-    return Decision((Reason(Code.SCHEDULER_WITHDRAWN, text),), changes, warnings=(f"kubevirt-webhook: {text}",))
+    reason = messages.withdrawn(vm.scheduler_name, why)
+    field = Change(_VM_SCHEDULER, vm.scheduler_name, None, reason.code)
+    changes = (field, *_remove_annotations(vm, manifests, reason.code))
+    return Decision((reason,), changes, warnings=(reason,))
 
 
 def _carry_over(
@@ -201,17 +199,16 @@ def _carry_over(
     """
     old = request.old_object
     if old is None or not _is_ours(old, settings) or Manifests(old).declare(_VM_SCHEDULER, old.scheduler_name):
-        return skip(Code.NOTHING_TO_CARRY, "nothing is added to a VM at UPDATE: a running one would need a restart")
+        return skip(messages.nothing_to_preserve())
     name = old.scheduler_name
     if any(mark is not ABSENT and mark != "" for mark in _marks(vm).values()):
-        return skip(Code.OWNER_REMOVED, f"the owner took {name} out and left our mark: that is meant")
+        return skip(messages.owner_removed(name))
     if name not in settings.schedulers:
-        return skip(Code.UNDECLARED, f"the settings don't declare {name} any more, so it is not put back")
+        return skip(messages.not_preserved(name))
     refusal = _instancetype_objects(vm, namespace, facts, old.status)
     if refusal:
         return refusal
-    reason = Reason(Code.CARRIED_OVER, f"an overwrite of the whole VM had removed {name}, which we had written")
-    return _write(vm, name, reason, _VM_SCHEDULER, _MARK, _TEMPLATE_MARK)
+    return _write(vm, name, messages.preserved(name), _VM_SCHEDULER, _MARK, _TEMPLATE_MARK)
 
 
 def _only_ours(name: str, settings: SchedulingSettings) -> bool:
@@ -235,9 +232,8 @@ def _restore_annotations(vm: VirtualMachine) -> Decision:
     """The decision on a VM that carries our choice: marks that something on the way has dropped are put back."""
     name = vm.scheduler_name
     if all(mark == name for mark in _marks(vm).values()):
-        return skip(Code.ALREADY_INJECTED, f"it carries our choice, {name}")
-    text = f"it carries our choice, {name}, and something has dropped the annotation that says so"
-    return _write(vm, name, Reason(Code.MARKED, text), _MARK, _TEMPLATE_MARK)
+        return skip(messages.already_injected(name))
+    return _write(vm, name, messages.annotation_restored(name), _MARK, _TEMPLATE_MARK)
 
 
 def _remove_annotations(vm: VirtualMachine, manifests: Manifests, reason: str) -> Iterator[Change]:
@@ -252,47 +248,42 @@ def virtualmachineinstances(
 ) -> Decision:
     """Write the declared scheduler into a new VMI: VM and instancetype have had their say in it by then."""
     if not settings.virtual_machine_instances:
-        return skip(Code.SWITCHED_OFF, "scheduling.virtualMachineInstances is off")
+        return skip(common.disabled("scheduling.virtualMachineInstances"))
     if request.operation != "CREATE":
-        return skip(Code.OTHER_OPERATION, f"a VMI's scheduler can't change after CREATE ({request.operation})")
+        return skip(common.immutable_after_create("a VMI's schedulerName", request.operation))
     if vmi.spec is None:
-        return skip(Code.NO_TEMPLATE, "the VMI has no spec")
+        return skip(messages.no_spec())
     if vmi.scheduler_name:
         return _skip_chosen(vmi.scheduler_name, vmi.meta.annotation(names.SCHEDULER_MARK))
     name = settings.scheduler_name
     refusal = _unfit(name, request.namespace or vmi.meta.namespace or "", facts, settings)
     if refusal:
         return refusal
-    return _write(vmi, name, Reason(Code.INJECTED, "the VMI chose no scheduler"), _VMI_SCHEDULER, _MARK)
+    return _write(vmi, name, messages.injected("the VMI"), _VMI_SCHEDULER, _MARK)
 
 
 def _skip_chosen(name: str, mark: str | None) -> Decision:
     if name == mark:
-        return skip(Code.ALREADY_INJECTED, f"it carries our choice, {name}")
-    if name == names.DEFAULT_SCHEDULER:
-        return skip(Code.OWNER_OPTED_OUT, f"the owner asks for {name}")
-    return skip(Code.OWNER_CHOSE, f"the owner chose {name}")
+        return skip(messages.already_injected(name))
+    return skip(messages.owner_chose(name))
 
 
 def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> Decision | None:
     """Why a scheduler must not be written into anything now; None if it may."""
     declared = settings.schedulers.get(name)
     if declared is None and not settings.schedulers:
-        return skip(Code.UNDECLARED, "the settings declare no scheduler")
+        return skip(messages.none_declared())
     if declared is None:
-        text = f"the settings don't declare the scheduler {name} that the namespace asks for"
-        return skip(Code.UNDECLARED, text, f"{text}; nothing was changed")
+        return skip(messages.undeclared(name), warn=True)
     health = facts.get(SchedulerKey(name, namespace))
     if isinstance(health, SchedulerHealth) and health.state == "alive":
         return None
     if isinstance(health, SchedulerHealth) and health.state == "dead":
-        text = f"the scheduler {name} is not running: {health.why}"
-        return skip(Code.SCHEDULER_DEAD, text, f"{text}; nothing was changed")
+        return skip(messages.unavailable(name, health.why), warn=True)
     if declared.assume_alive:
         return None
-    why = health.why if health else "its guard has not answered"
-    text = f"whether the scheduler {name} runs is not known: {why}"
-    return skip(Code.SCHEDULER_UNKNOWN, text, f"{text}; nothing was changed")
+    why = health.why if health else messages.no_health_check()
+    return skip(messages.health_unknown(name, why), warn=True)
 
 
 def _instancetype_objects(vm: VirtualMachine, namespace: str, facts: Facts, status: VmStatus | None) -> Decision | None:
@@ -305,12 +296,11 @@ def _instancetype_objects(vm: VirtualMachine, namespace: str, facts: Facts, stat
         return None
     found = _instancetype_scheduler(matcher, namespace, facts, status)
     if isinstance(found, Unavailable):
-        text = f"what the VM's instancetype sets is not known: {found.why}"
-        return skip(Code.INSTANCETYPE_UNREADABLE, text, f"kubevirt-webhook left the VM's scheduler alone: {text}")
+        return skip(messages.instancetype_unreadable(found.why), warn=True)
     if isinstance(found, find.Unresolved):
-        return skip(Code.INSTANCETYPE_UNRESOLVED, f"the VM's instancetype can't be told: {found.why}; its pod decides")
+        return skip(messages.instancetype_unresolved(found.why))
     if found:
-        return skip(Code.INSTANCETYPE_SETS_SCHEDULER, f"the VM's instancetype sets the scheduler {found}")
+        return skip(messages.instancetype_sets_scheduler(found))
     return None
 
 

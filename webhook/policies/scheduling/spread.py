@@ -19,17 +19,16 @@ import msgspec
 from webhook import names
 from webhook.admission.decision import Change, Decision, Reason, skip
 from webhook.admission.wire import Request
-from webhook.errors import quote
 from webhook.facts import Facts
 from webhook.k8s.json_path import ABSENT, lookup
 from webhook.k8s.pods import Pod, SpreadConstraint
 from webhook.k8s.views import Object
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
 from webhook.kubevirt.views import VirtualMachine, VirtualMachineInstance
-from webhook.names import Code
 from webhook.policies.common import accounts
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
+from webhook.policies.scheduling import messages
 from webhook.settings.snapshot import SchedulingSettings
 
 _TOPOLOGY_KEYS: Final = {
@@ -111,7 +110,7 @@ def launchers_of(
         annotation: the owner's, of the VMI or of the VM's template; None for none.
     """
     if _is_unwanted(annotation, settings):
-        return skip(Code.SWITCHED_OFF, "scheduling.spread is off there, and the VM has no annotation of its own")
+        return skip(messages.spread_off())
     path = _VM_CONSTRAINTS if isinstance(found, VirtualMachine) else _CONSTRAINTS
     return _evaluate_create(found, annotation, settings, path, _TEMPLATE_MARK if path is _VM_CONSTRAINTS else _MARK)
 
@@ -155,19 +154,14 @@ def _evaluate_create(
     present, mark = lookup(view, path), lookup(view, marks[0])
     if isinstance(present, list) and present:
         if _is_injected(present, mark):
-            return skip(Code.SPREAD_PRESENT, f"it already has the injected constraints ({mark})")
-        return skip(Code.SPREAD_CHOSEN, "the owner set topologySpreadConstraints")
+            return skip(messages.spread_present(mark))
+        return skip(messages.spread_chosen())
     wanted = own.strip() if isinstance(own, str) else settings.spread
     if wanted == names.OFF:
-        return skip(Code.SPREAD_OPTED_OUT, f'the owner set the annotation {names.SPREAD_ANNOTATION} to "off"')
+        return skip(messages.spread_opted_out())
     if wanted not in _TOPOLOGY_KEYS:
-        text = (
-            f"annotation {quote(names.SPREAD_ANNOTATION)} has the invalid value {quote(wanted)}; "
-            f"use {', '.join(names.SPREADS[:-1])}, or {names.SPREADS[-1]}"
-        )
-        return skip(Code.SPREAD_INVALID, text, f"kubevirt-webhook: topologySpreadConstraints were not set: {text}")
-    reason = Reason(Code.SPREAD_INJECTED, "the owner set no topologySpreadConstraints")
-    return _write(view, wanted, reason, path, *marks)
+        return skip(messages.spread_invalid(wanted), warn=True)
+    return _write(view, wanted, messages.spread_injected(), path, *marks)
 
 
 def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
@@ -181,13 +175,13 @@ def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision
         return None
     manifests = Manifests(vm)
     if _is_injected(present, mark) and not manifests.declare(_VM_CONSTRAINTS, present):
-        return skip(Code.SPREAD_PRESENT, f"it already has the injected constraints ({mark})")
+        return skip(messages.spread_present(mark))
     kept = without_injected(present, str(mark), manifests)
-    text = "removed the injected topologySpreadConstraints: the owner set others"
-    changes = [Change(path, value, None, Code.SPREAD_WITHDRAWN) for path, value in marks.items() if value is not ABSENT]
+    reason = messages.spread_withdrawn()
+    changes = [Change(path, value, None, reason.code) for path, value in marks.items() if value is not ABSENT]
     if kept != present:
-        changes.append(Change(_VM_CONSTRAINTS, present, kept or None, Code.SPREAD_WITHDRAWN))
-    return Decision((Reason(Code.SPREAD_WITHDRAWN, text),), tuple(changes), warnings=(f"kubevirt-webhook: {text}",))
+        changes.append(Change(_VM_CONSTRAINTS, present, kept or None, reason.code))
+    return Decision((reason,), tuple(changes), warnings=(reason,))
 
 
 def _restore_overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
@@ -200,9 +194,8 @@ def _restore_overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Deci
     if old is None or mark not in _TOPOLOGY_KEYS or not _is_injected(lookup(old, _VM_CONSTRAINTS), mark):
         return None
     if any(value is not ABSENT for value in _marks(vm).values()):
-        return skip(Code.SPREAD_REMOVED, f"the owner removed the injected constraints ({mark})")
-    reason = Reason(Code.SPREAD_PRESERVED, f"an overwrite of the VM had removed the injected constraints ({mark})")
-    return _write(vm, mark, reason, _VM_CONSTRAINTS, _MARK, _TEMPLATE_MARK)
+        return skip(messages.spread_removed(mark))
+    return _write(vm, mark, messages.spread_preserved(mark), _VM_CONSTRAINTS, _MARK, _TEMPLATE_MARK)
 
 
 def _is_injected(present: object, mark: object) -> bool:

@@ -1,0 +1,310 @@
+"""What the instancetypes policy says. Each function makes one sentence, with the reason code that explains it.
+
+Where KubeVirt itself has a sentence for a denial, that sentence stands word for word after the product and policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from webhook import names
+from webhook.admission.decision import Reason
+from webhook.errors import quote
+from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS
+from webhook.names import Code
+
+_TEMPLATE_DOMAIN = "spec.template.spec.domain"
+
+
+def _join(named: Iterable[tuple[str, object]]) -> str:
+    """``instancetype A and preference B``."""
+    return " and ".join(f"{field} {name}" for field, name in named)
+
+
+# Why nothing was done.
+
+
+def owner_chose(field: str) -> Reason:
+    """The VM has a matcher that kubevirt-webhook did not write."""
+    return Reason(Code.OWNER_CHOSE_INSTANCETYPE, f"default {field} not applied: the VM sets spec.{field}")
+
+
+def owner_removed(field: str) -> Reason:
+    """The owner took the matcher out of the VM, whose annotation still names the default."""
+    annotation = names.INSTANCETYPE_MARK if field == INSTANCETYPE_MATCHER.field else names.PREFERENCE_MARK
+    text = f"default {field} not applied: the owner removed spec.{field} (annotation {annotation} is still present)"
+    return Reason(Code.OWNER_REMOVED_INSTANCETYPE, text)
+
+
+def owner_removed_name(field: str) -> Reason:
+    """The owner took the name out of a matcher that holds a default; nothing is left of it."""
+    return Reason(Code.OWNER_REMOVED_INSTANCETYPE, f"spec.{field} is removed: the owner removed its name")
+
+
+def owner_declined(field: str) -> Reason:
+    """The annotation by which a VMI's owner asks for a matcher is empty."""
+    return Reason(Code.OWNER_OPTED_OUT, f"default {field} not applied: the owner set its annotation to an empty value")
+
+
+def sized(where: str, field: str) -> Reason:
+    """The VM has a size of its own.
+
+    Args:
+        where: what sets it: ``the VM sets spec.template.spec.domain.memory.guest``.
+        field: of the default that is left out.
+    """
+    return Reason(Code.SIZED, f"default {field} not applied: {where}")
+
+
+def vm_size(path: str) -> str:
+    """Who sets a size, as a clause.
+
+    Args:
+        path: below the VM's domain.
+    """
+    return f"the VM sets {_TEMPLATE_DOMAIN}.{path}"
+
+
+def vmi_size(path: str) -> str:
+    """As `vm_size`, of a VMI."""
+    return f"the VMI sets spec.domain.{path}"
+
+
+def preset_size(name: str, path: str) -> str:
+    """As `vm_size`, of a preset."""
+    return f"VirtualMachineInstancePreset {quote(name)} sets domain.{path}"
+
+
+def preset_unknown(why: str) -> Reason:
+    """The namespace's presets could not be read."""
+    return Reason(Code.LOOKUP_FAILED, f"whether a VirtualMachineInstancePreset sets a size is not known: {why}")
+
+
+def no_defaults() -> Reason:
+    """There is no default for this namespace."""
+    return Reason(Code.NO_DEFAULTS, "skipped: neither the namespace nor the settings have a default")
+
+
+def nothing_requested() -> Reason:
+    """As `no_defaults`, of a VMI."""
+    text = "skipped: the VMI requests no instancetype or preference, and there is no default"
+    return Reason(Code.NO_DEFAULTS, text)
+
+
+def no_default_applied() -> Reason:
+    """No default could be applied; warnings say why."""
+    return Reason(Code.DEFAULT_UNUSABLE, "no default could be applied to the VMI")
+
+
+def no_matcher() -> Reason:
+    """There is nothing to validate."""
+    return Reason(Code.NO_MATCHER, "skipped: the VM has neither an instancetype nor a preference")
+
+
+def unchanged() -> Reason:
+    """An update that leaves alone what decides."""
+    return Reason(Code.UNCHANGED, "skipped: instancetype, preference and template are unchanged")
+
+
+def spec_unchanged() -> Reason:
+    """An update of something else."""
+    return Reason(Code.UNCHANGED, "skipped: the VM's spec is unchanged")
+
+
+def defaults_kept() -> Reason:
+    """The defaults of the VM still fit."""
+    return Reason(Code.UNCHANGED, "the VM's default instancetype and preference are kept")
+
+
+def nothing_to_preserve() -> Reason:
+    """Nothing new is added to a VM at UPDATE."""
+    text = "skipped: defaults are added at CREATE only, because a changed template requires a restart of the VM"
+    return Reason(Code.NOTHING_TO_PRESERVE, text)
+
+
+def owned_by_a_vm() -> Reason:
+    """KubeVirt has filled the VMI from its VM."""
+    return Reason(
+        Code.OWNED_BY_A_VM, "skipped: a VirtualMachine owns the VMI, and KubeVirt has applied its instancetype"
+    )
+
+
+def already_applied(field: str, mark: str) -> Reason:
+    """The VMI was filled before."""
+    return Reason(Code.ALREADY_APPLIED, f"skipped: {field} {mark} is already applied to the VMI")
+
+
+# What was done.
+
+
+def defaults_injected(given: Iterable[tuple[str, str]]) -> Reason:
+    """Defaults are written into a new VM."""
+    return Reason(Code.DEFAULTS_INJECTED, f"the VM gets the default {_join(given)}")
+
+
+def defaults_preserved(given: Iterable[tuple[str, str]]) -> Reason:
+    """A replaced VM lost its defaults together with their annotations."""
+    text = f"the default {_join(given)} is preserved: a replacement of the whole VM removed it and its annotation"
+    return Reason(Code.DEFAULTS_PRESERVED, text)
+
+
+def defaults_withdrawn(given: Iterable[tuple[str, str]], why: Iterable[str]) -> Reason:
+    """What the owner writes now does not go with the defaults."""
+    return Reason(Code.DEFAULT_WITHDRAWN, f"the default {_join(given)} is removed: {'; '.join(dict.fromkeys(why))}")
+
+
+def default_replaced(field: str) -> Reason:
+    """The owner wrote into a matcher that held a default."""
+    return Reason(Code.DEFAULT_WITHDRAWN, f"what the owner sets in spec.{field} replaces the default")
+
+
+def default_assumed(assumed: str) -> Reason:
+    """As `default_replaced`, where it was not certain what the owner means.
+
+    Args:
+        assumed: what was assumed, as a sentence.
+    """
+    return Reason(Code.DEFAULT_WITHDRAWN, assumed)
+
+
+def assumed_cluster_wide(field: str, name: str, other: object, ours: object) -> str:
+    """What a patched name is taken for, where no object of the default's kind has it."""
+    return f"spec.{field}.name {quote(name)} is assumed to mean {other}, because there is no {ours}"
+
+
+def assumed_same_kind(field: str, name: str, ours: object) -> str:
+    """What a patched name is taken for, where there is an object of the default's kind."""
+    return f"spec.{field}.name {quote(name)} is assumed to mean {ours}, of the same kind as the default it replaces"
+
+
+def expanded(made: Mapping[str, object]) -> Reason:
+    """The VM's matchers are written out in it."""
+    return Reason(Code.EXPANDED, f"{_join(made.items())} is written out in the VM")
+
+
+def applied(made: Mapping[str, object]) -> Reason:
+    """The VMI is filled."""
+    return Reason(Code.APPLIED, f"{_join(made.items())} is applied to the VMI")
+
+
+# What users should know.
+
+
+def default_conflicts(field: str, mark: str, why: str) -> Reason:
+    """KubeVirt would deny the VM with the default."""
+    return Reason(Code.DEFAULT_CONFLICTS, f"default {field} {mark} not applied, because it does not fit this VM: {why}")
+
+
+def default_unusable(field: str, why: str) -> Reason:
+    """The default itself is wrong."""
+    return Reason(Code.DEFAULT_UNUSABLE, f"default {field} not applied: {why}")
+
+
+def default_missing(field: str, wanted: object) -> Reason:
+    """The default does not exist."""
+    return Reason(Code.DEFAULT_UNUSABLE, f"default {field} not applied: {wanted} does not exist")
+
+
+def vmi_default_unusable(field: str, name: str, why: str) -> Reason:
+    """As `default_unusable`, of a VMI's default."""
+    return Reason(Code.DEFAULT_UNUSABLE, f"default {field} {quote(name)} not applied: {why}")
+
+
+def not_expanded_inferred() -> Reason:
+    """What a volume says is not known here."""
+    text = "the VM is not expanded: its instancetype or preference is inferred from a volume, which is not known yet"
+    return Reason(Code.NOT_INFERRED, text)
+
+
+def not_expanded_architecture() -> Reason:
+    """What a volume's source says is not known here."""
+    text = "the VM is not expanded: its architecture comes from the source of a volume, which is not known here"
+    return Reason(Code.NOT_INFERRED, text)
+
+
+def not_expanded(why: str) -> Reason:
+    """KubeVirt would deny the VM."""
+    return Reason(Code.DENIED, f"the VM is not expanded: {why}")
+
+
+def size_removed() -> Reason:
+    """The VM had a size and has none any more."""
+    text = "the VM no longer sets a size and cannot start: set spec.instancetype or a memory size"
+    return Reason(Code.UNSIZED, text)
+
+
+def not_evaluated(why: str) -> Reason:
+    """A VM that cannot be read."""
+    return Reason(Code.INVALID_OBJECT, f"the VM's instancetype was not evaluated: {why}")
+
+
+def vmi_not_filled(why: str) -> Reason:
+    """A VMI that cannot be read."""
+    return Reason(Code.INVALID_OBJECT, f"no instancetype or preference was applied to the VMI: {why}")
+
+
+def missing(texts: Sequence[tuple[str, bool]]) -> tuple[Reason, ...]:
+    """What the VM names does not exist, in mode warn of the setting.
+
+    Args:
+        texts: KubeVirt's or the API server's sentence, and whether the object may still come.
+    """
+    return tuple(
+        Reason(
+            Code.MISSING,
+            f"{text}: KubeVirt allows the VM but cannot start it{' until the object exists' if may_come else ''}",
+        )
+        for text, may_come in texts
+    )
+
+
+# Denials.
+
+
+def valid() -> Reason:
+    """KubeVirt accepts the VM with what it names."""
+    return Reason(Code.VALID, "the instancetype and preference fit the VM")
+
+
+def names_nothing(field: str, label: str) -> str:
+    """A matcher that only inference leaves, as the text of a cause."""
+    return f"spec.{field} has no name: the label {label} that it was inferred from is empty; set spec.{field}.name"
+
+
+def not_allowed(wanted: object, namespace: str, allowed: str) -> str:
+    """An instancetype that is not on the namespace's list, as a sentence."""
+    return f"instancetype {wanted} is not allowed in namespace {namespace}; allowed instancetypes: {allowed}"
+
+
+def not_captured(name: str, namespace: str, allowed: str) -> str:
+    """A revision that holds no instancetype, as a sentence."""
+    return (
+        f"ControllerRevision {quote(name)} in namespace {namespace} does not contain an instancetype, so it is not"
+        f" allowed; allowed instancetypes: {allowed}"
+    )
+
+
+def lookup_failed(why: str) -> Reason:
+    """What the VM names could not be read, and the policy fails closed."""
+    return Reason(Code.LOOKUP_FAILED, f"whether the VM may use its instancetype is not known: {why}; retry")
+
+
+def way_out_at_create(mark: str) -> str:
+    """How to leave a default that makes a new VM wrong."""
+    return f"to leave out the default {mark}, set another spec.instancetype or a size"
+
+
+def way_out_at_update(given: Mapping[str, str]) -> str:
+    """How to leave defaults that make an update wrong."""
+    fields = " and ".join(f"spec.{matcher.field}" for matcher in MATCHERS if matcher.field in given)
+    return f"to leave out the default {' and '.join(given.values())}, set {fields} to null with kubectl patch"
+
+
+def inferred_conflict() -> str:
+    """What KubeVirt will find is not known here, as a clause."""
+    return "the VM's instancetype is inferred from a volume, so the preference cannot be checked against it"
+
+
+def architecture_conflict() -> str:
+    """What KubeVirt will find is not known here, as a clause."""
+    return "the preference requires an architecture, and the VM takes its own from the source of a volume"

@@ -1,0 +1,174 @@
+"""What the migration policy says. Each function makes one sentence, with the reason code that explains it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from webhook import names
+from webhook.admission.decision import Reason
+from webhook.errors import quote
+from webhook.names import Code
+from webhook.placement.contradictions import Contradiction
+from webhook.text import pluralize
+
+FIELD = "spec.addedNodeSelector"
+
+# Of what contradicts itself, and of mistakes in a selector, a sentence names so many.
+_NAMED_CONTRADICTIONS = 10
+_NAMED_MISTAKES = 20
+
+
+def no_added_selector() -> Reason:
+    """The migration may go to any node that the VM may use."""
+    return Reason(Code.NO_ADDED_SELECTOR, "skipped: the migration has no addedNodeSelector")
+
+
+def nothing_to_constrain(migration: str) -> Reason:
+    """The same, said of its target pod."""
+    return Reason(Code.NO_ADDED_SELECTOR, f"skipped: migration {quote(migration)} has no addedNodeSelector")
+
+
+def validated_elsewhere() -> Reason:
+    """The validating webhook evaluates migrations with an added selector."""
+    text = "skipped: a migration with addedNodeSelector is evaluated by the validating webhook"
+    return Reason(Code.OTHER_OPERATION, text)
+
+
+def on_sending_side() -> Reason:
+    """The target pod of a decentralized migration is created in the receiving cluster or namespace."""
+    text = "skipped: the target pod of this migration is created on the receiving side"
+    return Reason(Code.ON_SENDING_SIDE, text)
+
+
+def ignored_on_sending_side() -> Reason:
+    """An added selector has no effect on the sending side."""
+    text = f"{FIELD} has no effect on the sending side of a migration; set it on the receiving side"
+    return Reason(Code.ON_SENDING_SIDE, text)
+
+
+def by_kubevirt() -> Reason:
+    """KubeVirt created the migration itself."""
+    return Reason(Code.BY_KUBEVIRT, "skipped: KubeVirt itself migrates the VM")
+
+
+def lookup_failed(why: str) -> Reason:
+    """The migration could not be evaluated."""
+    return Reason(Code.LOOKUP_FAILED, f"the migration was not evaluated: {why}; retry, or remove {FIELD}")
+
+
+def pinned(found: Sequence[Contradiction]) -> Reason:
+    """What the VM requires contradicts itself, whatever the migration adds."""
+    text = f"this migration cannot succeed: {describe(found)}; remove one of the requirements from the VM"
+    return Reason(Code.PINNED, text)
+
+
+def selector_conflict(found: Sequence[Contradiction], availability: str) -> Reason:
+    """The added selector contradicts what the VM requires.
+
+    Args:
+        availability: ``0/6 nodes are available for this migration``.
+    """
+    keys = ", ".join(sorted({key for one in found for key in one.keys}))
+    what = f"{keys} from addedNodeSelector" if keys else "the conflicting keys from addedNodeSelector"
+    text = f"{availability}: {describe(found)}; remove {what}, or change the VM"
+    return Reason(Code.SELECTOR_CONFLICT, text)
+
+
+def pending(reason: Reason) -> Reason:
+    """The same as a warning: what becomes of a migration that is allowed all the same."""
+    return Reason(reason.code, f"{reason.text}; its target pod stays Pending")
+
+
+def describe(found: Sequence[Contradiction]) -> str:
+    """Contradictions as one clause, of many the first."""
+    named = [str(contradiction) for contradiction in found[:_NAMED_CONTRADICTIONS]]
+    if more := len(found) - len(named):
+        named.append(pluralize(more, "more contradiction"))
+    return "; ".join(named)
+
+
+def reserved_name(name: str) -> Reason:
+    """KubeVirt names its own migrations like this, and never adds a selector to them."""
+    text = (
+        f"metadata.name {quote(name)} is reserved: KubeVirt names its own migrations {' and '.join(_OWN)}, and they"
+        " have no addedNodeSelector; choose another name"
+    )
+    return Reason(Code.RESERVED_NAME, text)
+
+
+_OWN = tuple(f"{prefix}*" for prefix in names.OWN_MIGRATIONS)
+
+
+def too_many_keys(count: int, most: int) -> Reason:
+    """The selector is longer than any list that KubeVirt takes."""
+    return Reason(Code.SELECTOR_INVALID, f"{FIELD} has {count} keys (limit {most}); remove some")
+
+
+def selector_invalid(mistakes: Sequence[str]) -> tuple[Reason, tuple[str, ...]]:
+    """No node can have such labels; also the causes, one for each mistake, of many the first."""
+    named = list(mistakes[:_NAMED_MISTAKES])
+    if more := len(mistakes) - len(named):
+        named.append(pluralize(more, "more mistake"))
+    text = f"{FIELD}: {'; '.join(named)}; the migration would hang, and block every drain of the VM's node"
+    return Reason(Code.SELECTOR_INVALID, text), tuple(named)
+
+
+def reserved_keys(keys: Sequence[str]) -> tuple[Reason, tuple[str, ...]]:
+    """Only KubeVirt may require these labels; also the causes, one for each key."""
+    are = "is reserved" if len(keys) == 1 else "are reserved"
+    text = (
+        f"{FIELD}: {', '.join(keys)} {are} for KubeVirt: the key would disable a safety check, remain for later"
+        " migrations, or be dropped; remove it"
+    )
+    return Reason(Code.RESERVED_KEYS, text), tuple(f"{key} is reserved for KubeVirt" for key in keys)
+
+
+def via_virtctl() -> Reason:
+    """virt-api creates what virtctl asks for, so the user's permission cannot be checked."""
+    text = (
+        "nodes cannot be chosen through virtctl here, because the request does not show who sent it; create a"
+        " VirtualMachineInstanceMigration instead"
+    )
+    return Reason(Code.NODE_CHOICE_FORBIDDEN, text)
+
+
+def node_choice_forbidden(username: str, namespace: str, verb: str, resource: str) -> Reason:
+    """The user lacks the permission to choose a VM's node."""
+    user = quote(username) if username else "the user"
+    text = f"{user} cannot choose nodes for VMs of namespace {namespace}: this requires the verb {verb} on {resource}"
+    return Reason(Code.NODE_CHOICE_FORBIDDEN, text)
+
+
+def too_many(count: int, cap: int, namespace: str) -> Reason:
+    """The cap of unfinished migrations is reached."""
+    text = f"{pluralize(count, 'migration')} in progress in namespace {namespace} (limit {cap}); retry later"
+    return Reason(Code.TOO_MANY_MIGRATIONS, text)
+
+
+def not_a_target() -> Reason:
+    """The launcher pod starts a VM rather than receiving one."""
+    return Reason(Code.NOT_A_TARGET, "skipped: the pod is not the target of a migration")
+
+
+def migration_not_found(name: str) -> Reason:
+    """The migration that the pod names does not exist any more."""
+    return Reason(Code.MIGRATION_NOT_FOUND, f"skipped: the pod's migration {quote(name)} does not exist")
+
+
+def guards_unknown(why: str) -> Reason:
+    """What KubeVirt requires beside the added selector could not be read."""
+    text = f"the target pod is constrained to addedNodeSelector alone; what else KubeVirt requires is not known: {why}"
+    return Reason(Code.LOOKUP_FAILED, text)
+
+
+def constrained(migration: str, labels: str) -> Reason:
+    """The pod's node affinity now requires what the migration adds."""
+    return Reason(Code.CONSTRAINED, f"the target pod requires {labels}, added by migration {quote(migration)}")
+
+
+def already_constrained(labels: str) -> Reason:
+    """There is nothing to change in the pod."""
+    text = (
+        f"the target pod already requires {labels}" if labels else "addedNodeSelector has no key that can be required"
+    )
+    return Reason(Code.ALREADY_CONSTRAINED, text)
