@@ -66,6 +66,10 @@ e2e: binaries ## Run only the tests on a real control plane
 golden: $(READY) ## Rewrite tests/golden/, which holds every text that users read
 	@REWRITE_GOLDEN=1 $(BIN)/python -m pytest -q -m golden
 
+.PHONY: messages
+messages: $(READY) ## Write docs/messages.md, which explains every reason code
+	@$(BIN)/python -m hack.messages
+
 .PHONY: kubevirt
 kubevirt: binaries ## Build a real KubeVirt, and run the tests beside it
 	@$(BIN)/python hack/controlplane/build.py --kubevirt >/dev/null

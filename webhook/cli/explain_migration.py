@@ -16,7 +16,6 @@ from rich.text import Text
 from webhook.admission.credentials import scrub_prose
 from webhook.admission.redaction import redact
 from webhook.cli import write
-from webhook.cli.explain_spread import spread
 from webhook.cli.machine import parse_machine
 from webhook.cli.show import console, safe
 from webhook.cli.yamltext import dump
@@ -36,15 +35,7 @@ _WIDTH: Final = 100
 _MOST_REASONS: Final = 20
 
 
-@click.group()
-def explain() -> None:
-    """Tell what would come of something, before anybody tries."""
-
-
-explain.add_command(spread)
-
-
-@explain.command()
+@click.command()
 @click.argument("vm", metavar="[NAMESPACE/]VM")
 @click.option("-n", "--namespace", metavar="NAME", help="Where the VM is.  [default: default]")
 @click.option(

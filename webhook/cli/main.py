@@ -18,7 +18,7 @@ from webhook import __version__
 _COMMANDS: Final = {
     "serve": ("webhook.cli.serve:serve", "Answer admission requests."),
     "review": ("webhook.cli.review:review", "Judge AdmissionReviews or manifests, without a server."),
-    "explain": ("webhook.cli.explain_migration:explain", "Tell where a VM could migrate to, and what spreads it."),
+    "explain": ("webhook.cli.explain:explain", "Explain a reason code, a migration, or what spreads a VM."),
     "expand": ("webhook.cli.expand:expand", "Show the VMI that KubeVirt would make of a VM, and why."),
     "demo": ("webhook.cli.demo:demo", "See it work over an example cluster."),
     "install": ("webhook.cli.installation:install", "Install into a cluster, or upgrade there."),

@@ -1,0 +1,67 @@
+"""`make messages`: docs/messages.md, which explains every reason code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from webhook.names import EVICTION, INSTANCETYPES, MIGRATION, SCHEDULING
+from webhook.reasons import MEANINGS, Meaning
+
+PAGE: Final = Path(__file__).resolve().parents[1] / "docs" / "messages.md"
+
+_HEADER: Final = """\
+# Messages and reason codes
+
+Every denial, warning and Event of kubevirt-webhook begins with the product, the policy and, unless it is `enforce`, the
+mode, and ends in a reason code:
+
+```text
+kubevirt-webhook (scheduling, warn): would set spec.schedulerName to kubevirt [scheduler-injected]
+```
+
+The same code is in the audit lines, in the API server's audit annotations and in the metrics. This page explains all
+codes, and so does `kubevirt-webhook explain reason CODE`. Codes are stable; the sentences around them are for people
+and may change.
+
+The column *effect* says what the policy does in mode `enforce`: it *changed* the object, *denied* or *allowed* the
+request, *skipped* it, or *failed* to evaluate it, in which case the [failure behavior](operations.md) of the endpoint
+applies.
+
+This page is made from the code by `make messages`.
+"""
+_TITLES: Final = {
+    SCHEDULING: "Scheduling",
+    INSTANCETYPES: "Instancetypes",
+    MIGRATION: "Migration",
+    EVICTION: "Eviction",
+}
+
+
+def render() -> str:
+    """The whole page, as Markdown."""
+    shared = {code: meaning for code, meaning in MEANINGS.items() if len(meaning.policies) > 1}
+    sections = [("Several policies", shared)]
+    for policy, title in _TITLES.items():
+        own = {code: meaning for code, meaning in MEANINGS.items() if meaning.policies == (policy,)}
+        sections.append((title, own))
+    return "\n".join([_HEADER, *(_section(title, codes) for title, codes in sections)])
+
+
+def _section(title: str, codes: dict[str, Meaning]) -> str:
+    rows = [f"## {title}\n", "| code | effect | meaning | what to do |", "|---|---|---|---|"]
+    rows += [
+        f"| `{code}` | {meaning.kind} | {meaning.meaning} | {meaning.remedy} |"
+        for code, meaning in sorted(codes.items())
+    ]
+    return "\n".join(rows) + "\n"
+
+
+def main() -> None:
+    """Write the page."""
+    PAGE.write_text(render())
+    print(PAGE.name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,19 @@
+"""`kubevirt-webhook explain`: what a decision means, or would be, before anybody tries."""
+
+from __future__ import annotations
+
+import click
+
+from webhook.cli.explain_migration import migration
+from webhook.cli.explain_reason import reason
+from webhook.cli.explain_spread import spread
+
+
+@click.group()
+def explain() -> None:
+    """Explain a reason code, or what would become of a VM."""
+
+
+explain.add_command(migration)
+explain.add_command(spread)
+explain.add_command(reason)
