@@ -29,6 +29,7 @@ CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfi
 _ORDER: Final = (
     *("Namespace", "PriorityClass", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
     *("PriorityLevelConfiguration", "FlowSchema", "ConfigMap", "Service", "PodDisruptionBudget", "NetworkPolicy"),
+    *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     *("Deployment", *CONFIGURATIONS),
 )
 # The components that have rights beside the usual ones, and when they are needed.
