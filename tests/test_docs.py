@@ -1,0 +1,190 @@
+"""The pages: links lead somewhere, named files, commands, codes and metrics exist, outputs are what commands print."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import click
+import pytest
+
+from hack import outputs
+from hack.diagrams.__main__ import outdated
+from tests.cli.runner import run
+from webhook import names
+from webhook.cli.main import main as program
+
+ROOT = Path(__file__).parents[1]
+PAGES = ["README.md", "SECURITY.md", "THREAT_MODEL.md", "CHANGELOG.md"]
+PAGES += sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / "docs").rglob("*.md"))
+# These two still speak of "we".
+NOT_YET = ("docs/fidelity.md", "docs/performance.md")
+# In an import path, a pattern or a file that a command of the page makes.
+NOT_FILES = re.compile(r"[*…<>{}]|\.\.\.")
+DIRECTORIES = ("webhook/", "certs/", "tests/", "docs/", "manifests/", "examples/", "hack/", "bench/")
+
+
+@cache
+def text_of(page: str) -> str:
+    return (ROOT / page).read_text()
+
+
+def prose_of(page: str) -> str:
+    """A page without its blocks of code and its quotes of code."""
+    text = re.sub(r"^ *```.*?^ *```", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+    return re.sub(r"`[^`]*`", "", text)
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives to a heading."""
+    words = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+    return re.sub(r"[^\w\- ]", "", words).replace(" ", "-")
+
+
+@cache
+def anchors(page: str) -> frozenset[str]:
+    text = re.sub(r"^ *```.*?^ *```", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+    return frozenset(slug(heading) for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE))
+
+
+def links(page: str) -> Iterator[str]:
+    text = re.sub(r"^ *```.*?^ *```", "", text_of(page), flags=re.DOTALL | re.MULTILINE)
+    yield from re.findall(r"\]\(([^)\s]+)\)", text)
+
+
+def broken(page: str, link: str) -> str:
+    """Why a link leads nowhere; empty where it leads somewhere, or outside of the repository."""
+    if re.match(r"[a-z]+:", link):
+        return ""
+    path, _, anchor = link.partition("#")
+    target = (ROOT / page).parent / path if path else ROOT / page
+    if not target.exists():
+        return f"{page}: there is no file {link}"
+    if anchor and anchor not in anchors(target.resolve().relative_to(ROOT).as_posix()):
+        return f"{page}: there is no heading {link}"
+    return ""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_lead_somewhere(page: str) -> None:
+    assert {why for link in links(page) if (why := broken(page, link))} == set()
+
+
+def test_a_link_that_leads_nowhere_is_found() -> None:
+    assert broken("README.md", "docs/nothing.md")
+    assert broken("README.md", "docs/scheduling.md#nothing")
+    assert not broken("docs/faq.md", "../README.md")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_files_that_a_page_names_exist(page: str) -> None:
+    quoted = re.findall(r"`([\w./-]+)`", re.sub(r"^ *```.*?^ *```", "", text_of(page), flags=re.DOTALL | re.MULTILINE))
+    files = {name for name in quoted if name.startswith(DIRECTORIES) and not NOT_FILES.search(name)}
+
+    assert {name for name in files if not (ROOT / name).exists()} == set()
+
+
+def commands(page: str) -> Iterator[list[str]]:
+    """The commands of kubevirt-webhook that a page shows, in words."""
+    for block in re.findall(r"^ *```(?:console|sh)?\n(.*?)^ *```", text_of(page), re.DOTALL | re.MULTILINE):
+        joined = re.sub(r"\\\n\s*", " ", block)
+        for command in re.findall(r"^ *\$ kubevirt-webhook (.+)$", joined, re.MULTILINE):
+            yield re.sub(r"[\[\]]", " ", command.partition("#")[0]).split()
+    yield from (command.split() for command in re.findall(r"`kubevirt-webhook ([a-z][^`]*)`", text_of(page)))
+
+
+def unknown(words: list[str]) -> str:
+    """What of a command does not exist: a subcommand or an option."""
+    command: click.Command = program
+    context = click.Context(program)
+    for word in words:
+        if isinstance(command, click.Group) and not word.startswith("-"):
+            found = command.get_command(context, word)
+            if found is None:
+                return f"there is no command {word}"
+            command = found
+        elif word.startswith("-"):
+            options = {
+                each for option in command.get_params(context) for each in (*option.opts, *option.secondary_opts)
+            }
+            if word.partition("=")[0] not in options:
+                return f"{command.name} has no option {word}"
+    return ""
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_that_a_page_shows_exist(page: str) -> None:
+    assert {why for words in commands(page) if (why := unknown(words))} == set()
+
+
+def test_a_command_that_does_not_exist_is_found() -> None:
+    assert unknown(["explain", "placement", "shop/web"])
+    assert unknown(["doctor", "--loud"])
+    assert not unknown(["explain", "migration", "shop/web", "--to", "zone=b"])
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_targets_of_make_that_a_page_names_exist(page: str) -> None:
+    targets = set(re.findall(r"^([a-z0-9-]+):", text_of("Makefile"), re.MULTILINE))
+
+    assert set(re.findall(r"(?:`|\$ |^)make ([a-z][a-z0-9-]*)", text_of(page), re.MULTILINE)) <= targets
+
+
+@cache
+def sources() -> str:
+    files = [*(ROOT / "webhook").rglob("*.py"), *(ROOT / "certs").rglob("*.py"), *(ROOT / "manifests").rglob("*.yaml")]
+    return "\n".join(file.read_text() for file in sorted(files))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_metrics_that_a_page_names_exist(page: str) -> None:
+    written = set(re.findall(r"kubevirt_webhook_([a-z_]+)", text_of(page)))
+    # The client library adds these.
+    bare = {name.removesuffix("_total").removesuffix("_bucket") for name in written}
+
+    assert {name for name in bare if f"kubevirt_webhook_{name}" not in sources()} == set()
+
+
+def test_every_reason_code_is_explained_to_admins() -> None:
+    codes = {value for name, value in vars(names.Code).items() if name.isupper()}
+    explained = {code for page in PAGES if page != "CHANGELOG.md" for code in re.findall(r"`([a-z-]+)`", text_of(page))}
+
+    assert codes <= explained
+
+
+def test_every_code_that_the_page_for_owners_names_exists() -> None:
+    codes = {value for name, value in vars(names.Code).items() if name.isupper()}
+    named = set(re.findall(r"^\| `([a-z-]+)` \||\(`([a-z-]+)`\)", text_of("docs/vm-owners.md"), re.MULTILINE))
+
+    assert {one or other for one, other in named} <= codes
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in NOT_YET])
+def test_pages_speak_to_the_reader_and_name_who_acts(page: str) -> None:
+    words = re.findall(r"\b(?:[Ww]e|[Uu]s|[Oo]urs?|ourselves|[Ww]hoever|[Ss]omebody|[Nn]obody)\b", prose_of(page))
+
+    assert words == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_titles_are_in_sentence_case(page: str) -> None:
+    title = text_of(page).split("\n", 1)[0]
+    words = re.sub(r"^# (?:\d+\. )?", "", title).split()
+
+    assert title.startswith("# ")
+    # Names of kinds and products are written as they are.
+    assert [word for word in words[1:] if re.fullmatch(r"[A-Z][a-z]+", word)] in ([], ["Kubernetes"])
+
+
+def test_pictures_show_the_code_as_it_is() -> None:
+    assert outdated() == [], "draw them again: python -m hack.diagrams"
+
+
+def test_pages_show_what_commands_print() -> None:
+    assert outputs.outdated(run_offline) == [], "write them again: python -m hack.outputs"
+
+
+def run_offline(*words: str) -> str:
+    return run(*words).output
