@@ -168,6 +168,20 @@ def test_pages_speak_to_the_reader_and_name_who_acts(page: str) -> None:
     assert words == []
 
 
+# Words that only this project used, and the contractions and fillers that go with them.
+DIALECT = re.compile(
+    r"\b(?:judg\w*|veto\w*|look-?outs?|look-ups?|parity watch|let through|carr(?:y|ied|ies) over|for ever|told apart"
+    r"|a second time|rights|guards?|in vain|anew|can't|isn't|doesn't|won't|don't)\b|(?<!connection )\brefus\w*"
+)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page not in NOT_YET])
+def test_pages_use_the_words_of_kubernetes(page: str) -> None:
+    prose = re.sub(r'"[^"]*"', "", prose_of(page))
+
+    assert DIALECT.findall(re.sub(r"\]\([^)]*\)", "", prose)) == []
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_titles_are_in_sentence_case(page: str) -> None:
     title = text_of(page).split("\n", 1)[0]
