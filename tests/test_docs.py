@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+from typing import get_args
 
 import click
 import pytest
@@ -145,6 +146,16 @@ def test_metrics_that_a_page_names_exist(page: str) -> None:
     bare = {name.removesuffix("_total").removesuffix("_bucket") for name in written}
 
     assert {name for name in bare if f"kubevirt_webhook_{name}" not in sources()} == set()
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_labels_and_annotations_that_a_page_names_exist(page: str) -> None:
+    named = set(re.findall(r"kubevirt-webhook\.github\.io/([a-z][a-z0-9-]+)(?![a-z0-9-]*/)", text_of(page)))
+    ours = {value for value in vars(names).values() if isinstance(value, str) and value.startswith(f"{names.DOMAIN}/")}
+    ours |= {names.policy_label(policy) for policy in get_args(names.Policy)}
+
+    unknown_ones = {name for name in named if f"{names.DOMAIN}/{name}" not in ours}
+    assert {name for name in unknown_ones if f"/{name}" not in sources()} == set()
 
 
 def test_every_reason_code_is_explained_to_admins() -> None:
