@@ -146,6 +146,12 @@ lock: $(READY) ## Resolve the dependencies anew
 manifests: binaries ## Print the webhook configurations anew, and render the overlays
 	@$(BIN)/python hack/manifests.py
 
+.PHONY: docs
+docs: $(READY) ## Draw the pictures of the code again, and write what commands print into the pages
+	@$(BIN)/python -m hack.diagrams
+	@$(BIN)/python -m hack.outputs
+	@$(BIN)/python -m hack.picture 2>/dev/null
+
 .PHONY: dist
 dist: $(READY) ## Build the wheel
 	@$(BIN)/python -m hatchling build -t wheel

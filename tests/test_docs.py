@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import click
 import pytest
+import yaml
 
 from hack import outputs
 from hack.diagrams.__main__ import outdated
@@ -209,6 +210,37 @@ def test_pictures_show_the_code_as_it_is() -> None:
 
 def test_pages_show_what_commands_print() -> None:
     assert outputs.outdated(run_offline) == [], "write them again: python -m hack.outputs"
+
+
+# What the page for owners offers as YAML, in its order: the namespace, and the code that the decision then has.
+OPT_OUTS = [("shop", "owner-opted-out"), ("shop", "owner-opted-out-of-spread"), ("apps", "owner-opted-out")]
+SPREADING = """
+schedulers: {kubevirt: {guard: lease kubevirt-scheduler/kubevirt-scheduler}}
+scheduling: {spread: hostname, spreadVirtualMachines: true}
+"""
+
+
+def merged(into: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    for key, value in other.items():
+        into[key] = merged(into.get(key, {}), value) if isinstance(value, dict) else value
+    return into
+
+
+def test_opt_outs_of_the_page_for_owners_work(tmp_path: Path) -> None:
+    fragments = re.findall(r"```yaml\n(.*?)```", text_of("docs/vm-owners.md"), re.DOTALL)
+    (tmp_path / "settings.yaml").write_text(SPREADING)
+    assert len(fragments) == len(OPT_OUTS)
+    for fragment, (namespace, code) in zip(fragments, OPT_OUTS, strict=True):
+        vm = {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachine",
+            "metadata": {"name": "a", "namespace": namespace},
+        }
+        vm["spec"] = {"runStrategy": "Always", "template": {"spec": {"domain": {"devices": {}}}}}
+        (tmp_path / "vm.yaml").write_text(yaml.safe_dump(merged(vm, yaml.safe_load(fragment))))
+        options = ("--cluster-from", ROOT / "examples" / "cluster", "--config", tmp_path / "settings.yaml")
+
+        assert f"[{code}]" in run("review", tmp_path / "vm.yaml", *options).output
 
 
 def run_offline(*words: str) -> str:

@@ -35,7 +35,7 @@ REVIEWER: Final = (
     Stage("scope", "the namespace's mode and parameters", "webhook/review/reviewer.py", "scope.resolve"),
     Stage("policy", "a pure function: what would enforce do?", "webhook/review/reviewer.py", "endpoint.handler"),
     Stage("mode", "enforce acts, warn and audit only report", "webhook/review/reviewer.py", "decision.under"),
-    Stage("patch", "only add operations", "webhook/review/reviewer.py", "patch.render"),
+    Stage("patch", "add, and remove of what was there", "webhook/review/reviewer.py", "patch.render"),
     Stage("record", "audit line, metrics", "webhook/review/reviewer.py", "_audit.write"),
     Stage("encode", "the AdmissionReview's answer", "webhook/review/reviewer.py", "wire.encode"),
 )
