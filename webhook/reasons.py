@@ -185,7 +185,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         (SCHEDULING,),
         "skipped",
         f"The owner removed schedulerName and left the annotation {names.SCHEDULER_MARK}: the VM stays without.",
-        "To have schedulerName set again, remove the annotation and create the VM anew, or set the field.",
+        "To have schedulerName set again, remove the annotation and create the VM again, or set the field.",
     ),
     Code.FOREIGN_SCHEDULER: Meaning(
         (SCHEDULING,), "skipped", "The pod names a scheduler that kubevirt-webhook did not set, and keeps it."
