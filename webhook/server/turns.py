@@ -44,9 +44,19 @@ class Turns:
     """
 
     def __init__(self, total: int) -> None:
+        self._total: Final = total
         self._free = total
         self._held: Final[Counter[str]] = Counter()
         self._queues: Final[OrderedDict[str, deque[_Waiter]]] = OrderedDict()
+
+    @property
+    def are_free(self) -> bool:
+        """Whether nobody holds a turn, and so any key may have one."""
+        return self._free == self._total
+
+    def is_free(self, key: str) -> bool:
+        """Whether a key may have a turn at once."""
+        return self._held[key] < self._free
 
     async def take(self, key: str, until: float) -> bool:
         """Take a turn; False if there was none in time.
@@ -54,7 +64,7 @@ class Turns:
         Args:
             until: on the running loop's clock, in seconds.
         """
-        if self._held[key] < self._free:
+        if self.is_free(key):
             self._grant(key)
             return True
         waiter: _Waiter = asyncio.get_running_loop().create_future()
