@@ -21,17 +21,17 @@ import msgspec
 from webhook import names
 from webhook.admission import patch, wire
 from webhook.admission.audit import SCHEMA, AuditedObject, Label, Record, Sink, timestamp
-from webhook.admission.credentials import scrub_prose
+from webhook.admission.credentials import SHORT, scrub_prose, scrub_short
 from webhook.admission.decision import Decision, Denial, Outcome, Reason
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
 from webhook.facts import Facts, Key, NamespaceKey, NotRead
 from webhook.k8s.views import Namespace
 from webhook.names import Code, Mode
-from webhook.review import messages, scope
+from webhook.review import messages
 from webhook.review.endpoints import Endpoint
 from webhook.review.replay import resume
-from webhook.review.scope import Scope
+from webhook.review.scope import Scope, Scopes
 from webhook.settings.snapshot import Settings
 from webhook.work import TooComplex
 
@@ -115,6 +115,7 @@ class Reviewer:
         self._audit: Final = audit
         self._observer: Final = observer
         self._wall: Final = wall
+        self._scopes: Final = Scopes()
 
     def is_watched(self, namespace: str) -> bool:
         """Whether the watched copy has a namespace, so that its name is not made up."""
@@ -158,7 +159,7 @@ class Reviewer:
         settings = self._settings()
         begun = Begun(endpoint, received, facts, settings, start)
         try:
-            verdict = facts.work.run(_decide, endpoint, received, facts, settings)
+            verdict = facts.work.run(_decide, endpoint, received, facts, settings, self._scopes)
         except NotRead as missing:
             begun.missing = missing.keys
             return begun
@@ -170,7 +171,7 @@ class Reviewer:
         endpoint, received, settings = begun.endpoint, begun.received, begun.settings
         try:
             verdict = await resume(
-                lambda known: _decide(endpoint, received, known, settings),
+                lambda known: _decide(endpoint, received, known, settings, self._scopes),
                 *(self._cluster, begun.facts, deadline, endpoint.path, begun.missing),
             )
         except Exception as error:  # noqa: BLE001 - the same
@@ -195,7 +196,8 @@ class Reviewer:
 
     def _record(self, endpoint: Endpoint, verdict: Evaluation, seconds: float, ages: Mapping[str, float]) -> Record:
         request = verdict.request
-        denial, object_name = verdict.decision.denial, wire.object_name(request)
+        decision, namespace, user = verdict.decision, request.namespace or "", request.user_info.username
+        denial, object_name = decision.denial, wire.object_name(request)
         return Record(
             SCHEMA,
             timestamp(self._wall()),
@@ -203,18 +205,22 @@ class Reviewer:
             endpoint.path,
             request.operation,
             # Names are checked only after admission: until then they may be anything.
-            AuditedObject(endpoint.kind, scrub_prose(request.namespace or ""), scrub_prose(object_name)),
-            scrub_prose(request.user_info.username),
+            AuditedObject(
+                endpoint.kind,
+                scrub_short(namespace) if len(namespace) <= SHORT else scrub_prose(namespace),
+                scrub_short(object_name) if len(object_name) <= SHORT else scrub_prose(object_name),
+            ),
+            scrub_short(user) if len(user) <= SHORT else scrub_prose(user),
             wire.is_dry_run(request),
             verdict.mode,
             verdict.label,
-            verdict.decision.reasons,
-            [change.redact() for change in verdict.decision.changes],
+            decision.reasons,
+            [change.redact() for change in decision.changes] if decision.changes else (),
             denial.message if denial else None,
             round(seconds * 1000, 3),
             # JSON has no infinity.
-            {watch: round(age, 3) if age < math.inf else None for watch, age in ages.items()},
-            verdict.decision.details or msgspec.UNSET,
+            {watch: round(age, 3) if age < math.inf else None for watch, age in ages.items()} if ages else {},
+            decision.details or msgspec.UNSET,
         )
 
 
@@ -223,23 +229,22 @@ def _encode(verdict: Evaluation) -> bytes:
     notes = {
         "mode": verdict.mode,
         "decision": verdict.label,
-        "reason": verdict.decision.code,
+        "reason": verdict.decision.reasons[0].code,
         **verdict.outcome.notes,
     }
     return wire.encode(verdict.api_version, verdict.request.uid, verdict.outcome, verdict.patch, notes)
 
 
-def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings: Settings) -> Evaluation:
+def _decide(
+    endpoint: Endpoint, received: Received[Any], facts: Facts, settings: Settings, scopes: Scopes
+) -> Evaluation:
     """One round: everything from the scope to the patch, from facts alone.
 
     Raises:
         NotRead: a fact is missing.
     """
     request = received.request
-    policy = settings.policy(endpoint.policy)
-    where = scope.resolve(
-        endpoint.policy, endpoint.stage, request, facts, policy.cluster_wide, settings.excluded_namespaces
-    )
+    where, section = scopes.resolve(endpoint.policy, endpoint.stage, request, facts, settings)
     if where.mode == names.OFF:
         return _not_evaluated(endpoint, received, where, settings)
     if received.malformed:
@@ -252,7 +257,7 @@ def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings:
         reason = messages.no_object(request.operation)
         return _not_evaluated(endpoint, received, Scope(where.mode, reason=reason), settings)
     try:
-        decision = endpoint.handler(view, request, facts, policy.under(where.parameters))
+        decision = endpoint.handler(view, request, facts, section)
         outcome = decision.under(where.mode, endpoint.policy)
         rendered = patch.render(view, outcome.changes) if outcome.changes else None
     except RecursionError:

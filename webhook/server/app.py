@@ -104,8 +104,9 @@ class App:
         ):
             return None
         body = request.body = request.payload.read_nowait()
-        # It takes neither bytes nor a turn for good: nobody else comes before it is done.
-        if not self.bodies.has_room(len(body)) or not (self._turns.are_free or self._turns.is_free(self._key(body))):
+        # It takes neither bytes nor a turn for good: nobody else comes before it is done. Where nothing is in flight,
+        # there are enough of both.
+        if self.in_flight and not (self.bodies.has_room(len(body)) and self._turns.is_free(self._key(body))):
             return None
         try:
             begun = self._reviewer.begin(endpoint, body, verified=connection.verified)

@@ -44,15 +44,9 @@ class Turns:
     """
 
     def __init__(self, total: int) -> None:
-        self._total: Final = total
         self._free = total
         self._held: Final[Counter[str]] = Counter()
         self._queues: Final[OrderedDict[str, deque[_Waiter]]] = OrderedDict()
-
-    @property
-    def are_free(self) -> bool:
-        """Whether nobody holds a turn, and so any key may have one."""
-        return self._free == self._total
 
     def is_free(self, key: str) -> bool:
         """Whether a key may have a turn at once."""
