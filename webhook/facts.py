@@ -8,7 +8,7 @@ review, so a replay takes the same way up to the new fact: conditions are writte
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, Literal, TypeVar, cast
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import msgspec
 
@@ -201,14 +201,16 @@ class Facts:
             NotRead: it has not been read yet; for the Reviewer alone to handle.
         """
         known = self._known
-        value = known.get(key, NOT_READ)
+        value: Any = known.get(key, NOT_READ)
         if value is NOT_READ:
             value = self._peek(key)
             if value is NOT_READ:
                 raise NotRead((key,))
             known[key] = value
             self.remembered.append(key)
-        return cast("T | None | Unavailable", value)
+        # No `cast`, which is a call.
+        fact: T | None | Unavailable = value
+        return fact
 
     def has_read(self, key: Key[Any]) -> bool:
         """Whether a fact was read for this review, and not answered from memory."""

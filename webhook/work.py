@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Final, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 # The largest VM that KubeVirt's CRDs admit, 256 disks, volumes, interfaces, networks and data volumes, takes half of it
 # to be expanded and a seventh to be given defaults; an everyday migration takes 100 steps. All of it takes some 150 ms.
@@ -55,7 +56,7 @@ class Work:
         self.limit = limit
         self.spent = 0
 
-    def run(self, function: Callable[[], T]) -> T:
+    def run(self, function: Callable[P, T], /, *arguments: P.args, **named: P.kwargs) -> T:
         """The result of a function whose steps this budget pays for.
 
         Raises:
@@ -63,7 +64,7 @@ class Work:
         """
         token = _present.set(self)
         try:
-            return function()
+            return function(*arguments, **named)
         finally:
             _present.reset(token)
 

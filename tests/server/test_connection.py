@@ -99,7 +99,7 @@ async def test_ages_differ(start: Start) -> None:
     streams = [await connect(server) for _ in range(8)]
     for stream in streams:
         await ask(stream)
-    ages = {connection.closes_at for connection in connections(server).connections}  # type: ignore[attr-defined]
+    ages = {connection.closes_at for connection in connections(server).connections}
     now = asyncio.get_running_loop().time()
 
     assert len(ages) == 8

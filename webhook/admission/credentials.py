@@ -17,6 +17,8 @@ from webhook.text import visible
 
 HIDDEN: Final = "<redacted>"
 
+# What was made of a text of so many characters is remembered.
+SHORT: Final = 512
 # A longer text with anything suspicious in it is hidden as a whole.
 MAX_TEXT: Final = 64 * 1024
 
@@ -83,12 +85,24 @@ def scrub_prose(text: str) -> str:
         return text
     if len(text) > MAX_TEXT:
         return HIDDEN if _is_suspicious(text) else text
-    return _scrub_prose(text) if len(text) <= 512 else _scrub_prose.__wrapped__(text)
+    return _scrub_prose(text) if len(text) <= SHORT else _scrub_prose.__wrapped__(text)
 
 
 def sanitize(text: str) -> str:
     """A sentence as everybody may read it: without credentials, on one line, with nothing in it that is not seen."""
+    return sanitize_short(text) if len(text) <= SHORT else visible(scrub_prose(text))
+
+
+@lru_cache(maxsize=1024)
+def sanitize_short(text: str) -> str:
+    """The same for a text of at most `SHORT` characters, of which the latest are remembered."""
     return visible(scrub_prose(text))
+
+
+@lru_cache(maxsize=1024)
+def scrub_short(text: str) -> str:
+    """As `scrub_prose`, for a text of at most `SHORT` characters, of which the latest are remembered."""
+    return scrub_prose(text)
 
 
 def scrub(text: str) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta
 
 from webhook import messages, names
-from webhook.admission.credentials import sanitize
+from webhook.admission.credentials import SHORT, sanitize, sanitize_short
 from webhook.admission.redaction import redact, redact_at
 from webhook.names import Mode
 from webhook.text import shorten
@@ -53,11 +54,23 @@ class Change(msgspec.Struct, frozen=True):
 
     def redact(self) -> Change:
         """The change as others may read it, without secrets."""
-        old, new = _redact_value(self.path, self.old), _redact_value(self.path, self.new)
+        path, old, new = self.path, self.old, self.new
+        short = len(path[-1]) <= _SHORT_VALUE
+        if old is not None:
+            is_short = short and isinstance(old, str) and len(old) <= _SHORT_VALUE
+            old = _redact_short(path, old) if is_short else _redact_value(path, old)
+        if new is not None:
+            is_short = short and isinstance(new, str) and len(new) <= _SHORT_VALUE
+            new = _redact_short(path, new) if is_short else _redact_value(path, new)
         return self if old is self.old and new is self.new else Change(self.path, old, new, self.reason)
 
 
 _encode: Final = msgspec.json.Encoder().encode
+
+
+# What is written as a rule: a scheduler's name and its annotations.
+_SHORT_VALUE: Final = 100
+_redact_short: Final = lru_cache(maxsize=256)(redact_at)
 
 
 def _redact_value(path: tuple[str, ...], value: Any) -> Any:
@@ -147,13 +160,21 @@ class Decision(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         put = msgspec.structs.force_setattr
-        put(self, "reasons", tuple(Reason(reason.code, sanitize(reason.text)) for reason in self.reasons))
+        reasons = []
+        for reason in self.reasons:
+            text = reason.text
+            clean = sanitize_short(text) if len(text) <= SHORT else sanitize(text)
+            reasons.append(reason if clean == text else Reason(reason.code, clean))
+        put(self, "reasons", tuple(reasons))
         if self.denial:
             put(self, "denial", self.denial.redact())
         if self.warnings:
             put(self, "warnings", tuple(Reason(one.code, sanitize(one.text)) for one in self.warnings))
         if self.notes:
-            put(self, "notes", {key: sanitize(note) for key, note in self.notes.items()})
+            notes = {}
+            for key, note in self.notes.items():
+                notes[key] = sanitize_short(note) if len(note) <= SHORT else sanitize(note)
+            put(self, "notes", notes)
         if self.details:
             put(self, "details", redact(self.details))
 
@@ -165,7 +186,7 @@ class Decision(msgspec.Struct, frozen=True):
     def under(self, mode: Mode, policy: str) -> Outcome:
         """What this decision does to the request in a mode: only ``enforce`` patches or denies."""
         if mode == names.ENFORCE:
-            warnings = _compose(self.warnings, policy, mode)
+            warnings = _compose(self.warnings, policy, mode) if self.warnings else ()
             if self.denial:
                 return Outcome(self.denial.for_user(policy, self.code), (), warnings, self.notes)
             return Outcome(None, self.changes, warnings, self.notes)

@@ -86,6 +86,7 @@ class LineWriter:
         self._refused = self._lost = 0
         self._given = self._taken = 0  # bytes, likewise
         self._losing = ""
+        self._awake = False
         self._thread.start()
 
     @property
@@ -98,10 +99,15 @@ class LineWriter:
         if len(self._lines) >= self._capacity or self._given - self._taken >= MAX_WAITING:
             self._refused += 1
             return
-        encoded = visible_json(line(record))
+        encoded = _encode(record)
+        if len(encoded) > MAX_LINE:
+            encoded = line(record)
+        if not encoded.isascii() or b"\x7f" in encoded:
+            encoded = visible_json(encoded)
         self._given += len(encoded)
         self._lines.append(encoded)
-        if not self._pending.is_set():
+        if not self._awake:
+            self._awake = True
             self._pending.set()
 
     def close(self, timeout: float = 5.0) -> None:
@@ -116,6 +122,8 @@ class LineWriter:
             self._pending.wait()
             self._closing.wait(GATHER_SECONDS)
             self._pending.clear()
+            # Before the lines are taken: whoever adds one from now on wakes us again.
+            self._awake = False
             while self._lines:
                 self._write_batch()
             if self._closing.is_set():

@@ -9,7 +9,7 @@ after mutating webhooks, and its depth never) and gets an ordinary answer.
 from __future__ import annotations
 
 import re
-from base64 import b64encode
+from binascii import b2a_base64
 from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar
 
@@ -110,9 +110,22 @@ class Codec(Generic[V]):
             review = self._typed.decode(str(body, "utf-8"))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             return self._without_objects(body, error)
-        asked = review.request if self._plain and _may_be_deep(body) else None
+        request = review.request
+        asked = request if self._plain and _may_be_deep(body) else None
         if asked is not None and (is_too_deep(asked.object) or is_too_deep(asked.old_object)):
             return self._without_objects(body, RecursionError())
+        kind = request.kind if request else None
+        if (
+            kind
+            and request
+            and request.uid
+            and review.kind == "AdmissionReview"
+            and review.api_version in API_VERSIONS
+            and kind.kind == self.kind
+            and kind.group == self.group
+        ):
+            # All as it should be; else `_validate` says what is not.
+            return Received(review.api_version, request)
         return self._validate(review, None)
 
     def _without_objects(self, body: bytes, error: Exception) -> Received[V]:
@@ -234,7 +247,13 @@ def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, an
         annotations: for the API server's own audit log, which puts the entry's name before each key.
     """
     denial = outcome.denial
-    short = {key: _clip_text(value, MAX_NOTE) for key, value in annotations.items()}
+    short = {
+        # As good as always there is nothing to be done.
+        key: value
+        if len(value) <= MAX_NOTE and value.isascii() and value.isprintable()
+        else _clip_text(value, MAX_NOTE)
+        for key, value in annotations.items()
+    }
     return _encode(
         _Answer(
             api_version,
@@ -243,9 +262,9 @@ def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, an
                 uid,
                 denial is None,
                 _status(denial) if denial else None,
-                b64encode(patch).decode("ascii") if patch else None,
+                b2a_base64(patch, newline=False).decode("ascii") if patch else None,
                 "JSONPatch" if patch else None,
-                tuple(map(visible, outcome.warnings)),
+                tuple(map(visible, outcome.warnings)) if outcome.warnings else (),
                 short or None,
             ),
         )
@@ -259,7 +278,8 @@ def object_name(request: Request[Any]) -> str:
     obj = request.object
     if not isinstance(obj, Object):
         return ""
-    return obj.meta.name or obj.meta.generate_name or ""
+    meta = obj.meta
+    return meta.name or meta.generate_name or ""
 
 
 def is_dry_run(request: Request[Any]) -> bool:

@@ -240,7 +240,8 @@ class FilesCluster(Cluster):
         guard = scheduler.guard
         if guard.kind == "off":
             return SchedulerHealth("alive", "not guarded")
-        if why := self._waiting(scheduler.name).evidence(self._clock(), namespace):
+        pods = self._pods.get(scheduler.name)
+        if pods and (why := self._waiting(scheduler.name).evidence(self._clock(), namespace)):
             return SchedulerHealth("dead", why)
         if guard.kind == "pods":
             return SchedulerHealth("alive", "no pod waits unnoticed")

@@ -8,10 +8,15 @@ Temporary provisioning pods are launcher pods like others: their placement decid
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from webhook import names
 from webhook.k8s.views import Object, OwnerReference
+
+# What the user names of all service accounts begin with.
+ACCOUNTS: Final = "system:serviceaccount:"
 
 
 class NotLauncher(msgspec.Struct, frozen=True):
@@ -28,7 +33,7 @@ class NotLauncher(msgspec.Struct, frozen=True):
 
 def account(namespace: str, name: str) -> str:
     """The user name of a service account of KubeVirt's where it runs in ``namespace``."""
-    return f"system:serviceaccount:{namespace}:{name}"
+    return f"{ACCOUNTS}{namespace}:{name}"
 
 
 def controller_account(namespace: str) -> str:
@@ -38,10 +43,11 @@ def controller_account(namespace: str) -> str:
 
 def vmi_owner(pod: Object) -> OwnerReference | NotLauncher:
     """The VMI that controls a launcher pod, as far as the pod itself can tell."""
-    if pod.meta.label(names.APP_LABEL) != names.LAUNCHER_APP:
+    meta = pod.meta
+    if meta.label(names.APP_LABEL) != names.LAUNCHER_APP:
         text = f"skipped: the pod does not have the label {names.APP_LABEL}={names.LAUNCHER_APP}"
         return NotLauncher(names.Code.NOT_LAUNCHER, text)
-    owner = pod.meta.controller_owner()
+    owner = meta.controller_owner()
     if owner is None or owner.kind != "VirtualMachineInstance" or owner.group != names.KUBEVIRT_GROUP:
         text = "skipped: the pod is labeled as a virt-launcher pod, but its controller is not a VirtualMachineInstance"
         return NotLauncher(names.Code.NO_VMI_OWNER, text)

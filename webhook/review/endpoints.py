@@ -67,6 +67,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         on_error: the answer when a look-up, the deadline or a bug keeps us from judging; ``refuse``: where the policy's
             failurePolicy is Fail.
         sub_resource: of the resource, for example ``eviction``.
+        path: of the server, which follows from the rest.
     """
 
     verb: Literal["mutate", "validate"]
@@ -81,10 +82,11 @@ class Endpoint(msgspec.Struct, frozen=True):
     codec: Codec[Any]
     on_error: Literal["allow", "refuse"]
     sub_resource: str = ""
+    path: str = ""
 
-    @property
-    def path(self) -> str:
-        return f"/{self.verb}/{self.policy}/{self.resource}/{self.stage}"
+    def __post_init__(self) -> None:
+        # Made once: every review asks for it several times.
+        msgspec.structs.force_setattr(self, "path", f"/{self.verb}/{self.policy}/{self.resource}/{self.stage}")
 
     def fails_closed(self, settings: Settings) -> bool:
         """Whether requests are denied while they can't be judged."""

@@ -31,19 +31,35 @@ async def replay(decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, d
         InputError: all rounds together take more steps than ``facts.work`` allows.
         RuntimeError: it never gets to an end, a bug.
     """
-    rounds = 0
-    while True:
+    try:
+        return facts.work.run(decide, facts)
+    except TooComplex as error:
+        raise InputError(str(error), what) from None
+    except NotRead as missing:
+        keys = missing.keys
+    return await resume(decide, cluster, facts, deadline, what, keys)
+
+
+async def resume(
+    decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, deadline: float, what: str, keys: tuple[Key[Any], ...]
+) -> T:
+    """The same, of a function that has been asked once.
+
+    Args:
+        keys: the facts that it asked for.
+
+    Raises as `replay`.
+    """
+    for _ in range(MAX_ROUNDS):
+        for key, value in zip(keys, await _read(keys, cluster, deadline), strict=True):
+            facts.learn(key, value)
         try:
-            return facts.work.run(lambda: decide(facts))
+            return facts.work.run(decide, facts)
         except TooComplex as error:
             raise InputError(str(error), what) from None
         except NotRead as missing:
-            rounds += 1
-            if rounds > MAX_ROUNDS:
-                raise RuntimeError(f"{what} asked for facts in more than {MAX_ROUNDS} rounds") from None
             keys = missing.keys
-        for key, value in zip(keys, await _read(keys, cluster, deadline), strict=True):
-            facts.learn(key, value)
+    raise RuntimeError(f"{what} asked for facts in more than {MAX_ROUNDS} rounds")
 
 
 async def _read(keys: tuple[Key[Any], ...], cluster: Cluster, deadline: float) -> list[object | None | Unavailable]:

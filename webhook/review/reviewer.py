@@ -21,17 +21,17 @@ import msgspec
 from webhook import names
 from webhook.admission import patch, wire
 from webhook.admission.audit import SCHEMA, AuditedObject, Label, Record, Sink, timestamp
-from webhook.admission.credentials import scrub_prose
+from webhook.admission.credentials import SHORT, scrub_prose, scrub_short
 from webhook.admission.decision import Decision, Denial, Outcome, Reason
 from webhook.admission.wire import Received, Request
 from webhook.cluster.source import Cluster
-from webhook.facts import Facts, NamespaceKey
+from webhook.facts import Facts, Key, NamespaceKey, NotRead
 from webhook.k8s.views import Namespace
 from webhook.names import Code, Mode
-from webhook.review import messages, scope
+from webhook.review import messages
 from webhook.review.endpoints import Endpoint
-from webhook.review.replay import replay
-from webhook.review.scope import Scope
+from webhook.review.replay import resume
+from webhook.review.scope import Scope, Scopes
 from webhook.settings.snapshot import Settings
 from webhook.work import TooComplex
 
@@ -53,6 +53,22 @@ class Evaluation(msgspec.Struct, frozen=True):
     outcome: Outcome
     patch: bytes | None
     label: Label
+
+
+class Begun(msgspec.Struct):
+    """A review that waits for facts.
+
+    Attributes:
+        start: when it began, on the clock of `time.perf_counter`.
+        missing: the facts that it waits for.
+    """
+
+    endpoint: Endpoint
+    received: Received[Any]
+    facts: Facts
+    settings: Settings
+    start: float
+    missing: tuple[Key[Any], ...] = ()
 
 
 class Observer(Protocol):
@@ -99,6 +115,7 @@ class Reviewer:
         self._audit: Final = audit
         self._observer: Final = observer
         self._wall: Final = wall
+        self._scopes: Final = Scopes()
 
     def is_watched(self, namespace: str) -> bool:
         """Whether the watched copy has a namespace, so that its name is not made up."""
@@ -114,43 +131,73 @@ class Reviewer:
         Raises:
             InputError: the body is no review that this endpoint can answer.
         """
-        verdict = await self.judge(endpoint, body, deadline, verified=verified)
-        # The API server's own audit log shall say the same, in short.
-        notes = {
-            "mode": verdict.mode,
-            "decision": verdict.label,
-            "reason": verdict.decision.code,
-            **verdict.outcome.notes,
-        }
-        return wire.encode(verdict.api_version, verdict.request.uid, verdict.outcome, verdict.patch, notes)
+        begun = self.begin(endpoint, body, verified=verified)
+        return begun if isinstance(begun, bytes) else await self.finish(begun, deadline)
 
     async def judge(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> Evaluation:
         """As `review`, but with the reasons instead of the bytes."""
+        begun = self._begin(endpoint, body, verified=verified)
+        return begun if isinstance(begun, Evaluation) else await self._finish(begun, deadline)
+
+    def begin(self, endpoint: Endpoint, body: bytes, *, verified: bool = True) -> bytes | Begun:
+        """The answer, if all that it takes is in memory; else what `finish` goes on with.
+
+        Raises:
+            InputError: as of `review`.
+        """
+        begun = self._begin(endpoint, body, verified=verified)
+        return _encode(begun) if isinstance(begun, Evaluation) else begun
+
+    async def finish(self, begun: Begun, deadline: float) -> bytes:
+        """The answer to a review that has begun; deadline as of `review`."""
+        return _encode(await self._finish(begun, deadline))
+
+    def _begin(self, endpoint: Endpoint, body: bytes, *, verified: bool) -> Evaluation | Begun:
         start = time.perf_counter()
         received = endpoint.codec.decode(body)
         facts = Facts(self._wall(), self._cluster.peek, verified=verified)
-        try:
-            verdict = await self._judge(endpoint, received, facts, deadline)
-        except Exception as error:  # noqa: BLE001 - a bug must not decide: on_error does
-            self._observer.on_error(endpoint, error)
-            reason = Reason(
-                Code.BUG, f"internal error; see the kubevirt-webhook log for request UID {received.request.uid}"
-            )
-            verdict = _evaluate_undecided(endpoint, received, _assumed_mode(endpoint), reason, self._settings())
-        seconds = time.perf_counter() - start
-        self._observer.on_evaluated(endpoint, verdict, seconds)
-        self._audit.write(self._record(endpoint, verdict, seconds, self._cluster.ages(facts.remembered)))
-        return verdict
-
-    async def _judge(self, endpoint: Endpoint, received: Received[Any], facts: Facts, deadline: float) -> Evaluation:
         settings = self._settings()
-        return await replay(
-            lambda known: _decide(endpoint, received, known, settings), self._cluster, facts, deadline, endpoint.path
+        begun = Begun(endpoint, received, facts, settings, start)
+        try:
+            verdict = facts.work.run(_decide, endpoint, received, facts, settings, self._scopes)
+        except NotRead as missing:
+            begun.missing = missing.keys
+            return begun
+        except (Exception, TooComplex) as error:  # noqa: BLE001 - a bug must not decide: on_error does
+            verdict = self._evaluate_bug(begun, error)
+        return self._report(begun, verdict)
+
+    async def _finish(self, begun: Begun, deadline: float) -> Evaluation:
+        endpoint, received, settings = begun.endpoint, begun.received, begun.settings
+        try:
+            verdict = await resume(
+                lambda known: _decide(endpoint, received, known, settings, self._scopes),
+                *(self._cluster, begun.facts, deadline, endpoint.path, begun.missing),
+            )
+        except Exception as error:  # noqa: BLE001 - the same
+            verdict = self._evaluate_bug(begun, error)
+        return self._report(begun, verdict)
+
+    def _evaluate_bug(self, begun: Begun, error: BaseException) -> Evaluation:
+        self._observer.on_error(begun.endpoint, error)
+        uid = begun.received.request.uid
+        reason = Reason(Code.BUG, f"internal error; see the kubevirt-webhook log for request UID {uid}")
+        return _evaluate_undecided(
+            begun.endpoint, begun.received, _assumed_mode(begun.endpoint), reason, begun.settings
         )
+
+    def _report(self, begun: Begun, verdict: Evaluation) -> Evaluation:
+        """Tell metrics and audit of a verdict."""
+        seconds = time.perf_counter() - begun.start
+        self._observer.on_evaluated(begun.endpoint, verdict, seconds)
+        ages = self._cluster.ages(begun.facts.remembered)
+        self._audit.write(self._record(begun.endpoint, verdict, seconds, ages))
+        return verdict
 
     def _record(self, endpoint: Endpoint, verdict: Evaluation, seconds: float, ages: Mapping[str, float]) -> Record:
         request = verdict.request
-        denial, object_name = verdict.decision.denial, wire.object_name(request)
+        decision, namespace, user = verdict.decision, request.namespace or "", request.user_info.username
+        denial, object_name = decision.denial, wire.object_name(request)
         return Record(
             SCHEMA,
             timestamp(self._wall()),
@@ -158,32 +205,46 @@ class Reviewer:
             endpoint.path,
             request.operation,
             # Names are checked only after admission: until then they may be anything.
-            AuditedObject(endpoint.kind, scrub_prose(request.namespace or ""), scrub_prose(object_name)),
-            scrub_prose(request.user_info.username),
+            AuditedObject(
+                endpoint.kind,
+                scrub_short(namespace) if len(namespace) <= SHORT else scrub_prose(namespace),
+                scrub_short(object_name) if len(object_name) <= SHORT else scrub_prose(object_name),
+            ),
+            scrub_short(user) if len(user) <= SHORT else scrub_prose(user),
             wire.is_dry_run(request),
             verdict.mode,
             verdict.label,
-            verdict.decision.reasons,
-            [change.redact() for change in verdict.decision.changes],
+            decision.reasons,
+            [change.redact() for change in decision.changes] if decision.changes else (),
             denial.message if denial else None,
             round(seconds * 1000, 3),
             # JSON has no infinity.
-            {watch: round(age, 3) if age < math.inf else None for watch, age in ages.items()},
-            verdict.decision.details or msgspec.UNSET,
+            {watch: round(age, 3) if age < math.inf else None for watch, age in ages.items()} if ages else {},
+            decision.details or msgspec.UNSET,
         )
 
 
-def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings: Settings) -> Evaluation:
+def _encode(verdict: Evaluation) -> bytes:
+    """The answer's bytes. The API server's own audit log shall say the same as ours, in short."""
+    notes = {
+        "mode": verdict.mode,
+        "decision": verdict.label,
+        "reason": verdict.decision.reasons[0].code,
+        **verdict.outcome.notes,
+    }
+    return wire.encode(verdict.api_version, verdict.request.uid, verdict.outcome, verdict.patch, notes)
+
+
+def _decide(
+    endpoint: Endpoint, received: Received[Any], facts: Facts, settings: Settings, scopes: Scopes
+) -> Evaluation:
     """One round: everything from the scope to the patch, from facts alone.
 
     Raises:
         NotRead: a fact is missing.
     """
     request = received.request
-    policy = settings.policy(endpoint.policy)
-    where = scope.resolve(
-        endpoint.policy, endpoint.stage, request, facts, policy.cluster_wide, settings.excluded_namespaces
-    )
+    where, section = scopes.resolve(endpoint.policy, endpoint.stage, request, facts, settings)
     if where.mode == names.OFF:
         return _not_evaluated(endpoint, received, where, settings)
     if received.malformed:
@@ -196,7 +257,7 @@ def _decide(endpoint: Endpoint, received: Received[Any], facts: Facts, settings:
         reason = messages.no_object(request.operation)
         return _not_evaluated(endpoint, received, Scope(where.mode, reason=reason), settings)
     try:
-        decision = endpoint.handler(view, request, facts, policy.under(where.parameters))
+        decision = endpoint.handler(view, request, facts, section)
         outcome = decision.under(where.mode, endpoint.policy)
         rendered = patch.render(view, outcome.changes) if outcome.changes else None
     except RecursionError:

@@ -19,8 +19,11 @@ from webhook.facts import Facts, KubeVirtInstall, KubeVirtKey, NamespaceKey
 from webhook.k8s.views import Namespace
 from webhook.names import Mode, Policy, Stage
 from webhook.review import messages
+from webhook.settings.snapshot import Settings
 
 _OBSERVED: Final = (names.WARN, names.AUDIT)
+# Of each of them some hundred bytes, beside the namespace, which is in the watched copy anyway.
+_MAX_KNOWN: Final = 10_000
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 
 
@@ -40,6 +43,48 @@ class Scope(msgspec.Struct, frozen=True):
 
 def _off(reason: Reason) -> Scope:
     return Scope(names.OFF, reason=reason)
+
+
+class _Known(msgspec.Struct, frozen=True):
+    """A scope, and what it follows from."""
+
+    namespace: Namespace
+    install: KubeVirtInstall | None
+    settings: Settings
+    scope: Scope
+    parameters: Any
+
+
+class Scopes:
+    """Scopes that are remembered for as long as what they follow from stays the same."""
+
+    def __init__(self) -> None:
+        self._known: Final[dict[tuple[Policy, Stage, str], _Known]] = {}
+
+    def resolve(
+        self, policy: Policy, stage: Stage, request: Request[Any], facts: Facts, settings: Settings
+    ) -> tuple[Scope, Any]:
+        """The scope of a request that arrived at a policy's endpoint of a stage, and the policy's section for it."""
+        name = request.namespace or ""
+        known = self._known.get((policy, stage, name))
+        if (
+            known
+            and known.settings is settings
+            and known.install == facts.get(KubeVirtKey())
+            and known.namespace is facts.get(NamespaceKey(name))
+        ):
+            return known.scope, known.parameters
+        section = settings.policy(policy)
+        scope = resolve(policy, stage, request, facts, section.cluster_wide, settings.excluded_namespaces)
+        if scope.mode == names.OFF:
+            return scope, section
+        section = section.under(scope.parameters)
+        install, namespace = facts.get(KubeVirtKey()), facts.get(NamespaceKey(name))
+        if isinstance(namespace, Namespace) and (install is None or isinstance(install, KubeVirtInstall)):
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            self._known[policy, stage, name] = _Known(namespace, install, settings, scope, section)
+        return scope, section
 
 
 def resolve(

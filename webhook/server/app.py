@@ -1,7 +1,4 @@
-"""The request path: limits, deadline, one review, one answer.
-
-aiohttp's low-level server, without its router and middlewares: a review of 20 KB costs less than they do.
-"""
+"""The request path: limits, deadline, one review, one answer."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import asyncio
 import re
 from collections.abc import Collection, Mapping
 from functools import lru_cache
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from aiohttp import web
 
@@ -17,9 +14,9 @@ from webhook.errors import InputError
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Reviewer
 from webhook.server.budget import EVERYDAY, Budget, NoRoom, Share
-from webhook.server.connection import Connection, Connections
+from webhook.server.connection import Connections
+from webhook.server.exchange import Answer, Request
 from webhook.server.turns import Turns, namespace_of
-from webhook.text import visible
 
 # A review holds an object and its old state; etcd takes objects up to 1.5 MiB, JSON may double that, managedFields and
 # the envelope come on top. controller-runtime came to the same figure (pkg/webhook/admission/http.go).
@@ -52,6 +49,10 @@ class RequestObserver(Protocol):
         """An exception of ours reached the edge."""
 
 
+class BodyTooLarge(Exception):  # noqa: N818 - an answer
+    """A body has more bytes than `MAX_BODY`."""
+
+
 class App:
     """Answers HTTP requests at the endpoints.
 
@@ -62,6 +63,9 @@ class App:
         max_in_flight: reviews that are judged at the same time; more wait for their turn, and so do those of a
             namespace that has its share.
         clients: names that a client's certificate may have; empty: no certificate is asked for.
+
+    Attributes:
+        in_flight: requests that are being answered by tasks; what is answered at once, nobody sees in flight.
     """
 
     def __init__(
@@ -81,148 +85,137 @@ class App:
         self.in_flight = 0
 
     def server(self) -> Connections:
-        """The aiohttp server of this app; make it inside the running loop."""
-        loop = asyncio.get_running_loop()
+        """The server of this app; make it inside the running loop."""
+        self._clock = asyncio.get_running_loop().time
+        return Connections(self.answer, self.answer_at_once, clients=self._clients, keep_alive=KEEP_ALIVE)
 
-        def request(message: Any, payload: Any, protocol: Any, writer: Any, task: Any) -> web.BaseRequest:
-            return web.BaseRequest(message, payload, protocol, writer, task, loop, client_max_size=MAX_BODY)
+    def answer_at_once(self, request: Request) -> Answer | None:
+        """The answer to a review that needs nothing but what is in memory; None: it takes `answer`."""
+        message, connection = request.message, request.connection
+        path = message.path.partition("?")[0]
+        endpoint = self._endpoints.get(path)
+        headers = message.headers
+        if (
+            endpoint is None
+            or connection.refusal
+            or message.method != "POST"
+            or headers.get("Content-Type") != "application/json"
+            or "Content-Encoding" in headers
+        ):
+            return None
+        body = request.body = request.payload.read_nowait()
+        # It takes neither bytes nor a turn for good: nobody else comes before it is done. Where nothing is in flight,
+        # there are enough of both.
+        if self.in_flight and not (self.bodies.has_room(len(body)) and self._turns.is_free(self._key(body))):
+            return None
+        try:
+            begun = self._reviewer.begin(endpoint, body, verified=connection.verified)
+        except InputError as error:
+            return self._served(path, request, Answer.text(400, str(error)))
+        except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
+            return self._served(path, request, self._crashed(path, error))
+        if isinstance(begun, bytes):
+            return self._served(path, request, Answer(200, begun))
+        request.begun = begun
+        return None
 
-        return Connections(
-            self.handle,
-            clients=self._clients,
-            request_factory=request,
-            access_log=None,
-            keepalive_timeout=KEEP_ALIVE,
-            tcp_keepalive=True,
-            auto_decompress=False,
-        )
-
-    async def handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        """The response to any request; no exception but a cancellation leaves."""
-        clock = asyncio.get_running_loop().time
-        start = clock()
-        connection: Connection = request.protocol  # type: ignore[assignment] # Connections makes no others
-        if connection.writing_paused and not await connection.drain_output():
-            return web.Response(status=408)
-        path, _, query = request.raw_path.partition("?")
+    async def answer(self, request: Request) -> Answer:
+        """The answer to any request; no exception but a cancellation leaves."""
+        path, _, query = request.message.path.partition("?")
         endpoint = self._endpoints.get(path)
         if endpoint is None:
-            return _text(
-                404, f"there is no endpoint {path[:200]}; `kubevirt-webhook manifests webhooks` prints all", request
+            return Answer.text(
+                404, f"there is no endpoint {path[:200]}; `kubevirt-webhook manifests webhooks` prints all"
             )
         self.in_flight += 1
         try:
-            if connection.refusal:
-                response: web.StreamResponse = _text(403, connection.refusal, request)
+            if request.connection.refusal:
+                answer = Answer.text(403, request.connection.refusal)
             else:
-                deadline = start + timeout_of(query) * MARGIN
-                response = await self._answer(endpoint, request, deadline, verified=connection.verified)
+                answer = _unfit(request) or await self._reviewed(
+                    endpoint, request, request.start + timeout_of(query) * MARGIN
+                )
         except InputError as error:
-            response = _text(400, str(error), request)
-        except web.HTTPRequestEntityTooLarge:
-            response = _text(
-                413, f"the request's body is larger than {MAX_BODY} bytes; send one review at a time", request
-            )
+            answer = Answer.text(400, str(error))
+        except BodyTooLarge:
+            answer = Answer.text(413, f"the request's body is larger than {MAX_BODY} bytes; send one review at a time")
         except (ConnectionError, web.RequestPayloadError) as error:
-            response = _text(400, f"the request's body broke off ({type(error).__name__}); send it whole", request)
+            answer = Answer.text(400, f"the request's body broke off ({type(error).__name__}); send it whole")
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            self._traffic.on_crash(path, error)
-            response = _text(500, "kubevirt-webhook has a bug that this request met; its log says more", request)
+            answer = self._crashed(path, error)
         finally:
             self.in_flight -= 1
-        end = clock()
-        if end >= connection.closes_at:
-            response.force_close()
-        self._traffic.on_served(path, response.status, end - start)
-        return response
+        return self._served(path, request, answer)
 
-    async def _answer(
-        self, endpoint: Endpoint, request: web.BaseRequest, deadline: float, *, verified: bool
-    ) -> web.StreamResponse:
-        if request.method != "POST":
-            return _text(405, f"{request.method} is not answered here; POST an AdmissionReview", request, Allow="POST")
-        if request.headers.get("Content-Type") != "application/json" and request.content_type != "application/json":
-            got = request.headers.get("Content-Type", "none")[:100]
-            return _text(415, f"the content type is {got}; send application/json", request)
-        if "Content-Encoding" in request.headers:
-            return _text(415, "the body is encoded; send JSON as it is", request)
-        now = asyncio.get_running_loop().time()
+    async def _reviewed(self, endpoint: Endpoint, request: Request, deadline: float) -> Answer:
+        """The answer to a review, once its body is there, it has its turn, and look-ups have been made."""
+        now = self._clock()
         until = now + (deadline - now) * PATIENCE
         share = Share(self.bodies, until)
         try:
             try:
                 body = await _body(request, min(deadline, now + ARRIVAL), share)
             except TimeoutError:
-                return _text(408, "the request's body did not arrive within its timeout; send it whole", request)
+                return Answer.text(408, "the request's body did not arrive within its timeout; send it whole")
             except NoRoom:
-                return _busy("more bytes of reviews than it has memory for", request)
-            namespace = namespace_of(body)
-            # Namespaces that do not exist share a share: anybody can make up as many names as there are turns.
-            key = namespace if self._reviewer.is_watched(namespace) else ""
+                return _busy("more bytes of reviews than it has memory for")
+            key = self._key(body)
             if not await self._turns.take(key, until):
-                return _busy("more reviews than it can judge", request)
+                return _busy("more reviews than it can judge")
             try:
-                return ReviewResponse(await self._reviewer.review(endpoint, body, deadline, verified=verified))
+                begun = request.begun or self._reviewer.begin(endpoint, body, verified=request.connection.verified)
+                return Answer(200, begun if isinstance(begun, bytes) else await self._reviewer.finish(begun, deadline))
             finally:
                 self._turns.give(key)
         finally:
             share.give()
 
+    def _key(self, body: bytes) -> str:
+        """Whose turn a review takes: namespaces that do not exist share theirs, since anybody can make up names."""
+        namespace = namespace_of(body)
+        return namespace if self._reviewer.is_watched(namespace) else ""
 
-class ReviewResponse(web.StreamResponse):
-    """A review's answer, written to the socket in one piece.
+    def _served(self, path: str, request: Request, answer: Answer) -> Answer:
+        request.end = self._clock()
+        self._traffic.on_served(path, answer.status, request.end - request.start)
+        return answer
 
-    aiohttp's own response makes its headers anew for each request, which costs a tenth of a whole review; ours
-    differ in nothing but the length.
-    """
-
-    _HEAD: Final = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    _LAST: Final = _HEAD[:-2] + b"Connection: close\r\n\r\n"
-
-    def __init__(self, body: bytes) -> None:
-        super().__init__()
-        self._answer: Final = body
-        self._stays = False
-        self._last = False
-
-    def force_close(self) -> None:
-        """Let this be the last answer on its connection."""
-        self._last = True
-
-    @property
-    def keep_alive(self) -> bool | None:
-        """Whether the connection takes another request."""
-        return self._stays
-
-    async def prepare(self, request: web.BaseRequest) -> None:
-        """Write head and body."""
-        if request.transport is None:
-            raise ConnectionResetError("the client has gone")
-        self._stays = request.keep_alive and not self._last
-        head = self._LAST if self._last else self._HEAD
-        request.transport.write(head % len(self._answer) + self._answer)
-
-    async def write_eof(self, data: bytes = b"") -> None:
-        """Nothing is left to write."""
+    def _crashed(self, path: str, error: Exception) -> Answer:
+        self._traffic.on_crash(path, error)
+        return Answer.text(500, "kubevirt-webhook has a bug that this request met; its log says more")
 
 
-async def _body(request: web.BaseRequest, deadline: float, share: Share) -> bytes:
+def _unfit(request: Request) -> Answer | None:
+    """Why a request is no review, as its head says."""
+    message, headers = request.message, request.message.headers
+    if message.method != "POST":
+        return Answer.text(405, f"{message.method} is not answered here; POST an AdmissionReview", b"Allow: POST\r\n")
+    content_type = headers.get("Content-Type", "none")
+    if content_type.partition(";")[0].strip().lower() != "application/json":
+        return Answer.text(415, f"the content type is {content_type[:100]}; send application/json")
+    if "Content-Encoding" in headers:
+        return Answer.text(415, "the body is encoded; send JSON as it is")
+    return None
+
+
+async def _body(request: Request, deadline: float, share: Share) -> bytes:
     """The whole body, its bytes taken from a budget.
 
     Raises:
         TimeoutError: it was not there by the deadline.
         NoRoom: there was none for it.
-        web.HTTPRequestEntityTooLarge: it is larger than `MAX_BODY`.
+        BodyTooLarge: it is larger than `MAX_BODY`.
     """
-    # Chunks have no length beforehand.
-    announced = MAX_BODY if request.content_length is None else request.content_length
+    payload = request.payload
+    announced = MAX_BODY if request.announced is None else request.announced
     if announced > MAX_BODY:
-        raise web.HTTPRequestEntityTooLarge(MAX_BODY, announced)
-    if request.content.is_eof():
+        raise BodyTooLarge
+    if request.body is None and payload.is_eof():
         # As good as always: the API server sends head and body together.
-        body = request.content.read_nowait()
-        await share.take(len(body))
-        return body
+        request.body = payload.read_nowait()
+    if request.body is not None:
+        await share.take(len(request.body))
+        return request.body
     # A large one takes all at once: two of them, half read, could wait for each other. Everyday ones take what has
     # arrived, so that it isn't enough to announce them to be in everybody's way.
     at_once = announced > EVERYDAY
@@ -231,10 +224,10 @@ async def _body(request: web.BaseRequest, deadline: float, share: Share) -> byte
     pieces: list[bytes] = []
     size = 0
     async with asyncio.timeout_at(deadline):
-        while piece := await request.content.readany():
+        while piece := await payload.readany():
             size += len(piece)
             if size > MAX_BODY:
-                raise web.HTTPRequestEntityTooLarge(MAX_BODY, size)
+                raise BodyTooLarge
             if not at_once:
                 await share.take(len(piece))
             pieces.append(piece)
@@ -256,15 +249,5 @@ def timeout_of(query: str) -> float:
     return DEFAULT_TIMEOUT
 
 
-def _busy(what: str, request: web.BaseRequest) -> web.Response:
-    return _text(429, f"kubevirt-webhook has {what}; try again", request, **{"Retry-After": "1"})
-
-
-def _text(status: int, sentence: str, request: web.BaseRequest, **headers: str) -> web.Response:
-    """An error as plain text: the API server shows it in its own message."""
-    response = web.Response(status=status, text=visible(sentence) + "\n", headers=headers)
-    if not request.can_read_body or request.content.at_eof():
-        return response
-    # What is left of the body would be read as the next request.
-    response.force_close()
-    return response
+def _busy(what: str) -> Answer:
+    return Answer.text(429, f"kubevirt-webhook has {what}; try again", b"Retry-After: 1\r\n")

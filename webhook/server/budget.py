@@ -29,13 +29,17 @@ class Lane:
         self.free = size
         self._waiting: Final[deque[tuple[int, asyncio.Future[None]]]] = deque()
 
+    def has_room(self, count: int) -> bool:
+        """Whether so many may be taken without waiting."""
+        return count <= self.free and not self._waiting
+
     async def take(self, count: int, until: float) -> None:
         """Take bytes, at most `size` of them.
 
         Raises:
             NoRoom: there were none by ``until``, on the running loop's clock.
         """
-        if count <= self.free and not self._waiting:
+        if self.has_room(count):
             self.free -= count
             return
         turn = asyncio.get_running_loop().create_future()
@@ -79,6 +83,10 @@ class Budget:
     def taken_bytes(self) -> int:
         """Bytes that are taken now."""
         return sum(lane.size - lane.free for lane in self._lanes)
+
+    def has_room(self, count: int) -> bool:
+        """Whether a body of so many bytes need not wait."""
+        return self._lanes[count > EVERYDAY].has_room(count)
 
     def lane(self, count: int) -> Lane:
         """Where a body of so many bytes belongs."""

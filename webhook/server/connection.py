@@ -1,14 +1,26 @@
-"""Connections that know how old they may get, and whether the client at their other end may ask anything."""
+"""Connections of clients that ask for reviews: HTTP/1.1, one POST and one answer at a time, until one side ends it.
+
+aiohttp's parser, which is C, and its flow control, without its server: that makes a task, a request and a response with
+their headers for each review, which together cost more than the review. What can be answered from memory is answered
+at once, where its bytes arrive; a task is made only for what has to wait. Requests that come before the last answer
+has been given wait in the parser and in the kernel's buffers.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
 from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import StreamReader, web
+from aiohttp.base_protocol import BaseProtocol
+from aiohttp.http import HttpProcessingError, HttpRequestParser
+from aiohttp.tcp_helpers import tcp_keepalive
 
+from webhook.server.budget import EVERYDAY
+from webhook.server.exchange import Answer, Request
 from webhook.server.tls import client_name
 
 # A client keeps its connections to the replicas that were there when it made them: recycled by age, they spread over
@@ -18,41 +30,219 @@ LIFETIME: Final = 300.0
 JITTER: Final = 0.2
 # How long a client may leave answers lying before it gets no more of them.
 STALLED: Final = 10.0
+# How long to read on where the answer came before the end of the body: a client that still writes reads it only then.
+LINGER: Final = 10.0
+# How long the rest of an everyday body may take before a task waits for it: Go sends a body in several pieces, which
+# arrive within a fraction of a millisecond.
+_PATIENCE: Final = 0.005
+# Of a body, before the rest waits in the kernel's buffers.
+_BUFFER_BYTES: Final = 256 * 1024
 
 
-class Connection(web.RequestHandler):
+class Connection(BaseProtocol):
     """One connection.
 
-    Attributes:
+    Args:
+        server: that it belongs to.
         closes_at: on the loop's clock; an answer given later is the last one.
+        generation: of the server's connections, to which it belongs since its handshake began.
+
+    Attributes:
         refusal: what every request is told; empty: the client may ask.
         verified: the client has proved by a certificate that it is one of those that may ask. Without that, what a
             review says of its sender is anybody's word.
     """
 
-    __slots__ = ("_clients", "closes_at", "refusal", "verified")
+    __slots__ = (
+        *("_ahead", "_clock", "_idle_until", "_is_last", "_patience", "_request", "_server", "_task", "_timer"),
+        *("closes_at", "generation", "refusal", "verified"),
+    )
 
-    def __init__(self, closes_at: float, clients: Collection[str], *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
+    def __init__(self, server: Connections, closes_at: float, generation: int) -> None:
+        loop = asyncio.get_running_loop()
+        # One message at a time: what a client sends ahead stays in the parser.
+        parser = HttpRequestParser(
+            self,
+            loop,
+            _BUFFER_BYTES,
+            payload_exception=web.RequestPayloadError,
+            auto_decompress=False,
+            max_msg_queue_size=1,
+        )
+        super().__init__(loop, parser)
+        self._server = server
+        self._clock = loop.time
+        self._idle_until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._request: Request | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._patience: asyncio.TimerHandle | None = None
+        self._ahead = b""
+        self._is_last = False
         self.closes_at = closes_at
+        self.generation = generation
         self.refusal = ""
         self.verified = False
-        self._clients = clients
+
+    @property
+    def task(self) -> asyncio.Task[None] | None:
+        """What answers a request, if one does."""
+        return self._task
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Look at the client's certificate, which is the same for all requests of a connection."""
-        if self._clients:
+        clients = self._server.clients
+        if clients:
             name = client_name(transport)
-            self.verified = name in self._clients
+            self.verified = name in clients
             if not self.verified:
                 got = f"{name[:100]} is none of those" if name else "the client has none"
                 self.refusal = (
-                    f"this webhook answers only clients with a certificate of {' or '.join(sorted(self._clients))}, and"
+                    f"this webhook answers only clients with a certificate of {' or '.join(sorted(clients))}, and"
                     f" {got}; give the API server one with --admission-control-config-file"
                 )
         super().connection_made(transport)
+        assert self.transport
+        tcp_keepalive(self.transport)
+        self._server.add(self)
+        self._idle_until = self._clock() + self._server.keep_alive
+        self._timer = self._loop.call_at(self._idle_until, self._check_idle)
 
-    async def drain_output(self) -> bool:
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Let go of everything; a review that has begun goes on, and its answer goes nowhere."""
+        super().connection_lost(exc)
+        for timer in (self._timer, self._patience):
+            if timer:
+                timer.cancel()
+        if self._request:
+            self._request.payload.set_exception(ConnectionResetError("the client has gone"))
+        if not self._task:
+            self._server.remove(self)
+
+    def eof_received(self) -> None:
+        """Who writes no more gets no more either: TLS has no half of a connection."""
+
+    def resume_reading(self, resume_parser: bool = True) -> None:
+        """Called for every piece of a body; seldom is there anything to resume."""
+        if self._reading_paused:
+            super().resume_reading(resume_parser)
+
+    def data_received(self, data: bytes, *, at_once: bool = True) -> None:
+        """Take bytes; at most one request comes of them.
+
+        Args:
+            at_once: it may be answered without a task.
+        """
+        request = self._request
+        if request and request.payload.is_eof():
+            if data:
+                self._ahead += data
+                self._pause_reading_for_buffer()
+            return
+        if self._parser is None or (self._is_last and not request):
+            # The last answer has been given.
+            return
+        try:
+            messages, _, _ = self._parser.feed_data(data)
+        except HttpProcessingError as error:
+            self._refuse(error)
+            return
+        for message, payload in messages:
+            self._begin(Request(message, payload, self, self._clock()), at_once=at_once)
+            return
+        if self._patience and request and request.payload.is_eof():
+            self._patience.cancel()
+            self._answer_at_once(request)
+
+    def _refuse(self, error: HttpProcessingError) -> None:
+        """Answer what is no HTTP."""
+        self._is_last = True
+        if self._request:
+            self._request.payload.set_exception(web.RequestPayloadError(error.message))
+            return
+        said = error.message.partition("\n")[0][:200].rstrip(": ")
+        if self.transport:
+            answer = Answer.text(400, f"the request is not valid HTTP/1.1: {said}")
+            self.transport.write(answer.head(is_last=True) + answer.body)
+            self.transport.close()
+
+    def _begin(self, request: Request, *, at_once: bool) -> None:
+        message = request.message
+        if message.should_close or message.upgrade or message.method == "CONNECT":
+            # To what protocol somebody wants to go from here, we don't speak it.
+            self._is_last = True
+        self._request = request
+        if not at_once or self._paused:
+            self._start()
+        elif request.payload.is_eof():
+            self._answer_at_once(request)
+        elif (request.announced or EVERYDAY) < EVERYDAY:
+            self._patience = self._loop.call_later(_PATIENCE, self._start)
+        else:
+            self._start()
+
+    def _answer_at_once(self, request: Request) -> None:
+        """Answer without a task, if that can be."""
+        self._patience = None
+        answer = self._server.at_once(request)
+        if answer is None:
+            self._start()
+            return
+        self._request = None
+        self._write(answer, request)
+        self._go_on()
+
+    def _start(self) -> None:
+        """Let a task answer the request."""
+        self._patience = None
+        if self._request:
+            self._task = self._loop.create_task(self._answer(self._request))
+
+    async def _answer(self, request: Request) -> None:
+        """Answer a request that has to wait for something."""
+        try:
+            if self._paused and not await self._drain_output():
+                return
+            answer = await self._server.handler(request)
+            # What is left of a body that was refused would be read as the next request.
+            self._is_last = self._is_last or not request.payload.is_eof()
+            self._write(answer, request)
+            if not request.payload.is_eof():
+                await _read_on(request.payload)
+        finally:
+            self._request = self._task = None
+            if self.transport is None:
+                self._server.remove(self)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Look at what the client has sent ahead."""
+        if self._is_last or self._parser is None:
+            self._close_if_last()
+            return
+        self._parser.message_consumed()
+        ahead, self._ahead = self._ahead, b""
+        # In a task: a client that sends ahead must not keep the others waiting for all of it.
+        self.data_received(ahead, at_once=False)
+        # Not before the parser has done with what it had, or a client could fill our memory with requests.
+        if self._buffer_paused and not (self._request and self._request.payload.is_eof()):
+            self._resume_reading_for_buffer()
+
+    def _write(self, answer: Answer, request: Request) -> None:
+        """Write head and body in one piece."""
+        if self.transport is None:
+            return
+        now = request.end or self._clock()
+        self._is_last = self._is_last or now >= self.closes_at
+        self._idle_until = now + self._server.keep_alive
+        head = answer.head(is_last=self._is_last)
+        self.transport.write(head if request.message.method == "HEAD" else head + answer.body)
+
+    def _close_if_last(self) -> None:
+        if self._is_last and self.transport is not None:
+            self.transport.close()
+
+    async def _drain_output(self) -> bool:
         """Wait until the client has taken most of what was written; False: it didn't in time, and is cut off.
 
         Without this, one that sends requests and never reads would fill our memory with answers.
@@ -66,44 +256,113 @@ class Connection(web.RequestHandler):
             return False
         return True
 
+    def _check_idle(self) -> None:
+        """Close a connection on which nothing has been asked for so long; half a head is nothing."""
+        now = self._clock()
+        if self._request is None and now >= self._idle_until:
+            if self.transport:
+                self.transport.close()
+            return
+        self._timer = self._loop.call_at(max(self._idle_until, now + 1.0), self._check_idle)
+
+    def retire(self) -> None:
+        """End as soon as no request is being answered."""
+        self._is_last = True
+        if self._patience:
+            self._patience.cancel()
+            self._start()
+        if not self._request:
+            self._close_if_last()
+
+    def cancel(self) -> None:
+        """End now."""
+        if self._task:
+            self._task.cancel()
+        if self.transport:
+            self.transport.close()
+
+
+async def _read_on(payload: StreamReader) -> None:
+    """Read, and forget, what is left of a body."""
+    with suppress(TimeoutError, ConnectionError, web.RequestPayloadError, RuntimeError):
+        async with asyncio.timeout(LINGER):
+            while not payload.is_eof():
+                await payload.readany()
+
 
 class Connections(web.Server):
-    """aiohttp's low-level server, with our connections.
+    """All connections of a listener; an aiohttp server for those who start and stop it.
 
     Args:
+        handler: answers a request that may have to wait.
+        at_once: answers a request whose body is there, without waiting; None: it has to.
         clients: names that a client's certificate may have; empty: no certificate is asked for.
         lifetime: of a connection, in seconds, give or take `JITTER`.
+        keep_alive: seconds after which an idle connection is closed.
     """
 
     def __init__(
         self,
-        handler: Callable[[Any], Awaitable[web.StreamResponse]],
-        request_factory: Callable[..., web.BaseRequest] | None = None,
+        handler: Callable[[Any], Awaitable[Any]],
+        at_once: Callable[[Request], Answer | None] = lambda _: None,
         *,
         clients: Collection[str] = (),
         lifetime: float = LIFETIME,
         jitter: Callable[[float, float], float] = random.uniform,
-        **options: Any,
+        keep_alive: float = 120.0,
     ) -> None:
-        super().__init__(handler, request_factory=request_factory, **options)
-        self._options: Final = options
-        self._clients: Final = clients
+        super().__init__(handler)
+        self.handler: Final = handler
+        self.at_once: Final = at_once
+        self.clients: Final = clients
+        self.keep_alive: Final = keep_alive
         self._lifetime = lifetime
+        self._generation = 0
         self._jitter: Final = jitter
+        self._open: Final[dict[Connection, None]] = {}
 
-    def __call__(self) -> Connection:
-        """The handler of a new connection."""
-        loop = asyncio.get_running_loop()
+    def __call__(self) -> Connection:  # type: ignore[override] # it is the transport's protocol all the same
+        """The protocol of a new connection."""
         age = self._lifetime * self._jitter(1 - JITTER, 1 + JITTER)
-        return Connection(loop.time() + age, self._clients, self, loop=loop, **self._options)
+        return Connection(self, asyncio.get_running_loop().time() + age, self._generation)
+
+    @property
+    def connections(self) -> list[Connection]:  # type: ignore[override] # the same
+        """Those that are open, or on which a review still goes on."""
+        return list(self._open)
+
+    def add(self, connection: Connection) -> None:
+        """A connection has been made."""
+        self._open[connection] = None
+        if connection.generation != self._generation:
+            connection.closes_at = 0.0
+
+    def remove(self, connection: Connection) -> None:
+        """A connection is gone, and its last review too."""
+        self._open.pop(connection, None)
 
     def recycle(self) -> None:
-        """Let every connection that is open end with its next answer."""
+        """Let every connection that is open, or in its handshake, end with its next answer."""
+        self._generation += 1
         for connection in self.connections:
-            assert isinstance(connection, Connection)
             connection.closes_at = 0.0
 
     def drain(self) -> None:
         """Let every connection, also those to come, end with its next answer."""
         self._lifetime = 0.0
         self.recycle()
+
+    def pre_shutdown(self) -> None:
+        """Close the connections on which nothing is asked, the others after their answer."""
+        for connection in self.connections:
+            connection.retire()
+
+    async def shutdown(self, timeout: float | None = None) -> None:  # noqa: ASYNC109 - aiohttp's name
+        """Give requests their time, and end those that take longer."""
+        self.pre_shutdown()
+        tasks = [connection.task for connection in self.connections if connection.task]
+        if tasks:
+            await asyncio.wait(tasks, timeout=timeout)
+        for connection in self.connections:
+            connection.cancel()
+        self._open.clear()

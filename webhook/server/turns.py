@@ -48,13 +48,17 @@ class Turns:
         self._held: Final[Counter[str]] = Counter()
         self._queues: Final[OrderedDict[str, deque[_Waiter]]] = OrderedDict()
 
+    def is_free(self, key: str) -> bool:
+        """Whether a key may have a turn at once."""
+        return self._held[key] < self._free
+
     async def take(self, key: str, until: float) -> bool:
         """Take a turn; False if there was none in time.
 
         Args:
             until: on the running loop's clock, in seconds.
         """
-        if self._held[key] < self._free:
+        if self.is_free(key):
             self._grant(key)
             return True
         waiter: _Waiter = asyncio.get_running_loop().create_future()

@@ -6,7 +6,7 @@ import msgspec
 
 from webhook.admission.wire import UserInfo
 from webhook.facts import AccessKey, Facts, KubeVirtKey
-from webhook.kubevirt.launcher import account
+from webhook.kubevirt.launcher import ACCOUNTS, account
 from webhook.policies.common.required_facts import read
 
 
@@ -25,7 +25,8 @@ def is_kubevirts(user: UserInfo, name: str, facts: Facts, namespace: str) -> boo
     install = read(facts, KubeVirtKey(), "where KubeVirt runs")
     if install is None:
         return None
-    return user.username in {account(place, name) for place in install.namespaces}
+    place, _, account_name = user.username.removeprefix(ACCOUNTS).partition(":")
+    return user.username.startswith(ACCOUNTS) and account_name == name and place in install.namespaces
 
 
 def access_to_path(user: UserInfo, verb: str, path: str) -> AccessKey:

@@ -1,0 +1,49 @@
+"""What a review and a server's start cost, counted: more than in the table fails with the names of what was added.
+
+Whoever adds something that is worth its price runs ``python -m tests.costs.table`` and commits the table; so does
+whoever makes something cheaper, or the next one could make it dear again unnoticed.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.costs import table
+from tests.costs.modules import imported
+from webhook.review.endpoints import BY_PATH
+
+
+def test_no_review_calls_more_functions_than_it_did() -> None:
+    then, now = table.committed()["calls"], table.calls()
+    assert now.keys() == then.keys() == BY_PATH.keys(), table.AGAIN
+
+    grown = {path: said for path in now if (said := table.growth(now[path], then[path]))}
+    assert not grown, "\n".join(f"{path}: {said}" for path, said in grown.items())
+
+
+def test_counting_twice_gives_the_same_figures() -> None:
+    assert table.calls() == table.calls()
+
+
+@pytest.mark.skipif(table.version() != table.committed()["python"], reason="another Python counts otherwise")
+def test_what_became_cheaper_is_in_the_table() -> None:
+    then, now = table.committed()["calls"], table.calls()
+
+    assert not [path for path in now if table.shrunk(now[path], then[path])], f"run {table.AGAIN}"
+
+
+def test_serve_imports_no_more_than_it_did() -> None:
+    then, now = table.committed()["modules"], imported()
+
+    assert not table.growth(now, then), table.growth(now, then)
+    assert not table.shrunk(now, then), f"run {table.AGAIN}"
+
+
+def test_a_call_that_is_added_is_named() -> None:
+    then = {"webhook.facts:Facts.get": 5, "webhook.names:policy_label": 1}
+
+    assert table.growth(then, then) == ""
+    assert table.growth({**then, "webhook.k8s.views:Object.meta": 2}, then) == (
+        "8 instead of 6:\n  +2 webhook.k8s.views:Object.meta"
+    )
+    assert table.shrunk({"webhook.facts:Facts.get": 5}, then)

@@ -1,0 +1,192 @@
+"""Requests that come in pieces, or several at a time: what is answered without a task, and what is kept of the rest."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.server.raw_requests import BODY, PODS, head
+from webhook.server.connection import Connection, Connections
+from webhook.server.exchange import Answer, Request
+
+REQUEST = head(len(BODY)) + BODY
+
+
+class Transport(asyncio.Transport):
+    """Keeps what is written, and counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = b""
+        self.reads = True
+        self.closed = False
+
+    def write(self, data: Any) -> None:
+        self.written += data
+
+    def pause_reading(self) -> None:
+        self.reads = False
+
+    def resume_reading(self) -> None:
+        self.reads = True
+
+    def close(self) -> None:
+        self.closed = True
+
+    @property
+    def answers(self) -> int:
+        return self.written.count(b"HTTP/1.1 200 OK\r\n")
+
+
+class Case:
+    """A connection, and what answers."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+        self.slow: list[Request] = []
+        self.at_once = True
+        self.server = Connections(self.answer, self.answer_at_once)
+        self.connection: Connection = self.server()
+        self.transport = Transport()
+        self.connection.connection_made(self.transport)
+
+    async def answer(self, request: Request) -> Answer:
+        self.slow.append(request)
+        await self.release.wait()
+        return Answer(200, b"{}")
+
+    def answer_at_once(self, request: Request) -> Answer | None:
+        assert request.payload.is_eof()
+        return Answer(200, b"{}") if self.at_once else None
+
+
+@pytest.mark.parametrize("size", [1, 7, 100, 4096])
+async def test_a_body_in_pieces_takes_no_task(size: int) -> None:
+    case = Case()
+    for start in range(0, len(REQUEST), size):
+        assert case.transport.answers == 0
+        case.connection.data_received(REQUEST[start : start + size])
+
+    assert case.transport.answers == 1
+    assert case.connection.task is None
+    assert case.slow == []
+
+
+async def test_a_body_that_does_not_come_is_left_to_a_task() -> None:
+    case = Case()
+    case.connection.data_received(REQUEST[:-1])
+    assert case.connection.task is None
+    async with asyncio.timeout(10):
+        while not case.slow:
+            await asyncio.sleep(0.001)
+    case.release.set()
+    case.connection.data_received(REQUEST[-1:])
+    assert case.connection.task
+    await case.connection.task
+
+    assert case.transport.answers == 1
+
+
+async def test_of_requests_sent_ahead_one_at_a_time_is_taken() -> None:
+    case = Case()
+    case.at_once = False
+    case.connection.data_received(REQUEST * 3)
+    await asyncio.sleep(0)
+    assert len(case.slow) == 1
+
+    for _ in range(2):
+        case.connection.data_received(REQUEST)
+        assert not case.transport.reads
+    case.release.set()
+    async with asyncio.timeout(10):
+        while case.transport.answers < 5:
+            # As long as one is left, no more are read.
+            assert not case.transport.reads
+            await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    assert case.transport.reads
+    assert len(case.slow) == 5
+
+
+async def test_after_the_last_answer_nothing_is_taken() -> None:
+    case = Case()
+    case.connection.data_received(REQUEST.replace(b"Host: x", b"Host: x\r\nConnection: close") + REQUEST)
+    case.connection.data_received(REQUEST)
+
+    assert case.transport.answers == 1
+    assert case.transport.closed
+    assert b"Connection: close\r\n" in case.transport.written
+
+
+async def test_who_was_in_a_handshake_is_recycled_too() -> None:
+    case = Case()
+    shaking_hands = case.server()
+    case.server.recycle()
+    shaking_hands.connection_made(transport := Transport())
+    shaking_hands.data_received(REQUEST)
+
+    assert transport.closed
+    assert b"Connection: close\r\n" in transport.written
+
+
+async def test_a_body_that_breaks_off_ends_its_wait() -> None:
+    case = Case()
+    chunked = head(0, PODS).replace(b"Content-Length: 0", b"Transfer-Encoding: chunked")
+    case.connection.data_received(chunked + b"5\r\nabcde\r\n")
+    await asyncio.sleep(0)
+    (request,) = case.slow
+    case.connection.data_received(b"zz\r\n")
+
+    with pytest.raises(Exception, match="Invalid character in chunk size"):
+        await request.payload.readany()
+        await request.payload.readany()
+    case.release.set()
+    assert case.connection.task
+    await case.connection.task
+    assert case.transport.closed
+
+
+async def test_the_end_of_a_server_waits_for_what_has_begun() -> None:
+    case = Case()
+    idle = case.server()
+    idle.connection_made(transport := Transport())
+    case.connection.data_received(REQUEST[:-1])
+    ending = asyncio.create_task(case.server.shutdown(10))
+    await asyncio.sleep(0.01)
+    assert transport.closed
+    assert not case.transport.closed
+    case.release.set()
+    case.connection.data_received(REQUEST[-1:])
+    await ending
+
+    assert case.transport.answers == 1
+    assert case.transport.closed
+
+
+async def test_the_end_of_a_server_ends_what_does_not_end() -> None:
+    case = Case()
+    case.at_once = False
+    case.connection.data_received(REQUEST)
+    await asyncio.sleep(0)
+    task = case.connection.task
+    await case.server.shutdown(0.01)
+    await asyncio.sleep(0)
+
+    assert task
+    assert task.cancelled()
+    assert case.transport.closed
+
+
+async def test_a_head_has_no_body() -> None:
+    case = Case()
+    case.release.set()
+    case.connection.data_received(b"HEAD / HTTP/1.1\r\nHost: x\r\n\r\n")
+    case.connection.data_received(b"")
+    async with asyncio.timeout(10):
+        while not case.transport.written:
+            await asyncio.sleep(0)
+
+    assert case.transport.written.endswith(b"Content-Length: 2\r\n\r\n")
