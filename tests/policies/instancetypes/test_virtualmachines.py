@@ -60,7 +60,7 @@ class TestCreate:
         assert [getattr(key, "name", "") for key in missing.value.keys] == ["u1.small", "fedora"]
 
     def test_without_defaults_nothing_is_looked_up(self) -> None:
-        assert decide(vm(), {}).code == Code.NO_DEFAULTS
+        assert decide(vm(), facts()).code == Code.NO_DEFAULTS
 
     @pytest.mark.parametrize(
         ("text", "kind", "namespace"),
