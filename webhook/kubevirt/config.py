@@ -5,7 +5,7 @@ KubeVirt ignores an invalid configuration as a whole (pkg/virt-config).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from webhook.k8s import quantity
@@ -96,6 +96,7 @@ class ClusterConfig:
         even_parity: the annotation that completes emulator threads to an even number of CPUs is set.
         set_by_admin: the names of the attributes that the cluster's administrator has set.
         rules: those of the release of KubeVirt that runs in the cluster.
+        is_release_assumed: nothing says which release that is, so that it is taken for the newest.
     """
 
     default_architecture: str = AMD64
@@ -117,6 +118,7 @@ class ClusterConfig:
     even_parity: bool = False
     set_by_admin: frozenset[str] = frozenset()
     rules: Rules = NEWEST
+    is_release_assumed: bool = False
 
     @classmethod
     def of(cls, configuration: Any, default_architecture: str = AMD64, rules: Rules = NEWEST) -> ClusterConfig:
@@ -177,16 +179,15 @@ class ClusterConfig:
         given = encode(_KUBEVIRT, kubevirt)
         status = given.get("status", {})
         counts = "phase" in status
-        release = release or detect(*(status.get(name, "") for name in VERSION_FIELDS)) or NEWEST.release
+        named = release or detect(*(status.get(name, "") for name in VERSION_FIELDS))
         read = cls.of(
             given.get("spec", {}).get("configuration") if counts else None,
             status.get("defaultArchitecture") or AMD64,
-            rules_of(release),
+            rules_of(named or NEWEST.release),
         )
         annotations = given.get("metadata", {}).get("annotations", {})
-        if counts and EVEN_PARITY_ANNOTATION in annotations:
-            return cls(**{name: getattr(read, name) for name in cls.__slots__} | {"even_parity": True})
-        return read
+        even_parity = counts and EVEN_PARITY_ANNOTATION in annotations
+        return replace(read, even_parity=even_parity, is_release_assumed=named is None)
 
     def machine_type(self, architecture: str) -> str:
         """The machine type of VMs of an architecture; of an unknown one amd64's."""

@@ -43,6 +43,13 @@ class Release:
         """Whether its rules are known, or it is newer than those that are."""
         return self.version >= versions.OLDEST
 
+    @property
+    def support(self) -> str:
+        """Whether its rules are known: ``known``, ``newer`` (the newest ones count) or ``too-old``."""
+        if not self.is_supported:
+            return "too-old"
+        return "newer" if self.is_newer else "known"
+
     def __str__(self) -> str:
         return str(self.version)
 
