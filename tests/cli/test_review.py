@@ -319,6 +319,7 @@ def test_what_a_terminal_would_obey_is_shown(tmp_path: Path) -> None:
 def test_the_kubevirt_version_decides(tmp_path: Path) -> None:
     """KubeVirt 1.6 finds a conflict in any memory beside an instancetype, later ones only in the same member."""
     named = vm(instancetype={"name": "u1.medium"})
+    named["metadata"]["namespace"] = "apps"
     named["spec"]["template"]["spec"]["domain"] = {"memory": {"maxGuest": "16Gi"}}
     file = manifest(tmp_path, named)
 

@@ -59,9 +59,13 @@ class Configured:
         self._read, self._rules, self._placement = counts, None, None
         if counts is not None:
             plain = msgspec.to_builtins(counts)
-            self._rules, self._placement = _rules(plain, self._release), _placement(plain)
+            self._rules, placement = _rules(plain, self._release), _placement(plain)
+            self._placement = placement
+            if not isinstance(self._rules, Unavailable) and not isinstance(placement, Unavailable):
+                self._placement = placement.with_release(self._rules.rules.release)
         elif self._release is not None:
             self._rules = ClusterConfig.of(None, rules=rules_of(self._release))
+            self._placement = kubevirt_config.BUILT_IN.with_release(self._release)
 
 
 _UNREADABLE: Final = "KubeVirt's configuration can't be read"

@@ -129,6 +129,38 @@ OMITS_EMPTY_CLAIMS: Final = capability(
     since="1.9.0",
 )
 
+# What target pods ask of nodes, and what migrations wait for.
+REQUIRES_CPU_VENDOR: Final = capability(
+    "keeps a VM on nodes of the CPU vendor that it runs on",
+    "pkg/virt-controller/watch/migration",
+    since="1.6.4 1.7.1",
+)
+SELECTS_SNP_AND_TDX_NODES: Final = capability(
+    "requires node labels for SEV-SNP and TDX",
+    "#14845, #14575",
+    since="1.7.0",
+)
+REQUESTS_TDX_DEVICE: Final = capability(
+    "requests the device devices.kubevirt.io/tdx for VMs with TDX",
+    "pkg/virt-controller/services",
+    since="1.9.0",
+)
+REQUESTS_RESERVED_OVERHEAD: Final = capability(
+    "adds memory.reservedOverhead.addedOverhead to what a launcher pod requests",
+    "pkg/hypervisor",
+    since="1.8.0",
+)
+SEPARATES_PERSISTENT_RESERVATIONS: Final = capability(
+    "keeps VMs with the same persistent reservation on different nodes",
+    "pkg/storage/reservation",
+    since="1.9.0",
+)
+HOLDS_MIGRATIONS_BACK: Final = capability(
+    "holds migrations back while a backup runs or a utility volume is attached",
+    "pkg/virt-controller/watch/migration",
+    since="1.8.0",
+)
+
 CAPABILITIES: Final[dict[str, Capability]] = {
     name: value for name, value in dict(globals()).items() if isinstance(value, Capability)
 }

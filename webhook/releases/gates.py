@@ -10,6 +10,16 @@ from webhook.releases.capability import reached, releases
 from webhook.releases.release import Release
 from webhook.releases.version import Version
 
+# The first releases that know a gate which not all of them know.
+_KNOWN: Final[Mapping[str, tuple[Version, ...]]] = {
+    name: releases(first)
+    for name, first in {
+        "ConfigurableHypervisor": "1.8.0",
+        "CrossArchitectureVirtualization": "1.9.0",
+        "IOMMUFD": "1.9.0",
+        "MigrationPriorityQueue": "1.7.0",
+    }.items()
+}
 # The first releases in which a gate is in beta, and in which it has become generally available; any other is in alpha.
 _BETA: Final[Mapping[str, tuple[Version, ...]]] = {
     name: releases(first)
@@ -41,6 +51,8 @@ def is_open(release: Release, gate: str, enabled: Collection[str], disabled: Col
         disabled: what ``disabledFeatureGates`` names.
     """
     version = release.rules_version
+    if gate in _KNOWN and not reached(_KNOWN[gate], version):
+        return False
     if gate in enabled or reached(_GENERALLY_AVAILABLE.get(gate, ()), version):
         return True
     in_beta = release.has(OPENS_BETA_GATES) and reached(_BETA.get(gate, ()), version)
