@@ -124,6 +124,7 @@ class Code:
     OWNED_BY_A_VM: Final = "vmi-owned-by-a-vm"
     UNCHANGED: Final = "instancetype-unchanged"
     LOOKUP_FAILED: Final = "lookup-failed"
+    KUBEVIRT_TOO_OLD: Final = "kubevirt-too-old"
 
     # Migration: what was said and done.
     ELIGIBLE: Final = "nodes-eligible"

@@ -108,6 +108,14 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         " request is allowed without changes, with Fail it is denied.",
         f"Retry. {_LOG}",
     ),
+    Code.KUBEVIRT_TOO_OLD: Meaning(
+        (INSTANCETYPES,),
+        "skipped",
+        "KubeVirt in this cluster is older than 1.6, the first release whose rules for instancetypes are known to"
+        " kubevirt-webhook. The policy allows everything without changes.",
+        "Upgrade KubeVirt to 1.6 or newer, or switch the policy off. If the version is detected wrongly, set"
+        " kubevirt.version in the settings.",
+    ),
     Code.OWNER_OPTED_OUT: Meaning(
         (SCHEDULING, INSTANCETYPES),
         "skipped",

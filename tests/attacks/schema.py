@@ -122,9 +122,9 @@ def of_shape(given: Any) -> Node:
     if isinstance(given, structs.Struct):
         return Fields({name: of_shape(each) for name, each in given.fields.items()})
     if isinstance(given, structs.Value | structs.OrNull):
-        return of_shape(given._shape)
+        return of_shape(given.shape)
     if isinstance(given, structs.List):
-        return Items(of_shape(given._item))
+        return Items(of_shape(given.item))
     if isinstance(given, structs.Map):
         return Entries(of_shape(given._item))
     assert isinstance(given, structs.Free), given

@@ -48,7 +48,7 @@ def _without_thresholds(monkeypatch: pytest.MonkeyPatch) -> None:
         return str(reading(text))
 
     uncached.__wrapped__ = reading  # type: ignore[attr-defined]
-    monkeypatch.setattr(credentials, "_scrubbed_prose", uncached)
+    monkeypatch.setattr(credentials, "_scrub_prose", uncached)
     monkeypatch.setattr(wire, "_may_be_deep", lambda _: True)
 
 

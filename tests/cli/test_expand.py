@@ -475,3 +475,31 @@ def test_the_docs_show_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, *options in (("inferred", "--explain"), ("conflicting",)):
         command = f"expand -f examples/vms/{name}.yaml --cluster-from examples/cluster {' '.join(options)}".strip()
         assert f"$ kubevirt-webhook {command}\n{run(*command.split()).output}" in docs
+
+
+class TestKubeVirtVersions:
+    PANIC = (vm(preference={"name": "linux"}), preference(devices={"preferredPanicDeviceModel": "isa"}))
+
+    def panics(self, *options: str, objects: tuple[Any, ...] = ()) -> bool:
+        result = expand(*self.PANIC, *objects, options=options)
+        assert result.exit_code == 0
+        return "panicDevices" in yaml.safe_load(result.stdout)["spec"]["domain"]["devices"]
+
+    def test_the_option(self) -> None:
+        assert self.panics("--kubevirt-version", "1.9")
+        assert not self.panics("--kubevirt-version=v1.8.4")
+        assert self.panics()
+
+    def test_the_kubevirt_object_and_the_option_before_it(self) -> None:
+        status = {"phase": "Deployed", "observedKubeVirtVersion": "v1.7.4", "targetKubeVirtVersion": "v1.7.4"}
+        older = {**KUBEVIRT, "status": status}
+
+        assert not self.panics(objects=(older,))
+        assert self.panics("--kubevirt-version", "1.9", objects=(older,))
+
+    @pytest.mark.parametrize("version", ["", "latest", "1.5", "4.19"])
+    def test_what_is_not_a_known_release(self, version: str) -> None:
+        result = expand(*self.PANIC, options=("--kubevirt-version", version))
+
+        assert result.exit_code == 2
+        assert "--kubevirt-version: " in result.stderr

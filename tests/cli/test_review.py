@@ -314,3 +314,18 @@ def test_what_a_terminal_would_obey_is_shown(tmp_path: Path) -> None:
     assert len(refused.stderr.splitlines()) == 1
     for output in ("json", "yaml", "patch"):
         assert all(char.isprintable() or char == "\n" for char in run("review", path, *CLUSTER, "-o", output).output)
+
+
+def test_the_kubevirt_version_decides(tmp_path: Path) -> None:
+    """KubeVirt 1.6 finds a conflict in any memory beside an instancetype, later ones only in the same member."""
+    named = vm(instancetype={"name": "u1.medium"})
+    named["metadata"]["namespace"] = "apps"
+    named["spec"]["template"]["spec"]["domain"] = {"memory": {"maxGuest": "16Gi"}}
+    file = manifest(tmp_path, named)
+
+    def decision(*options: str) -> Any:
+        return json.loads(run("review", file, *CLUSTER, "-o", "json", *options).output)["decision"]
+
+    assert decision("--kubevirt-version=1.6") == "denied"
+    assert decision("--kubevirt-version=1.7") != "denied"
+    assert run("review", file, *CLUSTER, "--kubevirt-version=new").exit_code == 2

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from tests.builders import settings
 from tests.cluster.fake_apiserver import FakeApiServer, HeldClock, status
 from tests.cluster.live_case import declared, live
 from tests.waiting import until
@@ -34,6 +35,7 @@ from webhook.facts import (
 )
 from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PODS
 from webhook.k8s.views import Namespace
+from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.resources import INSTANCETYPES, KUBEVIRTS, VMIS
 from webhook.kubevirt.views import Instancetype, VirtualMachineInstance
 from webhook.placement.index import NodeIndex
@@ -465,6 +467,37 @@ class TestCopies:
             )
             placement: Any = case.cluster.peek(PlacementKey())
             assert placement.developer.use_emulation
+
+    async def test_of_kubevirts_release(self, tmp_path: Path) -> None:
+        """Followed while KubeVirt is updated, the older release until the update is done; the settings say more."""
+
+        def release() -> str:
+            configuration: Any = case.cluster.peek(ConfigurationKey())
+            return f"{configuration.rules.release}{'?' if configuration.is_release_assumed else ''}"
+
+        def put(observed: str, target: str) -> None:
+            status = {"phase": "Deploying", "observedKubeVirtVersion": observed, "targetKubeVirtVersion": target}
+            case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec={}, status=status)
+
+        async with live(tmp_path, start=True) as case:
+            put("v1.8.4", "v1.8.4")
+            await case.ready()
+            await until(lambda: isinstance(case.cluster.peek(ConfigurationKey()), ClusterConfig))
+            assert release() == "1.8.4"
+            before = case.cluster.peek(ConfigurationKey())
+            put("v1.8.4", "v1.9.0")
+            await until(lambda: case.cluster.peek(ConfigurationKey()) is not before)
+            assert release() == "1.8.4"
+            put("v1.9.0", "v1.9.0")
+            await until(lambda: release() == "1.9.0")
+            # It is worked out once for each change of the object, and not for each review.
+            assert case.cluster.peek(ConfigurationKey()) is case.cluster.peek(ConfigurationKey())
+            case.cluster.use(msgspec.structs.replace(settings(), kubevirt_version="1.7"))
+            assert release() == "1.7.4"
+            case.cluster.use(settings())
+            assert release() == "1.9.0"
+            put("devel", "devel")
+            await until(lambda: release() == "1.9.0?")
 
     async def test_of_a_configuration_that_is_none(self, tmp_path: Path) -> None:
         async with live(tmp_path, start=True) as case:

@@ -20,10 +20,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 
-from tests.mutants import applying, defaulting, finding
+from tests.mutants import applying, defaulting, finding, releases
 from tests.mutants.mutant import ROOT, Mutant
 
-MUTANTS = [*applying.MUTANTS, *defaulting.MUTANTS, *finding.MUTANTS]
+MUTANTS = [*applying.MUTANTS, *defaulting.MUTANTS, *finding.MUTANTS, *releases.MUTANTS]
 # Fast and telling ones first; without those that draw objects at random, which take longest and tell no rule.
 STAGES = {
     "vectors": ["tests/vectors/test_instancetypes.py"],

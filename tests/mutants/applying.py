@@ -212,8 +212,8 @@ PREFERENCE = of(
         ),
         (
             "preferredEfi ends the matter",
-            '            bootloader["efi"] = copied(preferred["preferredEfi"])\n            return\n',
-            '            bootloader["efi"] = copied(preferred["preferredEfi"])\n',
+            '            bootloader["efi"] = copy_json(preferred["preferredEfi"])\n            return\n',
+            '            bootloader["efi"] = copy_json(preferred["preferredEfi"])\n',
         ),
         (
             "preferredUseSecureBoot reaches the user's EFI",

@@ -51,8 +51,8 @@ DEFAULTS = of(
         ),
         (
             "memory follows the huge pages at last",
-            'memory.get("hugepages", {}).get("pageSize", "")',
-            '""',
+            'str(quantity.parse(memory.get("hugepages", {}).get("pageSize", "")))',
+            'str(quantity.parse(""))',
         ),
         (
             "a topology that is set in part is left alone",
@@ -145,8 +145,12 @@ VMI_DEFAULTS = of(
         ),
         ("the launcher isn't root", '    if not configuration.gate("Root"):', '    if configuration.gate("Root"):'),
         ("machine types that start with virt have PCIe", 'kind.startswith("virt")', 'kind == "virt"'),
-        ("s390x has no PCIe", '("", "amd64", ARM64)', '("", "amd64", ARM64, S390X)'),
-        ("a PCI topology of the user's stays", ".setdefault(key, value)", ".update({key: value})"),
+        ("s390x has no PCIe", '("", AMD64, ARM64)', '("", AMD64, ARM64, S390X)'),
+        (
+            "a PCI topology of the user's stays",
+            ".setdefault(PCI_TOPOLOGY_ANNOTATION, _PCI_TOPOLOGY)",
+            ".update({PCI_TOPOLOGY_ANNOTATION: _PCI_TOPOLOGY})",
+        ),
         ("input devices are tablets", 'device.get("type") or "tablet"', 'device.get("type") or "keyboard"'),
         (
             "even parity is only for a gate",
@@ -248,8 +252,8 @@ CONFIGURATION = of(
         ("an invalid configuration is ignored as a whole", "        if not _valid(given):", "        if not given:"),
         (
             "the old machineType counts first",
-            'legacy or machine.get("machineType")',
-            'machine.get("machineType") or legacy',
+            'legacy or configured.get(name, {}).get("machineType")',
+            'configured.get(name, {}).get("machineType") or legacy',
         ),
         ("KubeVirt must have been deployed", '        counts = "phase" in status', "        counts = True"),
         ("unknown architectures get amd64's machine", "or self.machine_types[AMD64]", "or self.machine_types[ARM64]"),

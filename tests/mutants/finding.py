@@ -24,7 +24,7 @@ MATCHER = of(
             '        if "revisionName" in given:\n            stored',
             '        if "revisionName" in given and "name" not in given:\n            stored',
         ),
-        ("inferFromVolume excludes a kind", 'for name in ("name", "kind")\n', 'for name in ("name",)\n'),
+        ("inferFromVolume excludes a kind", 'for name in ("name", "kind") if', 'for name in ("name",) if'),
         (
             "a failure policy is checked in any case",
             "if policy is not None and policy not in",
@@ -75,7 +75,7 @@ INFER = of(
             'if reference["kind"].lower() != "datasource":',
         ),
         ("the kind's label counts", 'labels.get(f"{self._label}-kind", "")', '""'),
-        ("snapshots carry labels", ', "snapshot": "VolumeSnapshot"}', "}"),
+        ("snapshots carry labels", "(_CLAIM, _SNAPSHOT)", "(_CLAIM,)"),
     ],
 )
 ADMISSION = of(
@@ -86,7 +86,11 @@ ADMISSION = of(
             "    if old is None:\n        firmware",
             "    if True:\n        firmware",
         ),
-        ("only new machines get a PCI topology", "    if old is None and vmi_mutator.pcie", "    if vmi_mutator.pcie"),
+        (
+            "only new machines get a PCI topology",
+            "    if old is None and vmi_mutator.has_pci_topology",
+            "    if vmi_mutator.has_pci_topology",
+        ),
         (
             "a serial number of the user's stays",
             "firmware[name] = firmware.get(name) or new_uuid()",
@@ -101,8 +105,8 @@ ADMISSION = of(
         ),
         (
             "what can't be divided is refused at admission",
-            "        if cause is not None:\n            return denied([cause])\n    conflicts",
-            "        if cause is None:\n            return denied([])\n    conflicts",
+            "        if cause is not None:\n            return deny([cause])\n    conflicts",
+            "        if cause is None:\n            return deny([])\n    conflicts",
         ),
         (
             "what is being deleted is not touched",
@@ -152,7 +156,7 @@ SYNC = of(
         ),
         (
             "a revision with other data is refused",
-            "        elif not revision.holds(stored, made):",
+            "        elif not revision.holds(stored, made, self._rules):",
             "        elif not stored:",
         ),
         (
@@ -176,7 +180,7 @@ REVISION = of(
         ("the label tells the kind", '        "object-kind": kind,\n', ""),
         (
             "a preference is no instancetype",
-            '    if read is None or SHAPES[read["kind"]] is not shape:',
+            '    if read is None or rules.types.by_kind[read["kind"]] is not shape:',
             "    if read is None:",
         ),
         ("amounts are compared by value", "quantity.parse(memory[name]).nanos", "memory[name]"),
@@ -213,11 +217,12 @@ OBJECTS = of(
         ),
         (
             "an unknown topology is refused",
-            "    if wanted is None:\n        return denied",
-            '    if name == "":\n        return denied',
+            "    if wanted is None:\n        return deny",
+            '    if name == "":\n        return deny',
         ),
         ("old names are warned of", "    if name in DEPRECATED:", "    if name in ():"),
-        ("launchSecurity is warned of", '[_LAUNCH_SECURITY] if "launchSecurity" in spec else []', "[]"),
+        ("launchSecurity is warned of", "[_LAUNCH_SECURITY] if warns else []", "[]"),
+        ("nothing is warned of that is refused", "return deny(causes) if", "return deny(causes, warnings) if"),
     ],
 )
 REFUSAL = of(
@@ -253,7 +258,7 @@ SHAPE = of(
         ),
         (
             "structs that are no pointers are always there",
-            "    def absent(self, live: bool) -> Json:\n        return self._shape.take({}, live)",
+            "    def absent(self, live: bool) -> Json:\n        return self.shape.take({}, live)",
             "    def absent(self, live: bool) -> Any:\n        return _OMITTED",
         ),
     ],

@@ -14,6 +14,9 @@ import msgspec
 from webhook.errors import InputError
 from webhook.kubevirt.config import AMD64, ClusterConfig
 from webhook.kubevirt.lookup import Get, among
+from webhook.kubevirt.rules import NEWEST, Rules, rules_of
+from webhook.releases.release import release_of
+from webhook.releases.version import parse_version
 
 Json = dict[str, Any]
 
@@ -70,7 +73,22 @@ class Case:
     @property
     def configuration(self) -> ClusterConfig:
         """The cluster's."""
-        return ClusterConfig.of(self.given.get("clusterConfig"), self.given.get("clusterArch") or AMD64)
+        return ClusterConfig.of(self.given.get("clusterConfig"), self.given.get("clusterArch") or AMD64, self.rules)
+
+    @property
+    def rules(self) -> Rules:
+        """Those of the release that has answered; the newest ones where the case names none.
+
+        Raises:
+            InputError: what it names is no release.
+        """
+        named = self.given.get("kubevirtVersion")
+        if named is None:
+            return NEWEST
+        version = parse_version(named) if isinstance(named, str) else None
+        if version is None:
+            raise InputError(f"names the KubeVirt version {named}, which there is not", self.id)
+        return rules_of(release_of(version))
 
 
 def read(path: Path, answer: type = dict) -> Iterator[Case]:

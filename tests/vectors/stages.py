@@ -94,11 +94,11 @@ def _vmi(case: Case, given: Json) -> Json:
 
 
 def _instancetype_spec(case: Case, given: Json) -> Json:
-    return _plain(instancetype_admitter.instancetype(given["instancetype"]))
+    return _plain(instancetype_admitter.instancetype(given["instancetype"], case.rules))
 
 
 def _preference_spec(case: Case, given: Json) -> Json:
-    return _plain(instancetype_admitter.preference(given["preference"]))
+    return _plain(instancetype_admitter.preference(given["preference"], case.rules))
 
 
 # In the order in which KubeVirt comes to them.

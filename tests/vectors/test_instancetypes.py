@@ -6,10 +6,11 @@ import pytest
 
 from tests.vectors.__main__ import failures
 from tests.vectors.cases import Case, read
-from tests.vectors.files import DATA, FILE
+from tests.vectors.files import DATA, FILE, VERSIONS
 from tests.vectors.stages import STAGES
+from webhook.releases.version import KNOWN
 
-FILES = (FILE, DATA / "corners.jsonl.gz")
+FILES = (FILE, DATA / "corners.jsonl.gz", *VERSIONS)
 
 
 @cache
@@ -23,3 +24,9 @@ def test_kubevirts_own_answers(stage: str) -> None:
 
     assert any(stage in case.expected for case, _ in results())
     assert not wrong
+
+
+def test_every_known_release_has_answered() -> None:
+    answered = {case.rules.release.version for case, _ in results() if "kubevirtVersion" in case.given}
+
+    assert answered == set(KNOWN)

@@ -15,6 +15,7 @@ import click
 from webhook.admission.redaction import redact
 from webhook.cli import given, write
 from webhook.cli.expand_explain import Explanation
+from webhook.cli.kubevirt_version import kubevirt_version, parse_release
 from webhook.cli.search import Search, configuration_of
 from webhook.cli.show import console, safe
 from webhook.cli.yamltext import dump
@@ -27,6 +28,7 @@ from webhook.kubevirt.instancetype.conflict import Cause
 from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied, Stage
+from webhook.releases.release import Release
 
 # The namespace is for this function of names: KubeVirt's UUIDs are random, ours are the same in every run.
 _UUIDS: Final = UUID("b9d2c9a6-2f0a-5d0e-8d5e-0d3c3b0f6b52")
@@ -43,6 +45,7 @@ _WOULD: Final = {
 @click.option("-f", "--filename", "files", multiple=True, required=True, metavar="FILE", help="VMs, - for stdin.")
 @click.option("--cluster-from", type=click.Path(path_type=Path), metavar="DIR", help="Find more in YAML files.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Find more in a cluster.")
+@kubevirt_version
 @click.option("--mode", type=click.Choice(["reference", "expand"]), default="reference", show_default=True)
 @click.option("--explain", is_flag=True, help="Tell who set every field, as a table unless -o is given.")
 @click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="[default: yaml]")
@@ -51,6 +54,7 @@ def expand(
     files: tuple[str, ...],
     cluster_from: Path | None,
     kubeconfig: Path | None,
+    kubevirt_version: str | None,
     mode: str,
     explain: bool,
     output: str | None,
@@ -72,7 +76,7 @@ def expand(
         raise InputError(f"there is no VirtualMachine, but {kinds}", ", ".join(files), fix)
     if found.passed_over:
         write.error(f"passed over, of no use here: {safe(', '.join(found.passed_over))}")
-    results = asyncio.run(_all(found, cluster_from, kubeconfig, mode))
+    results = asyncio.run(_all(found, cluster_from, kubeconfig, mode, parse_release(kubevirt_version)))
     table = explain and output is None
     explanations = [
         _explain(result, show_secrets, to_apply=not explain) for result in results if isinstance(result, _Result)
@@ -154,11 +158,11 @@ def _print(shown: list[Any], output: str | None) -> None:
 
 
 async def _all(
-    found: given.GivenObjects, cluster_from: Path | None, kubeconfig: Path | None, mode: str
+    found: given.GivenObjects, cluster_from: Path | None, kubeconfig: Path | None, mode: str, release: Release | None
 ) -> list[_Result | _Refusal]:
     async with objects(cluster_from, kubeconfig) as source:
         search = Search(found, source)
-        configuration, settings = await configuration_of(found, source)
+        configuration, settings = await configuration_of(found, source, release)
         results: list[_Result | _Refusal] = []
         for machine in found.machines:
             uuids = _Uuids(machine.value)

@@ -16,6 +16,7 @@ from webhook.admission.audit import NoAudit
 from webhook.admission.patch import segments
 from webhook.admission.redaction import redact_at
 from webhook.cli import given, requests, write
+from webhook.cli.kubevirt_version import kubevirt_version, parse_release
 from webhook.cli.show import print_results
 from webhook.cli.yamltext import dump
 from webhook.cluster.selection import open_cluster
@@ -30,6 +31,7 @@ from webhook.settings.snapshot import Settings
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("--cluster-from", type=click.Path(path_type=Path), metavar="DIR", help="Take facts from YAML files.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Take facts from a cluster.")
+@kubevirt_version
 @click.option("--config", "config_file", type=click.Path(path_type=Path), help="The settings file.")
 @click.option("--as", "user", metavar="USER", help="Who sends the manifests.")
 @click.option("-n", "--namespace", metavar="NAMESPACE", help="Of manifests that name none; default: default.")
@@ -39,6 +41,7 @@ def review(
     files: tuple[str, ...],
     cluster_from: Path | None,
     kubeconfig: Path | None,
+    kubevirt_version: str | None,
     config_file: Path | None,
     user: str | None,
     namespace: str | None,
@@ -51,6 +54,8 @@ def review(
     the JSON patches. Exit status 1 if something was denied, 2 on bad input.
     """
     settings = load(config_file) if config_file else default_settings()
+    if release := parse_release(kubevirt_version):
+        settings = msgspec.structs.replace(settings, kubevirt_version=str(release))
     stdin = given.standard_input() if "-" in files else None
     results = asyncio.run(_judge_all(files, stdin, cluster_from, kubeconfig, settings, user, namespace))
     if not show_secrets:

@@ -11,6 +11,8 @@ from webhook.errors import InputError, Unavailable
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.rules import rules_of
+from webhook.releases.release import Release
 
 T = TypeVar("T")
 
@@ -62,8 +64,13 @@ class Search:
         return read
 
 
-async def configuration_of(found: given.GivenObjects, source: Objects | None) -> tuple[ClusterConfig, str]:
+async def configuration_of(
+    found: given.GivenObjects, source: Objects | None, release: Release | None = None
+) -> tuple[ClusterConfig, str]:
     """The cluster's settings, and in words where they come from.
+
+    Args:
+        release: whose rules count, whatever the cluster's KubeVirt object says; None: the one that it names.
 
     Raises:
         InputError: they can't be read, or the KubeVirt object is malformed.
@@ -75,12 +82,13 @@ async def configuration_of(found: given.GivenObjects, source: Objects | None) ->
             raise InputError(f"the KubeVirt object can't be read: {read.why}", fix="or put it into the file")
         installs = [*read]
     if not installs:
-        return DEFAULTS, "KubeVirt's built-in ones"
+        built_in = ClusterConfig.of(None, rules=rules_of(release)) if release else DEFAULTS
+        return built_in, "KubeVirt's built-in ones"
     # There is one, as KubeVirt sees to it.
     metadata = installs[0].get("metadata") or {}
     name = f"KubeVirt {metadata.get('namespace', '')}/{metadata.get('name', '')}"
     try:
-        configuration = ClusterConfig.of_kubevirt(installs[0])
+        configuration = ClusterConfig.of_kubevirt(installs[0], release)
     except InputError as error:
         raise InputError(error.what, f"{name}: {error.where}", error.fix) from None
     if not (installs[0].get("status") or {}).get("phase"):

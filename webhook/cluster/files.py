@@ -86,10 +86,8 @@ class FilesCluster(Cluster):
         self._clock = clock
         namespaces = frozenset(namespace for namespace, _ in index["KubeVirt"])
         self._install: Final = KubeVirtInstall(namespaces) if namespaces else None
-        kubevirts = [entry.view for entry in self._entries("KubeVirt") if isinstance(entry.view, KubeVirt)]
-        configured = Configured()
-        self._configuration: Final = configured.of(kubevirts)
-        self._placement: Final = configured.placement(kubevirts)
+        self._kubevirts: Final = [entry.view for entry in self._entries("KubeVirt") if isinstance(entry.view, KubeVirt)]
+        self._configured: Final = Configured(settings.kubevirt_version)
         nodes = (entry.view for entry in self._entries("Node"))
         self._nodes: Final = NodeIndex(placement.Node.of(view) for view in nodes if isinstance(view, NodeView))
         self._pods: Final[dict[str, list[PendingPod]]] = defaultdict(list)
@@ -128,6 +126,7 @@ class FilesCluster(Cluster):
     def use(self, settings: Settings) -> None:
         """Judge by other settings from now on."""
         self._settings = settings
+        self._configured.use(settings.kubevirt_version)
 
     def objects(self, kind: str) -> list[dict[str, Any]]:
         """All objects of a kind as plain JSON, in the order of the files; not to be changed.
@@ -163,9 +162,9 @@ class FilesCluster(Cluster):
             case KubeVirtKey():
                 return self._install
             case ConfigurationKey():
-                return self._configuration
+                return self._configured.of(self._kubevirts)
             case PlacementKey():
-                return self._placement
+                return self._configured.placement(self._kubevirts)
             case NodesKey():
                 return self._nodes
             case ListKey():

@@ -108,7 +108,7 @@ class LiveCluster(Cluster):
             transport, NAMESPACES, transform=_reduce_namespace, clock=clock, timing=timing, jitter=jitter
         )
         self._kubevirts = Reflector(transport, KUBEVIRTS, clock=clock, timing=timing, jitter=jitter)
-        self._configured = Configured()
+        self._configured = Configured(settings.kubevirt_version)
         self._nodes = WatchedNodes(transport, clock=clock, timing=timing, jitter=jitter)
         self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes.copy)
         self._guards: dict[str, SchedulerMonitor] = {}
@@ -143,6 +143,7 @@ class LiveCluster(Cluster):
     def use(self, settings: Settings) -> None:
         """Guard what these settings declare. Guards that stay as they are keep what they know."""
         self._settings = settings
+        self._configured.use(settings.kubevirt_version)
         # Policies may be off now that asked for them.
         self._catalog.stop()
         wanted = settings.scheduling.schedulers

@@ -5,7 +5,7 @@ KubeVirt ignores an invalid configuration as a whole (pkg/virt-config).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from webhook.k8s import quantity
@@ -23,21 +23,30 @@ from webhook.kubevirt.go_json.structs import (
     Struct,
     encode,
 )
+from webhook.kubevirt.rules import NEWEST, Rules, rules_of
 from webhook.kubevirt.types.core import STRINGS
+from webhook.releases import gates
+from webhook.releases.capabilities import CONFIGURES_S390X_MACHINE_TYPE, KNOWS_PPC64LE
+from webhook.releases.detection import detect
+from webhook.releases.release import Release
 
 _MACHINE: Final = Struct(machineType=STRING)
 _CONFIGURATION: Final = Struct(
     instancetype=Struct(referencePolicy=STRING_POINTER),
     network=Struct(defaultNetworkInterface=STRING, permitBridgeInterfaceOnPodNetwork=BOOL_POINTER),
     machineType=STRING,
-    architectureConfiguration=Struct(amd64=_MACHINE, arm64=_MACHINE, s390x=_MACHINE),
+    architectureConfiguration=Struct(amd64=_MACHINE, arm64=_MACHINE, s390x=_MACHINE, ppc64le=_MACHINE),
     cpuRequest=QUANTITY,
     cpuModel=STRING,
     evictionStrategy=STRING_POINTER,
     vmRolloutStrategy=STRING_POINTER,
     liveUpdateConfiguration=Struct(maxCpuSockets=UINT32_POINTER, maxGuest=QUANTITY, maxHotplugRatio=UINT32),
     developerConfiguration=Struct(
-        featureGates=STRINGS, memoryOvercommit=INT64, cpuAllocationRatio=INT64, pvcTolerateLessSpaceUpToPercent=INT64
+        featureGates=STRINGS,
+        disabledFeatureGates=STRINGS,
+        memoryOvercommit=INT64,
+        cpuAllocationRatio=INT64,
+        pvcTolerateLessSpaceUpToPercent=INT64,
     ),
     imagePullPolicy=STRING,
     confidentialCompute=Struct(tdx=Struct(attestation=Struct(qgsSocketPath=STRING_POINTER))),
@@ -45,18 +54,28 @@ _CONFIGURATION: Final = Struct(
 _KUBEVIRT: Final = Struct(
     metadata=Struct(annotations=Struct(**{"alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity": STRING_POINTER})),
     spec=Struct(configuration=_CONFIGURATION),
-    status=Struct(phase=STRING, defaultArchitecture=STRING),
+    status=Struct(
+        phase=STRING,
+        defaultArchitecture=STRING,
+        observedKubeVirtVersion=STRING,
+        targetKubeVirtVersion=STRING,
+        operatorVersion=STRING,
+    ),
 )
+# Of the status, in the order in which `detect` takes them.
+VERSION_FIELDS: Final = ("observedKubeVirtVersion", "targetKubeVirtVersion", "operatorVersion")
 EVEN_PARITY_ANNOTATION: Final = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"
 
 AMD64: Final = "amd64"
 ARM64: Final = "arm64"
 S390X: Final = "s390x"
+_PPC64LE: Final = "ppc64le"
 ARCHITECTURES: Final = (AMD64, ARM64, S390X)
-_MACHINE_TYPES: Final = {AMD64: "q35", ARM64: "virt", S390X: "s390-ccw-virtio"}
+_MACHINE_TYPES: Final = {AMD64: "q35", ARM64: "virt", S390X: "s390-ccw-virtio", _PPC64LE: "pseries"}
 _PULL_POLICIES: Final = ("", "Always", "IfNotPresent", "Never")
 _INTERFACES: Final = ("", "bridge", "masquerade", "slirp")
 _CPU_REQUEST: Final = quantity.parse("100m")
+_OVERCOMMIT: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +89,18 @@ class ClusterConfig:
         cpu_model: of VMIs that name none; empty: ``host-model``.
         live_update: whether VMIs are made ready for hotplug of CPUs and memory.
         max_hotplug_ratio: how many times more sockets and memory a VMI may get than it starts with.
+        memory_overcommit: the guest's memory in percent of what is requested for it.
+        feature_gates: those that the administrator has opened.
+        disabled_gates: those that the administrator has closed.
         qgs_socket_path: of the host's quote generation service, for VMIs with TDX.
         even_parity: the annotation that completes emulator threads to an even number of CPUs is set.
         set_by_admin: the names of the attributes that the cluster's administrator has set.
+        rules: those of the release of KubeVirt that runs in the cluster.
+        is_release_assumed: nothing says which release that is, so that it is taken for the newest.
     """
 
     default_architecture: str = AMD64
-    machine_types: dict[str, str] = field(default_factory=lambda: dict(_MACHINE_TYPES))
+    machine_types: dict[str, str] = field(default_factory=lambda: _machine_types(NEWEST))
     reference_policy: str = "reference"
     network_interface: str = "bridge"
     permit_bridge: bool = True
@@ -87,14 +111,22 @@ class ClusterConfig:
     max_cpu_sockets: int = 0
     max_guest: Quantity | None = None
     max_hotplug_ratio: int = 4
+    memory_overcommit: int = _OVERCOMMIT
     feature_gates: frozenset[str] = frozenset()
+    disabled_gates: frozenset[str] = frozenset()
     qgs_socket_path: str = "/var/run/tdx-qgs/qgs.socket"
     even_parity: bool = False
     set_by_admin: frozenset[str] = frozenset()
+    rules: Rules = NEWEST
+    is_release_assumed: bool = False
 
     @classmethod
-    def of(cls, configuration: Any, default_architecture: str = AMD64) -> ClusterConfig:
+    def of(cls, configuration: Any, default_architecture: str = AMD64, rules: Rules = NEWEST) -> ClusterConfig:
         """The settings of a KubeVirt object's ``spec.configuration``; None: the built-in ones.
+
+        Args:
+            default_architecture: of VMs that name none.
+            rules: of the release that reads them.
 
         Raises:
             InputError: a value has the wrong type, which the API server would not have accepted.
@@ -103,7 +135,7 @@ class ClusterConfig:
         if not _valid(given):
             given = {}
         network, update = given.get("network", {}), given.get("liveUpdateConfiguration", {})
-        machines = {name: given.get("architectureConfiguration", {}).get(name, {}) for name in ARCHITECTURES}
+        developer = given.get("developerConfiguration", {})
         values = {
             "reference_policy": given.get("instancetype", {}).get("referencePolicy"),
             "network_interface": network.get("defaultNetworkInterface"),
@@ -119,18 +151,27 @@ class ClusterConfig:
             .get("tdx", {})
             .get("attestation", {})
             .get("qgsSocketPath"),
-            "feature_gates": frozenset(given.get("developerConfiguration", {}).get("featureGates", ())),
+            "memory_overcommit": developer.get("memoryOvercommit"),
+            "feature_gates": frozenset(developer.get("featureGates", ())),
+            "disabled_gates": frozenset(developer.get("disabledFeatureGates", ())),
         }
-        legacy = given.get("machineType")
-        types = {name: legacy or machine.get("machineType") for name, machine in machines.items()}
-        if any(types.values()):
-            values["machine_types"] = {name: types[name] or _MACHINE_TYPES[name] for name in ARCHITECTURES}
         chosen = {name: value for name, value in values.items() if value is not None}
-        return cls(**chosen, default_architecture=default_architecture, set_by_admin=frozenset(chosen))
+        machine_types = _chosen_machine_types(given, rules)
+        set_by_admin = frozenset([*chosen, "machine_types"] if machine_types else chosen)
+        return cls(
+            **chosen,
+            machine_types=_machine_types(rules) | machine_types,
+            default_architecture=default_architecture,
+            set_by_admin=set_by_admin,
+            rules=rules,
+        )
 
     @classmethod
-    def of_kubevirt(cls, kubevirt: Any) -> ClusterConfig:
+    def of_kubevirt(cls, kubevirt: Any, release: Release | None = None) -> ClusterConfig:
         """The settings of a cluster's KubeVirt object; one that KubeVirt's operator hasn't taken up yet doesn't count.
+
+        Args:
+            release: the one that runs, whatever the object says; None: the one that it names, or else the newest.
 
         Raises:
             InputError: it is malformed.
@@ -138,13 +179,15 @@ class ClusterConfig:
         given = encode(_KUBEVIRT, kubevirt)
         status = given.get("status", {})
         counts = "phase" in status
+        named = release or detect(*(status.get(name, "") for name in VERSION_FIELDS))
         read = cls.of(
-            given.get("spec", {}).get("configuration") if counts else None, status.get("defaultArchitecture") or AMD64
+            given.get("spec", {}).get("configuration") if counts else None,
+            status.get("defaultArchitecture") or AMD64,
+            rules_of(named or NEWEST.release),
         )
         annotations = given.get("metadata", {}).get("annotations", {})
-        if counts and EVEN_PARITY_ANNOTATION in annotations:
-            return cls(**{name: getattr(read, name) for name in cls.__slots__} | {"even_parity": True})
-        return read
+        even_parity = counts and EVEN_PARITY_ANNOTATION in annotations
+        return replace(read, even_parity=even_parity, is_release_assumed=named is None)
 
     def machine_type(self, architecture: str) -> str:
         """The machine type of VMs of an architecture; of an unknown one amd64's."""
@@ -152,7 +195,7 @@ class ClusterConfig:
 
     def gate(self, name: str) -> bool:
         """Whether a feature gate is open."""
-        return name in self.feature_gates
+        return gates.is_open(self.rules.release, name, self.feature_gates, self.disabled_gates)
 
     @property
     def requests_cpu(self) -> bool:
@@ -162,6 +205,21 @@ class ClusterConfig:
     def origin(self, attribute: str) -> Origin:
         """Where a value that comes from this attribute comes from."""
         return Origin.CLUSTER if attribute in self.set_by_admin else Origin.KUBEVIRT
+
+
+def _machine_types(rules: Rules) -> dict[str, str]:
+    """KubeVirt's own machine types, by architecture."""
+    architectures = (*ARCHITECTURES, _PPC64LE) if rules.has(KNOWS_PPC64LE) else ARCHITECTURES
+    return {name: _MACHINE_TYPES[name] for name in architectures}
+
+
+def _chosen_machine_types(given: Json, rules: Rules) -> dict[str, str]:
+    """Those that the configuration chooses."""
+    configured, legacy = given.get("architectureConfiguration", {}), given.get("machineType")
+    types = {name: legacy or configured.get(name, {}).get("machineType") for name in _machine_types(rules)}
+    if not rules.has(CONFIGURES_S390X_MACHINE_TYPE):
+        types[S390X] = legacy
+    return {name: machine_type for name, machine_type in types.items() if machine_type}
 
 
 DEFAULTS: Final = ClusterConfig()

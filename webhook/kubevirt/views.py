@@ -126,6 +126,9 @@ class KubeVirtSpec(View, frozen=True):
 class KubeVirtStatus(View, frozen=True):
     phase: str | None = None
     default_architecture: str | None = None
+    observed_kube_virt_version: str | None = None
+    target_kube_virt_version: str | None = None
+    operator_version: str | None = None
 
 
 class KubeVirt(Object, frozen=True):

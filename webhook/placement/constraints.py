@@ -21,6 +21,7 @@ from webhook.placement.node import HOSTNAME, NO_EXECUTE, Node
 from webhook.placement.requirement import Elsewhere, Kvm, Label, OneOf, Requirement, Requirements, Uncordoned, Untainted
 from webhook.placement.syntax import SCHEDULABLE
 from webhook.placement.vmis import HOST_MODEL, PlacedVmiSpec, Vmi
+from webhook.releases.capabilities import REQUIRES_CPU_VENDOR
 from webhook.work import spend
 
 # The API server's own admission tolerates them for pods that say nothing of them (DefaultTolerationSeconds).
@@ -88,7 +89,7 @@ def of(
         *(Label(origin, Expression.equals(key, value)) for key, (value, origin) in layer.items()),
         *(Label(requirement.KUBEVIRT, expression) for expression in absent),
         *(Label(requirement.HOST_MODEL, Expression.equals(key, carried[key])) for key in carried if key not in layer),
-        *_vendor(known, labels or made),
+        *(_vendor(known, labels or made) if kubevirt.release.has(REQUIRES_CPU_VENDOR) else ()),
         *_mirrored_labels(known, made),
         *_affinity(spec, absent),
         *_elsewhere(vmi, migration, source_node),

@@ -23,9 +23,12 @@ from webhook.placement.node import Node
 from webhook.placement.podrequests import Nanos
 from webhook.placement.resources import CPU, HUGEPAGES, MEMORY
 from webhook.placement.vmis import PlacedVmiSpec, Vmi
+from webhook.releases.capabilities import REQUESTS_RESERVED_OVERHEAD, REQUESTS_TDX_DEVICE
 
 _COMPUTE: Final = "compute"
 _KUBEVIRT_DEVICES: Final = "devices.kubevirt.io/"
+_TDX: Final = f"{_KUBEVIRT_DEVICES}tdx"
+_IOMMUFD: Final = f"{_KUBEVIRT_DEVICES}iommufd"
 # On pods of KubeVirt 1.9, and before where the feature gate VmiMemoryOverheadReport is open.
 _OVERHEAD: Final = "kubevirt.io/memory-overhead-bytes"
 _CPU_ALLOCATION_RATIO: Final = 10
@@ -119,6 +122,7 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, kubevirt
     own = domain.resources or GuestResources()
     explicit = podrequests.read(own.requests or {})
     rendered = {} if pod else {**(domain.devices or Devices()).requests(), **explicit}
+    rendered |= _of_release(vmi, kubevirt)
     developer = kubevirt.developer
     if not vmi.cpu.dedicated_cpu_placement and CPU not in explicit and CPU not in (own.limits or {}):
         rendered |= _cpu(vmi, compute.get(CPU), developer.cpu_allocation_ratio or _CPU_ALLOCATION_RATIO)
@@ -136,7 +140,26 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, kubevirt
         return {**rendered, HUGEPAGES + (memory.hugepages.page_size or ""): min(asked, guest or asked)}
     if own.overcommit_guest_overhead:
         return {**rendered, MEMORY: asked}
-    return {**rendered, MEMORY: _memory(asked, compute.get(MEMORY, 0), guest if is_overcommitted else None, pod)}
+    requested = _memory(asked, compute.get(MEMORY, 0), guest if is_overcommitted else None, pod)
+    return {**rendered, MEMORY: max(asked + _reserved(memory, kubevirt), requested)}
+
+
+def _of_release(vmi: Vmi, kubevirt: PlacementKubeVirt) -> Nanos:
+    """The devices that some releases request: an older one may have made the present pod, without them."""
+    security, requested = vmi.domain.launch_security, {}
+    if security and security.tdx is not None and kubevirt.release.has(REQUESTS_TDX_DEVICE):
+        requested[_TDX] = _NANOS
+    if kubevirt.is_enabled("IOMMUFD"):
+        requested[_IOMMUFD] = _NANOS
+    return requested
+
+
+def _reserved(memory: Memory, kubevirt: PlacementKubeVirt) -> int:
+    """The overhead that the VM's owner has reserved."""
+    added = memory.reserved_overhead.added_overhead if memory.reserved_overhead else None
+    if added is None or not kubevirt.release.has(REQUESTS_RESERVED_OVERHEAD):
+        return 0
+    return resources.nanos(added) or 0
 
 
 def _guest(memory: Memory) -> int | None:

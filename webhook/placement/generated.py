@@ -8,6 +8,8 @@ from typing import Final
 from webhook.placement.guest import FeatureState, LaunchSecurity
 from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.vmis import HOST_MODEL, Vmi
+from webhook.releases.capabilities import SELECTS_SNP_AND_TDX_NODES
+from webhook.releases.release import Release
 
 TRUE: Final = "true"
 ARCHITECTURE: Final = "kubernetes.io/arch"
@@ -69,7 +71,7 @@ def keys(vmi: Vmi, kubevirt: PlacementKubeVirt, source: Mapping[str, str]) -> It
     if cpu.realtime is not None:
         yield "kubevirt.io/realtime"
     if vmi.domain.launch_security:
-        yield from _launch_security(vmi.domain.launch_security, _guest(vmi))
+        yield from _launch_security(vmi.domain.launch_security, _guest(vmi), kubevirt.release)
     if is_emulated(vmi, kubevirt):
         yield VM_ARCHITECTURE + _guest(vmi)
 
@@ -128,14 +130,16 @@ def _tsc_frequency(vmi: Vmi) -> int:
     return max(frequency, 0) if needed else 0
 
 
-def _launch_security(security: LaunchSecurity, guest: str) -> Iterator[str]:
-    if security.sev or security.snp is not None:
+def _launch_security(security: LaunchSecurity, guest: str, release: Release) -> Iterator[str]:
+    newer = release.has(SELECTS_SNP_AND_TDX_NODES)
+    has_snp, has_tdx = newer and security.snp is not None, newer and security.tdx is not None
+    if security.sev or has_snp:
         yield "kubevirt.io/sev"
     if security.sev and security.sev.policy and security.sev.policy.encrypted_state:
         yield "kubevirt.io/sev-es"
-    if security.snp is not None:
+    if has_snp:
         yield "kubevirt.io/sev-snp"
     if guest == _SECURE_EXECUTION_ARCHITECTURE:
         yield "kubevirt.io/s390-pv"
-    if security.tdx is not None:
+    if has_tdx:
         yield "kubevirt.io/tdx"

@@ -14,9 +14,14 @@ class Hugepages(View, frozen=True):
     page_size: str | None = None
 
 
+class ReservedOverhead(View, frozen=True):
+    added_overhead: str | int | float | None = None
+
+
 class Memory(View, frozen=True):
     guest: str | int | float | None = None
     hugepages: Hugepages | None = None
+    reserved_overhead: ReservedOverhead | None = None
 
 
 class GuestResources(ResourceRequirements, frozen=True):
@@ -34,7 +39,16 @@ class HostDevice(View, frozen=True):
     claim_name: str | None = None
 
 
+class Lun(View, frozen=True):
+    reservation: bool | None = None
+
+
+class Disk(View, frozen=True):
+    lun: Lun | None = None
+
+
 class Devices(View, frozen=True):
+    disks: list[Disk | None] | None = None
     gpus: list[HostDevice | None] | None = None
     host_devices: list[HostDevice | None] | None = None
 
@@ -42,6 +56,11 @@ class Devices(View, frozen=True):
         """How many devices of each resource the guest has; KubeVirt's ``permittedHostDevices`` name the resources."""
         devices = (*(self.gpus or ()), *(self.host_devices or ()))
         return Counter(each.device_name for each in devices if each and each.device_name and not each.claim_name)
+
+    @property
+    def reserves_persistently(self) -> bool:
+        """Whether a disk takes a persistent reservation of its LUN."""
+        return any(disk and disk.lun and disk.lun.reservation for disk in self.disks or ())
 
     def requests(self) -> Nanos:
         """What KubeVirt requests for them."""

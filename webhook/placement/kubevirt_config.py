@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from webhook.k8s.views import Object, View
+from webhook.releases import gates
+from webhook.releases.release import NEWEST, Release
 
 _HYPERV_DIRECT: Final = "hyperv-direct"
 
@@ -12,6 +16,7 @@ _HYPERV_DIRECT: Final = "hyperv-direct"
 class Developer(View, frozen=True):
     node_selectors: dict[str, str] | None = None
     feature_gates: list[str] | None = None
+    disabled_feature_gates: list[str] | None = None
     use_emulation: bool | None = None
     cpu_allocation_ratio: int | None = None
     memory_overcommit: int | None = None
@@ -35,6 +40,12 @@ class PlacementKubeVirt(Object, frozen=True):
     """The KubeVirt object."""
 
     spec: PlacementKubeVirtSpec | None = None
+    # Which one runs, the object's status or the settings say; `with_release` sets it.
+    release: Release = msgspec.field(default=NEWEST, name="kubevirt-webhook/release")
+
+    def with_release(self, release: Release) -> PlacementKubeVirt:
+        """The same settings under another release of KubeVirt."""
+        return msgspec.structs.replace(self, release=release)
 
     @property
     def configuration(self) -> PlacementConfiguration:
@@ -54,7 +65,8 @@ class PlacementKubeVirt(Object, frozen=True):
 
     def is_enabled(self, gate: str) -> bool:
         """Whether a feature gate is open."""
-        return gate in (self.developer.feature_gates or ())
+        developer = self.developer
+        return gates.is_open(self.release, gate, developer.feature_gates or (), developer.disabled_feature_gates or ())
 
 
 BUILT_IN: Final = PlacementKubeVirt()

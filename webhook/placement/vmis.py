@@ -57,6 +57,7 @@ class PlacedVmiSpec(Placed, frozen=True):
     topology_spread_constraints: list[Any] | None = None
     volumes: list[Volume | None] | None = None
     eviction_strategy: str | None = None
+    utility_volumes: list[Any] | None = None
 
 
 class TopologyHints(View, frozen=True):
@@ -70,7 +71,17 @@ class Condition(View, frozen=True):
     message: str | None = None
 
 
+class BackupStatus(View, frozen=True):
+    backup_name: str | None = None
+    completed: bool | None = None
+
+
+class BlockTracking(View, frozen=True):
+    backup_status: BackupStatus | None = None
+
+
 class VmiStatus(View, frozen=True):
+    changed_block_tracking: BlockTracking | None = None
     phase: str | None = None
     conditions: list[Condition | None] | None = None
     node_name: str | None = None
@@ -126,6 +137,13 @@ class Vmi(Object, frozen=True):
         """Whether KubeVirt has found that it can be live-migrated; before it has looked, it can't."""
         found = self.condition("LiveMigratable")
         return found is not None and found.status == "True"
+
+    @property
+    def is_backed_up(self) -> bool:
+        """Whether a backup of it runs."""
+        tracking = self.status.changed_block_tracking if self.status else None
+        backup = tracking.backup_status if tracking else None
+        return backup is not None and bool(backup.backup_name) and not backup.completed
 
     @property
     def source_state(self) -> SourceState:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from webhook.admission.lines import LineWriter
 from webhook.cluster.source import Cluster
-from webhook.facts import SchedulerHealth, SchedulerKey
+from webhook.facts import ConfigurationKey, SchedulerHealth, SchedulerKey
+from webhook.kubevirt.config import ClusterConfig
 from webhook.runtime.background import LABELS, Background
 from webhook.runtime.certificates import LABELS as CERTIFICATE_LABELS
 from webhook.runtime.certificates import Certificates
@@ -43,6 +44,13 @@ def metrics_state(
             result[name] = float(isinstance(health, SchedulerHealth) and health.state == "alive")
         return result
 
+    def release() -> Mapping[tuple[str, ...], float]:
+        configuration = cluster.peek(ConfigurationKey())
+        if not isinstance(configuration, ClusterConfig):
+            return {}
+        running = configuration.rules.release
+        return {(str(running), "assumed" if configuration.is_release_assumed else running.support): 1.0}
+
     return MetricsState(
         gauges={
             **certificates.gauges(),
@@ -55,6 +63,10 @@ def metrics_state(
             "kubevirt_webhook_ready": (
                 "1 once all watches are synced and the certificate can be verified.",
                 lambda: {"": float(not waiting_for())},
+            ),
+            "kubevirt_webhook_kubevirt_release": (
+                "1, with the version of KubeVirt whose rules count and whether they are known.",
+                release,
             ),
             "kubevirt_webhook_scheduler_alive": ("1 while a scheduler's guard knows that it serves.", alive),
             "kubevirt_webhook_staleness_seconds": ("Since a watch last heard from the API server.", cluster.staleness),
@@ -83,6 +95,7 @@ def metrics_state(
         label={
             **CERTIFICATE_LABELS,
             **LABELS,
+            "kubevirt_webhook_kubevirt_release": ("version", "rules"),
             "kubevirt_webhook_scheduler_alive": "scheduler",
             "kubevirt_webhook_staleness_seconds": "watch",
             "kubevirt_webhook_settings_reloads_total": "result",

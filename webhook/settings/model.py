@@ -19,6 +19,7 @@ from webhook.settings.syntax import (
     Address,
     DeclaredName,
     GuardText,
+    KubeVirtVersion,
     LabelKey,
     LabelValue,
     Namespace,
@@ -139,6 +140,12 @@ class Kubevirt(Section):
     namespace: OptionalNamespace = Field(
         default="",
         description="Where KubeVirt runs; empty: found by its KubeVirt object. Never matched by any webhook.",
+    )
+    version: KubeVirtVersion = Field(
+        default="",
+        description="The KubeVirt version whose rules count, such as 1.8 or v1.8.4, whatever the KubeVirt object says; "
+        "empty: the one that its status names.",
+        examples=["v1.8.4"],
     )
 
 
@@ -368,5 +375,6 @@ class SettingsModel(Section):
             ),
             digest=digest,
             events=self.events == "on",
+            kubevirt_version=self.kubevirt.version,
             unenforced=self.unenforced.snapshot(),
         )

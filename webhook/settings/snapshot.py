@@ -351,6 +351,7 @@ class Settings(msgspec.Struct, frozen=True):
         excluded_namespaces: never matched by any webhook entry, whatever their labels; our own is among them.
         digest: SHA-256 of the file's bytes, hexadecimal; ``default`` where there is no file.
         events: write Kubernetes Events.
+        kubevirt_version: the KubeVirt version whose rules count; empty: the one that the KubeVirt object names.
         unenforced: of the look-out for objects that passed us by.
     """
 
@@ -363,6 +364,7 @@ class Settings(msgspec.Struct, frozen=True):
     excluded_namespaces: frozenset[str]
     digest: str
     events: bool = False
+    kubevirt_version: str = ""
     unenforced: UnenforcedSettings = UnenforcedSettings()
 
     def policy(self, policy: Policy) -> PolicySettings:

@@ -11,6 +11,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError, core_schema
 
 from webhook import names
+from webhook.releases.version import parse_version
 from webhook.settings.address import is_address
 
 # The type of our own errors; their context has `what`, `fix` and `key` (below the place that pydantic names).
@@ -80,7 +81,14 @@ def _check_guard(text: str) -> str:
     return text
 
 
+def _check_version(text: str) -> str:
+    if text and parse_version(text) is None:
+        raise mistake(f"{_shorten(text)} is not a version of KubeVirt", "write for example 1.8 or v1.8.4")
+    return text
+
+
 Address = Annotated[str, AfterValidator(_check_address)]
+KubeVirtVersion = Annotated[str, AfterValidator(_check_version)]
 OptionalAddress = Annotated[str, AfterValidator(lambda text: _check_address(text) if text else text)]
 Namespace = Annotated[str, Syntax("name of a namespace", _LABEL, 63, _LOWER)]
 OptionalNamespace = Annotated[str, Syntax("name of a namespace", f"({_LABEL})?", 63, _LOWER)]

@@ -26,12 +26,37 @@ async def test_all_is_well(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("version", "verdict"),
-    [("v1.6.0", "ok"), ("v1.10.2", "ok"), ("v1.5.9", "warning"), ("", "unknown"), ("main", "unknown")],
+    [
+        ("v1.6.0", "ok"),
+        ("v1.9.3", "ok"),
+        ("v1.10.2", "warning"),
+        ("v1.5.9", "warning"),
+        ("", "unknown"),
+        ("main", "unknown"),
+    ],
 )
 async def test_versions(world: World, version: str, verdict: str) -> None:
     world.kubevirt(version=version)
 
     assert (await world.run(check))[0].verdict == verdict
+
+
+async def test_an_update(world: World) -> None:
+    status = {"phase": "Deploying", "observedKubeVirtVersion": "v1.8.4", "targetKubeVirtVersion": "v1.9.0"}
+    world.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec={}, status=status)
+
+    texts = said(await world.run(check), "ok")
+    assert any("the rules of 1.8.4 count" in text for text in texts)
+
+
+@pytest.mark.parametrize(("version", "verdict"), [("v1.8.1", "ok"), ("1.9", "warning")])
+async def test_a_version_in_the_settings(world: World, version: str, verdict: str) -> None:
+    world.kubevirt(version="v1.8.1")
+    world.settings = msgspec.structs.replace(world.settings, kubevirt_version=version)
+
+    findings = await world.run(check)
+
+    assert [one.verdict for one in findings if "settings say version" in one.found] == [verdict]
 
 
 @pytest.mark.parametrize(("said_to_be", "verdict"), [("", "ok"), ("kubevirt", "ok"), ("openshift-cnv", "failure")])

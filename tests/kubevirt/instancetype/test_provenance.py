@@ -6,7 +6,7 @@ import pytest
 
 from webhook.k8s.views import ObjectMeta, OwnerReference
 from webhook.kubevirt.instancetype.provenance import KINDS, is_captured
-from webhook.kubevirt.instancetype.revision import SHAPES
+from webhook.kubevirt.rules import NEWEST
 
 KIND = "VirtualMachineInstancetype"
 VERSION = "instancetype.kubevirt.io/v1beta1"
@@ -64,4 +64,4 @@ def test_older_versions_are_captured_too() -> None:
 
 
 def test_kinds_are_those_that_can_be_decoded() -> None:
-    assert set(SHAPES) == KINDS
+    assert set(NEWEST.types.by_kind) == KINDS

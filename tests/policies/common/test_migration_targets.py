@@ -14,6 +14,7 @@ from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, PlacementKey
 from webhook.k8s.views import Namespace
 from webhook.placement.allocation import Allocatable
+from webhook.placement.index import NodeIndex
 from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
 from webhook.placement.migrations import MIGRATIONS, Migration
@@ -23,6 +24,8 @@ from webhook.placement.requirement import KUBEVIRT, Kvm, Label, Requirement, Unt
 from webhook.placement.vmis import VMIS, Vmi
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import Unreadable
+from webhook.releases.release import release_of
+from webhook.releases.version import parse_version
 
 WISH, RULE = "kubevirt.io/pool", "kubevirt.io/rule"
 PODS = ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")
@@ -235,3 +238,30 @@ def test_which_nodes_have_it() -> None:
 def test_kubevirt_labels_migrations_with_the_vms_name() -> None:
     assert migration_targets.unnameable("v" * 63) is migration_targets.unnameable("web.01") is None
     assert str(migration_targets.unnameable("v" * 64)).endswith("which has 64 characters, of which 63 are allowed")
+
+
+@pytest.mark.parametrize(
+    ("version", "vmi", "gap"),
+    [
+        ("1.8", {"status": {"changedBlockTracking": {"backupStatus": {"backupName": "b"}}}}, "its backup runs"),
+        ("1.8", {"spec": {"utilityVolumes": [{"name": "v"}]}}, "utility volumes are detached"),
+        (
+            "1.9",
+            {"spec": {"domain": {"devices": {"disks": [{"lun": {"reservation": True}}]}}}},
+            "persistent reservation",
+        ),
+    ],
+)
+def test_what_a_release_does_beside_choosing_nodes(version: str, vmi: Json, gap: str) -> None:
+    def gaps(text: str) -> list[str]:
+        parsed = parse_version(text)
+        assert parsed
+        known: dict[Key[Any], object] = {
+            NodesKey(): NodeIndex([]),
+            PlacementKey(): PlacementKubeVirt().with_release(release_of(parsed)),
+        }
+        found = migration_targets.of(msgspec.convert(vmi, Vmi), "demo", Facts.of(known))
+        return [each for each in found.gaps if gap in each]
+
+    before = {"1.8": "1.7", "1.9": "1.8"}[version]
+    assert (len(gaps(before)), len(gaps(version))) == (0, 1)

@@ -342,7 +342,7 @@ class TestGivingWay:
         new = vm(annotations={IT_MARK[2]: SMALL_MARK}, instancetype=SMALL, runStrategy="Halted")
         old = vm(annotations={IT_MARK[2]: SMALL_MARK}, instancetype=SMALL)
 
-        assert decide(new, {}, old).code == Code.UNCHANGED
+        assert decide(new, facts(), old).code == Code.UNCHANGED
 
     def test_what_a_manifest_declares_is_the_owners_and_stays(self) -> None:
         new = vm({"memory": {"guest": "8Gi"}}, annotations=MARKS, instancetype=SMALL, preference=FEDORA)

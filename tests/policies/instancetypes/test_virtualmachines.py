@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -30,8 +31,11 @@ from webhook.errors import Unavailable
 from webhook.facts import NotRead
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.lookup import among
+from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.webhooks import vm_admitter
 from webhook.names import Code
+from webhook.releases.release import release_of
+from webhook.releases.version import parse_version
 
 BOTH: dict[str, Any] = {"default_instancetype": "u1.small", "default_preference": "fedora"}
 WORLD = [instancetype(), preference()]
@@ -60,7 +64,7 @@ class TestCreate:
         assert [getattr(key, "name", "") for key in missing.value.keys] == ["u1.small", "fedora"]
 
     def test_without_defaults_nothing_is_looked_up(self) -> None:
-        assert decide(vm(), {}).code == Code.NO_DEFAULTS
+        assert decide(vm(), facts()).code == Code.NO_DEFAULTS
 
     @pytest.mark.parametrize(
         ("text", "kind", "namespace"),
@@ -479,3 +483,36 @@ def test_nothing_is_injected_that_kubevirt_would_refuse(
         assert vm_admitter.validate(after, get).is_allowed
         again = decide(applied(obj, decision), world, default_instancetype=default, default_preference=preferred)
         assert not again.changes
+
+
+class TestReleases:
+    @staticmethod
+    def world(version: str, *objects: Json) -> Any:
+        parsed = parse_version(version)
+        assert parsed
+        return facts(objects, configuration=ClusterConfig.of(None, rules=rules_of(release_of(parsed))))
+
+    @pytest.mark.parametrize("old", [None, vm({"memory": {"guest": "1Gi"}})])
+    def test_of_one_that_is_too_old_nothing_is_changed(self, old: Json | None) -> None:
+        decision = decide(vm(), self.world("1.5", *WORLD), old, **BOTH)
+
+        assert (decision.code, decision.changes, decision.denial) == (Code.KUBEVIRT_TOO_OLD, (), None)
+        assert decision.warnings
+
+    def test_a_default_that_kubevirt_1_6_has_given_a_kind_is_still_ours(self) -> None:
+        """It writes the cluster-wide kind in lower case into the matcher that we had left without."""
+        matcher = {**SMALL, "kind": "virtualmachineclusterinstancetype"}
+        given = vm(annotations={IT_MARK[2]: SMALL_MARK}, instancetype=matcher)
+        sized = copy.deepcopy(given)
+        sized["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "8Gi"}
+
+        decision = decide(sized, self.world("1.6", *WORLD), given, **BOTH)
+
+        assert decision.code == Code.DEFAULT_WITHDRAWN
+        assert changes(decision)["spec", "instancetype"] is None
+
+    def test_what_fits_one_release_does_not_fit_another(self) -> None:
+        hotplug = vm({"memory": {"maxGuest": "16Gi"}})
+
+        assert decide(hotplug, self.world("1.7", *WORLD), **BOTH).code == Code.DEFAULTS_INJECTED
+        assert "memory" in decide(hotplug, self.world("1.6", *WORLD), **BOTH).warnings[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -10,15 +10,14 @@ import msgspec
 from webhook import names
 from webhook.doctor.support.finding import Finding, several, unreadable
 from webhook.doctor.support.installation import Installation
-from webhook.doctor.support.views import KUBEVIRTS, InstalledKubeVirt, title
+from webhook.doctor.support.views import KUBEVIRTS, InstalledKubeVirt, InstalledKubeVirtStatus, title
 from webhook.errors import InputError, Unavailable
 from webhook.kubevirt.config import ClusterConfig
+from webhook.releases.detection import detect
+from webhook.releases.release import Release
+from webhook.releases.version import NEWEST, parse_version
 
 CHECK: Final = "kubevirt"
-
-# addedNodeSelector came with it.
-_ADDED_SELECTOR: Final = (1, 6)
-_VERSION: Final = re.compile(r"v?(\d+)\.(\d+)")
 
 
 async def check(installation: Installation) -> list[Finding]:
@@ -32,7 +31,7 @@ async def check(installation: Installation) -> list[Finding]:
     subject = title(KUBEVIRTS, taken_up.meta)
     return [
         *_place(installation, taken_up, subject),
-        _version(taken_up, subject),
+        *_version(installation, taken_up, subject),
         *await _configuration(installation, taken_up, subject),
     ]
 
@@ -45,18 +44,46 @@ def _place(installation: Installation, kubevirt: InstalledKubeVirt, subject: str
     return [Finding(CHECK, subject, "failure", what, f"set kubevirt: {{namespace: {found}}}")]
 
 
-def _version(kubevirt: InstalledKubeVirt, subject: str) -> Finding:
-    text = kubevirt.state.observed_kube_virt_version or ""
-    match = _VERSION.match(text)
-    if not match:
+def _version(installation: Installation, kubevirt: InstalledKubeVirt, subject: str) -> Iterator[Finding]:
+    state, said = kubevirt.state, parse_version(installation.settings.kubevirt_version)
+    texts = (state.observed_kube_virt_version, state.target_kube_virt_version, state.operator_version)
+    found = detect(*(text or "" for text in texts))
+    if found is None:
         what, todo = "its operator has not said which version runs", "see that virt-operator runs"
-        return Finding(CHECK, subject, "unknown", what, todo)
-    version = (int(match[1][:6]), int(match[2][:6]))
-    shown = ".".join(map(str, version))
-    if version < _ADDED_SELECTOR:
-        what = f"version {shown} knows no addedNodeSelector, so the migration policy has nothing to do"
+        counts = f"the rules of {said or NEWEST} count"
+        yield Finding(CHECK, subject, "unknown", f"{what}; {counts}", f"{todo}, or set kubevirt: {{version: …}}")
+    else:
+        yield _of_release(found, subject)
+        yield from _update(state, found, subject)
+    if said is not None:
+        runs = found.version if found else None
+        differs = runs is not None and runs != said
+        what = f"the settings say version {said}, whose rules count" + (f", where {runs} runs" if differs else "")
+        todo = "take kubevirt.version out of the settings, unless it is meant" if differs else ""
+        yield Finding(CHECK, subject, "warning" if differs else "ok", what, todo)
+
+
+def _of_release(release: Release, subject: str) -> Finding:
+    shown = ".".join(map(str, release.version.line))
+    if not release.is_supported:
+        # addedNodeSelector came with the first release whose rules are known.
+        what = (
+            f"version {shown} knows no addedNodeSelector, so the migration policy has nothing to do, and the "
+            "instancetypes policy stands aside"
+        )
         return Finding(CHECK, subject, "warning", what, "upgrade KubeVirt to 1.6 or newer")
+    if release.is_newer:
+        what = f"version {shown} is newer than {NEWEST}, whose rules count in its place"
+        return Finding(CHECK, subject, "warning", what, "upgrade kubevirt-webhook to a version that knows its rules")
     return Finding(CHECK, subject, "ok", f"version {shown}, which knows addedNodeSelector")
+
+
+def _update(state: InstalledKubeVirtStatus, found: Release, subject: str) -> Iterator[Finding]:
+    texts = (state.observed_kube_virt_version, state.target_kube_virt_version)
+    observed, target = (parse_version(text or "") for text in texts)
+    if observed and target and observed != target:
+        what = f"an update from {observed} to {target} runs; the rules of {found} count until it is done"
+        yield Finding(CHECK, subject, "ok", what)
 
 
 async def _configuration(installation: Installation, kubevirt: InstalledKubeVirt, subject: str) -> list[Finding]:

@@ -186,6 +186,8 @@ class RunningPod(Object, frozen=True):
 class InstalledKubeVirtStatus(View, frozen=True):
     phase: str | None = None
     observed_kube_virt_version: str | None = None
+    target_kube_virt_version: str | None = None
+    operator_version: str | None = None
 
 
 class InstalledKubeVirt(Object, frozen=True):

@@ -9,14 +9,16 @@ from typing import Final
 
 from webhook.errors import InputError
 from webhook.k8s import quantity
-from webhook.k8s.quantity import Quantity
+from webhook.k8s.quantity import Computed, Quantity
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Note, Origin, ignore
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.releases.capabilities import REQUESTS_GUEST_MEMORY
 
 _NETWORK: Final = "default"
 _INPUT: Final = "default-0"
+_NO_OVERCOMMIT: Final = 100
 
 
 def disks(spec: Json) -> None:
@@ -96,10 +98,34 @@ def _resources(domain: Json, configuration: ClusterConfig, note: Note) -> None:
     if _amount(resources, "limits", "cpu") and not _amount(resources, "requests", "cpu"):
         resources.setdefault("requests", {})["cpu"] = resources["limits"]["cpu"]
         note(Origin.KUBEVIRT)
+    if configuration.rules.has(REQUESTS_GUEST_MEMORY):
+        _request_memory(domain, configuration.memory_overcommit)
+        note(configuration.origin("memory_overcommit"))
     dedicated = domain.get("cpu", {}).get("dedicatedCpuPlacement")
     if configuration.requests_cpu and not dedicated and "cpu" not in resources.get("requests", {}):
         resources.setdefault("requests", {})["cpu"] = str(configuration.cpu_request)
         note(Origin.CLUSTER)
+
+
+def _request_memory(domain: Json, overcommit: int) -> None:
+    """Request what the limit is, or else the guest's memory, which may be one huge page.
+
+    Args:
+        overcommit: the guest's memory in percent of what is requested.
+    """
+    resources, memory = domain["resources"], domain.get("memory", {})
+    if _amount(resources, "limits", "memory") and not _amount(resources, "requests", "memory"):
+        resources.setdefault("requests", {})["memory"] = resources["limits"]["memory"]
+    if "memory" in resources.get("requests", {}):
+        return
+    text = memory.get("guest", memory.get("hugepages", {}).get("pageSize", ""))
+    try:
+        guest = quantity.parse(text)
+    except InputError:
+        return
+    if guest.value > 0:
+        share = guest if overcommit == _NO_OVERCOMMIT else Quantity.of(guest.value * 100 // overcommit, guest.format)
+        resources.setdefault("requests", {})["memory"] = Computed(share)
 
 
 def _memory(domain: Json) -> None:

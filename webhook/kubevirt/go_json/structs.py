@@ -145,23 +145,23 @@ class Value:
     """A struct that is no pointer: it is always there."""
 
     def __init__(self, shape: Struct) -> None:
-        self._shape = shape
+        self.shape: Final = shape
 
     def take(self, value: Any, live: bool) -> Json:
-        return self._shape.take(value, live)
+        return self.shape.take(value, live)
 
     def absent(self, live: bool) -> Json:
-        return self._shape.take({}, live)
+        return self.shape.take({}, live)
 
 
 class OrNull:
     """A pointer, list or time without ``omitempty``: written as null where there is none, and as ``[]`` where empty."""
 
     def __init__(self, shape: Shape) -> None:
-        self._shape = shape
+        self.shape: Final = shape
 
     def take(self, value: Any, live: bool) -> Any:
-        taken = self._shape.take(value, live)
+        taken = self.shape.take(value, live)
         return [] if taken is _OMITTED else taken
 
     def absent(self, live: bool) -> None:
@@ -177,19 +177,19 @@ class List:
     """A list; an empty one is as good as absent."""
 
     def __init__(self, item: Shape, limit: int = MAX_ITEMS) -> None:
-        self._item = item
-        self._limit = limit
+        self.item: Final = item
+        self.limit: Final = limit
 
     def take(self, value: Any, live: bool) -> Any:
         if type(value) is not list:
             raise _Wrong(f"is {_kind(value)}, not a list")
-        if len(value) > self._limit:
-            raise _Wrong(f"has {len(value)} items, more than {self._limit}")
+        if len(value) > self.limit:
+            raise _Wrong(f"has {len(value)} items, more than {self.limit}")
         spend(len(value), _LISTED)
         taken = []
         for index, item in enumerate(value):
             try:
-                taken.append(self._item.take({} if item is None and isinstance(self._item, Struct) else item, live))
+                taken.append(self.item.take({} if item is None and isinstance(self.item, Struct) else item, live))
             except _Wrong as wrong:
                 wrong.path.append(f"[{index}]")
                 raise
@@ -274,6 +274,8 @@ def _integer(least: int, most: int) -> Callable[[Any], int]:
 
 
 def _quantity(value: Any) -> str:
+    if type(value) is quantity.Computed:
+        return str(value)
     try:
         return quantity.canonical(value)
     except InputError as error:
@@ -289,6 +291,7 @@ STRING_POINTER: Final = Scalar(_string, "", kept=str)
 STRING_ALWAYS: Final = Scalar(_string, "", always=True, kept=str)
 BOOL: Final = Scalar(_boolean, False, omitted=True, kept=bool)
 BOOL_POINTER: Final = Scalar(_boolean, False, kept=bool)
+BOOL_ALWAYS: Final = Scalar(_boolean, False, always=True, kept=bool)
 _uint32, _int32, _int64 = _integer(0, 2**32 - 1), _integer(-(2**31), 2**31 - 1), _integer(-(2**63), 2**63 - 1)
 _uint64 = _integer(0, 2**64 - 1)
 UINT32: Final = Scalar(_uint32, 0, omitted=True)

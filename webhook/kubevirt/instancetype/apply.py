@@ -9,11 +9,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from webhook.k8s import quantity
+from webhook.k8s.quantity import Computed
 from webhook.kubevirt.go_json.origins import Note, Origin, ignore
 from webhook.kubevirt.go_json.structs import Json, copy_json
 from webhook.kubevirt.instancetype import cpu_topology
 from webhook.kubevirt.instancetype.conflict import Conflict
 from webhook.kubevirt.preference import apply as preferences
+from webhook.kubevirt.rules import NEWEST, Rules
+from webhook.releases.capabilities import MEMORY_CONFLICT_PER_MEMBER
 
 # Of a VM's template, and of a VMI.
 TEMPLATE_BASE: Final = "spec.template.spec"
@@ -36,6 +39,7 @@ def apply(
     annotations: dict[str, str],
     base: str,
     note: Note = ignore,
+    rules: Rules = NEWEST,
 ) -> list[Conflict]:
     """Apply an instancetype and a preference to a VMI's spec, in KubeVirt's order.
 
@@ -46,6 +50,7 @@ def apply(
         annotations: of the VMI or template; changed.
         base: the path of ``spec`` in the object that the user knows.
         note: is told after each of the two.
+        rules: of the release that applies them.
 
     Returns:
         All conflicts in KubeVirt's order. If there are any, ``spec`` is half done and to be thrown away.
@@ -55,22 +60,22 @@ def apply(
     """
     conflicts: list[str] = []
     if instancetype is not None:
-        conflicts += [f"{base}.{path}" for path in _spec(instancetype, preference, spec)]
+        conflicts += [f"{base}.{path}" for path in _spec(instancetype, preference, spec, rules)]
         conflicts += _annotations(instancetype, annotations)
         note(Origin.INSTANCETYPE)
     if preference is not None and not conflicts:
-        preferences.apply(preference, spec, annotations)
+        preferences.apply(preference, spec, annotations, rules)
         note(Origin.PREFERENCE)
     return [Conflict(path) for path in conflicts]
 
 
-def _spec(instancetype: Json, preference: Json | None, spec: Json) -> list[str]:
+def _spec(instancetype: Json, preference: Json | None, spec: Json, rules: Rules) -> list[str]:
     domain, devices = spec["domain"], spec["domain"]["devices"]
     return [
         *_whole(instancetype, spec, "nodeSelector"),
         *_whole(instancetype, spec, "schedulerName"),
         *_cpu(instancetype["cpu"], preference, domain),
-        *_memory(instancetype["memory"], domain),
+        *_memory(instancetype["memory"], domain, rules),
         *_io_threads(instancetype.get("ioThreads", {}), domain),
         *_whole(instancetype, domain, "ioThreadsPolicy", "domain."),
         *_whole(instancetype, domain, "launchSecurity", "domain."),
@@ -111,7 +116,9 @@ def _cpu(wanted: Json, preference: Json | None, domain: Json) -> list[str]:
     return []
 
 
-def _memory(wanted: Json, domain: Json) -> list[str]:
+def _memory(wanted: Json, domain: Json, rules: Rules) -> list[str]:
+    if "memory" in domain and not rules.has(MEMORY_CONFLICT_PER_MEMBER):
+        return ["domain.memory"]
     memory = domain.setdefault("memory", {})
     for name in ("guest", "hugepages", "maxGuest"):
         if name in wanted and name in memory:
@@ -125,7 +132,7 @@ def _memory(wanted: Json, domain: Json) -> list[str]:
     percent = wanted.get("overcommitPercent", 0)
     if percent > 0:
         request = quantity.overcommit(quantity.parse(wanted["guest"]), percent)
-        domain["resources"].setdefault("requests", {})["memory"] = str(request)
+        domain["resources"].setdefault("requests", {})["memory"] = Computed(request)
     return []
 
 

@@ -17,7 +17,6 @@ from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE
 from webhook.kubevirt.instancetype.conflict import Conflicts
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER
 from webhook.kubevirt.lookup import Get
-from webhook.kubevirt.types.machines import VM
 from webhook.kubevirt.vm.manifest import read_vm
 
 
@@ -38,23 +37,25 @@ def expand(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:
         InputError: an object is malformed.
     """
     decoded, _ = _expand(vm, get, configuration, traced=False)
-    return encode(VM, decoded)
+    return encode(configuration.rules.types.vm, decoded)
 
 
 def explain(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Json, dict[str, Origin]]:
     """The same as `expand`, with the origin of every leaf by its path. Raises as `expand`."""
     decoded, origins = _expand(vm, get, configuration, traced=True)
-    expanded = encode(VM, decoded)
+    expanded = encode(configuration.rules.types.vm, decoded)
     return expanded, origins.by_path(expanded)
 
 
 def _expand(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> tuple[Json, Origins]:
-    decoded = read_vm(vm)
+    rules = configuration.rules
+    decoded = read_vm(vm, rules)
     # Watching copies the whole VM at every change.
     before = Origins(decoded, given=vm) if traced else Origins({})
     if any(matcher.field in decoded["spec"] for matcher in MATCHERS):
-        found = (INSTANCETYPE_MATCHER.find_spec(decoded, get), PREFERENCE_MATCHER.find_spec(decoded, get))
-        decoded, origins = resolve(decoded, *found, configuration, traced=traced)
+        instancetype = INSTANCETYPE_MATCHER.find_spec(decoded, get, rules)
+        preference = PREFERENCE_MATCHER.find_spec(decoded, get, rules)
+        decoded, origins = resolve(decoded, instancetype, preference, configuration, traced=traced)
         origins.inherit(before)
         return decoded, origins
     return decoded, before
@@ -84,7 +85,9 @@ def resolve(
     note(Origin.KUBEVIRT)
     vmi_spec.network_interface(spec, configuration)
     note(configuration.origin("network_interface"))
-    conflicts = apply_instancetype.apply(found_instancetype, found_preference, spec, annotations, TEMPLATE_BASE, note)
+    conflicts = apply_instancetype.apply(
+        found_instancetype, found_preference, spec, annotations, TEMPLATE_BASE, note, configuration.rules
+    )
     if conflicts:
         raise Conflicts(conflicts)
     vmi_spec.spec_defaults(spec, configuration, note)

@@ -12,7 +12,9 @@ from webhook.kubevirt.go_json.structs import STRING, STRING_ALWAYS, STRING_POINT
 from webhook.kubevirt.instancetype.conflict import Refusal
 from webhook.kubevirt.instancetype.matcher import MATCHERS, Matcher
 from webhook.kubevirt.lookup import Get, get_required
+from webhook.kubevirt.rules import NEWEST, Rules
 from webhook.kubevirt.types.core import METADATA
+from webhook.releases.capabilities import INFERS_FROM_SNAPSHOTS
 
 _NAMED: Final = Struct(name=STRING, namespace=STRING)
 _SOURCE: Final = Struct(pvc=_NAMED, snapshot=_NAMED, dataSource=_NAMED)
@@ -23,20 +25,23 @@ _LABELLED: Final = Struct(metadata=Value(METADATA))
 _DATA_VOLUME: Final = Struct(metadata=Value(METADATA), spec=Value(_DATA_VOLUME_SPEC))
 DATA_SOURCE: Final = Struct(metadata=Value(METADATA), spec=Value(Struct(source=Value(_SOURCE))))
 
-_KINDS: Final = {"pvc": "PersistentVolumeClaim", "snapshot": "VolumeSnapshot"}
+# The sources whose labels count: what they are called in a source, in messages, and their kinds.
+_CLAIM: Final = ("pvc", "DataVolumeSourcePVC", "PersistentVolumeClaim")
+_SNAPSHOT: Final = ("snapshot", "DataVolumeSourceSnapshot", "VolumeSnapshot")
 
 
 class Ignorable(Refusal):
     """A failure that the matcher's failure policy ``Ignore`` forgives."""
 
 
-def infer(vm: Json, get: Get) -> None:
+def infer(vm: Json, get: Get, rules: Rules = NEWEST) -> None:
     """Replace the matchers of a VM that are to be inferred from volumes.
 
     Args:
         vm: decoded; changed. After success the matcher names an object and nothing else; after a forgiven failure it is
             gone. An instancetype that was found with policy ``Ignore`` takes the guest's memory with it.
         get: looks objects up.
+        rules: of the release that infers.
 
     Raises:
         Refusal: a volume, an object or a label is missing. Missing objects are never forgiven.
@@ -48,7 +53,7 @@ def infer(vm: Json, get: Get) -> None:
             continue
         ignore = given.get("inferFromVolumeFailurePolicy") == "Ignore"
         try:
-            vm["spec"][matcher.field] = _Chain(vm, matcher, get).from_volume(given["inferFromVolume"])
+            vm["spec"][matcher.field] = _Chain(vm, matcher, get, rules).from_volume(given["inferFromVolume"])
         except Ignorable:
             if not ignore:
                 raise
@@ -66,11 +71,12 @@ class _Chain:
         matcher: whose labels are looked for.
     """
 
-    def __init__(self, vm: Json, matcher: Matcher, get: Get) -> None:
+    def __init__(self, vm: Json, matcher: Matcher, get: Get, rules: Rules) -> None:
         self._spec: Final = vm["spec"]
         self._namespace: Final[str] = vm["metadata"].get("namespace", "")
         self._label: Final = f"instancetype.kubevirt.io/default-{matcher.field}"
         self._get = get
+        self._sources: Final = (_CLAIM, _SNAPSHOT) if rules.has(INFERS_FROM_SNAPSHOTS) else (_CLAIM,)
 
     def from_volume(self, name: str) -> Json:
         volumes = self._spec["template"]["spec"].get("volumes", [])
@@ -111,7 +117,7 @@ class _Chain:
 
     def _from_spec(self, given: Any) -> Json:
         spec = decode(_DATA_VOLUME_SPEC, given, "DataVolume spec")
-        for key, kind in _KINDS.items():
+        for key, _, kind in self._sources:
             if key in (source := spec.get("source", {})):
                 # The namespace as it is written, even if there is none.
                 return self._from(kind, source[key].get("name", ""), source[key].get("namespace", ""))
@@ -130,10 +136,8 @@ class _Chain:
             return self._from_labels(data_source)
         except Ignorable:
             source = data_source["spec"]["source"]
-        for key, kind in _KINDS.items():
+        for key, _, kind in self._sources:
             if key in source:
                 return self._from(kind, source[key].get("name", ""), source[key].get("namespace", ""))
-        raise Ignorable(
-            "unable to infer defaults from DataSource that doesn't provide DataVolumeSourcePVC or "
-            "DataVolumeSourceSnapshot"
-        )
+        titles = " or ".join(title for _, title, _ in self._sources)
+        raise Ignorable(f"unable to infer defaults from DataSource that doesn't provide {titles}")

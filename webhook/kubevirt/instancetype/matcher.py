@@ -13,7 +13,8 @@ from webhook.kubevirt.go_json.structs import Json, Struct, decode
 from webhook.kubevirt.instancetype import revision
 from webhook.kubevirt.instancetype.conflict import Cause, Refusal
 from webhook.kubevirt.lookup import Get, get_required
-from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
+from webhook.kubevirt.rules import NEWEST, Rules
+from webhook.releases.capabilities import CLEARS_NAMES_BEFORE_INFERENCE, STORES_MATCHERS_WITHOUT_KIND
 
 _FAILURE_POLICIES: Final = ("Reject", "Ignore")
 
@@ -26,17 +27,19 @@ class Matcher:
         field: of the VM's spec.
         reference: of the VM's status.
         title: KubeVirt's name of the type.
-        shape: of what it names.
         annotation: the end of the VMI's annotation with the name.
     """
 
     field: str
     reference: str
     title: str
-    shape: Struct
     annotation: str
     namespaced: str
     cluster: str
+
+    def shape(self, rules: Rules) -> Struct:
+        """The type of what it names."""
+        return rules.types.by_kind[self.cluster]
 
     def name_annotation(self, kind: str) -> str:
         """The annotation of VMIs by which KubeVirt says what they were made with."""
@@ -62,7 +65,7 @@ class Matcher:
             return self.namespaced
         raise Refusal(f"got unexpected kind in {self.title}: {given}")
 
-    def live(self, vm: Json, get: Get) -> Json:
+    def live(self, vm: Json, get: Get, rules: Rules = NEWEST) -> Json:
         """The live object that a VM names, decoded, with its kind.
 
         Raises:
@@ -71,10 +74,11 @@ class Matcher:
         """
         kind, name = self.kind(vm), vm["spec"][self.field].get("name", "")
         namespace = vm["metadata"].get("namespace", "") if kind == self.namespaced else ""
-        found = decode(self.shape, get_required(get, kind, namespace, name), f"{kind} {name}", quoting=False)
+        stored = get_required(get, kind, namespace, name)
+        found = decode(self.shape(rules), stored, f"{kind} {name}", quoting=False)
         return {**found, "kind": kind}
 
-    def find(self, vm: Json, get: Get) -> Json | None:
+    def find(self, vm: Json, get: Get, rules: Rules = NEWEST) -> Json | None:
         """The object that counts for a VM: captured, or live; None where the VM names none.
 
         Args:
@@ -91,22 +95,22 @@ class Matcher:
         namespace = vm["metadata"].get("namespace", "")
         if "revisionName" in given:
             stored = get_required(get, "ControllerRevision", namespace, given["revisionName"])
-            return revision.payload(stored, self.shape)
+            return revision.payload(stored, self.shape(rules), rules)
         reference = vm["status"].get(self.reference, {}).get("controllerRevisionRef", {}).get("name")
         if reference:
             stored = get_required(get, "ControllerRevision", namespace, reference)
             # The label decides, and the kind isn't compared: so it is upstream.
             if revision.label(stored) == given.get("name", ""):
-                return revision.payload(stored, self.shape)
-        return self.live(vm, get)
+                return revision.payload(stored, self.shape(rules), rules)
+        return self.live(vm, get, rules)
 
-    def find_spec(self, vm: Json, get: Get) -> Json | None:
+    def find_spec(self, vm: Json, get: Get, rules: Rules = NEWEST) -> Json | None:
         """The ``spec`` of what `find` finds."""
-        found = self.find(vm, get)
+        found = self.find(vm, get, rules)
         spec: Json | None = None if found is None else found["spec"]
         return spec
 
-    def mistakes(self, vm: Json) -> list[Cause]:
+    def mistakes(self, vm: Json, rules: Rules = NEWEST) -> list[Cause]:
         """What KubeVirt's admission finds wrong in a VM's matcher by itself."""
         given = vm["spec"].get(self.field)
         if given is None:
@@ -116,20 +120,28 @@ class Matcher:
             text = f"Either Name or InferFromVolume should be provided within the {self.title}"
             causes.append(Cause("FieldValueNotFound", text, field))
         if "inferFromVolume" in given:
-            causes += [
-                Cause(
-                    "FieldValueNotSupported",
-                    f"{name.capitalize()} already set, should be cleared before setting inferFromVolume",
-                    f"{field}.{name}",
-                )
-                for name in ("name", "kind")
-                if name in given
-            ]
+            causes += [self._not_inferable(name, rules) for name in ("name", "kind") if name in given]
         policy = given.get("inferFromVolumeFailurePolicy")
         if policy is not None and policy not in _FAILURE_POLICIES:
             text = f"Invalid value '{policy}' for InferFromVolumeFailurePolicy"
             causes.append(Cause("FieldValueInvalid", text, f"{field}.inferFromVolumeFailurePolicy"))
         return causes
+
+    def _not_inferable(self, name: str, rules: Rules) -> Cause:
+        reason, text = "FieldValueNotSupported", "already set, should be cleared before setting inferFromVolume"
+        if not rules.has(CLEARS_NAMES_BEFORE_INFERENCE):
+            reason = "FieldValueNotFound"
+            text = f"should not be provided when InferFromVolume is used within the {self.title}"
+        return Cause(reason, f"{name.capitalize()} {text}", f"spec.{self.field}.{name}")
+
+    def check_storable(self, vm: Json, rules: Rules) -> None:
+        """Make sure that what a VM names can be captured.
+
+        Raises:
+            Refusal: the matcher has no kind, which stops the release.
+        """
+        if not rules.has(STORES_MATCHERS_WITHOUT_KIND) and not vm["spec"][self.field].get("kind"):
+            raise Refusal(f"got unexpected kind in {self.title}: ")
 
     def stale_revision(self, vm: Json, old: Json) -> list[Cause]:
         """What KubeVirt's admission finds wrong in an update: another name with the same revision."""
@@ -146,7 +158,6 @@ INSTANCETYPE_MATCHER: Final = Matcher(
     "instancetype",
     "instancetypeRef",
     "InstancetypeMatcher",
-    INSTANCETYPE,
     "instancetype-name",
     "VirtualMachineInstancetype",
     "VirtualMachineClusterInstancetype",
@@ -155,7 +166,6 @@ PREFERENCE_MATCHER: Final = Matcher(
     "preference",
     "preferenceRef",
     "PreferenceMatcher",
-    PREFERENCE,
     "preference-name",
     "VirtualMachinePreference",
     "VirtualMachineClusterPreference",

@@ -11,8 +11,10 @@ from typing import Any, Final
 from webhook.k8s import quantity
 from webhook.kubevirt.go_json.structs import FREE, STRING, Json, Struct, Value, copy_json, decode, encode
 from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.rules import NEWEST, Rules
+from webhook.kubevirt.types import alpha
 from webhook.kubevirt.types.core import METADATA
-from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
+from webhook.releases.capabilities import READS_ALPHA_REVISIONS
 
 PREFIX: Final = "instancetype.kubevirt.io/"
 OBJECT_NAME_LABEL: Final = f"{PREFIX}object-name"
@@ -24,12 +26,6 @@ _UNREADABLE: Final = "failed to decode object in ControllerRevision: "
 _SCHEME: Final = '"pkg/runtime/scheme.go:110"'
 # What a stored object doesn't keep of its metadata.
 _DROPPED: Final = ("labels", "annotations", "finalizers", "ownerReferences", "managedFields")
-SHAPES: Final = {
-    "VirtualMachineInstancetype": INSTANCETYPE,
-    "VirtualMachineClusterInstancetype": INSTANCETYPE,
-    "VirtualMachinePreference": PREFERENCE,
-    "VirtualMachineClusterPreference": PREFERENCE,
-}
 _REVISION: Final = Struct(metadata=Value(METADATA), data=FREE)
 _TYPED: Final = Struct(apiVersion=STRING, kind=STRING)
 _KNOWN_VERSION: Final = re.compile(rf"{re.escape(PREFIX)}v[0-9]{{1,3}}((alpha|beta)[0-9]{{1,3}})?")
@@ -55,7 +51,7 @@ def name(vm: Json, captured: Json) -> str:
     return "-".join([*(part or "" for part in parts), str(metadata.get("generation", 0))])
 
 
-def capture(vm: Json, captured: Json) -> Json:
+def capture(vm: Json, captured: Json, rules: Rules = NEWEST) -> Json:
     """The revision that virt-controller stores.
 
     Args:
@@ -78,7 +74,7 @@ def capture(vm: Json, captured: Json) -> Json:
             "labels": {f"{PREFIX}{key}": value for key, value in labels.items()},
             "ownerReferences": [owner_reference(vm)],
         },
-        "data": encode(SHAPES[kind], {**captured, "apiVersion": API_VERSION, "metadata": kept}),
+        "data": encode(rules.types.by_kind[kind], {**captured, "apiVersion": API_VERSION, "metadata": kept}),
         "revision": 0,
     }
 
@@ -99,25 +95,25 @@ def latest(revision: Any) -> bool:
     return bool(labels.get(_VERSION_LABEL) == _VERSION)
 
 
-def payload(revision: Any, shape: Struct) -> Json:
+def payload(revision: Any, shape: Struct, rules: Rules = NEWEST) -> Json:
     """The instancetype or preference in a revision, decoded.
 
     Args:
         revision: plain JSON.
-        shape: the type that is expected.
+        shape: the type that is expected, one of the rules'.
 
     Raises:
         Refusal: it holds something else.
         InputError: it is malformed.
     """
-    read = content(revision)
-    if read is None or SHAPES[read["kind"]] is not shape:
+    read = content(revision, rules)
+    if read is None or rules.types.by_kind[read["kind"]] is not shape:
         found = "<nil>" if read is None else f"*v1beta1.{read['kind']}"
         raise Refusal(f"unexpected type in ControllerRevision: {found}")
     return read
 
 
-def content(revision: Any) -> Json | None:
+def content(revision: Any, rules: Rules = NEWEST) -> Json | None:
     """The instancetype or preference, whichever it is, in a revision, decoded; None for nothing at all.
 
     KubeVirt's own message quotes all that a revision holds. A message here quotes none of it: whoever may name a
@@ -132,19 +128,32 @@ def content(revision: Any) -> Json | None:
     data = read.get("data")
     if data is None:
         return None
+    older = _older(data, where, rules)
+    if older is not None:
+        return older
     typed = decode(_TYPED, data, where)
     kind, version = typed.get("kind", ""), typed.get("apiVersion", "")
     missing = "" if kind and version else "apiVersion" if kind else "Kind"
     if missing:
         raise Refusal(f"{_UNREADABLE}Object '{missing}' is missing")
-    if kind not in SHAPES or (version != API_VERSION and not _KNOWN_VERSION.fullmatch(version)):
+    if kind not in rules.types.by_kind or (version != API_VERSION and not _KNOWN_VERSION.fullmatch(version)):
         raise Refusal(f"{_UNREADABLE}it is not an instancetype or preference")
     if version != API_VERSION:
         raise Refusal(f'{_UNREADABLE}no kind "{kind}" is registered for version "{version}" in scheme {_SCHEME}')
-    return decode(SHAPES[kind], data, where, quoting=False)
+    return decode(rules.types.by_kind[kind], data, where, quoting=False)
 
 
-def holds(revision: Any, made: Json) -> bool:
+def _older(data: Any, where: str, rules: Rules) -> Json | None:
+    """What a revision holds of an API version before v1beta1, converted; None: nothing that the release could read."""
+    if not rules.has(READS_ALPHA_REVISIONS) or not isinstance(data, dict):
+        return None
+    kind, version = data.get("kind"), data.get("apiVersion")
+    if version in alpha.VERSIONS and isinstance(kind, str) and kind in rules.types.by_kind:
+        return decode(alpha.shape_of(kind, version, rules.types), data, where, quoting=False)
+    return alpha.read_spec_revision(data, rules.types)
+
+
+def holds(revision: Any, made: Json, rules: Rules = NEWEST) -> bool:
     """Whether a revision that is there holds the same spec as one that would be made.
 
     Quantities are compared by value, as KubeVirt does.
@@ -157,12 +166,12 @@ def holds(revision: Any, made: Json) -> bool:
         Refusal: it holds nothing, or what KubeVirt can't decode.
         InputError: it is malformed.
     """
-    read = content(revision)
+    read = content(revision, rules)
     if read is None:
         raise Refusal("unexpected type: <nil>")
     # Both scopes have the same type of spec.
-    shape, expected = SHAPES[read["kind"]], made["data"]
-    if SHAPES[expected["kind"]] is not shape:
+    shape, expected = rules.types.by_kind[read["kind"]], made["data"]
+    if rules.types.by_kind[expected["kind"]] is not shape:
         return False
     return _by_value(encode(shape, read)["spec"]) == _by_value(expected["spec"])
 

@@ -9,6 +9,8 @@ from typing import Final
 
 from webhook.kubevirt.go_json.structs import Json, copy_json
 from webhook.kubevirt.instancetype.conflict import Crash
+from webhook.kubevirt.rules import NEWEST, Rules
+from webhook.releases.capabilities import ADDS_PREFERRED_PANIC_DEVICE
 
 BINDINGS: Final = ("bridge", "slirp", "masquerade", "sriov", "macvtap", "passt", "passtBinding", "binding")
 _AUTOATTACH: Final = ("GraphicsDevice", "MemBalloon", "PodInterface", "SerialConsole", "InputDevice")
@@ -33,13 +35,14 @@ _DISK_FIELDS: Final = {
 }
 
 
-def apply(preference: Json, spec: Json, annotations: dict[str, str]) -> None:
+def apply(preference: Json, spec: Json, annotations: dict[str, str], rules: Rules = NEWEST) -> None:
     """Apply a preference's spec to a VMI's, in KubeVirt's order.
 
     Args:
         preference: decoded.
         spec: of a VMI or template, decoded; changed.
         annotations: of the VMI or template; changed.
+        rules: of the release that applies it.
 
     Raises:
         Crash: it prefers CPU features, and nobody has made a ``cpu`` to hold them.
@@ -47,7 +50,7 @@ def apply(preference: Json, spec: Json, annotations: dict[str, str]) -> None:
     domain = spec["domain"]
     _cpu_features(preference, domain)
     if "devices" in preference:
-        _devices(preference["devices"], spec)
+        _devices(preference["devices"], spec, rules)
     if "features" in preference:
         _features(preference["features"], domain)
     if "firmware" in preference:
@@ -122,7 +125,7 @@ def _cpu_features(preference: Json, domain: Json) -> None:
         domain["cpu"]["features"] = features + added
 
 
-def _devices(preferred: Json, spec: Json) -> None:
+def _devices(preferred: Json, spec: Json, rules: Rules) -> None:
     devices = spec["domain"]["devices"]
     for source, target in _DEVICES.items():
         _fill(devices, target, preferred.get(source))
@@ -145,9 +148,14 @@ def _devices(preferred: Json, spec: Json) -> None:
         if preferred.get("preferredInputType"):
             device["type"] = device.get("type") or preferred["preferredInputType"]
     if "preferredPanicDeviceModel" in preferred:
+        _panic_devices(preferred["preferredPanicDeviceModel"], devices, rules)
+
+
+def _panic_devices(model: str, devices: Json, rules: Rules) -> None:
+    if rules.has(ADDS_PREFERRED_PANIC_DEVICE):
         devices["panicDevices"] = devices.get("panicDevices") or [{}]
-        for device in devices["panicDevices"]:
-            _fill(device, "model", preferred["preferredPanicDeviceModel"])
+    for device in devices.get("panicDevices", ()):
+        _fill(device, "model", model)
 
 
 def _disk(preferred: Json, disk: Json) -> None:

@@ -17,7 +17,6 @@ from webhook.kubevirt.instancetype import expand
 from webhook.kubevirt.instancetype.conflict import Cause, Conflicts, Refusal
 from webhook.kubevirt.instancetype.matcher import MATCHERS
 from webhook.kubevirt.lookup import Get
-from webhook.kubevirt.types.machines import VM, VMI
 from webhook.kubevirt.vm.manifest import read_vm
 from webhook.kubevirt.vm.sync import Round
 from webhook.kubevirt.webhooks import vm_admitter, vmi_mutator
@@ -94,18 +93,19 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Clust
         Refused: KubeVirt would not create it.
         InputError: an object is malformed.
     """
-    given = read_vm(vm)
+    types = configuration.rules.types
+    given = read_vm(vm, configuration.rules)
     volumes = {matcher.field: given["spec"].get(matcher.field, {}).get("inferFromVolume", "") for matcher in MATCHERS}
     seen = _Seen(get)
     origins = Origins(given, given=vm)
-    old = read_vm(vm) if "uid" in given["metadata"] else None
+    old = read_vm(vm, configuration.rules) if "uid" in given["metadata"] else None
     if old is None:
         # The API server's first one, whatever an exported manifest says.
         given["metadata"]["generation"] = 1
     _admit(lambda: vm_admitter.amend(given, seen.get, new_uuid, configuration, old, origins.note))
-    amended = encode(VM, given)
+    amended = encode(types.vm, given)
     _admit(lambda: vm_admitter.validate(amended, seen.get, configuration))
-    named = _find_named(read_vm(amended), volumes, seen)
+    named = _find_named(read_vm(amended, configuration.rules), volumes, seen)
     try:
         whole = Round(amended, seen.get, configuration, origins)
         whole.sync()
@@ -121,7 +121,7 @@ def from_vmi(vmi: Any, new_uuid: Callable[[], str], configuration: ClusterConfig
 
     Raises as `from_vm`.
     """
-    decoded = decode(VMI, vmi)
+    decoded = decode(configuration.rules.types.vmi, vmi)
     stored, by_path = _store(decoded, Origins(decoded, given=vmi), configuration, new_uuid)
     return Created(stored, by_path, {})
 
@@ -136,7 +136,7 @@ def expand_vm(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Cre
         obj, origins = expand.explain(vm, seen.get, configuration)
     except Refusal as refusal:
         raise _deny(Stage.EXPANSION, refusal) from None
-    return Created(obj, origins, _find_named(read_vm(vm), {}, seen))
+    return Created(obj, origins, _find_named(read_vm(vm, configuration.rules), {}, seen))
 
 
 class _Seen:
@@ -192,5 +192,7 @@ def _store(
         vmi_mutator.mutate(vmi, configuration, new_uuid, origins.note)
     except Refusal as refusal:
         raise _deny(Stage.VMI_WEBHOOK, refusal) from None
-    stored = encode(VMI, vmi)
+    # The VMI that virt-controller sends is read anew by the webhook: what was computed loses its format there.
+    shape = configuration.rules.types.vmi
+    stored = encode(shape, encode(shape, vmi))
     return stored, origins.by_path(stored)

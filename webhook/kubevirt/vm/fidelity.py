@@ -17,7 +17,6 @@ from webhook.kubevirt.go_json.origins import Origin, leaves
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype.matcher import MATCHERS
 from webhook.kubevirt.lookup import Get
-from webhook.kubevirt.types.machines import VMI
 from webhook.kubevirt.vm.manifest import read_vm
 from webhook.kubevirt.vm.sync import Round
 from webhook.kubevirt.vm.vmi import Built
@@ -63,6 +62,7 @@ def revisions(vm: Any) -> list[str]:
         Incomparable: what the VM names was not captured.
         InputError: the VM is malformed.
     """
+    # The matchers are the same in every release.
     read, named = read_vm(vm), []
     for matcher in MATCHERS:
         given = read["spec"].get(matcher.field)
@@ -93,12 +93,15 @@ def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tu
         Refusal: the VM could not be started now.
         InputError: an object is malformed.
     """
-    read = decode(VMI, vmi, "VirtualMachineInstance")
-    machine = read_vm(vm)
+    shape = configuration.rules.types.vmi
+    read = decode(shape, vmi, "VirtualMachineInstance")
+    machine = read_vm(vm, configuration.rules)
     _check(machine["metadata"], read["metadata"])
     _check_resized(machine, read.get("status", {}).get("virtualMachineRevisionName"))
     # Both as KubeVirt writes them.
-    expected, actual = _build(vm, get, configuration, traced=False).to_json()["spec"], encode(VMI, read)["spec"]
+    built = _build(vm, get, configuration, traced=False)
+    # What was computed loses its format when it is sent.
+    expected, actual = encode(shape, built.to_json())["spec"], encode(shape, read)["spec"]
     _leave_out(expected, actual, read["metadata"].get("annotations", {}))
     if expected == actual:
         return ()

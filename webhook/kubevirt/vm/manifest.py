@@ -6,16 +6,16 @@ from typing import Any
 
 from webhook.errors import InputError
 from webhook.kubevirt.go_json.structs import Json, decode
-from webhook.kubevirt.types.machines import VM
+from webhook.kubevirt.rules import NEWEST, Rules
 
 
-def read_vm(vm: Any) -> Json:
+def read_vm(vm: Any, rules: Rules = NEWEST) -> Json:
     """A VM as KubeVirt reads it, with the template that its schema demands.
 
     Raises:
         InputError: it is malformed.
     """
-    decoded = decode(VM, vm)
+    decoded = decode(rules.types.vm, vm)
     if "template" not in decoded["spec"]:
         raise InputError("is missing", "spec.template")
     return decoded

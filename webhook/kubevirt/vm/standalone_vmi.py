@@ -22,7 +22,7 @@ from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFEREN
 from webhook.kubevirt.instancetype.reference import Reference
 from webhook.kubevirt.preference import apply as apply_preference
 from webhook.kubevirt.preference import requirements
-from webhook.kubevirt.types.machines import VMI
+from webhook.kubevirt.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +50,12 @@ def fill(vmi: Any, found: Mapping[Matcher, tuple[Reference, Any]], configuration
         Refusal: the default network interface is forbidden, or KubeVirt would crash.
         InputError: an object is malformed.
     """
-    before = encode(VMI, decode(VMI, vmi))
+    rules = configuration.rules
+    shape = rules.types.vmi
+    before = encode(shape, decode(shape, vmi))
     # As of a VM's template, virt-controller sees what the API stores: empty maps, which would conflict, are gone.
-    read = decode(VMI, before)
-    wanted = [_spec(matcher, found) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
+    read = decode(shape, before)
+    wanted = [_spec(matcher, found, rules) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
     spec, annotations = read["spec"], read["metadata"].setdefault("annotations", {})
     if wanted[0] is not None:
         cause = cpu_topology.check_divisible(wanted[0]["cpu"]["guest"], wanted[1])
@@ -69,18 +71,18 @@ def fill(vmi: Any, found: Mapping[Matcher, tuple[Reference, Any]], configuration
     vmi_spec.network_interface(spec, configuration)
     for matcher, (reference, _) in found.items():
         annotations[matcher.name_annotation(reference.kind)] = reference.name
-    conflicts = apply_instancetype.apply(wanted[0], wanted[1], spec, annotations, VMI_BASE)
+    conflicts = apply_instancetype.apply(wanted[0], wanted[1], spec, annotations, VMI_BASE, rules=rules)
     if conflicts:
         raise Conflicts(conflicts).in_vmi()
     _check(wanted[0], wanted[1], spec, configuration)
-    return Filled(before, encode(VMI, read))
+    return Filled(before, encode(shape, read))
 
 
-def _spec(matcher: Matcher, found: Mapping[Matcher, tuple[Reference, Any]]) -> Json | None:
+def _spec(matcher: Matcher, found: Mapping[Matcher, tuple[Reference, Any]], rules: Rules) -> Json | None:
     if matcher not in found:
         return None
     reference, whole = found[matcher]
-    spec: Json = decode(matcher.shape, whole, str(reference))["spec"]
+    spec: Json = decode(matcher.shape(rules), whole, str(reference))["spec"]
     return spec
 
 

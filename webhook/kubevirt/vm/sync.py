@@ -20,7 +20,6 @@ from webhook.kubevirt.instancetype.conflict import Conflicts, Crash, NotFound, R
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.store import Store
 from webhook.kubevirt.lookup import Get, get_required
-from webhook.kubevirt.types.machines import VM
 from webhook.kubevirt.vm import vmi
 from webhook.kubevirt.vm.manifest import read_vm
 from webhook.kubevirt.vm.vmi import Built
@@ -61,7 +60,8 @@ class Round:
     def __init__(
         self, vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS, earlier: Origins | None = None
     ) -> None:
-        self._vm = read_vm(vm)
+        self._rules: Final = configuration.rules
+        self._vm = read_vm(vm, self._rules)
         self._origins = Origins(self._vm)
         if earlier is not None:
             self._origins.inherit(earlier)
@@ -78,7 +78,7 @@ class Round:
         """
         vm, policy = self._vm, self._configuration.reference_policy
         if any(matcher.field in vm["spec"] for matcher in MATCHERS):
-            found = [matcher.find_spec(vm, self._store.get) for matcher in MATCHERS]
+            found = [matcher.find_spec(vm, self._store.get, self._rules) for matcher in MATCHERS]
             captured = [name for matcher in MATCHERS if (name := self._captured_name(matcher))]
             if policy == "expandAll" or (policy == "expand" and not captured):
                 self._expand(found, captured)
@@ -86,7 +86,9 @@ class Round:
                 if policy == "reference":
                     self._capture()
                 self._upgrade()
-        return Synced(encode(VM, self._vm), copy_json(self._store.created), tuple(self._store.deleted))
+        return Synced(
+            encode(self._rules.types.vm, self._vm), copy_json(self._store.created), tuple(self._store.deleted)
+        )
 
     def build(self, *, traced: bool = True) -> Built:
         """The VMI that the controller then creates; after `sync`. Raises as `webhook.kubevirt.vm.vmi.build`.
@@ -94,9 +96,10 @@ class Round:
         Args:
             traced: with the origin of every field.
         """
-        preference = PREFERENCE_MATCHER.find(self._vm, self._store.get)
+        preference = PREFERENCE_MATCHER.find(self._vm, self._store.get, self._rules)
         built = vmi.start(self._vm, preference, self._configuration, traced=traced)
-        vmi.apply(built, self._vm, INSTANCETYPE_MATCHER.find(self._vm, self._store.get), preference)
+        instancetype = INSTANCETYPE_MATCHER.find(self._vm, self._store.get, self._rules)
+        vmi.apply(built, self._vm, instancetype, preference)
         built.origins.inherit(self._origins, "spec.template.")
         return built
 
@@ -153,10 +156,10 @@ class Round:
         before = get_required(self._store.get, "ControllerRevision", self._namespace, name)
         if revision.latest(before):
             return ""
-        held = revision.content(before)
+        held = revision.content(before, self._rules)
         if held is None:
             raise Crash(f"the ControllerRevision {name} is empty, on which KubeVirt would crash; delete it")
-        made = revision.capture(self._vm, held)
+        made = revision.capture(self._vm, held, self._rules)
         self._store.create(made)
         return str(made["metadata"]["name"])
 
@@ -191,15 +194,16 @@ class Round:
 
     def _store_live(self, matcher: Matcher) -> str:
         """Make the revision of the live object, unless it is there; its name."""
-        found = matcher.live(self._vm, self._store.get)
+        matcher.check_storable(self._vm, self._rules)
+        found = matcher.live(self._vm, self._store.get, self._rules)
         if matcher is INSTANCETYPE_MATCHER:
             self._check(found["spec"])
-        made = revision.capture(self._vm, found)
+        made = revision.capture(self._vm, found, self._rules)
         name: str = made["metadata"]["name"]
         stored = self._store.get("ControllerRevision", self._namespace, name)
         if stored is None:
             self._store.create(made)
-        elif not revision.holds(stored, made):
+        elif not revision.holds(stored, made, self._rules):
             raise Refusal(f"found existing ControllerRevision with unexpected data: {name}")
         return name
 
@@ -207,7 +211,9 @@ class Round:
         template = self._vm["spec"]["template"]
         # Of the spec a copy, of the annotations not: upstream, too, they leak from here into the VM in memory.
         annotations = template["metadata"].setdefault("annotations", {})
-        conflicts = apply_instancetype.apply(found, None, copy_json(template["spec"]), annotations, TEMPLATE_BASE)
+        conflicts = apply_instancetype.apply(
+            found, None, copy_json(template["spec"]), annotations, TEMPLATE_BASE, rules=self._rules
+        )
         self._origins.note(Origin.INSTANCETYPE)
         if conflicts:
             raise Conflicts(conflicts)

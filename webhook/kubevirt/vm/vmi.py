@@ -22,7 +22,7 @@ from webhook.kubevirt.instancetype.apply import VMI_BASE
 from webhook.kubevirt.instancetype.conflict import Conflicts, Refusal
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER
 from webhook.kubevirt.preference import apply as apply_preference
-from webhook.kubevirt.types.machines import VMI
+from webhook.kubevirt.rules import Rules
 from webhook.kubevirt.vm.manifest import read_vm
 from webhook.kubevirt.webhooks import vmi_mutator
 
@@ -36,15 +36,17 @@ class Built:
     Attributes:
         vmi: what it is so far.
         origins: who set which of its fields; of none where nobody wants to know, for watching takes its time.
+        rules: of the release that constructs it.
     """
 
-    def __init__(self, vmi: Json, *, traced: bool = True) -> None:
+    def __init__(self, vmi: Json, rules: Rules, *, traced: bool = True) -> None:
         self.vmi: Final = vmi
+        self.rules: Final = rules
         self.origins: Final = Origins(vmi if traced else {})
 
     def to_json(self) -> Json:
         """The VMI as it is written."""
-        return encode(VMI, self.vmi)
+        return encode(self.rules.types.vmi, self.vmi)
 
 
 def build(
@@ -80,9 +82,10 @@ def trace(
     configuration: ClusterConfig = DEFAULTS,
 ) -> Built:
     """The same as `build`, still decoded, with the origin of every field. Raises as `build`."""
-    decoded = read_vm(vm)
+    rules = configuration.rules
+    decoded = read_vm(vm, rules)
     wanted = [
-        None if found is None else decode(matcher.shape, found, matcher.field)
+        None if found is None else decode(matcher.shape(rules), found, matcher.field)
         for matcher, found in zip(MATCHERS, (found_instancetype, found_preference), strict=True)
     ]
     built = start(decoded, wanted[1], configuration)
@@ -134,6 +137,7 @@ def start(vm: Json, found_preference: Json | None, configuration: ClusterConfig,
             "spec": copy_json(template["spec"]),
             "status": {},
         },
+        configuration.rules,
         traced=traced,
     )
     spec, note = built.vmi["spec"], built.origins.note
@@ -183,6 +187,7 @@ def apply(built: Built, vm: Json, found_instancetype: Json | None, found_prefere
         annotations,
         VMI_BASE,
         built.origins.note,
+        built.rules,
     )
     if conflicts:
         raise Conflicts(conflicts).in_vmi()

@@ -8,8 +8,9 @@ from webhook.kubevirt.go_json.structs import Json, decode
 from webhook.kubevirt.instancetype import cpu_topology
 from webhook.kubevirt.instancetype.conflict import Cause
 from webhook.kubevirt.instancetype.cpu_topology import CORES_THREADS, DEPRECATED, Topology
-from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
+from webhook.kubevirt.rules import NEWEST, Rules
 from webhook.kubevirt.webhooks.vm_admitter import VmAdmission, deny
+from webhook.releases.capabilities import WARNS_OF_LAUNCH_SECURITY
 
 _INVALID: Final = "FieldValueInvalid"
 _OVERCOMMIT: Final = "spec.memory.overcommitPercent"
@@ -19,16 +20,17 @@ _LAUNCH_SECURITY: Final = (
 )
 
 
-def instancetype(given: Any) -> VmAdmission:
+def instancetype(given: Any, rules: Rules = NEWEST) -> VmAdmission:
     """The answer to an instancetype of either scope.
 
     Args:
         given: plain JSON.
+        rules: of the release that answers.
 
     Raises:
         InputError: it is malformed.
     """
-    spec = decode(INSTANCETYPE, given)["spec"]
+    spec = decode(rules.types.instancetype, given)["spec"]
     percent, causes = spec["memory"].get("overcommitPercent", 0), []
     if not 0 <= percent <= 100:
         text = f"{_OVERCOMMIT} '{percent}': must be in range between 0 and 100."
@@ -36,12 +38,13 @@ def instancetype(given: Any) -> VmAdmission:
     if percent and "hugepages" in spec["memory"]:
         text = f"{_OVERCOMMIT} and {_HUGEPAGES} should not be requested together."
         causes.append(Cause(_INVALID, text, _OVERCOMMIT))
-    return _answer(causes, [_LAUNCH_SECURITY] if "launchSecurity" in spec else [])
+    warns = "launchSecurity" in spec and rules.has(WARNS_OF_LAUNCH_SECURITY)
+    return _answer(causes, [_LAUNCH_SECURITY] if warns else [])
 
 
-def preference(given: Any) -> VmAdmission:
+def preference(given: Any, rules: Rules = NEWEST) -> VmAdmission:
     """The answer to a preference of either scope. Raises as `instancetype`."""
-    spec = decode(PREFERENCE, given)["spec"]
+    spec = decode(rules.types.preference, given)["spec"]
     name = spec.get("cpu", {}).get("preferredCPUTopology")
     wanted = cpu_topology.preferred_topology(spec)
     if wanted is None:
@@ -67,4 +70,5 @@ def _check_spread(spec: Json) -> list[Cause]:
 
 
 def _answer(causes: list[Cause], warnings: list[str]) -> VmAdmission:
-    return deny(causes, warnings) if causes else VmAdmission(warnings=warnings)
+    # KubeVirt warns only of what it allows.
+    return deny(causes) if causes else VmAdmission(warnings=warnings)

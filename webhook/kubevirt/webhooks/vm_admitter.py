@@ -21,9 +21,14 @@ from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS
 from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.preference import apply as apply_preference
 from webhook.kubevirt.preference import requirements
-from webhook.kubevirt.types.machines import VM
+from webhook.kubevirt.rules import Rules
 from webhook.kubevirt.vm.manifest import read_vm
 from webhook.kubevirt.webhooks import vmi_mutator
+from webhook.releases.capabilities import (
+    ARCHITECTURE_FROM_DATA_SOURCE,
+    FILLS_MATCHER_KIND,
+    WRITES_FIRMWARE_SERIAL,
+)
 
 # The spec of what a decoded VM names; None where it is missing.
 _Find = Callable[[Matcher, Json], Json | None]
@@ -82,9 +87,10 @@ def mutate(
     Raises:
         InputError: an object is malformed.
     """
-    changed = read_vm(vm)
-    answer = amend(changed, get, new_uuid, configuration, None if old is None else read_vm(old))
-    return replace(answer, vm=encode(VM, changed)) if answer.is_allowed else answer
+    rules = configuration.rules
+    changed = read_vm(vm, rules)
+    answer = amend(changed, get, new_uuid, configuration, None if old is None else read_vm(old, rules))
+    return replace(answer, vm=encode(rules.types.vm, changed)) if answer.is_allowed else answer
 
 
 def amend(
@@ -97,35 +103,45 @@ def amend(
     find: _Find | None = None,
 ) -> VmAdmission:
     """The same as `mutate` on decoded VMs, the first of which is changed; the answer comes without it."""
+    rules = configuration.rules
     if "deletionTimestamp" in vm["metadata"]:
         return VmAdmission()
     for matcher in MATCHERS:
         if old is not None and (causes := matcher.stale_revision(vm, old)):
             return deny(causes)
     for matcher in MATCHERS:
-        if causes := matcher.mistakes(vm):
+        if causes := matcher.mistakes(vm, rules):
             return deny(causes)
     try:
-        infer.infer(vm, get)
+        infer.infer(vm, get, rules)
     except Refusal as refusal:
         return VmAdmission(400, refusal.what)
     template = vm["spec"]["template"]
-    _prefer(vm, (find or _finding(get))(PREFERENCE_MATCHER, vm))
+    _prefer(vm, (find or _finding(get, rules))(PREFERENCE_MATCHER, vm))
     note(Origin.PREFERENCE)
     if old is None:
         firmware = template["spec"]["domain"].setdefault("firmware", {})
-        for name in ("uuid", "serial"):
+        for name in ("uuid", "serial") if rules.has(WRITES_FIRMWARE_SERIAL) else ("uuid",):
             firmware[name] = firmware.get(name) or new_uuid()
     note(Origin.KUBEVIRT)
     _architecture(vm, get, configuration, note)
     vmi_spec.machine_type(template["spec"], configuration, note)
-    if old is None and vmi_mutator.pcie(template["spec"]):
+    if old is None and vmi_mutator.has_pci_topology(template["spec"], rules):
         vmi_mutator.annotate_pci_topology(template["metadata"])
+    if rules.has(FILLS_MATCHER_KIND):
+        _fill_kinds(vm)
     note(Origin.KUBEVIRT)
     return VmAdmission()
 
 
-def _finding(get: Get) -> _Find:
+def _fill_kinds(vm: Json) -> None:
+    """The cluster-wide kinds, as KubeVirt writes them into matchers without."""
+    for matcher in MATCHERS:
+        if matcher.field in vm["spec"]:
+            vm["spec"][matcher.field].setdefault("kind", matcher.cluster.lower())
+
+
+def _finding(get: Get, rules: Rules) -> _Find:
     """Finds the specs of what a VM names, each once: nothing in a webhook changes matchers that are there.
 
     KubeVirt only logs what is missing, and goes on without it.
@@ -135,7 +151,7 @@ def _finding(get: Get) -> _Find:
     def find(matcher: Matcher, vm: Json) -> Json | None:
         if matcher not in found:
             try:
-                found[matcher] = matcher.find_spec(vm, get)
+                found[matcher] = matcher.find_spec(vm, get, rules)
             except Refusal:
                 found[matcher] = None
         return found[matcher]
@@ -161,7 +177,9 @@ def _architecture(vm: Json, get: Get, configuration: ClusterConfig, note: Note) 
         for source in sources
         if source.get("kind", "").lower() == "datasource"
     )
-    known = next((label for label in labels if label in ARCHITECTURES), None)
+    known = None
+    if configuration.rules.has(ARCHITECTURE_FROM_DATA_SOURCE):
+        known = next((label for label in labels if label in ARCHITECTURES), None)
     spec["architecture"] = known or configuration.default_architecture
     note(Origin.KUBEVIRT if known else Origin.CLUSTER)
 
@@ -196,9 +214,10 @@ def validate(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> VmAd
         Crash: KubeVirt would crash.
         InputError: an object is malformed.
     """
-    scratch = read_vm(vm)
+    rules = configuration.rules
+    scratch = read_vm(vm, rules)
     answer = judge(scratch, get, configuration)
-    return replace(answer, vm=encode(VM, scratch)) if answer.is_allowed else answer
+    return replace(answer, vm=encode(rules.types.vm, scratch)) if answer.is_allowed else answer
 
 
 def judge(vm: Json, get: Get, configuration: ClusterConfig, find: _Find | None = None) -> VmAdmission:
@@ -211,7 +230,8 @@ def judge(vm: Json, get: Get, configuration: ClusterConfig, find: _Find | None =
         Crash: KubeVirt would crash.
         InputError: an instancetype, preference or revision is malformed.
     """
-    find = find or _finding(get)
+    rules = configuration.rules
+    find = find or _finding(get, rules)
     found = [find(matcher, vm) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
     template = vm["spec"]["template"]
     annotations = template["metadata"].setdefault("annotations", {})
@@ -219,7 +239,7 @@ def judge(vm: Json, get: Get, configuration: ClusterConfig, find: _Find | None =
         cause = cpu_topology.check_divisible(found[0]["cpu"]["guest"], found[1])
         if cause is not None:
             return deny([cause])
-    conflicts = apply_instancetype.apply(found[0], found[1], template["spec"], annotations, TEMPLATE_BASE)
+    conflicts = apply_instancetype.apply(found[0], found[1], template["spec"], annotations, TEMPLATE_BASE, rules=rules)
     if conflicts:
         return deny(conflicts)
     try:
@@ -244,12 +264,13 @@ def objection(vm: Json, get: Get, configuration: ClusterConfig) -> Refusal | Non
     Raises:
         InputError: an object is malformed.
     """
-    changed, find = copy_json(vm), _finding(get)
+    rules = configuration.rules
+    changed, find = copy_json(vm), _finding(get, rules)
     try:
         answer = amend(changed, get, str, configuration, find=find)
         if answer.is_allowed:
             # What the first webhook has written is read by the second: what was emptied is gone.
-            answer = judge(encode(VM, changed), get, configuration, find)
+            answer = judge(encode(rules.types.vm, changed), get, configuration, find)
     except Crash as crash:
         return crash
     return None if answer.is_allowed else Refusal(answer.message)

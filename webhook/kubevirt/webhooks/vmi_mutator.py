@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from webhook.kubevirt.config import ARCHITECTURES, ARM64, EVEN_PARITY_ANNOTATION, S390X, ClusterConfig
+from webhook.kubevirt.config import AMD64, ARCHITECTURES, ARM64, EVEN_PARITY_ANNOTATION, S390X, ClusterConfig
 from webhook.kubevirt.defaults import hyperv, liveupdate, vmi_spec
 from webhook.kubevirt.go_json.origins import Note, Origin, ignore
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype.conflict import Refusal
-from webhook.kubevirt.types.machines import VMI
+from webhook.kubevirt.rules import Rules
+from webhook.releases.capabilities import (
+    DISABLES_SECURE_BOOT_ON_ARM64,
+    PCI_TOPOLOGY_BY_ARCHITECTURE,
+    PCI_TOPOLOGY_BY_MACHINE_TYPE,
+    WRITES_PCI_TOPOLOGY,
+    WRITES_QGS_SOCKET_PATH,
+)
 
 PCI_TOPOLOGY_ANNOTATION: Final = "kubevirt.io/pci-topology-version"
 _PCI_TOPOLOGY: Final = "v3"
@@ -38,14 +45,15 @@ def create(vmi: Any, configuration: ClusterConfig, new_uuid: Callable[[], str]) 
         InputError: the VMI is malformed.
         Refusal: KubeVirt would refuse it, or its architecture is none that KubeVirt knows.
     """
-    created = decode(VMI, vmi)
+    shape = configuration.rules.types.vmi
+    created = decode(shape, vmi)
     mutate(created, configuration, new_uuid)
-    return encode(VMI, created)
+    return encode(shape, created)
 
 
 def mutate(vmi: Json, configuration: ClusterConfig, new_uuid: Callable[[], str], note: Note = ignore) -> None:
     """The same on a decoded VMI, which is changed. Raises as `create`."""
-    spec = vmi["spec"]
+    spec, rules = vmi["spec"], configuration.rules
     architecture = spec.get("architecture") or configuration.default_architecture
     if architecture not in ARCHITECTURES:
         raise Refusal(
@@ -58,40 +66,40 @@ def mutate(vmi: Json, configuration: ClusterConfig, new_uuid: Callable[[], str],
         domain.setdefault("features", {}).setdefault("acpi", {}).setdefault("enabled", False)
     _object_defaults(spec, new_uuid)
     hyperv.complete_hyperv(domain)
-    _architecture_defaults(domain, architecture)
+    _architecture_defaults(domain, architecture, rules)
     note(Origin.KUBEVIRT)
     _cpu_model(domain["cpu"], configuration, note)
     _status(vmi, domain)
     if architecture != ARM64 and configuration.live_update:
         liveupdate.max_sockets(domain["cpu"], configuration, note)
         liveupdate.max_guest(domain, architecture, configuration, note)
-    if pcie(spec):
-        annotate(vmi["metadata"], PCI_TOPOLOGY_ANNOTATION, _PCI_TOPOLOGY)
+    if has_pci_topology(spec, rules):
+        annotate_pci_topology(vmi["metadata"])
     if domain["cpu"].get("isolateEmulatorThread") and configuration.even_parity and configuration.gate("AlignCPUs"):
         vmi["metadata"].setdefault("annotations", {})[EVEN_PARITY_ANNOTATION] = ""
-    if "tdx" in domain.get("launchSecurity", {}) and configuration.qgs_socket_path:
+    has_tdx = "tdx" in domain.get("launchSecurity", {})
+    if has_tdx and configuration.qgs_socket_path and rules.has(WRITES_QGS_SOCKET_PATH):
         vmi["metadata"].setdefault("annotations", {})[_QGS_ANNOTATION] = configuration.qgs_socket_path
     if not configuration.gate("Root"):
         vmi["status"]["runtimeUser"] = _NONROOT_USER
     note(Origin.KUBEVIRT)
 
 
-def pcie(spec: Json) -> bool:
-    """Whether the machine has a PCIe topology, whose version KubeVirt writes down."""
-    machine = spec["domain"].get("machine")
-    kind = (machine or {}).get("type", "")
-    capable = machine is None or "q35" in kind or kind.startswith("virt")
-    return capable and spec.get("architecture", "") in ("", "amd64", ARM64)
-
-
-def annotate(metadata: Json, key: str, value: str) -> None:
-    """Add an annotation, unless it is there."""
-    metadata.setdefault("annotations", {}).setdefault(key, value)
+def has_pci_topology(spec: Json, rules: Rules) -> bool:
+    """Whether KubeVirt takes a machine for one with a PCIe topology, whose version it writes down."""
+    if not rules.has(WRITES_PCI_TOPOLOGY):
+        return False
+    if rules.has(PCI_TOPOLOGY_BY_MACHINE_TYPE):
+        machine = spec["domain"].get("machine")
+        kind = (machine or {}).get("type", "")
+        if machine is not None and "q35" not in kind and not kind.startswith("virt"):
+            return False
+    return not rules.has(PCI_TOPOLOGY_BY_ARCHITECTURE) or spec.get("architecture", "") in ("", AMD64, ARM64)
 
 
 def annotate_pci_topology(metadata: Json) -> None:
-    """The version of the PCIe topology of new machines."""
-    annotate(metadata, PCI_TOPOLOGY_ANNOTATION, _PCI_TOPOLOGY)
+    """The version of the PCIe topology of new machines, unless it is there."""
+    metadata.setdefault("annotations", {}).setdefault(PCI_TOPOLOGY_ANNOTATION, _PCI_TOPOLOGY)
 
 
 def _object_defaults(spec: Json, new_uuid: Callable[[], str]) -> None:
@@ -128,11 +136,12 @@ def _disk(disk: Json) -> None:
         disk["blockSize"]["matchVolume"].setdefault("enabled", True)
 
 
-def _architecture_defaults(domain: Json, architecture: str) -> None:
+def _architecture_defaults(domain: Json, architecture: str, rules: Rules) -> None:
     if architecture == ARM64:
         domain["cpu"]["model"] = domain["cpu"].get("model") or "host-passthrough"
+        own = "bootloader" not in domain["firmware"]
         bootloader = domain["firmware"].setdefault("bootloader", {"efi": {}})
-        if "efi" in bootloader:
+        if "efi" in bootloader and (own or rules.has(DISABLES_SECURE_BOOT_ON_ARM64)):
             bootloader["efi"].setdefault("secureBoot", False)
     bus = "sata" if architecture not in (ARM64, S390X) else "virtio"
     for disk in domain["devices"].get("disks", ()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -17,8 +18,9 @@ from webhook.placement.migrations import MIGRATIONS, NO_MIGRATION, Migration
 from webhook.placement.podadmission import RUNTIME_CLASSES, RuntimeClass
 from webhook.placement.requirement import Label, Requirements
 from webhook.placement.verdict import Verdict
-from webhook.placement.vmis import VMIS, Vmi
+from webhook.placement.vmis import VMIS, PlacedVmiSpec, Vmi
 from webhook.policies.common.required_facts import read
+from webhook.releases.capabilities import HOLDS_MIGRATIONS_BACK, SEPARATES_PERSISTENT_RESERVATIONS
 
 JOB_UID: Final = launcher_pods.JOB_UID
 JOB_NAME: Final = launcher_pods.JOB_NAME
@@ -90,8 +92,26 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
             admitted=plugins.labels,
             tolerations=plugins.tolerations,
         ),
-        (*constraints.gaps(vmi, migration, pod, node), *requested.gaps, *plugins.gaps),
+        (
+            *constraints.gaps(vmi, migration, pod, node),
+            *_of_release(vmi, kubevirt),
+            *requested.gaps,
+            *plugins.gaps,
+        ),
     )
+
+
+def _of_release(vmi: Vmi, kubevirt: PlacementKubeVirt) -> Iterator[str]:
+    """What this release of KubeVirt does beside choosing nodes, as clauses."""
+    spec = vmi.spec or PlacedVmiSpec()
+    if kubevirt.release.has(HOLDS_MIGRATIONS_BACK):
+        if vmi.is_backed_up:
+            yield "KubeVirt holds the VM's migrations back while its backup runs"
+        if spec.utility_volumes:
+            yield "KubeVirt holds the VM's migrations back until its utility volumes are detached"
+    devices = vmi.domain.devices
+    if devices and devices.reserves_persistently and kubevirt.release.has(SEPARATES_PERSISTENT_RESERVATIONS):
+        yield "KubeVirt keeps VMs with the same persistent reservation on different nodes, which is not evaluated here"
 
 
 class _Plugins(msgspec.Struct, frozen=True):

@@ -159,7 +159,7 @@ def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Refusal |
 def preference_of(vm: Json, lookups: Lookups) -> Json:
     """The spec of the preference that a VM names; empty where there is none."""
     try:
-        return PREFERENCE_MATCHER.find_spec(vm, lookups.get) or {}
+        return PREFERENCE_MATCHER.find_spec(vm, lookups.get, lookups.rules) or {}
     except Refusal:
         return {}
 

@@ -12,8 +12,18 @@ from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import provenance
 from webhook.kubevirt.instancetype.reference import Reference
 from webhook.kubevirt.resources import PRESETS, UNSTRUCTURED
+from webhook.kubevirt.rules import Rules
 from webhook.kubevirt.vm import preset
 from webhook.policies.common.required_facts import read
+from webhook.releases.release import Release
+from webhook.releases.version import OLDEST
+
+
+class UnsupportedReleaseError(Exception):
+    """The rules for instancetypes of the cluster's KubeVirt are not known, since it is too old."""
+
+    def __init__(self, release: Release) -> None:
+        super().__init__(f"KubeVirt {release} is older than {OLDEST}, the first release whose rules are known")
 
 
 class Lookups:
@@ -84,8 +94,21 @@ class Lookups:
         return found
 
     def configuration(self) -> ClusterConfig:
-        """The cluster's; KubeVirt's own defaults where there is no KubeVirt. Raises as `get`."""
-        return read(self._facts, ConfigurationKey(), "KubeVirt's configuration") or DEFAULTS
+        """The cluster's; KubeVirt's own defaults where there is no KubeVirt.
+
+        Raises:
+            UnsupportedReleaseError: the cluster's KubeVirt is too old.
+            Unreadable, NotRead: as `get`.
+        """
+        found = read(self._facts, ConfigurationKey(), "KubeVirt's configuration") or DEFAULTS
+        if not found.rules.release.is_supported:
+            raise UnsupportedReleaseError(found.rules.release)
+        return found
+
+    @property
+    def rules(self) -> Rules:
+        """Those of the cluster's release of KubeVirt. Raises as `configuration`."""
+        return self.configuration().rules
 
 
 def _is_captured(revision: Unstructured, plain: Json) -> bool:

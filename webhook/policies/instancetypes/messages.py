@@ -261,6 +261,16 @@ def missing(texts: Sequence[tuple[str, bool]]) -> tuple[Reason, ...]:
 # Denials.
 
 
+def kubevirt_too_old(consequence: str, why: str) -> Reason:
+    """The rules of the KubeVirt release that runs in the cluster are not known.
+
+    Args:
+        consequence: what was therefore not done, as a clause.
+        why: which release runs, and which is the first that is known.
+    """
+    return Reason(Code.KUBEVIRT_TOO_OLD, f"{consequence}: {why}")
+
+
 def valid() -> Reason:
     """KubeVirt accepts the VM with what it names."""
     return Reason(Code.VALID, "the instancetype and preference fit the VM")

@@ -42,9 +42,18 @@ def default_of(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> str 
     given, mark = (vm.spec or {}).get(matcher.field), vm.meta.annotation(MARKS[matcher.field])
     if not mark or not isinstance(given, dict) or given.get("inferFromVolume"):
         return None
-    kind, name = given.get("kind") or matcher.cluster, given.get("name")
-    is_ours = mark == f"{kind}/{name}" and not manifests.declare(("spec", matcher.field, "name"), name)
+    name = given.get("name")
+    is_ours = mark == f"{_kind(matcher, given)}/{name}" and not manifests.declare(("spec", matcher.field, "name"), name)
     return mark if is_ours else None
+
+
+def _kind(matcher: Matcher, given: Json) -> object:
+    """The kind that a matcher means, in full; KubeVirt 1.6 writes it in lower case where we had left it out."""
+    kind = given.get("kind") or ""
+    try:
+        return matcher.kind_of(kind) if isinstance(kind, str) else kind
+    except Refusal:
+        return kind
 
 
 def preset_size(metadata: Any, namespace: str, lookups: Lookups, warnings: list[Reason]) -> str | None:
@@ -140,7 +149,7 @@ def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[Refer
             return
         # An odd one holds nothing that could run; KubeVirt says so when the VM is started.
         with suppress(Refusal):
-            payload = revision.payload(stored, INSTANCETYPE_MATCHER.shape)
+            payload = revision.payload(stored, INSTANCETYPE_MATCHER.shape(lookups.rules), lookups.rules)
             yield Reference(payload["kind"], revision.label(stored) or payload["metadata"].get("name", ""))
 
 

@@ -23,6 +23,7 @@ from webhook.k8s.views import Unstructured
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import reference
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
+from webhook.kubevirt.rules import Rules
 from webhook.kubevirt.views import UnstructuredVm
 from webhook.kubevirt.vm.manifest import read_vm
 from webhook.kubevirt.vm.size import has_memory, size_field
@@ -68,6 +69,7 @@ class _Update(msgspec.Struct, frozen=True):
     old: Unstructured
     namespace: str
     slots: tuple[_Slot, ...]
+    rules: Rules
 
     @property
     def spec(self) -> Json:
@@ -98,7 +100,7 @@ class _Update(msgspec.Struct, frozen=True):
     def _read(self, vm: Unstructured, spec: Json) -> Json:
         # The stored status: the API server puts it back only after mutating webhooks.
         plain = plain_vm(vm, self.namespace, self.old.status or {})
-        return read_vm({**plain, "spec": _without_our_scheduler(vm, spec)})
+        return read_vm({**plain, "spec": _without_our_scheduler(vm, spec)}, self.rules)
 
 
 def evaluate_update(
@@ -115,7 +117,7 @@ def evaluate_update(
     findings = Findings()
     manifests = Manifests(old), Manifests(vm)
     slots = (_slot(matcher, vm, old, manifests, namespace, lookups, findings) for matcher in MATCHERS)
-    update = _Update(vm, old, namespace, tuple(slots))
+    update = _Update(vm, old, namespace, tuple(slots), lookups.rules)
     outgrown = _outgrown(update, settings)
     carried, put_back = _preserved_defaults(update, settings, findings), []
     try:

@@ -26,7 +26,7 @@ from webhook.policies.common import messages as common
 from webhook.policies.common.ownership import Manifests
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import messages, owner
-from webhook.policies.instancetypes.lookups import Lookups
+from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.settings.snapshot import InstancetypeSettings
 
 
@@ -53,6 +53,8 @@ def virtualmachines(
     lookups = Lookups(facts)
     try:
         return _evaluate(vm, request, changed, lookups, settings)
+    except UnsupportedReleaseError as error:
+        return skip(messages.kubevirt_too_old("the VM's instancetype was not validated", str(error)), warn=True)
     except Unreadable as error:
         if settings.failure_policy == "Fail":
             reason = messages.lookup_failed(error.why)
@@ -87,7 +89,7 @@ def _evaluate(
         if text:
             cause = Cause("FieldValueNotSupported", text, "spec.instancetype.name")
             return _deny(Code.NOT_ALLOWED, 403, [cause])
-    decoded = read_vm(candidate)
+    decoded = read_vm(candidate, lookups.rules)
     missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups)]
     if missing and settings.missing == "deny":
         return _deny(Code.MISSING, 422, missing)
@@ -111,10 +113,10 @@ def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
         yield Cause("FieldValueInvalid", messages.names_nothing(matcher.field, label), f"spec.{matcher.field}")
         return
     try:
-        matcher.find(vm, lookups.get)
+        matcher.find(vm, lookups.get, lookups.rules)
         # KubeVirt's webhook finds the revision of that name; virt-controller sees another kind, and captures it anew.
         if "revisionName" not in given and given.get("kind", captured.get("kind")) != captured.get("kind"):
-            matcher.live(vm, lookups.get)
+            matcher.live(vm, lookups.get, lookups.rules)
     except Refusal as refusal:
         reason = "FieldValueNotFound" if isinstance(refusal, NotFound) else "FieldValueInvalid"
         yield Cause(reason, refusal.what, f"spec.{matcher.field}")
@@ -139,7 +141,8 @@ def _fits(without: Sequence[Matcher], candidate: Json, lookups: Lookups) -> bool
     left_out = [matcher.field for matcher in without]
     spec = {field: value for field, value in candidate["spec"].items() if field not in left_out}
     try:
-        return vm_admitter.judge(read_vm({**candidate, "spec": spec}), lookups.get, lookups.configuration()).is_allowed
+        vm = read_vm({**candidate, "spec": spec}, lookups.rules)
+        return vm_admitter.judge(vm, lookups.get, lookups.configuration()).is_allowed
     except Crash:
         return False
 

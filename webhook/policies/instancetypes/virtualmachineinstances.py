@@ -31,7 +31,7 @@ from webhook.names import Code
 from webhook.policies.common import messages as common
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import messages, owner
-from webhook.policies.instancetypes.lookups import Lookups
+from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.policies.instancetypes.owner import MARKS
 from webhook.settings.snapshot import InstancetypeSettings
 
@@ -79,6 +79,8 @@ def virtualmachineinstances(
         return _fill(vmi, namespace, wanted, lookups, settings)
     except _Refused as refused:
         return Decision((Reason(refused.code, refused.denial.message),), denial=refused.denial)
+    except UnsupportedReleaseError as error:
+        return skip(messages.kubevirt_too_old("no default was applied to the VMI", str(error)), warn=True)
     except Unreadable as error:
         return skip(common.lookup_failed("no default was applied to the VMI", error.why), warn=True)
     except InputError as error:

@@ -19,7 +19,6 @@ from webhook.kubevirt.instancetype.conflict import Refusal
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.reference import Reference
 from webhook.kubevirt.preference import apply as apply_preference
-from webhook.kubevirt.types.machines import VM
 from webhook.kubevirt.views import UnstructuredVm
 from webhook.kubevirt.vm.manifest import read_vm
 from webhook.kubevirt.vm.size import size_field
@@ -37,7 +36,7 @@ from webhook.policies.instancetypes.fitting import (
     preference_of,
     with_defaults,
 )
-from webhook.policies.instancetypes.lookups import Lookups
+from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
 from webhook.policies.instancetypes.owner import MARKS
 from webhook.policies.instancetypes.updates import evaluate_update
 from webhook.settings.snapshot import InstancetypeSettings
@@ -67,6 +66,8 @@ def virtualmachines(
         if request.operation == "UPDATE":
             return evaluate_update(vm, request, lookups, settings)
         return _evaluate_create(vm, request.namespace or "", lookups, settings)
+    except UnsupportedReleaseError as error:
+        return skip(messages.kubevirt_too_old("no default instancetype or preference was applied", str(error)), warn=True)
     except Unreadable as error:
         return skip(common.lookup_failed("no default instancetype or preference was applied", error.why), warn=True)
     except InputError as error:
@@ -77,7 +78,7 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
     findings = Findings()
     # The status of an object to be created is what its sender claims; the API server drops it.
     candidate = plain_vm(vm, namespace, {})
-    read = read_vm(candidate)
+    read = read_vm(candidate, lookups.rules)
     spec = read["spec"]
     wanted: dict[Matcher, Reference] = {}
     if owner.has_opted_out(vm):
@@ -202,7 +203,7 @@ def _expand(
     if any(value.get("inferFromVolume") for value in given if value):
         findings.note(messages.not_expanded_inferred(), warn=True)
         return None
-    namespace, read = candidate["metadata"]["namespace"], read_vm(candidate)
+    namespace, read = candidate["metadata"]["namespace"], read_vm(candidate, lookups.rules)
     refusal = objection(read, (), lookups)
     why_not = refusal.what if refusal else owner.reason_forbidden(read, namespace, lookups, settings)
     if why_not:
@@ -211,14 +212,15 @@ def _expand(
     if lookups.passed_over:
         findings.note(messages.not_expanded_architecture(), warn=True)
         return None
+    shape = lookups.rules.types.vm
     # KubeVirt does this when it admits a VM, and so before it ever expands one.
     apply_preference.storage_class(preference_of(read, lookups), read["spec"].get("dataVolumeTemplates", []))
     try:
-        after = expand.expand(encode(VM, read), lookups.get, lookups.configuration())
+        after = expand.expand(encode(shape, read), lookups.get, lookups.configuration())
     except Refusal as refusal:
         findings.note(messages.not_expanded(refusal.what), warn=True)
         return None
-    before = encode(VM, candidate)
+    before = encode(shape, candidate)
     named = zip(MATCHERS, given, strict=True)
     made = {matcher.field: _source(matcher, value) for matcher, value in named if value}
     findings.reasons.insert(0, messages.expanded(made))

@@ -1,0 +1,333 @@
+"""Rules of releases that the recorded answers do not reach: patch releases, odd revisions, warnings."""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+
+from webhook.errors import InputError
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.defaults import vmi_spec
+from webhook.kubevirt.go_json.pruning import changed, is_known
+from webhook.kubevirt.go_json.structs import EMPTY, STRING, List, OrNull, Struct, Value, decode, encode
+from webhook.kubevirt.instancetype import revision
+from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.lookup import among
+from webhook.kubevirt.rules import NEWEST, Rules, rules_of
+from webhook.kubevirt.webhooks import instancetype_admitter, vm_admitter, vmi_mutator
+from webhook.releases.release import release_of
+from webhook.releases.version import parse_version
+
+Json = dict[str, Any]
+PCI = "kubevirt.io/pci-topology-version"
+
+
+def rules(text: str) -> Rules:
+    version = parse_version(text)
+    assert version
+    return rules_of(release_of(version))
+
+
+def configuration(text: str, **given: Any) -> ClusterConfig:
+    return ClusterConfig.of(given, rules=rules(text))
+
+
+def vm(domain: Json | None = None, architecture: str = "", **spec: Any) -> Json:
+    inner: Json = {"domain": domain or {}} | ({"architecture": architecture} if architecture else {})
+    return {"metadata": {"name": "vm", "namespace": "demo"}, "spec": {"template": {"spec": inner}} | spec}
+
+
+def mutated(machine: Json, version: str, *objects: Json) -> Json:
+    answer = vm_admitter.mutate(machine, among(objects), lambda: "uuid", configuration(version))
+    assert answer.vm
+    return answer.vm
+
+
+@pytest.mark.parametrize(
+    ("version", "annotated"),
+    [
+        ("1.6.3", ()),
+        ("1.6.4", ("amd64 q35", "amd64 pc", "s390x")),
+        ("1.6.5", ("amd64 q35", "amd64 pc")),
+        ("1.6.6", ("amd64 q35",)),
+        ("1.7.1", ()),
+        ("1.7.2", ("amd64 q35", "amd64 pc", "s390x")),
+        ("1.7.3", ("amd64 q35", "amd64 pc")),
+        ("1.8.1", ("amd64 q35", "amd64 pc", "s390x")),
+        ("1.8.2", ("amd64 q35", "amd64 pc")),
+        ("1.8.3", ("amd64 q35",)),
+        ("1.9.0", ("amd64 q35",)),
+    ],
+)
+def test_the_pci_topology_by_patch_release(version: str, annotated: tuple[str, ...]) -> None:
+    machines = {
+        "amd64 q35": vm({"machine": {"type": "q35"}}, "amd64"),
+        "amd64 pc": vm({"machine": {"type": "pc-i440fx-2.10"}}, "amd64"),
+        "s390x": vm({"machine": {"type": "s390-ccw-virtio"}}, "s390x"),
+    }
+
+    for name, machine in machines.items():
+        of_vm = mutated(machine, version)["spec"]["template"].get("metadata", {})
+        of_vmi = vmi_mutator.create({"spec": machine["spec"]["template"]["spec"]}, configuration(version), str)[
+            "metadata"
+        ]
+        assert (PCI in of_vm.get("annotations", {})) is (name in annotated), name
+        assert (PCI in of_vmi.get("annotations", {})) is (name in annotated), name
+
+
+@pytest.mark.parametrize(("version", "has"), [("1.6.0", False), ("1.6.1", True), ("1.7.0", True)])
+def test_the_serial_number_of_firmware(version: str, has: bool) -> None:
+    firmware = mutated(vm(), version)["spec"]["template"]["spec"]["domain"]["firmware"]
+
+    assert ("serial" in firmware) is has
+
+
+@pytest.mark.parametrize(
+    ("version", "architecture"), [("1.6.3", "amd64"), ("1.6.4", "arm64"), ("1.7.0", "arm64"), ("1.9.0", "arm64")]
+)
+def test_the_architecture_of_a_data_source(version: str, architecture: str) -> None:
+    source = {
+        "kind": "DataSource",
+        "metadata": {"name": "ds", "namespace": "demo", "labels": {"template.kubevirt.io/architecture": "arm64"}},
+        "spec": {"source": {}},
+    }
+    template = {"metadata": {"name": "dv"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "ds"}}}
+
+    made = mutated(vm(dataVolumeTemplates=[template]), version, source)
+
+    assert made["spec"]["template"]["spec"]["architecture"] == architecture
+
+
+@pytest.mark.parametrize(
+    ("version", "domain", "given", "requested"),
+    [
+        ("1.6.0", {"memory": {"guest": "1Gi"}}, {}, "1Gi"),
+        ("1.6.1", {"memory": {"guest": "1Gi"}}, {"memoryOvercommit": 200}, "512Mi"),
+        ("1.6.3", {"memory": {"guest": "1000M"}}, {"memoryOvercommit": 150}, "666666666"),
+        ("1.6.3", {"memory": {"hugepages": {"pageSize": "2Mi"}}}, {}, "2Mi"),
+        ("1.6.3", {"memory": {"hugepages": {"pageSize": "two"}}}, {}, None),
+        ("1.6.3", {"resources": {"limits": {"memory": "2Gi"}}}, {}, "2Gi"),
+        ("1.6.3", {"resources": {"limits": {"memory": "2Gi"}, "requests": {"memory": "1Gi"}}}, {}, "1Gi"),
+        ("1.6.3", {}, {}, None),
+        ("1.6.2", {"memory": {"guest": "1Gi"}}, {}, None),
+        ("1.6.4", {"memory": {"guest": "1Gi"}}, {}, None),
+        ("1.7.0", {"memory": {"guest": "1Gi"}}, {}, None),
+    ],
+)
+def test_requested_memory(version: str, domain: Json, given: Json, requested: str | None) -> None:
+    types = rules(version).types
+    spec = decode(types.vmi, {"spec": {"domain": domain}})["spec"]
+
+    vmi_spec.spec_defaults(spec, configuration(version, developerConfiguration=given))
+
+    assert (
+        encode(types.vmi, {"spec": spec})["spec"]["domain"]["resources"].get("requests", {}).get("memory") == requested
+    )
+
+
+@pytest.mark.parametrize(("version", "secure"), [("1.8.2", None), ("1.8.3", False)])
+def test_secure_boot_of_arm64_by_patch_release(version: str, secure: bool | None) -> None:
+    made = vmi_mutator.create(
+        {"spec": {"architecture": "arm64", "domain": {"firmware": {"bootloader": {"efi": {}}}}}},
+        configuration(version),
+        str,
+    )
+
+    assert made["spec"]["domain"]["firmware"]["bootloader"]["efi"].get("secureBoot") is secure
+
+
+@pytest.mark.parametrize(("version", "warned"), [("1.8", False), ("1.9", True)])
+def test_the_warning_of_launch_security(version: str, warned: bool) -> None:
+    spec = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi"}, "launchSecurity": {"sev": {}}}
+
+    answer = instancetype_admitter.instancetype({"spec": spec}, rules(version))
+
+    assert (bool(answer.warnings), answer.is_allowed) == (warned, True)
+
+
+def test_what_is_refused_is_not_warned_of() -> None:
+    spec = {"cpu": {"guest": 1}, "memory": {"guest": "1Gi", "overcommitPercent": 101}, "launchSecurity": {"sev": {}}}
+    across = {"preferredCPUTopology": "preferSpread", "spreadOptions": {"across": "CoresThreads", "ratio": 3}}
+
+    for answer in (
+        instancetype_admitter.instancetype({"spec": spec}),
+        instancetype_admitter.preference({"spec": {"cpu": across}}),
+    ):
+        assert (answer.is_allowed, answer.warnings) == (False, ())
+
+
+@pytest.mark.parametrize(("version", "machine"), [("1.6", "pseries-9"), ("1.7", "q35")])
+def test_the_machine_type_of_ppc64le(version: str, machine: str) -> None:
+    given = {"architectureConfiguration": {"ppc64le": {"machineType": "pseries-9"}}}
+
+    assert ClusterConfig.of(given, rules=rules(version)).machine_type("ppc64le") == machine
+
+
+def test_a_legacy_machine_type_counts_for_s390x_too() -> None:
+    assert configuration("1.6", machineType="old").machine_type("s390x") == "old"
+
+
+class TestSpecRevisions:
+    """The oldest revisions, the bare spec of a v1alpha1 object."""
+
+    @staticmethod
+    def read(spec: Any, version: str = "1.6", data: Json | None = None) -> Json | None:
+        written = spec if isinstance(spec, bytes) else json.dumps(spec).encode()
+        held: Json = {"apiVersion": "instancetype.kubevirt.io/v1alpha1", "spec": base64.b64encode(written).decode()}
+        whole = held | (data or {})
+        return revision.content({"metadata": {"name": "cr"}, "data": whole}, rules(version))
+
+    def test_a_preference_is_tried_first(self) -> None:
+        empty = self.read({})
+
+        assert empty
+        assert (empty["kind"], empty["metadata"]["name"]) == (
+            "VirtualMachinePreference",
+            "old-version-of-preference-object",
+        )
+
+    def test_an_instancetype(self) -> None:
+        read = self.read({"cpu": {"guest": 4}, "memory": {"guest": "1Gi"}})
+
+        assert read
+        assert (read["kind"], read["metadata"]["name"], read["spec"]["cpu"]["guest"]) == (
+            "VirtualMachineInstancetype",
+            "old-version-of-instancetype-object",
+            4,
+        )
+        # As conversion makes pointers of them.
+        assert read["spec"]["cpu"] == {
+            "guest": 4,
+            "model": "",
+            "dedicatedCPUPlacement": False,
+            "isolateEmulatorThread": False,
+        }
+
+    @pytest.mark.parametrize(
+        "spec",
+        [
+            b"",
+            b"{",
+            {"unknown": 1},
+            {"cpu": {"guest": "four"}},
+            [],
+            "text",
+            {"cpu": {"guest": 4, "maxSockets": 8}, "memory": {"guest": "1Gi"}},
+            b"[" * 2000,
+        ],
+    )
+    def test_what_is_neither(self, spec: Any) -> None:
+        with pytest.raises(Refusal, match="Object 'Kind' is missing"):
+            self.read(spec)
+
+    def test_unknown_members_beside_it(self) -> None:
+        with pytest.raises(Refusal, match="Object 'Kind' is missing"):
+            self.read({}, data={"metadata": {}})
+
+    @pytest.mark.parametrize("text", ["not base64!", "e30", 7, None])
+    def test_what_is_not_base64(self, text: Any) -> None:
+        with pytest.raises(Refusal, match="Object 'Kind' is missing"):
+            self.read({}, data={"spec": text})
+
+    def test_later_releases_do_not_read_it(self) -> None:
+        with pytest.raises(Refusal, match="Object 'Kind' is missing"):
+            self.read({}, "1.7")
+
+
+@pytest.mark.parametrize(
+    ("version", "kept"), [("v1alpha1", {}), ("v1alpha2", {"volumes": {"preferredStorageClassName": "fast"}})]
+)
+def test_fields_of_older_api_versions(version: str, kept: Json) -> None:
+    data = {
+        "apiVersion": f"instancetype.kubevirt.io/{version}",
+        "kind": "VirtualMachinePreference",
+        "spec": {
+            "cpu": {"preferredCPUTopology": "", "preferredCPUFeatures": [{"name": "vmx"}]},
+            "volumes": {"preferredStorageClassName": "fast"},
+            "preferredSubdomain": "x",
+        },
+    }
+
+    read = revision.content({"metadata": {}, "data": data}, rules("1.6"))
+
+    assert read
+    assert read["spec"] == {"cpu": {}, **kept}
+
+
+class TestTypes:
+    def test_what_is_unknown_is_dropped_and_leaves_what_holds_it(self) -> None:
+        given = {"spec": {"domain": {"launchSecurity": {"snp": {}}}, "serviceAccountName": "x"}}
+
+        assert decode(rules("1.6").types.vmi, given)["spec"]["domain"]["launchSecurity"] == {}
+        assert "serviceAccountName" not in decode(rules("1.8").types.vmi, given)["spec"]
+        assert decode(NEWEST.types.vmi, given)["spec"]["serviceAccountName"] == "x"
+
+    def test_templates_too(self) -> None:
+        imageio = {"url": "x", "diskId": "1", "insecureSkipVerify": True}
+        template = {"metadata": {}, "spec": {"source": {"imageio": imageio}}}
+        given = vm({"rebootPolicy": "Terminate"}, dataVolumeTemplates=[template])
+
+        for version, known in (("1.7", False), ("1.8", True)):
+            spec = decode(rules(version).types.vm, given)["spec"]
+            assert ("rebootPolicy" in spec["template"]["spec"]["domain"]) is known
+            assert ("insecureSkipVerify" in spec["dataVolumeTemplates"][0]["spec"]["source"]["imageio"]) is known
+
+    @pytest.mark.parametrize(("version", "kept"), [("1.8", {"claimName": ""}), ("1.9", {})])
+    def test_empty_names_of_claims(self, version: str, kept: Json) -> None:
+        gpus = [{"name": "gpu", "claimName": ""}]
+        given = {"spec": {"domain": {"devices": {"gpus": gpus}}}}
+
+        assert encode(rules(version).types.vmi, given)["spec"]["domain"]["devices"]["gpus"] == [{"name": "gpu", **kept}]
+        assert encode(rules(version).types.instancetype, {"spec": {"gpus": gpus}})["spec"]["gpus"] == [
+            {"name": "gpu", **kept}
+        ]
+
+    def test_types_are_made_once(self) -> None:
+        assert rules("1.7") is rules("1.7.4")
+
+
+class TestChangedShapes:
+    INNER = Struct(a=STRING, b=STRING)
+    SHAPE = Struct(plain=INNER, value=Value(INNER), items=List(INNER, 2), nullable=OrNull(List(INNER)))
+
+    @pytest.mark.parametrize("path", ["plain.b", "value.b", "items.b", "nullable.b"])
+    def test_a_field_is_removed_wherever_it_is(self, path: str) -> None:
+        one = {"a": "1", "b": "2"}
+        given: Json = {"plain": one, "value": one, "items": [one], "nullable": [one]}
+        name = path.partition(".")[0]
+
+        taken = decode(changed(self.SHAPE, {path: None}), given)
+
+        assert [part for part in given if taken[part] != given[part]] == [name]
+        assert decode(self.SHAPE, given) == given
+
+    def test_limits_stay(self) -> None:
+        with pytest.raises(InputError, match="more than 2"):
+            decode(changed(self.SHAPE, {"items.b": None}), {"items": [{}, {}, {}]})
+
+    def test_paths_that_lead_nowhere(self) -> None:
+        assert decode(changed(self.SHAPE, {"plain.c.d": None, "none": None}), {"plain": {"a": "1"}})["plain"] == {
+            "a": "1"
+        }
+
+    def test_nothing_changes(self) -> None:
+        assert changed(self.SHAPE, {}) is self.SHAPE
+
+    @pytest.mark.parametrize(
+        ("value", "known"),
+        [
+            ({}, True),
+            ({"plain": {"a": 1}}, True),
+            ({"plain": {"c": 1}}, False),
+            ({"value": {"c": 1}}, False),
+            ({"items": [{"a": 1}, {"c": 1}]}, False),
+            ({"nullable": [{"c": 1}]}, False),
+            ({"items": "text"}, True),
+            ({"other": EMPTY}, False),
+        ],
+    )
+    def test_unknown_members(self, value: Any, known: bool) -> None:
+        assert is_known(self.SHAPE, value) is known

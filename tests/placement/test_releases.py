@@ -1,0 +1,106 @@
+"""What a release of KubeVirt asks of nodes, and others don't."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.placement.samples import node
+from webhook.placement import constraints, demand
+from webhook.placement.kubevirt_config import PlacementKubeVirt
+from webhook.placement.reading import read
+from webhook.placement.requirement import VENDOR, Label
+from webhook.placement.vmis import Vmi
+from webhook.releases.release import release_of
+from webhook.releases.version import parse_version
+
+INTEL = "cpu-vendor.node.kubevirt.io/Intel"
+
+
+def kubevirt(version: str, *gates: str) -> PlacementKubeVirt:
+    parsed = parse_version(version)
+    assert parsed
+    configuration = {"developerConfiguration": {"featureGates": list(gates)}}
+    return read(PlacementKubeVirt, {"spec": {"configuration": configuration}}, "").with_release(release_of(parsed))
+
+
+def vmi(domain: dict[str, Any] | None = None, **spec: Any) -> Vmi:
+    return read(Vmi, {"spec": {"domain": domain or {}, **spec}, "status": {"nodeName": "n1"}}, "")
+
+
+def labels(machine: Vmi, settings: PlacementKubeVirt) -> set[str]:
+    source = node("n1", {INTEL: "true"})
+    asked = constraints.of(machine, source_node=source, kubevirt=settings)
+    return {each.expression.key for each in asked if isinstance(each, Label)}
+
+
+@pytest.mark.parametrize(
+    ("version", "kept"), [("1.6.3", False), ("1.6.4", True), ("1.7.0", False), ("1.7.1", True), ("1.9", True)]
+)
+def test_the_vendor_of_the_cpu(version: str, kept: bool) -> None:
+    asked = constraints.of(vmi(), source_node=node("n1", {INTEL: "true"}), kubevirt=kubevirt(version))
+
+    assert any(each.origin == VENDOR for each in asked) is kept
+
+
+@pytest.mark.parametrize(
+    ("security", "label"), [("snp", "kubevirt.io/sev-snp"), ("snp", "kubevirt.io/sev"), ("tdx", "kubevirt.io/tdx")]
+)
+def test_nodes_for_snp_and_tdx(security: str, label: str) -> None:
+    machine = vmi({"launchSecurity": {security: {}}})
+
+    assert label not in labels(machine, kubevirt("1.6"))
+    assert label in labels(machine, kubevirt("1.7"))
+
+
+def test_other_architectures() -> None:
+    machine, gate = vmi(architecture="arm64"), "CrossArchitectureVirtualization"
+
+    assert "kubernetes.io/arch" in labels(machine, kubevirt("1.8", gate))
+    assert "kubevirt.io/vm-arch-arm64" in labels(machine, kubevirt("1.9", gate))
+    assert "kubevirt.io/vm-arch-arm64" not in labels(machine, kubevirt("1.9"))
+
+
+@pytest.mark.parametrize(("version", "requested"), [("1.8", 0), ("1.9", 1)])
+def test_the_device_of_tdx(version: str, requested: int) -> None:
+    wanted = demand.of(vmi({"launchSecurity": {"tdx": {}}}), kubevirt=kubevirt(version)).requests
+
+    assert wanted.get("devices.kubevirt.io/tdx", 0) == requested
+
+
+@pytest.mark.parametrize(
+    ("version", "gates", "requested"), [("1.8", ("IOMMUFD",), 0), ("1.9", ("IOMMUFD",), 1), ("1.9", (), 0)]
+)
+def test_the_device_of_iommufd(version: str, gates: tuple[str, ...], requested: int) -> None:
+    wanted = demand.of(vmi(), kubevirt=kubevirt(version, *gates)).requests
+
+    assert wanted.get("devices.kubevirt.io/iommufd", 0) == requested
+
+
+@pytest.mark.parametrize(("version", "requested"), [("1.7", 2**30), ("1.8", 2**30 + 2**20)])
+def test_the_reserved_overhead(version: str, requested: int) -> None:
+    memory = {"guest": "1Gi", "reservedOverhead": {"addedOverhead": "1Mi"}}
+
+    assert demand.of(vmi({"memory": memory}), kubevirt=kubevirt(version)).requests["memory"] == requested
+
+
+def test_hypervisors_are_configured_since_1_8() -> None:
+    configuration = {
+        "hypervisors": [{"name": "hyperv-direct"}],
+        "developerConfiguration": {"featureGates": ["ConfigurableHypervisor"]},
+    }
+    settings = read(PlacementKubeVirt, {"spec": {"configuration": configuration}}, "")
+
+    for version, needs in (("1.7", True), ("1.8", False)):
+        parsed = parse_version(version)
+        assert parsed
+        assert settings.with_release(release_of(parsed)).needs_kvm is needs
+
+
+@pytest.mark.parametrize(
+    ("backup", "runs"),
+    [(None, False), ({}, False), ({"backupName": "b"}, True), ({"backupName": "b", "completed": True}, False)],
+)
+def test_backups(backup: Any, runs: bool) -> None:
+    assert read(Vmi, {"status": {"changedBlockTracking": {"backupStatus": backup}}}, "").is_backed_up is runs

@@ -1,0 +1,74 @@
+"""The types of KubeVirt's API as one release has them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from webhook.kubevirt.go_json.pruning import changed
+from webhook.kubevirt.go_json.structs import STRING_POINTER, UINT64_ALWAYS, Shape, Struct
+from webhook.kubevirt.types import instancetypes, machines
+from webhook.releases import fields
+from webhook.releases.capabilities import OMITS_EMPTY_CLAIMS, OMITS_ZERO_BLOCK_SIZES
+from webhook.releases.fields import unknown_fields
+from webhook.releases.release import Release
+
+_DEVICES: Final = ("gpus", "hostDevices")
+_CLAIM: Final = ("claimName", "requestName")
+_BLOCK_SIZE: Final = Struct(logical=UINT64_ALWAYS, physical=UINT64_ALWAYS)
+
+_Changes = dict[str, Shape | None]
+
+
+class Types:
+    """The types of one release.
+
+    Attributes:
+        vm, vmi, instancetype, preference: of whole objects; those of the latter two for both scopes.
+        by_kind: the four kinds of instancetypes and preferences.
+    """
+
+    __slots__ = ("by_kind", "instancetype", "preference", "vm", "vmi")
+
+    def __init__(self, release: Release) -> None:
+        machine = _changes(release, fields.MACHINE)
+        template = {f"template.spec.{path}": change for path, change in machine.items()}
+        self.vmi: Final = _of(machines.VMI, machine)
+        self.vm: Final = _of(machines.VM, _changes(release, fields.VIRTUAL_MACHINE) | template)
+        self.instancetype: Final = _of(instancetypes.INSTANCETYPE, _changes(release, fields.INSTANCETYPE))
+        self.preference: Final = _of(instancetypes.PREFERENCE, _changes(release, fields.PREFERENCE))
+        self.by_kind: Final = {
+            "VirtualMachineInstancetype": self.instancetype,
+            "VirtualMachineClusterInstancetype": self.instancetype,
+            "VirtualMachinePreference": self.preference,
+            "VirtualMachineClusterPreference": self.preference,
+        }
+
+
+def _of(shape: Struct, changes: _Changes) -> Struct:
+    return changed(shape, {f"spec.{path}": change for path, change in changes.items()})
+
+
+def _changes(release: Release, kind: str) -> _Changes:
+    changes: _Changes = dict.fromkeys(unknown_fields(release.rules_version, kind))
+    changes |= _block_sizes(release).get(kind, {})
+    changes |= _claims(release).get(kind, {})
+    return changes
+
+
+def _block_sizes(release: Release) -> dict[str, _Changes]:
+    if release.has(OMITS_ZERO_BLOCK_SIZES):
+        return {}
+    return {
+        fields.MACHINE: {"domain.devices.disks.blockSize.custom": _BLOCK_SIZE},
+        fields.PREFERENCE: {"devices.preferredDiskBlockSize.custom": _BLOCK_SIZE},
+    }
+
+
+def _claims(release: Release) -> dict[str, _Changes]:
+    if release.has(OMITS_EMPTY_CLAIMS):
+        return {}
+    paths = [f"{device}.{name}" for device in _DEVICES for name in _CLAIM]
+    return {
+        fields.MACHINE: {f"domain.devices.{path}": STRING_POINTER for path in paths},
+        fields.INSTANCETYPE: dict.fromkeys(paths, STRING_POINTER),
+    }

@@ -1,0 +1,1 @@
+"""KubeVirt's releases: what each can do, by name, and which fields each knows."""

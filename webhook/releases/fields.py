@@ -1,0 +1,83 @@
+"""The fields of KubeVirt's API that not every release knows, as its CustomResourceDefinitions say.
+
+An API server drops the fields that a CRD does not know, so that a release neither reads nor stores them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from webhook.releases.capability import reached, releases
+from webhook.releases.version import Version
+
+MACHINE: Final = "VirtualMachineInstance"
+VIRTUAL_MACHINE: Final = "VirtualMachine"
+INSTANCETYPE: Final = "VirtualMachineInstancetype"
+PREFERENCE: Final = "VirtualMachinePreference"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A field and the release that has brought it.
+
+    Attributes:
+        kind: the kind that has it; of a VMI, the templates of VMs have it too; of an instancetype or preference, both
+            scopes.
+        path: below ``spec``; lists are passed without an index.
+    """
+
+    kind: str
+    path: str
+    since: Version
+
+    def is_in(self, version: Version) -> bool:
+        """Whether a release knows it."""
+        return reached((self.since,), version)
+
+
+def _fields(kind: str, since: str, *paths: str) -> tuple[Field, ...]:
+    (first,) = releases(since)
+    return tuple(Field(kind, path, first) for path in paths)
+
+
+FIELDS: Final = (
+    *_fields(INSTANCETYPE, "1.7.0", "ioThreads", "launchSecurity.snp", "launchSecurity.tdx"),
+    *_fields(
+        PREFERENCE,
+        "1.7.0",
+        "preferredArchitecture",
+        "requirements.architecture",
+        "devices.preferredDiskBlockSize.custom.discardGranularity",
+    ),
+    *_fields(
+        PREFERENCE, "1.8.0", "features.preferredHyperv.tlbflush.direct", "features.preferredHyperv.tlbflush.extended"
+    ),
+    *_fields(PREFERENCE, "1.9.0", "devices.preferredVideoType", "preferredLaunchSecurity"),
+    *_fields(
+        MACHINE,
+        "1.7.0",
+        "domain.launchSecurity.snp",
+        "domain.launchSecurity.tdx",
+        "domain.devices.disks.changedBlockTracking",
+        "domain.devices.disks.blockSize.custom.discardGranularity",
+    ),
+    *_fields(
+        MACHINE,
+        "1.8.0",
+        "domain.rebootPolicy",
+        "domain.memory.reservedOverhead",
+        "domain.features.hyperv.tlbflush.direct",
+        "domain.features.hyperv.tlbflush.extended",
+        "domain.devices.interfaces.passtBinding",
+        "utilityVolumes",
+        "volumes.containerPath",
+    ),
+    *_fields(MACHINE, "1.9.0", "serviceAccountName", "networks.resourceClaim", "domain.devices.interfaces.portRanges"),
+    *_fields(VIRTUAL_MACHINE, "1.8.0", "dataVolumeTemplates.spec.source.imageio.insecureSkipVerify"),
+)
+
+
+def unknown_fields(version: Version, kind: str) -> tuple[str, ...]:
+    """The paths below ``spec`` of a kind that a release does not know and newer ones do."""
+    return tuple(field.path for field in FIELDS if field.kind == kind and not field.is_in(version))

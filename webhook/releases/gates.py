@@ -1,0 +1,59 @@
+"""KubeVirt's feature gates, as far as rules here depend on them (KubeVirt, pkg/virt-config/featuregate)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from webhook.releases.capabilities import OPENS_BETA_GATES
+from webhook.releases.capability import reached, releases
+from webhook.releases.release import Release
+from webhook.releases.version import Version
+
+# The first releases that know a gate which not all of them know.
+_KNOWN: Final[Mapping[str, tuple[Version, ...]]] = {
+    name: releases(first)
+    for name, first in {
+        "ConfigurableHypervisor": "1.8.0",
+        "CrossArchitectureVirtualization": "1.9.0",
+        "IOMMUFD": "1.9.0",
+        "MigrationPriorityQueue": "1.7.0",
+    }.items()
+}
+# The first releases in which a gate is in beta, and in which it has become generally available; any other is in alpha.
+_BETA: Final[Mapping[str, tuple[Version, ...]]] = {
+    name: releases(first)
+    for name, first in {
+        "DeclarativeHotplugVolumes": "1.9.0",
+        "GPUsWithDRA": "1.9.0",
+        "HostDevicesWithDRA": "1.9.0",
+        "ImageVolume": "1.7.0",
+        "MigrationPriorityQueue": "1.8.0",
+        "VmiMemoryOverheadReport": "1.9.0",
+        "WorkloadEncryptionSEV": "1.9.0",
+    }.items()
+}
+_GENERALLY_AVAILABLE: Final[Mapping[str, tuple[Version, ...]]] = {
+    name: releases(first)
+    for name, first in {
+        "MigrationPriorityQueue": "1.9.0",
+        "PanicDevices": "1.9.0",
+        "VideoConfig": "1.9.0",
+    }.items()
+}
+
+
+def is_open(release: Release, gate: str, enabled: Collection[str], disabled: Collection[str]) -> bool:
+    """Whether a feature gate is open.
+
+    Args:
+        enabled: what ``developerConfiguration.featureGates`` names, which counts more.
+        disabled: what ``disabledFeatureGates`` names.
+    """
+    version = release.rules_version
+    if gate in _KNOWN and not reached(_KNOWN[gate], version):
+        return False
+    if gate in enabled or reached(_GENERALLY_AVAILABLE.get(gate, ()), version):
+        return True
+    in_beta = release.has(OPENS_BETA_GATES) and reached(_BETA.get(gate, ()), version)
+    return in_beta and gate not in disabled

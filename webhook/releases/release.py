@@ -1,0 +1,64 @@
+"""A release of KubeVirt: what it can do and what it knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from webhook.releases import version as versions
+from webhook.releases.capabilities import CAPABILITIES
+from webhook.releases.capability import Capability
+from webhook.releases.version import Version
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Release:
+    """One release; of each version there is one object, so that what is derived from it can be kept by it.
+
+    Attributes:
+        version: of a version newer than any known one its own, with the newest rules.
+        capabilities: those that it has.
+    """
+
+    version: Version
+    capabilities: frozenset[Capability]
+
+    def has(self, capability: Capability) -> bool:
+        """Whether the release has a capability."""
+        return capability in self.capabilities
+
+    @property
+    def rules_version(self) -> Version:
+        """The version whose rules count."""
+        return min(self.version, versions.NEWEST) if self.is_newer else self.version
+
+    @property
+    def is_newer(self) -> bool:
+        """Whether it is of a minor version that came after all known ones."""
+        return self.version.line > versions.NEWEST.line
+
+    @property
+    def is_supported(self) -> bool:
+        """Whether its rules are known, or it is newer than those that are."""
+        return self.version >= versions.OLDEST
+
+    @property
+    def support(self) -> str:
+        """Whether its rules are known: ``known``, ``newer`` (the newest ones count) or ``too-old``."""
+        if not self.is_supported:
+            return "too-old"
+        return "newer" if self.is_newer else "known"
+
+    def __str__(self) -> str:
+        return str(self.version)
+
+
+@lru_cache(maxsize=64)
+def release_of(version: Version) -> Release:
+    """The release of a version."""
+    known = min(version, versions.NEWEST) if version.line > versions.NEWEST.line else version
+    return Release(version, frozenset(each for each in CAPABILITIES.values() if each.is_in(known)))
+
+
+NEWEST: Final = release_of(versions.NEWEST)
