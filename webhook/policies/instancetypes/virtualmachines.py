@@ -67,7 +67,9 @@ def virtualmachines(
             return evaluate_update(vm, request, lookups, settings)
         return _evaluate_create(vm, request.namespace or "", lookups, settings)
     except UnsupportedReleaseError as error:
-        return skip(messages.kubevirt_too_old("no default instancetype or preference was applied", str(error)), warn=True)
+        return skip(
+            messages.kubevirt_too_old("no default instancetype or preference was applied", str(error)), warn=True
+        )
     except Unreadable as error:
         return skip(common.lookup_failed("no default instancetype or preference was applied", error.why), warn=True)
     except InputError as error:
