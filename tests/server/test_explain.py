@@ -191,7 +191,7 @@ async def test_not_knowing_is_503(listening: Open) -> None:
     status, answer = await asking.get()
 
     assert (status, asking.headers["Retry-After"]) == (503, "5")
-    assert answer == {"error": "the answer is not known now: the nodes can't be read: nodes have not been listed yet"}
+    assert "nodes have not been listed yet" in answer["error"]
 
 
 async def test_a_bug_is_500_and_logged(listening: Open) -> None:
