@@ -21,6 +21,7 @@ _COMMANDS: Final = {
     "explain": ("webhook.cli.explain:explain", "Explain a reason code, a migration, or what spreads a VM."),
     "expand": ("webhook.cli.expand:expand", "Show the VMI that KubeVirt would make of a VM, and why."),
     "demo": ("webhook.cli.demo:demo", "See it work over an example cluster."),
+    "scheduler": ("webhook.cli.scheduler:scheduler", "Check a kube-scheduler configuration for VMs, or print one."),
     "install": ("webhook.cli.installation:install", "Install into a cluster, or upgrade there."),
     "doctor": ("webhook.cli.doctor:doctor", "Check an installation, and say what to do."),
     "uninstall": ("webhook.cli.installation:uninstall", "Take everything out of a cluster again."),

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.cli.runner import run
+from tests.scheduler.configurations import configuration, profile
+
+
+def written(tmp_path: Path, value: object) -> Path:
+    path = tmp_path / "scheduler.yaml"
+    path.write_text(yaml.safe_dump(value, sort_keys=False))
+    return path
+
+
+@pytest.mark.parametrize("variant", ["spread", "pack"])
+def test_what_is_printed_has_no_mistakes(variant: str, tmp_path: Path) -> None:
+    path = tmp_path / "rendered.yaml"
+    path.write_text(run("scheduler", "render", variant).output)
+
+    result = run("scheduler", "lint", path)
+
+    assert (result.exit_code, result.output) == (0, "0 errors, 0 warnings\n")
+
+
+def test_problems_have_a_line_and_end_in_status_1(tmp_path: Path) -> None:
+    path = written(tmp_path, configuration(profile(), profile()))
+
+    result = run("scheduler", "lint", path, "-o", "json")
+
+    (problem,) = json.loads(result.stdout)
+    line = path.read_text().splitlines().index("- schedulerName: kubevirt", 8) + 1
+    assert (result.exit_code, problem["code"], problem["where"]) == (1, "duplicate-profile", f"{path}:{line}")
+
+
+def test_a_warning_alone_is_status_0(tmp_path: Path) -> None:
+    result = run("scheduler", "lint", written(tmp_path, configuration(profile(plugins={}))))
+
+    assert result.exit_code == 0
+    assert "[image-locality-on]" in result.output
+    assert result.output.endswith("0 errors, 1 warning\n")
+
+
+def test_a_configuration_in_a_config_map_is_read_too(tmp_path: Path) -> None:
+    inner = yaml.safe_dump(configuration(profile("vms")))
+    path = written(tmp_path, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"k": inner}})
+
+    result = run("scheduler", "lint", path, "--profile", "vms")
+
+    assert (result.exit_code, result.output) == (0, "0 errors, 0 warnings\n")
+    assert run("scheduler", "lint", path).exit_code == 1
+
+
+def test_standard_input() -> None:
+    result = run("scheduler", "lint", "-", stdin=yaml.safe_dump(configuration()))
+
+    assert (result.exit_code, result.output) == (0, "0 errors, 0 warnings\n")
+
+
+@pytest.mark.parametrize("value", [{}, {"kind": "Pod"}, [1], "text"])
+def test_a_file_without_a_configuration_is_bad_input(value: object, tmp_path: Path) -> None:
+    assert run("scheduler", "lint", written(tmp_path, value)).exit_code == 2
+
+
+def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
+    assert run("scheduler", "lint", tmp_path / "none.yaml").exit_code == 2

@@ -1,0 +1,99 @@
+"""`kubevirt-webhook scheduler`: configurations of kube-scheduler for VMs, checked and printed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import click
+import msgspec
+
+from webhook.cli import data, given, write
+from webhook.errors import InputError
+from webhook.k8s.yaml_builder import Document, format_path
+from webhook.k8s.yaml_documents import parse_documents, read_documents
+from webhook.scheduler.lint import KIND, Problem, Scheduler, is_configuration
+from webhook.scheduler.lint import lint as find_problems
+from webhook.text import pluralize
+
+_COLORS: Final = {"error": "red", "warning": "yellow"}
+
+
+@click.group()
+def scheduler() -> None:
+    """Check a kube-scheduler configuration for VMs, or print one."""
+
+
+@scheduler.command()
+@click.argument("file")
+@click.option(
+    "--profile",
+    metavar="NAME",
+    default="kubevirt",
+    show_default=True,
+    help="The schedulerName of the profile for VMs.",
+)
+@click.option("--cluster-scheduler", is_flag=True, help="FILE configures the cluster's own scheduler.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def lint(file: str, profile: str, cluster_scheduler: bool, output: str) -> None:
+    """Check a KubeSchedulerConfiguration in FILE, or on standard input (-).
+
+    A ConfigMap that holds one is read, too. Exit status 0 without errors, 1 with errors, 2 on bad input.
+    """
+    whose = Scheduler(profile, cluster_scheduler)
+    found = [(document, problem) for document in _configurations(file) for problem in find_problems(document, whose)]
+    if output == "json":
+        write.data(json.dumps([_as_json(document, problem) for document, problem in found], indent=2))
+    else:
+        _print(found)
+    if any(problem.severity == "error" for _, problem in found):
+        raise SystemExit(1)
+
+
+@scheduler.command()
+@click.argument("variant", type=click.Choice(["spread", "pack"]))
+def render(variant: str) -> None:
+    """Print the KubeSchedulerConfiguration of a VARIANT.
+
+    spread places VMs evenly, pack fills one node after the other.
+    """
+    write.data((data.directory("manifests") / "scheduler" / f"{variant}.yaml").read_text())
+
+
+def _configurations(file: str) -> list[Document]:
+    """The configurations in a file, those in ConfigMaps among them.
+
+    Raises:
+        InputError: the file cannot be read, or holds none.
+    """
+    documents = list(parse_documents(given.standard_input(), "-") if file == "-" else read_documents(file))
+    found = [inner for document in documents for inner in _unwrap(document) if is_configuration(inner)]
+    if not found:
+        raise InputError(f"contains no {KIND}", file, "give the file that kube-scheduler gets with --config")
+    return found
+
+
+def _unwrap(document: Document) -> Iterator[Document]:
+    """The document itself, or what stands in a ConfigMap."""
+    value: Any = document.value
+    if not isinstance(value, dict) or value.get("kind") != "ConfigMap" or not isinstance(value.get("data"), dict):
+        yield document
+        return
+    for key, text in value["data"].items():
+        if isinstance(text, str) and KIND in text:
+            yield from parse_documents(text, f"{document.where()} {key}")
+
+
+def _as_json(document: Document, problem: Problem) -> dict[str, Any]:
+    return {"where": document.where(problem.path), **msgspec.to_builtins(problem)}
+
+
+def _print(found: list[tuple[Document, Problem]]) -> None:
+    for document, problem in found:
+        place = f"{document.where(problem.path)}: " + (f"{format_path(problem.path)}: " if problem.path else "")
+        write.line(f"{problem.severity}: {place}{problem.text} [{problem.code}]", color=_COLORS[problem.severity])
+        write.line(f"  Consequence: {problem.consequence}.")
+        write.line(f"  What to do: {problem.remedy}.")
+    errors = sum(problem.severity == "error" for _, problem in found)
+    write.line(f"{pluralize(errors, 'error')}, {pluralize(len(found) - errors, 'warning')}")
