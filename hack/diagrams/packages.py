@@ -79,9 +79,8 @@ def draw(root: Path) -> str:
     rows = layers(root)
     known = {name for row in rows for name in row}
     depth = {name: number for number, row in enumerate(rows) for name in row}
-    # What no layer names, such as certs, stands one below the lowest that imports it.
     for name in sorted(graph.keys() - known):
-        depth[name] = max((depth[one] for one in graph if name in graph[one] and one in depth), default=0) + 1
+        depth[name] = _place(name, graph, depth)
         rows[depth[name]].append(name)
     chains = [_chain(source, target, depth) for source in sorted(graph) for target in sorted(graph[source])]
     for chain in chains:
@@ -89,6 +88,13 @@ def draw(root: Path) -> str:
             rows[number].append(stop)
     _order(rows, chains)
     return _drawn(rows, chains, known | graph.keys())
+
+
+def _place(name: str, graph: Graph, depth: Mapping[str, int]) -> int:
+    """The row of a package that no layer names: above what it imports, or below what imports it."""
+    imported = [depth[one] - 1 for one in graph[name] if one in depth]
+    below = max((depth[one] + 1 for one in graph if name in graph[one] and one in depth), default=0)
+    return max(min(imported), below) if imported else below
 
 
 def _chain(source: str, target: str, depth: Mapping[str, int]) -> list[str]:

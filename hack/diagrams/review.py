@@ -28,11 +28,11 @@ class Stage(NamedTuple):
 
 SERVER: Final = (
     Stage("read the body", "limits of size, time and memory", "webhook/server/app.py", "_body"),
-    Stage("wait for a turn", "no namespace takes more than its share", "webhook/server/app.py", "take"),
+    Stage("take a turn", "at once if none waits; a share per namespace", "webhook/server/app.py", "take"),
 )
 REVIEWER: Final = (
     Stage("decode", "only the fields that the policy reads", "webhook/review/reviewer.py", "codec.decode"),
-    Stage("scope", "the namespace's mode and parameters", "webhook/review/reviewer.py", "scope.resolve"),
+    Stage("scope", "the namespace's mode and parameters", "webhook/review/reviewer.py", "scopes.resolve"),
     Stage("policy", "a pure function: what would enforce do?", "webhook/review/reviewer.py", "endpoint.handler"),
     Stage("mode", "enforce acts, warn and audit only report", "webhook/review/reviewer.py", "decision.under"),
     Stage("patch", "add, and remove of what was there", "webhook/review/reviewer.py", "patch.render"),

@@ -61,6 +61,11 @@ def test_every_mode_of_every_policy_is_allowed(kube: Kube, policy: str, mode: st
     create(kube, labels={names.policy_label(policy): mode}, dryRun="All")
 
 
+def test_the_label_of_monitoring_namespaces_is_allowed(kube: Kube) -> None:
+    """The NetworkPolicy lets namespaces with it read the metrics."""
+    create(kube, labels={f"{DOMAIN}/metrics": "scrape"}, dryRun="All")
+
+
 @pytest.mark.parametrize(
     ("annotation", "value"),
     [

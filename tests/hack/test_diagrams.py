@@ -21,6 +21,19 @@ def test_the_layers_are_those_that_import_linter_holds() -> None:
     assert ["policies", "cluster"] in rows
 
 
+def test_the_page_names_the_layers_as_they_are() -> None:
+    page = " ".join((ROOT / "docs" / "architecture.md").read_text().split())
+
+    assert " > ".join(" | ".join(row) for row in packages.layers(ROOT)) in page
+
+
+def test_what_no_layer_names_is_above_what_it_imports() -> None:
+    depth = {"a": 0, "b": 3}
+
+    assert packages._place("x", {"a": {"x"}, "x": {"b"}, "b": set()}, depth) == 2
+    assert packages._place("x", {"a": {"x"}, "x": set(), "b": set()}, depth) == 1
+
+
 def test_every_package_of_the_code_is_a_box() -> None:
     drawn = packages.draw(ROOT)
     names = {file.parent.name for file in (ROOT / "webhook").glob("*/__init__.py")}
