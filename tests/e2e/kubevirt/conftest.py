@@ -32,8 +32,12 @@ SETTINGS: Mapping[str, Any] = {
         "ours-alone": {"guard": "off", "onlyByWebhook": True},
     }
 }
-# A VM that is resized or moved while it runs.
-CONFIGURATION = {"vmRolloutStrategy": "LiveUpdate", "evictionStrategy": "LiveMigrate"}
+# A VM that is resized or moved while it runs, and is restored or cloned: until 1.8 snapshots have to be switched on.
+CONFIGURATION = {
+    "vmRolloutStrategy": "LiveUpdate",
+    "evictionStrategy": "LiveMigrate",
+    "developerConfiguration": {"featureGates": ["Snapshot"]},
+}
 
 
 class NewPlace(Protocol):
