@@ -5,7 +5,8 @@ Compiling takes minutes, so a finished build is kept and shared: by later runs, 
 workers. Two things make that safe: a build appears under its final name by one rename (a directory of that name is
 complete, always), and a file lock lets one process build while the others wait for it.
 
-The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`` beside this file; their go.sum files
+The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`` beside this file, and in
+``kubevirt-1.8/go.mod`` of an older release of KubeVirt; their go.sum files
 pin every byte that is compiled, and ``-mod=readonly`` keeps the build from changing either. Standard library only: CI
 runs this before anything is installed.
 
@@ -103,12 +104,21 @@ CONTROL_PLANE = Bundle(
     # setup-envtest's directories hold these (and kubectl), never a scheduler or a controller manager.
     assets=("kube-apiserver", "etcd"),
 )
-KUBEVIRT = Bundle(
-    "kubevirt",
-    "KubeVirt control plane",
-    "about three minutes",
-    (Part("kubevirt", "kubevirt.io/kubevirt", ("virt-api", "virt-controller", "virt-operator-objects")),),
-)
+KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
+
+
+def _kubevirt(module: str) -> Bundle:
+    part = Part(module, "kubevirt.io/kubevirt", KUBEVIRT_BINARIES)
+    return Bundle("kubevirt", "KubeVirt control plane", "about three minutes", (part,))
+
+
+KUBEVIRT = _kubevirt("kubevirt")
+
+
+def kubevirt_releases() -> dict[str, Bundle]:
+    """The releases of KubeVirt that can be built, such as 1.8.4, the newest first."""
+    bundles = [KUBEVIRT, *(_kubevirt(module.parent.name) for module in sorted(HERE.glob("kubevirt-*/go.mod")))]
+    return {bundle.parts[0].version.removeprefix("v"): bundle for bundle in bundles}
 
 
 def older_versions() -> list[str]:
@@ -245,7 +255,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
-        "--kubevirt", action="store_true", help="build KubeVirt's virt-api and virt-controller, not Kubernetes"
+        "--kubevirt",
+        nargs="?",
+        metavar="RELEASE",
+        const=next(iter(kubevirt_releases())),
+        choices=list(kubevirt_releases()),
+        help="build KubeVirt's virt-api and virt-controller, not Kubernetes; "
+        f"the releases: {', '.join(kubevirt_releases())} (default: the first)",
     )
     what.add_argument(
         "--kubernetes",
@@ -268,7 +284,7 @@ def _parser() -> argparse.ArgumentParser:
 def _bundle(options: argparse.Namespace) -> Bundle:
     if options.kubernetes:
         return older_scheduler(options.kubernetes)
-    return KUBEVIRT if options.kubevirt else CONTROL_PLANE
+    return kubevirt_releases()[options.kubevirt] if options.kubevirt else CONTROL_PLANE
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

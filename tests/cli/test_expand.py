@@ -503,3 +503,12 @@ class TestKubeVirtVersions:
 
         assert result.exit_code == 2
         assert "--kubevirt-version: " in result.stderr
+
+    def test_a_field_that_the_release_does_not_know_is_reported(self) -> None:
+        objects = (vm(preference={"name": "linux"}), preference(preferredArchitecture="arm64"))
+
+        older, newer = (expand(*objects, options=("--kubevirt-version", version)) for version in ("1.6", "1.7"))
+
+        assert "spec.preferredArchitecture" in older.stderr
+        assert (yaml.safe_load(older.stdout)["spec"]["architecture"], older.exit_code) == ("amd64", 0)
+        assert (yaml.safe_load(newer.stdout)["spec"]["architecture"], newer.stderr) == ("arm64", "")

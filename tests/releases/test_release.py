@@ -7,7 +7,7 @@ from webhook.releases.capabilities import CAPABILITIES
 from webhook.releases.capability import capability, reached
 from webhook.releases.capability import releases as written
 from webhook.releases.detection import detect
-from webhook.releases.fields import FIELDS, MACHINE, unknown_fields
+from webhook.releases.fields import FIELDS, MACHINE, ineffective_fields, unknown_fields
 from webhook.releases.gates import is_open
 from webhook.releases.release import Release, release_of
 from webhook.releases.version import KNOWN, Version, parse_version
@@ -118,3 +118,28 @@ def test_each_field_is_known_from_one_of_the_releases_on() -> None:
 )
 def test_gates(version: str, gate: str, enabled: tuple[str, ...], disabled: tuple[str, ...], expected: bool) -> None:
     assert is_open(release(version), gate, enabled, disabled) is expected
+
+
+@pytest.mark.parametrize(
+    ("version", "kind", "spec", "paths"),
+    [
+        ("1.6", "VirtualMachineClusterPreference", {"preferredArchitecture": "arm64"}, ["preferredArchitecture"]),
+        ("1.7", "VirtualMachineClusterPreference", {"preferredArchitecture": "arm64"}, []),
+        ("1.8", "VirtualMachineInstance", {"networks": [{}, {"resourceClaim": {}}]}, ["networks.resourceClaim"]),
+        (
+            "1.8",
+            "VirtualMachine",
+            {"template": {"spec": {"serviceAccountName": "x"}}},
+            ["template.spec.serviceAccountName"],
+        ),
+        ("1.8", "VirtualMachine", {"template": {"spec": {"serviceAccountName": None}}}, []),
+        ("1.8", "VirtualMachine", {"template": []}, []),
+        ("1.8", "VirtualMachine", None, []),
+        ("1.6", "ControllerRevision", {"preferredArchitecture": "arm64"}, []),
+    ],
+)
+def test_fields_without_effect(version: str, kind: str, spec: object, paths: list[str]) -> None:
+    parsed = parse_version(version)
+    assert parsed
+
+    assert ineffective_fields(parsed, kind, spec) == paths

@@ -28,6 +28,7 @@ from webhook.kubevirt.instancetype.conflict import Cause
 from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied, Stage
+from webhook.releases.fields import ineffective_fields
 from webhook.releases.release import Release
 
 # The namespace is for this function of names: KubeVirt's UUIDs are random, ours are the same in every run.
@@ -163,6 +164,7 @@ async def _all(
     async with objects(cluster_from, kubeconfig) as source:
         search = Search(found, source)
         configuration, settings = await configuration_of(found, source, release)
+        _warn_of_ineffective_fields(found, configuration.rules.release)
         results: list[_Result | _Refusal] = []
         for machine in found.machines:
             uuids = _Uuids(machine.value)
@@ -176,6 +178,15 @@ async def _all(
             else:
                 results.append(_Result(machine.where(), created, settings, frozenset(uuids.made)))
         return results
+
+
+def _warn_of_ineffective_fields(found: given.GivenObjects, release: Release) -> None:
+    """Report what the release does not know of the given objects, which the API server would drop."""
+    objects = [*((machine.where(), machine.value) for machine in found.machines)]
+    objects += [(f"{kind} {name}", obj) for (kind, _, name), obj in found.others.items()]
+    for where, obj in objects:
+        for path in ineffective_fields(release.rules_version, obj["kind"], obj.get("spec")):
+            write.error(safe(f"{where}: KubeVirt {release} does not know spec.{path}, so it has no effect"))
 
 
 def _question(machine: Document, mode: str, uuids: _Uuids, configuration: ClusterConfig) -> Callable[[Get], Created]:

@@ -6,7 +6,7 @@ An API server drops the fields that a CRD does not know, so that a release neith
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from webhook.releases.capability import reached, releases
 from webhook.releases.version import Version
@@ -76,6 +76,40 @@ FIELDS: Final = (
     *_fields(MACHINE, "1.9.0", "serviceAccountName", "networks.resourceClaim", "domain.devices.interfaces.portRanges"),
     *_fields(VIRTUAL_MACHINE, "1.8.0", "dataVolumeTemplates.spec.source.imageio.insecureSkipVerify"),
 )
+
+
+# The kinds whose spec has the fields of another one, and where.
+_HOLDERS: Final = {
+    VIRTUAL_MACHINE: ((VIRTUAL_MACHINE, ""), (MACHINE, "template.spec.")),
+    MACHINE: ((MACHINE, ""),),
+    INSTANCETYPE: ((INSTANCETYPE, ""),),
+    "VirtualMachineClusterInstancetype": ((INSTANCETYPE, ""),),
+    PREFERENCE: ((PREFERENCE, ""),),
+    "VirtualMachineClusterPreference": ((PREFERENCE, ""),),
+}
+
+
+def ineffective_fields(version: Version, kind: str, spec: Any) -> list[str]:
+    """The fields of an object, as paths below ``spec``, that a release does not know, so that they have no effect.
+
+    Args:
+        kind: of the object; one that is not KubeVirt's has none.
+        spec: plain JSON of whatever types.
+    """
+    return [
+        path
+        for holder, prefix in _HOLDERS.get(kind, ())
+        for unknown in unknown_fields(version, holder)
+        if _holds(spec, (path := f"{prefix}{unknown}").split("."))
+    ]
+
+
+def _holds(value: Any, steps: list[str]) -> bool:
+    if isinstance(value, list):
+        return any(_holds(item, steps) for item in value)
+    if not steps:
+        return value is not None
+    return isinstance(value, dict) and steps[0] in value and _holds(value[steps[0]], steps[1:])
 
 
 def unknown_fields(version: Version, kind: str) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -31,8 +32,12 @@ SETTINGS: Mapping[str, Any] = {
         "ours-alone": {"guard": "off", "onlyByWebhook": True},
     }
 }
-# A VM that is resized or moved while it runs.
-CONFIGURATION = {"vmRolloutStrategy": "LiveUpdate", "evictionStrategy": "LiveMigrate"}
+# A VM that is resized or moved while it runs, and is restored or cloned: until 1.8 snapshots have to be switched on.
+CONFIGURATION = {
+    "vmRolloutStrategy": "LiveUpdate",
+    "evictionStrategy": "LiveMigrate",
+    "developerConfiguration": {"featureGates": ["Snapshot"]},
+}
 
 
 class NewPlace(Protocol):
@@ -45,7 +50,8 @@ class NewPlace(Protocol):
 def kubevirt_binaries(binaries: Path) -> Path:
     """The directory of KubeVirt's binaries; to build them takes minutes, so it is not done in passing."""
     assert binaries
-    command = [sys.executable, str(BUILD), "--kubevirt", "--print"]
+    release = os.environ.get("KUBEVIRT")
+    command = [sys.executable, str(BUILD), "--kubevirt", *([release] if release else []), "--print"]
     directory = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
     if not directory.is_dir():
         pytest.skip("KubeVirt isn't built; run make kubevirt")

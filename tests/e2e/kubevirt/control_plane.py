@@ -12,7 +12,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from tests.e2e.support.commands import LOOPBACK
 from tests.e2e.support.kube import ApiError, Json, Object, eventually
@@ -61,6 +61,8 @@ class KubeVirt:
         self.plane = plane
         self.nodes = PlayedNodes(plane, ZONES)
         self._configuration = configuration
+        # The directory of a build is called by its version.
+        self.version: Final = binaries.name
         self._port = free_port()
         shown = subprocess.run([binaries / "virt-operator-objects", NAMESPACE], check=True, capture_output=True)
         self._objects: dict[str, list[Json]] = json.loads(shown.stdout)
@@ -157,7 +159,8 @@ class KubeVirt:
             },
         )
         # As virt-operator leaves it; virt-api takes the architecture of VMs that name none from here.
-        made["status"] = {"phase": "Deployed", "defaultArchitecture": "amd64", "observedKubeVirtVersion": "v1.9.0"}
+        versions = dict.fromkeys(("observedKubeVirtVersion", "targetKubeVirtVersion"), self.version)
+        made["status"] = {"phase": "Deployed", "defaultArchitecture": "amd64", **versions}
         self.plane.admin.replace(KUBEVIRTS, made, subresource="status")
 
     def _established(self) -> bool:

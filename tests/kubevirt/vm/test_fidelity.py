@@ -16,7 +16,12 @@ from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.conflict import Refusal
 from webhook.kubevirt.lookup import Get, among
+from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.vm.fidelity import Incomparable, differences, revisions
+from webhook.kubevirt.vm.sync import Round
+from webhook.kubevirt.webhooks import vmi_mutator
+from webhook.releases.release import release_of
+from webhook.releases.version import parse_version
 
 FILE = Path(__file__).parents[2] / "data" / "instancetypes.jsonl.gz"
 
@@ -218,3 +223,25 @@ def test_a_lost_revision_is_a_refusal() -> None:
 def test_a_malformed_vmi_is_named() -> None:
     with pytest.raises(InputError, match=r"VirtualMachineInstance.spec.hostname: is a number"):
         paths(running(), {"metadata": {}, "spec": {"hostname": 7}})
+
+
+@pytest.mark.parametrize(("started", "running_now", "differs"), [("1.8", "1.9", False), ("1.9", "1.8", True)])
+def test_a_vmi_from_before_an_update_of_kubevirt(started: str, running_now: str, differs: bool) -> None:
+    """KubeVirt 1.9 adds a panic device that 1.8 did not; the update leaves running VMIs as they are."""
+
+    def settings(text: str) -> ClusterConfig:
+        version = parse_version(text)
+        assert version
+        return ClusterConfig.of(None, rules=rules_of(release_of(version)))
+
+    panicking = copy.deepcopy(CAPTURED)
+    (captured,) = (one for one in panicking if one["metadata"]["name"] == "pref-1")
+    captured["data"]["spec"].setdefault("devices", {})["preferredPanicDeviceModel"] = "isa"
+    machine = running()
+    then = settings(started)
+    vmi = vmi_mutator.create(Round(machine, among(panicking), then).build().to_json(), then, str)
+    vmi["metadata"]["annotations"]["kubevirt.io/vm-generation"] = str(machine["metadata"].get("generation", 0))
+
+    found = differences(machine, vmi, among(panicking), settings(running_now))
+
+    assert bool(found) is differs

@@ -515,4 +515,4 @@ class TestReleases:
         hotplug = vm({"memory": {"maxGuest": "16Gi"}})
 
         assert decide(hotplug, self.world("1.7", *WORLD), **BOTH).code == Code.DEFAULTS_INJECTED
-        assert "memory" in decide(hotplug, self.world("1.6", *WORLD), **BOTH).warnings[0]
+        assert "memory" in decide(hotplug, self.world("1.6", *WORLD), **BOTH).warnings[0].text

@@ -8,19 +8,23 @@ updates of CPUs, memory, node selector and affinity, plugged interfaces, moved v
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from webhook import names
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, leaves
 from webhook.kubevirt.go_json.structs import Json, decode, encode
+from webhook.kubevirt.instancetype.conflict import Refusal
 from webhook.kubevirt.instancetype.matcher import MATCHERS
 from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.vm.manifest import read_vm
 from webhook.kubevirt.vm.sync import Round
 from webhook.kubevirt.vm.vmi import Built
 from webhook.kubevirt.webhooks import vmi_mutator
+from webhook.releases.release import Release, release_of
+from webhook.releases.version import KNOWN
 
 _GENERATION: Final = "kubevirt.io/vm-generation"
 _PRESET: Final = "virtualmachinepreset.kubevirt.io/"
@@ -86,13 +90,36 @@ def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tu
         configuration: the cluster's.
 
     Returns:
-        By path, sorted; none for leaves that the cluster's settings decide: they may have been others at the time.
+        By path, sorted; none for leaves that the cluster's settings decide, which may have been others at the time, and
+        none where the VMI is what an older release of KubeVirt makes of the VM.
 
     Raises:
         Incomparable: the VM has changed since, the VMI isn't its, or others have a hand in it.
         Refusal: the VM could not be started now.
         InputError: an object is malformed.
     """
+    found = _compare(vm, vmi, get, configuration)
+    if not found:
+        return found
+    explained = any(_is_explained_by(release, vm, vmi, get, configuration) for release in _older(configuration))
+    return () if explained else found
+
+
+def _older(configuration: ClusterConfig) -> Iterator[Release]:
+    """The known releases before the cluster's: a VMI may have been started before KubeVirt was updated."""
+    running = configuration.rules.release.rules_version
+    return (release_of(version) for version in reversed(KNOWN) if version.line < running.line)
+
+
+def _is_explained_by(release: Release, vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> bool:
+    """Whether a VMI is what its VM made of it under another release."""
+    try:
+        return not _compare(vm, vmi, get, replace(configuration, rules=rules_of(release)))
+    except Refusal:
+        return False
+
+
+def _compare(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tuple[Difference, ...]:
     shape = configuration.rules.types.vmi
     read = decode(shape, vmi, "VirtualMachineInstance")
     machine = read_vm(vm, configuration.rules)
