@@ -39,6 +39,11 @@ def test_serve_imports_no_more_than_it_did() -> None:
     assert not table.shrunk(now, then), f"run {table.AGAIN}"
 
 
+def test_serve_in_a_pod_imports_none_of_the_kubernetes_client() -> None:
+    """Its models alone are 768 modules and 39 MB."""
+    assert not [package for package in imported() if package.startswith("kubernetes")]
+
+
 def test_a_call_that_is_added_is_named() -> None:
     then = {"webhook.facts:Facts.get": 5, "webhook.names:policy_label": 1}
 

@@ -13,12 +13,12 @@ import pytest
 import trustme
 import yaml
 from aiohttp import web
-from kubernetes_asyncio.config import incluster_config
 
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.waiting import until
 from webhook import __version__
 from webhook.errors import InputError, Unavailable
+from webhook.k8s.client import credentials
 from webhook.k8s.client import transport as module
 from webhook.k8s.client.api import ApiConnectionError, ApiError, TooLargeError
 from webhook.k8s.client.resources import NAMESPACES
@@ -224,8 +224,7 @@ class TestInAPod:
     @pytest.fixture
     def account(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "localhost")
-        monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-        monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
+        monkeypatch.setattr(credentials, "SERVICE_ACCOUNT", tmp_path)
         return tmp_path
 
     async def test_over_tls_with_our_service_account(self, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,9 +259,10 @@ class TestInAPod:
     @pytest.mark.parametrize(
         ("files", "what"),
         [
-            ({}, "Service token file does not exist"),
-            ({"token": "t0"}, "Service certification file does not exists"),
-            ({"token": "t0", "ca.crt": "garbage"}, "a certificate or key in it is invalid (NO_CERT"),
+            ({}, "token: No such file or directory"),
+            ({"token": " \n", "ca.crt": "garbage"}, "token is empty"),
+            ({"token": "t0"}, "ca.crt: No such file or directory"),
+            ({"token": "t0", "ca.crt": "garbage"}, "ca.crt is not a valid CA certificate (NO_CERT"),
         ],
     )
     async def test_that_can_not_be_used(

@@ -1,24 +1,20 @@
-"""HTTP to the API server. kubernetes_asyncio finds and authenticates it; nothing else of it is used, or imported."""
+"""HTTP to the API server, as whom the credentials say."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import ssl
 from collections.abc import AsyncGenerator, Mapping
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
-import yaml
-from kubernetes_asyncio import config
-from kubernetes_asyncio.client import ApiClient, Configuration
 
 from webhook import __version__
-from webhook.errors import InputError, Unavailable
-from webhook.inputs import read_file
+from webhook.errors import Unavailable
 from webhook.k8s.client.api import (
     LARGEST_ANSWER_BYTES,
     NO_QUERY,
@@ -27,11 +23,11 @@ from webhook.k8s.client.api import (
     TooLargeError,
     Transport,
 )
+from webhook.k8s.client.credentials import Credentials, CredentialsError, ServiceAccount
 
 USER_AGENT: Final = f"kubevirt-webhook/{__version__}"
 
 CONNECT_SECONDS: Final = 5.0
-_MAX_KUBECONFIG_BYTES: Final = 4 * 1024 * 1024
 REQUEST_SECONDS: Final = 30.0
 
 # A list page may be large; a watch's headers come at once, its body for minutes.
@@ -41,20 +37,8 @@ _WATCH_HEADERS_SECONDS: Final = 30.0
 # Bodies that are taken in at the same time; the others wait in the kernel's buffers and at the API server.
 _READERS: Final = 8
 
-# Between two readings of a kubeconfig because its token was refused.
-_RENEW_SECONDS: Final = 10.0
-
-# What kubernetes_asyncio raises over a kubeconfig that isn't what it should be.
-_CONFIG_ERRORS: Final = (
-    config.ConfigException,
-    yaml.YAMLError,
-    OSError,
-    ValueError,
-    TypeError,
-    KeyError,
-    AttributeError,
-    AssertionError,
-)
+# To the API server, beside each other.
+_CONNECTIONS: Final = 100
 
 
 class _Ask(NamedTuple):
@@ -72,27 +56,25 @@ class KubernetesTransport(Transport):
     """An authenticated connection to one API server; made by `connect`.
 
     Args:
-        configuration: a filled ``kubernetes_asyncio.client.Configuration``.
-        kubeconfig: the file behind it, to be read again when its token is refused; None: not to be.
-
-    Raises:
-        OSError: a certificate file can't be read or holds no certificate (``ssl.SSLError``).
+        credentials: name the API server, too.
     """
 
-    def __init__(self, configuration: Any, kubeconfig: str | None = None) -> None:
-        self._configuration = configuration
-        self._kubeconfig = kubeconfig
-        self._api: Any = ApiClient(configuration)
-        self._api.user_agent = USER_AGENT
-        self._renewing = asyncio.Lock()
-        self._readers = asyncio.Semaphore(_READERS)
-        self._renewed_at: float | None = None
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials: Final = credentials
+        self._session: Final = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=_CONNECTIONS),
+            headers={"User-Agent": USER_AGENT},
+            trust_env=True,
+            # Events of large objects arrive as one line.
+            read_bufsize=2 * 1024 * 1024,
+        )
+        self._readers: Final = asyncio.Semaphore(_READERS)
         self._closed = False
 
     @property
     def server(self) -> str:
         """The URL of the API server, for our own log: users' warnings don't name it."""
-        return str(self._configuration.host)
+        return self._credentials.host
 
     async def get(
         self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = LARGEST_ANSWER_BYTES
@@ -202,62 +184,45 @@ class KubernetesTransport(Transport):
     async def close(self) -> None:
         """End all connections."""
         self._closed = True
-        await self._api.close()
+        await self._session.close()
 
     async def _send(self, ask: _Ask) -> aiohttp.ClientResponse:
-        token = self._token
-        response = await self._call(ask)
-        if response.status == 401 and await self._renew_token(token):
+        authorization = await self._authorization()
+        response = await self._call(ask, authorization)
+        if response.status == 401 and await self._credentials.renew(authorization):
             response.release()
-            response = await self._call(ask)
+            response = await self._call(ask, await self._authorization())
         return response
 
-    async def _call(self, ask: _Ask) -> aiohttp.ClientResponse:
+    async def _authorization(self) -> str:
+        try:
+            return await self._credentials.authorization()
+        except CredentialsError as error:
+            raise ApiConnectionError("our credentials can't be read") from error
+
+    async def _call(self, ask: _Ask, authorization: str) -> aiohttp.ClientResponse:
         if self._closed:
             raise ApiConnectionError("the connection to the API server has been closed")
+        credentials = self._credentials
+        headers = {"Accept": "application/json", "Content-Type": ask.content_type}
+        if authorization:
+            headers["Authorization"] = authorization
         try:
-            response: aiohttp.ClientResponse = await self._api.call_api(
-                ask.path,
+            return await self._session.request(
                 ask.method,
-                query_params=list(ask.query.items()),
-                header_params={"Accept": "application/json", "Content-Type": ask.content_type},
-                body=ask.body,
-                auth_settings=["BearerToken"],
-                _preload_content=False,
-                _request_timeout=ask.timeout,
+                f"{credentials.host}{ask.path}{'?' if ask.query else ''}{urlencode(ask.query)}",
+                headers=headers,
+                data=None if ask.body is None else msgspec.json.encode(ask.body),
+                timeout=ask.timeout,
+                ssl=credentials.tls,
+                proxy=credentials.proxy,
+                server_hostname=credentials.tls_name,
             )
         except aiohttp.ClientError:
             raise
-        except (config.ConfigException, ValueError) as error:
-            # In a pod the token file is read again every minute; it may be empty or unfit for a header.
+        except ValueError as error:
+            # A token that is unfit for a header.
             raise ApiConnectionError("our credentials can't be read") from error
-        return response
-
-    @property
-    def _token(self) -> str | None:
-        token: str | None = self._configuration.api_key.get("BearerToken")
-        return token
-
-    async def _renew_token(self, refused: str | None) -> bool:
-        """Read the kubeconfig again, whose token was refused: a plugin or a file may have a new one.
-
-        Returns:
-            Whether there is another token than the refused one.
-        """
-        if self._kubeconfig is None:
-            return False
-        loop = asyncio.get_running_loop()
-        async with self._renewing:
-            recent = self._renewed_at is not None and loop.time() - self._renewed_at < _RENEW_SECONDS
-            if self._token == refused and not recent:
-                self._renewed_at = loop.time()
-                fresh = Configuration()
-                try:
-                    await config.load_kube_config(self._kubeconfig, client_configuration=fresh, persist_config=False)
-                except _CONFIG_ERRORS:
-                    return False
-                self._configuration.api_key = fresh.api_key
-            return self._token != refused
 
 
 async def connect(kubeconfig: str | None = None) -> KubernetesTransport:
@@ -270,64 +235,12 @@ async def connect(kubeconfig: str | None = None) -> KubernetesTransport:
     Raises:
         InputError: the kubeconfig or the service account can't be used.
     """
-    configuration: Any = Configuration()
     if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
-        try:
-            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
-            return KubernetesTransport(configuration)
-        except (config.ConfigException, OSError) as error:
-            raise InputError(
-                f"the pod's service account can't be used: {_sentence(error)}",
-                fix="set automountServiceAccountToken, or name a kubeconfig",
-            ) from error
+        return KubernetesTransport(ServiceAccount())
+    from webhook.k8s.client.kubeconfig import load  # noqa: PLC0415 - it costs half a second and 40 MB
+
     path = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
-    _check(path)
-    try:
-        loader = await config.load_kube_config(path, client_configuration=configuration, persist_config=False)
-        if not getattr(loader, "host", None):
-            raise InputError("the cluster of the current context has no server", path, "add it to the kubeconfig")
-        return KubernetesTransport(configuration, path)
-    except _CONFIG_ERRORS as error:
-        raise InputError(f"not a usable kubeconfig: {_sentence(error)}", path, "repair or replace it") from error
-
-
-def _check(path: str) -> None:
-    """Find the mistakes that kubernetes_asyncio reports in no way that helps.
-
-    Args:
-        path: a kubeconfig, or several, merged: as for kubectl, those that don't exist are passed over.
-
-    Raises:
-        InputError: a file can't be read or is no kubeconfig, or none says what the current context is.
-    """
-    files = path.split(os.pathsep)
-    files = [file for file in files if Path(file).expanduser().exists()] or files[:1]
-    context = False
-    for file in files:
-        try:
-            document = yaml.safe_load(read_file(Path(file).expanduser(), _MAX_KUBECONFIG_BYTES))
-        except InputError as error:
-            raise InputError(f"the kubeconfig {error.what}", file, "name another with --kubeconfig") from error
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise InputError("the kubeconfig is not YAML", file, "repair or replace it") from error
-        if not isinstance(document, dict):
-            raise InputError("not a kubeconfig", file, "name another with --kubeconfig")
-        context = context or bool(document.get("current-context"))
-    if not context:
-        raise InputError("the kubeconfig has no current context", files[0], "run kubectl config use-context NAME")
-
-
-def _sentence(error: BaseException) -> str:
-    """The library's own words where it has some; those of Python's built-in errors say nothing to anybody."""
-    if isinstance(error, config.ConfigException):
-        return str(error).removeprefix("Invalid kube-config file. ").rstrip(".")
-    if isinstance(error, ssl.SSLError):
-        return f"a certificate or key in it is invalid ({error.reason or 'no PEM'})"
-    if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
-    if isinstance(error, ValueError):
-        return "its data can't be decoded"
-    return "a part of it is missing or has the wrong type"
+    return KubernetesTransport(await load(path))
 
 
 def _clause(error: Exception) -> str:
