@@ -211,7 +211,7 @@ async def _warn_of_pools(api: KubernetesTransport) -> None:
     from webhook.doctor.support.reader import Reader
     from webhook.errors import Unavailable
 
-    found = await pools.living_by_defaults(Reader(api))
+    found = await pools.depending_on_defaults(Reader(api))
     if isinstance(found, Unavailable):
         write.line(f"warning: pools that live by defaults were not looked for: {found.why}", err=True)
         return
