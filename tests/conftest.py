@@ -2,8 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
+
+from tests import golden_files
 
 # A slow machine is no bug: no test of ours asserts how long something takes.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Holds the texts that a test makes to its sections of the golden file of its module."""
+    path = request.path.relative_to(Path(__file__).parent)
+    file = path.with_name(f"{path.stem.removeprefix('test_')}.txt").as_posix()
+    count = 0
+
+    def check(text: str) -> None:
+        nonlocal count
+        count += 1
+        section = request.node.name if count == 1 else f"{request.node.name} ({count})"
+        golden_files.check_section(file, section, text)
+
+    return check
+
+
+@pytest.fixture
+def golden_catalogue() -> Callable[[str, str], None]:
+    """Holds a text to the entries of a golden file, by the file's name."""
+    return golden_files.check_entry
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not {"golden", "golden_catalogue"}.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker("golden")

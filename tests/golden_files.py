@@ -13,6 +13,10 @@ from typing import Any, Final
 
 GOLDEN: Final = Path(__file__).parent / "golden"
 _REWRITE: Final = "REWRITE_GOLDEN"
+_HEAD: Final = "=== "
+
+# Files of sections and catalogues that this run has begun to rewrite: the first part replaces what was there.
+_begun: Final[set[str]] = set()
 
 
 def check(name: str, text: str) -> None:
@@ -36,3 +40,56 @@ def check(name: str, text: str) -> None:
 def check_json(name: str, value: Any) -> None:
     """As `check`, of a value that becomes JSON."""
     check(name, json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def check_section(name: str, section: str, text: str) -> None:
+    """As `check`, of a part of a file that has one for each situation.
+
+    Args:
+        name: the file's, below ``tests/golden/``.
+        section: one line, for example the name of a test and its parameters.
+
+    Raises:
+        AssertionError: the texts differ, or the section is not there.
+    """
+    path = GOLDEN / name
+    section, text = section.replace("\n", " "), text.rstrip("\n")
+    if os.environ.get(_REWRITE):
+        sections = _read_sections(path) if name in _begun else {}
+        _begun.add(name)
+        sections[section] = text
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(f"{_HEAD}{title}\n{content}\n" for title, content in sections.items()))
+        return
+    expected = _read_sections(path).get(section)
+    assert expected is not None, f'tests/golden/{name} has no "{section}"; write it with `make golden`, and read it'
+    assert text == expected, f"tests/golden/{name} differs; `make golden` rewrites it"
+
+
+def check_entry(name: str, entry: str) -> None:
+    """As `check`, of an entry in a catalogue, which has each text once, sorted.
+
+    Args:
+        name: the file's, below ``tests/golden/``.
+        entry: lines, none of them empty.
+
+    Raises:
+        AssertionError: the catalogue has no such entry.
+    """
+    path = GOLDEN / name
+    entries = set(path.read_text().rstrip("\n").split("\n\n")) if path.exists() else set()
+    if os.environ.get(_REWRITE):
+        entries = {*(entries if name in _begun else ()), entry}
+        _begun.add(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n\n".join(sorted(entries)) + "\n")
+        return
+    assert entry in entries, f"tests/golden/{name} has not this entry; `make golden` rewrites it:\n{entry}"
+
+
+def _read_sections(path: Path) -> dict[str, str]:
+    sections: dict[str, str] = {}
+    for part in f"\n{path.read_text()}".split(f"\n{_HEAD}")[1:] if path.exists() else ():
+        title, _, content = part.partition("\n")
+        sections[title] = content.rstrip("\n")
+    return sections

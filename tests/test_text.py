@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.text import shorten, visible, visible_json, visible_lines
+from webhook.text import pluralize, shorten, visible, visible_json, visible_lines
 
 INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 # Default_Ignorable_Code_Point beyond those categories (Unicode, DerivedCoreProperties.txt).
@@ -66,3 +66,11 @@ def test_json_keeps_its_meaning(text: str) -> None:
 def test_a_long_text_is_cut() -> None:
     assert shorten("abcd", 4) == "abcd"
     assert shorten("abcde", 4) == "abc…"
+
+
+@pytest.mark.parametrize(
+    ("number", "nouns", "shown"),
+    [(1, ("node",), "1 node"), (0, ("node",), "0 nodes"), (2, ("entry", "entries"), "2 entries")],
+)
+def test_a_noun_agrees_with_its_number(number: int, nouns: tuple[str, ...], shown: str) -> None:
+    assert pluralize(number, *nouns) == shown

@@ -49,7 +49,11 @@ def shorten(text: str, length: int) -> str:
 
 
 def pluralize(number: int, singular: str, plural: str = "") -> str:
-    """``1 node``, ``2 nodes``; ``plural`` where it is not the singular with an s."""
+    """A count and its noun: ``1 node``, ``2 nodes``.
+
+    Args:
+        plural: of a noun whose plural is not the singular with an "s".
+    """
     return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -24,20 +25,22 @@ def test_webhooks_by_service_and_by_url() -> None:
     assert url[1]["webhooks"][0]["clientConfig"]["url"].startswith("https://localhost:8443/mutate/")
 
 
-def test_url_must_be_https() -> None:
+def test_url_must_be_https(golden: Callable[[str], None]) -> None:
     result = run("manifests", "webhooks", "--url", "http://localhost")
 
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert "https only" in result.stderr
+    golden(result.stderr)
 
 
-def test_show_is_valid_settings(tmp_path: Path) -> None:
+def test_show_is_valid_settings(tmp_path: Path, golden: Callable[[str], None]) -> None:
     shown = run("config", "show", "--config", EXAMPLES / "settings.yaml").output
     again = tmp_path / "settings.yaml"
     again.write_text(shown)
 
     assert yaml.safe_load(shown)["scheduling"]["schedulerName"] == "kubevirt"
-    assert run("config", "check", again).exit_code == 0
+    checked = run("config", "check", again)
+    assert checked.exit_code == 0
+    golden(checked.output.replace(f"{again}", "FILE"))
     assert run("config", "show", "--config", again).output == shown
 
 
@@ -53,16 +56,16 @@ def test_schema_describes_every_setting() -> None:
     assert set(schema["properties"]) >= {"server", "tls", "schedulers", "scheduling", "webhooks", "kubevirt"}
 
 
-def test_check_tells_every_mistake(tmp_path: Path) -> None:
+def test_check_tells_every_mistake(tmp_path: Path, golden: Callable[[str], None]) -> None:
     wrong = tmp_path / "settings.yaml"
     wrong.write_text("scheduling:\n  schedulrName: kubevirt\n  clusterWide: perhaps\nwebhook: {}\n")
     result = run("config", "check", wrong)
 
     assert result.exit_code == 2
-    lines = result.stderr.splitlines()
-    assert len(lines) == 3
-    assert "schedulerName" in lines[0]
-    assert ":2:" in lines[0]
+    lines = result.stderr.replace(f"{wrong}", "FILE").splitlines()
+    assert [line.partition(": ")[0].removeprefix("Error: ") for line in lines] == ["Error", "FILE:3", "FILE:4"]
+    assert "FILE:2: " in lines[0]
+    golden("\n".join(lines))
 
 
 @pytest.mark.parametrize("command", ["show", "check"])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,15 +18,15 @@ def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_shows_every_answer() -> None:
+def test_shows_every_answer(golden: Callable[[str], None]) -> None:
     done = demo()
 
     assert done.returncode == 0, done.stderr
-    assert f"{len(EXPECTED)} reviews answered, {len(EXPECTED)} as declared, 0 otherwise; median" in done.stdout
+    assert f"\n{len(EXPECTED)} reviews: {len(EXPECTED)} as expected, 0 different; median " in done.stdout
     assert all(name.removesuffix(".yaml") in done.stdout for name in EXPECTED)
     assert "+  schedulerName: kubevirt" in done.stdout
     assert '"decision": "patched"' in done.stdout
-    assert "What to try next" in done.stdout
+    golden(done.stdout[done.stdout.index("\nNext steps") + 1 :])
 
 
 def test_an_answer_that_differs_is_exit_1(tmp_path: Path) -> None:
@@ -42,11 +43,15 @@ def test_an_answer_that_differs_is_exit_1(tmp_path: Path) -> None:
 
     assert done.returncode == 1, done.stderr
     assert "expected denied, other" in done.stdout
-    assert "1 reviews answered, 0 as declared, 1 otherwise" in done.stdout
+    assert "\n1 review: 0 as expected, 1 different; " in done.stdout
 
 
-def test_installation_without_its_data(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_installation_without_its_data(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, golden: Callable[[str], None]
+) -> None:
     monkeypatch.setattr(data, "_PACKAGE", tmp_path / "webhook")
 
-    with pytest.raises(InputError, match="this installation has no examples"):
+    with pytest.raises(InputError) as caught:
         data.directory("examples")
+    assert caught.value.where == str(tmp_path / "webhook")
+    golden(str(caught.value).replace(caught.value.where, "PACKAGE"))

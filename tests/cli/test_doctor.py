@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -60,11 +60,9 @@ def test_people_get_lines_in_columns_and_no_failure(world: World, tmp_path: Path
 
     assert result.exit_code == 0
     lines = result.output.splitlines()
-    assert lines[0].startswith(
-        "unknown certificates  Service kubevirt-webhook/kubevirt-webhook: a Service can be dialled"
-    )
-    assert lines[1].startswith(" " * 22 + "→ look at kubevirt_webhook_ca_bundle_match")
-    assert lines[2].startswith("ok                    MutatingWebhookConfiguration kubevirt-webhook: 8 caBundles, good")
+    assert lines[0].startswith("unknown certificates  Service kubevirt-webhook/kubevirt-webhook: ")
+    assert lines[1].startswith(" " * 22 + "→ ")
+    assert lines[2].startswith("ok                    MutatingWebhookConfiguration kubevirt-webhook: ")
     assert lines[-1].startswith("1 unknown, ")
 
 
@@ -92,10 +90,7 @@ def test_failures_come_first_and_fail(world: World, tmp_path: Path, options: tup
     result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig", *options)
 
     assert result.exit_code == 1
-    assert result.output.splitlines()[0] == (
-        "failure deployment    Deployment kubevirt-webhook/kubevirt-webhook: "
-        "none of 2 replicas is ready, so that nobody judges"
-    )
+    assert result.output.startswith("failure deployment    Deployment kubevirt-webhook/kubevirt-webhook: 0/2 ")
 
 
 def test_other_peoples_text_can_t_reach_the_terminal(world: World, tmp_path: Path) -> None:
@@ -104,22 +99,25 @@ def test_other_peoples_text_can_t_reach_the_terminal(world: World, tmp_path: Pat
     assert "\x1b" not in run("doctor", "--kubeconfig", tmp_path / "kubeconfig").output
 
 
-def test_a_url_that_can_t_be_one(world: World, tmp_path: Path) -> None:
+def test_a_url_that_can_t_be_one(world: World, tmp_path: Path, golden: Callable[[str], None]) -> None:
     result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig", "--url", "http://localhost")
 
     assert result.exit_code == 2
-    assert "by https only" in result.output
+    golden(result.output)
 
 
 def test_a_server_elsewhere(world: World, tmp_path: Path) -> None:
-    result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig", "--url", "https://localhost:1/")
+    result = run("doctor", "--kubeconfig", tmp_path / "kubeconfig", "--url", "https://localhost:1/", "-o", "json")
 
     assert result.exit_code == 1
-    assert "clientConfig is not what the settings want" in result.output
-    assert "https://localhost:1: it can't be dialled from here" in result.output
+    findings = json.loads(result.output)["findings"]
+    assert "field-differs:clientConfig" in {finding["code"] for finding in findings}
+    assert [finding["code"] for finding in findings if finding["subject"] == "https://localhost:1"] == [
+        "served-not-reached"
+    ]
 
 
-def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
+def test_a_cluster_that_is_not_there(tmp_path: Path, golden: Callable[[str], None]) -> None:
     with well(tmp_path) as world:
         world.server.url = "http://127.0.0.1:1"
         config = world.server.kubeconfig(tmp_path / "nobody")
@@ -127,9 +125,7 @@ def test_a_cluster_that_is_not_there(tmp_path: Path) -> None:
     result = run("doctor", "--kubeconfig", config)
 
     assert result.exit_code == 2
-    assert result.output == (
-        "Error: the cluster gave no answer: no connection to the API server; check the kubeconfig\n"
-    )
+    golden(result.output)
 
 
 def test_the_same_advice_is_given_once(world: World, tmp_path: Path) -> None:
@@ -138,6 +134,6 @@ def test_the_same_advice_is_given_once(world: World, tmp_path: Path) -> None:
 
     output = run("doctor", "--kubeconfig", tmp_path / "kubeconfig").output
 
-    assert output.count("is no mode") == 2
-    assert output.count("→ use one of enforce, warn, audit, off") == 1
+    assert output.count("has the invalid value") == 2
+    assert output.count("→ use enforce, warn, audit or off") == 1
     assert "\n2 warnings, 1 unknown, " in output

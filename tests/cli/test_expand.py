@@ -62,7 +62,7 @@ class TestExamples:
         assert "  spec.evictionStrategy = LiveMigrate  ← cluster settings" in result.stdout.splitlines()
         assert "not-shown" not in result.output
 
-    def test_inferred(self) -> None:
+    def test_inferred(self, golden: Callable[[str], None]) -> None:
         told = json.loads(example("inferred", "--explain", "-o", "json").stdout)
 
         assert told["instancetype"] == {
@@ -80,17 +80,13 @@ class TestExamples:
         }
         assert by_path["spec.domain.firmware.serial"]["random"] is True
         assert told["object"]["spec"]["domain"]["cpu"]["cores"] == 4
-        assert "inferred from volume root" in example("inferred", "--explain").stdout
+        golden(example("inferred", "--explain").stdout.replace(str(EXAMPLES), "EXAMPLES"))
 
-    def test_conflicting(self) -> None:
+    def test_conflicting(self, golden: Callable[[str], None]) -> None:
         result = example("conflicting")
 
         assert (result.exit_code, result.stdout) == (1, "")
-        assert result.stderr.splitlines() == [
-            f"{EXAMPLES}/vms/conflicting.yaml:3: KubeVirt's webhook would refuse VirtualMachine shop/printer:",
-            "  - VM field(s) spec.template.spec.domain.cpu.cores conflicts with selected instance type",
-            "  - VM field(s) spec.template.spec.domain.memory.guest conflicts with selected instance type",
-        ]
+        golden(result.stderr.replace(str(EXAMPLES), "EXAMPLES"))
 
 
 def test_yaml_is_the_vmi_and_the_same_in_every_run() -> None:
@@ -135,22 +131,22 @@ def test_mode_expand_is_the_vm_itself() -> None:
     assert "  spec.template.spec.domain.cpu.sockets  = 2    ← instancetype u1" in text
 
 
-def test_mode_expand_infers_nothing_and_says_so() -> None:
+def test_mode_expand_infers_nothing_and_says_so(golden: Callable[[str], None]) -> None:
     result = expand(vm(preference={"inferFromVolume": "v"}), options=("--mode", "expand"))
 
     assert result.exit_code == 1
     assert 'virtualmachineclusterpreferences.instancetype.kubevirt.io "" not found' in result.stderr
-    assert "--mode reference infers" in result.stderr
+    golden(result.stderr)
 
 
-def test_what_is_missing_is_said_in_kubevirts_words() -> None:
+def test_what_is_missing_is_said_in_kubevirts_words(golden: Callable[[str], None]) -> None:
     result = expand(BOTH)
 
     assert result.exit_code == 1
-    assert "KubeVirt would accept VirtualMachine demo/vm but not start it:" in result.stderr
     assert 'virtualmachineclusterinstancetypes.instancetype.kubevirt.io "u1" not found' in result.stderr
-    assert "It is in none of the files" in result.stderr
-    assert "It is in none of the files" not in expand(BOTH, options=tuple(CLUSTER)).stderr
+    golden(result.stderr)
+    assert "--cluster-from DIR" in result.stderr
+    assert "--cluster-from" not in expand(BOTH, options=tuple(CLUSTER)).stderr
 
 
 def test_all_causes_are_listed() -> None:
@@ -184,7 +180,7 @@ def test_a_cause_with_its_field() -> None:
     )
 
 
-def test_a_vmi_gets_defaults_only() -> None:
+def test_a_vmi_gets_defaults_only(golden: Callable[[str], None]) -> None:
     vmi = {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachineInstance",
@@ -199,21 +195,20 @@ def test_a_vmi_gets_defaults_only() -> None:
     told = json.loads(expand(vmi, options=("--explain", "-o", "json")).stdout)
     assert {field["origin"] for field in told["fields"]} == {"vmi", "KubeVirt default", "cluster settings"}
     refused = expand(vmi, options=("--mode", "expand"))
-    assert (refused.exit_code, refused.stderr) == (
-        2,
-        "Error: standard input:1: a VirtualMachineInstance has nothing to expand; leave out --mode\n",
-    )
+    assert refused.exit_code == 2
+    golden(refused.stderr)
 
 
-def test_the_clusters_settings() -> None:
+def test_the_clusters_settings(golden: Callable[[str], None]) -> None:
     text = expand(vm(), KUBEVIRT, options=("--explain",)).stdout
     early = expand(vm(), {**KUBEVIRT, "status": {}}, options=("--explain",)).stdout
 
     assert "  settings      KubeVirt kubevirt/kubevirt\n" in text
     assert "spec.domain.cpu.model = Haswell  ← cluster settings" in text
     assert "Haswell" not in early
-    assert "KubeVirt kubevirt/kubevirt has no status.phase, so it doesn't count yet" in early
-    assert "KubeVirt's built-in ones" in expand(vm(), options=("--explain",)).stdout
+    assert "KubeVirt kubevirt/kubevirt has no status.phase" in early
+    golden(early)
+    assert "  settings      KubeVirt's defaults\n" in expand(vm(), options=("--explain",)).stdout
 
 
 def test_a_captured_revision_is_told() -> None:
@@ -231,7 +226,7 @@ def test_a_captured_revision_is_told() -> None:
     text = expand(machine, stored, options=("--explain",)).stdout
     told = json.loads(expand(machine, stored, options=("--explain", "-o", "json")).stdout)
 
-    assert "as captured in ControllerRevision r" in text
+    assert "in ControllerRevision r" in text
     assert told["instancetype"]["controllerRevision"] == "r"
 
 
@@ -257,7 +252,7 @@ def test_secrets_are_shown_only_on_request(mode: str) -> None:
         assert result.exit_code == 0
         assert SECRET not in result.output, options
     result = expand(secretive(), options=("--mode", mode))
-    assert "secrets are redacted, so don't apply this" in result.stderr
+    assert "--show-secrets" in result.stderr
     whole = expand(secretive(), options=("--mode", mode, "--show-secrets"))
     assert whole.stdout.count(SECRET) == (8 if mode == "expand" else 7)
     assert whole.stderr == ""
@@ -280,31 +275,28 @@ def test_control_characters_are_shown_not_obeyed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    "content",
     [
-        ("", "there is no VirtualMachine, but nothing"),
-        ("apiVersion: v1\nkind: Secret\nmetadata: {name: a}", "there is no VirtualMachine, but Secret"),
-        (yaml.safe_dump(instancetype()), "there is no VirtualMachine, but VirtualMachineClusterInstancetype"),
-        ("- 1", "is no Kubernetes object"),
-        ("a: [", "is not valid YAML"),
-        ("a: &a [*a]", ""),
-        ("a: " + "[" * 300, "nested"),
-        (json.dumps({**vm(), "spec": {"template": 1}}), "spec.template: is a number, not an object"),
-        (json.dumps({**vm(), "spec": {}}), "spec.template: is missing"),
-        (
-            json.dumps(vm({"domain": {"devices": {"disks": [{"name": str(n)} for n in range(10_000)]}}})),
-            "disks: has 10000 items, more than 256",
-        ),
+        "",
+        "apiVersion: v1\nkind: Secret\nmetadata: {name: a}",
+        yaml.safe_dump(instancetype()),
+        "- 1",
+        "a: [",
+        "a: &a [*a]",
+        "a: " + "[" * 300,
+        json.dumps({**vm(), "spec": {"template": 1}}),
+        json.dumps({**vm(), "spec": {}}),
+        json.dumps(vm({"domain": {"devices": {"disks": [{"name": str(n)} for n in range(10_000)]}}})),
     ],
     ids=["empty", "secret", "instancetype", "list", "syntax", "loop", "deep", "type", "template", "disks"],
 )
-def test_bad_input_is_one_sentence_and_exit_2(content: str, said: str) -> None:
+def test_bad_input_is_one_sentence_and_exit_2(content: str, golden: Callable[[str], None]) -> None:
     result = run("expand", "-f", "-", stdin=content)
 
     assert result.exit_code == 2
-    assert said in result.stderr
     assert result.stderr.count("\n") == 1
     assert result.stderr.startswith("Error: ")
+    golden(result.stderr)
 
 
 def test_yaml_bombs_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -342,12 +334,12 @@ def test_bad_sources(tmp_path: Path) -> None:
     assert run("expand", "-f", tmp_path / "none").exit_code == 2
 
 
-def test_kinds_of_no_use_are_said_to_be_passed_over() -> None:
+def test_kinds_of_no_use_are_said_to_be_passed_over(golden: Callable[[str], None]) -> None:
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a"}}
     result = expand(vm(), secret)
 
     assert result.exit_code == 0
-    assert result.stderr == "passed over, of no use here: Secret\n"
+    golden(result.stderr)
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
@@ -464,7 +456,7 @@ class TestLive:
 
         assert refused.exit_code == broken.exit_code == 2
         assert "grant get on virtualmachineclusterpreferences.instancetype.kubevirt.io" in refused.stderr
-        assert "the KubeVirt object can't be read: the API server answered 500" in broken.stderr
+        assert broken.stderr.startswith("Error: KubeVirt: ")
         assert missing.exit_code == 1
         assert '"u1" not found' in missing.stderr
 

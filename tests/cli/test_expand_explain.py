@@ -78,7 +78,7 @@ def test_stand_ins_are_told() -> None:
     marked = [field["path"] for field in told.as_json()["fields"] if field.get("random")]
 
     assert marked == ["spec.domain.firmware.uuid", "spec.domain.firmware.serial"]
-    assert any("some-uuid (random; made from the name here)" in line for line in printed(told))
+    assert any("some-uuid (random in KubeVirt; " in line for line in printed(told))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,43 +29,18 @@ def explain(*arguments: str | Path) -> Result:
     return run("explain", "migration", *arguments, "--cluster-from", EXAMPLES)
 
 
-def test_a_migration_that_can_succeed() -> None:
+def test_a_migration_that_can_succeed(golden: Callable[[str], None]) -> None:
     result = explain("shop/web", "--to", "zone=b")
 
     assert result.exit_code == 0
-    assert (
-        result.output
-        == """\
-1 of 6 nodes is eligible: node-3
-shop/web runs on node-1; the migration adds zone=b.
-
-Not eligible, some for several reasons:
-  2  without zone=b (added by this migration)
-       node-1, node-2
-  1  without cpu-vendor.node.kubevirt.io/Intel=true (required by the CPU that the VM runs on now)
-       node-6
-  1  where the VM runs now
-       node-1
-  1  with the taint dedicated=database:NoSchedule
-       node-5
-  1  cordoned
-       node-4
-
-KubeVirt by itself would do the same: go to that node.
-What would help most: remove the taint dedicated=database:NoSchedule, or have the VM tolerate it (1
-node more: node-5).
-"""
-    )
+    golden(result.output)
 
 
-def test_a_migration_that_kubevirt_would_send_elsewhere() -> None:
+def test_a_migration_that_kubevirt_would_send_elsewhere(golden: Callable[[str], None]) -> None:
     result = explain("db", "-n", "shop", "--to", "zone=b")
 
     assert result.exit_code == 1
-    lines = result.output.splitlines()
-    assert lines[0] == "no node is eligible: zone=b was added by this migration; the VM itself requires zone=a"
-    assert "KubeVirt by itself would drop zone=b without a word, and migrate to node-2." in lines
-    assert "What would help most: take zone=a out of the VM's nodeSelector (1 node more: node-3)." in lines
+    golden(result.output)
     assert "Contradiction" not in result.output, "the first line has said it"
 
 
@@ -85,24 +60,14 @@ def test_the_page_shows_what_it_says() -> None:
         assert run(*arguments).output == output
 
 
-def test_one_node() -> None:
+def test_one_node(golden: Callable[[str], None]) -> None:
     result = explain("shop/web", "--to", "zone=a", "--node", "node-6")
 
     assert result.exit_code == 1
-    assert (
-        result.output
-        == """\
-node-6 is not eligible
-shop/web runs on node-1; the migration adds zone=a.
-  - zone=a was added by this migration; the node has zone=b
-  - the CPU that the VM runs on now requires cpu-vendor.node.kubevirt.io/Intel=true; the node has no
-    label cpu-vendor.node.kubevirt.io/Intel
-Of all: 1 of 6 nodes is eligible: node-2.
-"""
-    )
+    golden(result.output)
     fitting = explain("shop/web", "--node", "node-2")
     assert fitting.exit_code == 0
-    assert fitting.output.startswith("node-2 is eligible\nshop/web runs on node-1; the migration adds nothing.\n")
+    golden(fitting.output)
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
@@ -118,29 +83,29 @@ def test_for_tools(output: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    "arguments",
     [
-        (["shop/web", "--to", "zone"], '--to: "zone" is no KEY=VALUE; write for example zone=b'),
-        (["shop/web", "--to", "zone=not a label!"], 'the value "not a label!" of "zone" has other characters'),
-        (["shop/web", "--node", "node-9"], "there is no node node-9"),
-        (["shop/nope"], "there is no VirtualMachine shop/nope"),
-        (["web"], "there is no VirtualMachine default/web"),
-        (["shop/archive"], "the VM shop/archive isn't running (Stopped), so there is nothing to migrate"),
-        (["shop/web", "-n", "lab"], 'it names the namespace "shop" and -n "lab"; drop one'),
-        (["a/b/c"], '"a/b" is no name of a namespace'),
-        (["shop/"], '"" is no name of a VM'),
-        (["shop/Web"], '"Web" is no name of a VM'),
-        (["shop/web", "--kubeconfig", "x"], "facts come from files or from a cluster, not from both"),
+        ["shop/web", "--to", "zone"],
+        ["shop/web", "--to", "zone=not a label!"],
+        ["shop/web", "--node", "node-9"],
+        ["shop/nope"],
+        ["web"],
+        ["shop/archive"],
+        ["shop/web", "-n", "lab"],
+        ["a/b/c"],
+        ["shop/"],
+        ["shop/Web"],
+        ["shop/web", "--kubeconfig", "x"],
     ],
-    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+    ids=" ".join,
 )
-def test_what_can_not_be_told_is_one_sentence(arguments: list[str], said: str) -> None:
+def test_what_can_not_be_told_is_one_sentence(arguments: list[str], golden: Callable[[str], None]) -> None:
     result = explain(*arguments)
 
     assert result.exit_code == 2
-    assert said in result.stderr
     assert result.stderr.count("\n") == 1
     assert result.stdout == ""
+    golden(result.stderr)
 
 
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
@@ -161,7 +126,7 @@ def whole(kind: str, obj: dict[str, Any], version: str = "v1") -> dict[str, Any]
     return {"apiVersion": version, "kind": kind} | obj
 
 
-def test_everything_there_is_to_say(tmp_path: Path) -> None:
+def test_everything_there_is_to_say(tmp_path: Path, golden: Callable[[str], None]) -> None:
     stuck = {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable"}
     near: Any = {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}
     found = vmi({"zone": "a"}, affinity={"podAffinity": near})
@@ -171,34 +136,18 @@ def test_everything_there_is_to_say(tmp_path: Path) -> None:
     result = run("explain", "migration", "demo/web01", "--cluster-from", cluster)
 
     assert result.exit_code == 1
-    assert (
-        result.output
-        == """\
-1 of 2 nodes is eligible: node-a2
-demo/web01 runs on node-a1; the migration adds nothing.
-But KubeVirt refuses to migrate this VM at all: DisksNotLiveMigratable.
-
-Not eligible:
-  1  where the VM runs now
-       node-a1
-
-KubeVirt by itself would do the same: go to that node.
-Note: the VM must be near other pods, which is not judged here.
-Not taken into account: the VM's present pod isn't known, nor are requirements that only it shows.
-"""
-    )
+    golden(result.output)
 
 
-def test_more_than_one_contradiction(tmp_path: Path) -> None:
+def test_more_than_one_contradiction(tmp_path: Path, golden: Callable[[str], None]) -> None:
     found = vmi({"zone": "a", "disk": "ssd"})
     cluster = directory(tmp_path, whole("VirtualMachineInstance", found, "kubevirt.io/v1"))
     asked: list[str | Path] = ["--to", "zone=b", "--to", "disk=hdd", "--cluster-from", cluster]
     output = run("explain", "migration", "demo/web01", *asked).output
 
-    assert output.startswith("no node is eligible: the cluster has no nodes\n")
-    assert "Contradiction: zone=b was added by this migration; the VM itself requires zone=a.\n" in output
-    assert "Contradiction: disk=hdd was added by this migration; the VM itself requires disk=ssd.\n" in output
+    assert output.count("\nContradiction: ") == 2
     assert "Not eligible" not in output
+    golden(output)
 
 
 def test_of_many_reasons_the_largest_are_told(tmp_path: Path) -> None:
@@ -212,9 +161,9 @@ def test_of_many_reasons_the_largest_are_told(tmp_path: Path) -> None:
     result = run("explain", "migration", "demo/web01", "--to", "zone=b", "--cluster-from", tmp_path)
 
     assert result.exit_code == 1
-    assert "\n  30  without zone=b (added by this migration)\n" in result.output
-    assert result.output.count("with the taint only-for=") == 19
-    assert "\n  and 11 more reasons, each for as many nodes or fewer; -o json has all.\n" in result.output
+    assert re.search(r"^  30  .*zone=b", result.output, re.MULTILINE)
+    assert result.output.count(" only-for=") == 19
+    assert "\n  and 11 more reasons; -o json shows all.\n" in result.output
 
 
 def test_a_ticket_is_a_hundred_columns_wide(tmp_path: Path) -> None:
@@ -260,7 +209,7 @@ def api_server() -> Iterator[FakeApiServer]:
         loop.close()
 
 
-def test_a_running_cluster(tmp_path: Path) -> None:
+def test_a_running_cluster(tmp_path: Path, golden: Callable[[str], None]) -> None:
     with api_server() as server:
         config = server.kubeconfig(tmp_path / "config")
         result = run("explain", "migration", "demo/web01", "--kubeconfig", config)
@@ -269,12 +218,8 @@ def test_a_running_cluster(tmp_path: Path) -> None:
         forbidden = run("explain", "migration", "demo/web01", "--kubeconfig", config)
 
     assert result.exit_code == 0
-    assert result.output.startswith("1 of 3 nodes is eligible: node-a2\n")
-    assert '1  outside the node affinity of the PersistentVolume of the volume "data"\n' in result.output
-    assert "Not taken into account" not in result.output
+    assert "Not evaluated" not in result.output
+    golden(result.output)
     assert verbs == {"get"}, "nothing is watched"
     assert forbidden.exit_code == 2
-    assert forbidden.stderr == (
-        "Error: the nodes can't be read: the API server refused with 403: grant list on nodes; "
-        "check the kubeconfig and its rights\n"
-    )
+    golden(forbidden.stderr)

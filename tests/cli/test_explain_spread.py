@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,27 +27,24 @@ def explain(*arguments: str | Path) -> Result:
     return run("explain", "spread", *arguments, "--cluster-from", EXAMPLES)
 
 
-def test_a_vm_whose_pods_get_constraints(settings: Path) -> None:
+def test_a_vm_whose_pods_get_constraints(settings: Path, golden: Callable[[str], None]) -> None:
     result = explain("shop/web", "--config", settings)
 
     assert result.exit_code == 0
-    assert result.output == (
-        "the next launcher pods of shop/web get constraints: the owner set no topologySpreadConstraints "
-        "(spread-injected)\n"
-        "  topologyKey: kubernetes.io/hostname, whenUnsatisfiable: ScheduleAnyway, maxSkew: 1\n"
-    )
+    assert "(spread-injected)\n" in result.output
+    golden(result.output)
 
 
-def test_by_the_built_in_settings_there_are_none() -> None:
+def test_by_the_built_in_settings_there_are_none(golden: Callable[[str], None]) -> None:
     result = explain("web", "-n", "shop")
 
     assert result.exit_code == 1
-    assert "get no constraints" in result.output
     assert result.output.endswith("(disabled)\n")
+    golden(result.output)
 
 
-@pytest.mark.parametrize(("mode", "shown"), [("warn", "would get constraints, but the namespace says warn")])
-def test_other_modes(mode: str, shown: str, settings: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["warn"])
+def test_other_modes(mode: str, settings: Path, tmp_path: Path, golden: Callable[[str], None]) -> None:
     directory = tmp_path / "cluster"
     shutil.copytree(EXAMPLES, directory)
     text = (directory / "namespaces.yaml").read_text()
@@ -55,7 +53,7 @@ def test_other_modes(mode: str, shown: str, settings: Path, tmp_path: Path) -> N
     result = run("explain", "spread", "shop/web", "--config", settings, "--cluster-from", directory)
 
     assert result.exit_code == 1
-    assert shown in result.output
+    golden(result.output)
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
@@ -63,6 +61,7 @@ def test_for_programs(output: str, settings: Path) -> None:
     result = explain("shop/web", "--config", settings, "-o", output)
 
     answer = json.loads(result.output) if output == "json" else yaml.safe_load(result.output)
+    assert answer.pop("reason")
     assert answer == {
         "schema": SCHEMA,
         "namespace": "shop",
@@ -70,22 +69,15 @@ def test_for_programs(output: str, settings: Path) -> None:
         "kind": "VirtualMachineInstance",
         "mode": "enforce",
         "code": "spread-injected",
-        "reason": "the owner set no topologySpreadConstraints",
         "injected": constraints("hostname"),
         "present": [],
     }
 
 
-@pytest.mark.parametrize(
-    ("arguments", "sentence"),
-    [
-        (["shop/none"], "there is no VirtualMachine shop/none"),
-        (["shop/web", "-n", "lab"], "drop one"),
-        (["shop/UPPER"], "is no name of a VM"),
-    ],
-)
-def test_mistakes(arguments: list[str], sentence: str) -> None:
+@pytest.mark.parametrize("arguments", [["shop/none"], ["shop/web", "-n", "lab"], ["shop/UPPER"]], ids=" ".join)
+def test_mistakes(arguments: list[str], golden: Callable[[str], None]) -> None:
     result = explain(*arguments)
 
-    assert result.exit_code == 2
-    assert sentence in result.output + result.stderr
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1
+    golden(result.stderr)

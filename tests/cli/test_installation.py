@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_callers_stay_until_others_are_given(api: Memory) -> None:
     assert "cidr: 10.0.0.0/28" in run("install", "--callers", "10.0.0.0/28", "--dry-run").output
     run("install", "--callers", "10.0.0.0/28")
     assert callers(api)[0] == {"ipBlock": {"cidr": "10.0.0.0/28"}}
-    assert run("install").output == "nothing to change\n"
+    assert run("install").output == "no changes\n"
 
     api.answers["GET", "/endpointslices"] = 200, {"items": [{"endpoints": [{"addresses": ["10.0.0.9"]}]}]}
     api.answers["GET", "/nodes"] = 200, {"items": []}
@@ -71,7 +72,7 @@ def test_install_upgrade_uninstall(api: Memory, tmp_path: Path) -> None:
 
     assert run("install").output.endswith("installed\n")
     assert image(api) == f"kubevirt-webhook:{__version__}"
-    assert run("install").output == "nothing to change\n"
+    assert run("install").output == "no changes\n"
 
     settings = tmp_path / "settings.yaml"
     settings.write_text(MORE)
@@ -82,7 +83,7 @@ def test_install_upgrade_uninstall(api: Memory, tmp_path: Path) -> None:
     run("install", "--config", settings, "--image", "here:2")
     assert image(api) == "here:2"
     # What isn't given stays.
-    assert run("install").output == "nothing to change\n"
+    assert run("install").output == "no changes\n"
 
     settings.write_text(MORE.partition("\n")[0])
     assert "- ClusterRole kubevirt-webhook-parity\n" in run("install", "--config", settings, "--dry-run").output
@@ -91,7 +92,7 @@ def test_install_upgrade_uninstall(api: Memory, tmp_path: Path) -> None:
     assert api.objects
     assert run("uninstall").output.endswith("uninstalled\n")
     assert api.objects == {}
-    assert run("uninstall").output == "nothing is installed\n"
+    assert run("uninstall").output == "kubevirt-webhook is not installed\n"
     assert api.closed
 
 
@@ -113,30 +114,29 @@ def test_the_overlay_is_that_of_the_cluster(api: Memory, arguments: list[str], g
     assert all(place in entry["namespaceSelector"]["matchExpressions"][1]["values"] for entry in entries)
 
 
-def test_a_cluster_that_gives_no_answer(api: Memory) -> None:
+def test_a_cluster_that_gives_no_answer(api: Memory, golden: Callable[[str], None]) -> None:
     api.answers["GET", "/apis/config.openshift.io"] = None
     result = run("install")
 
     assert result.exit_code == 2
-    assert result.stderr == ("Error: the cluster: the API server did not answer in time; begin again once it answers\n")
+    golden(result.stderr)
 
 
-@pytest.mark.parametrize(
-    ("content", "told"),
-    [(b"schedulrs: {}", "schedulers"), (b"\xff", "it is not UTF-8"), (None, "No such file")],
-)
-def test_settings_with_mistakes_change_nothing(api: Memory, tmp_path: Path, content: bytes | None, told: str) -> None:
+@pytest.mark.parametrize("content", [b"schedulrs: {}", b"\xff", None], ids=["unknown key", "bytes", "no file"])
+def test_settings_with_mistakes_change_nothing(
+    api: Memory, tmp_path: Path, content: bytes | None, golden: Callable[[str], None]
+) -> None:
     file = tmp_path / "settings.yaml"
     if content is not None:
         file.write_bytes(content)
     result = run("install", "--config", file)
 
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
-    assert told in result.stderr
+    golden(result.stderr.replace(str(file), "FILE"))
     assert api.objects == {}
 
 
-def test_on_a_terminal_we_ask(api: Memory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_terminal_we_ask(api: Memory, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]) -> None:
     asked: list[str] = []
 
     def confirm(question: str) -> bool:
@@ -148,6 +148,7 @@ def test_on_a_terminal_we_ask(api: Memory, monkeypatch: pytest.MonkeyPatch) -> N
     run("install")
     assert api.objects == {}
     assert len(asked) == 1
+    golden(asked[0])
     run("install", "--yes")
     assert api.objects
     run("uninstall")
@@ -155,7 +156,7 @@ def test_on_a_terminal_we_ask(api: Memory, monkeypatch: pytest.MonkeyPatch) -> N
     assert len(asked) == 2
 
 
-def test_uninstall_warns_of_pools_that_live_by_defaults(api: Memory) -> None:
+def test_uninstall_warns_of_pools_that_live_by_defaults(api: Memory, golden: Callable[[str], None]) -> None:
     run("install")
     api.put("/apis/pool.kubevirt.io/v1beta1/namespaces/shop/virtualmachinepools/web", POOL)
     put_vm(api, "web-0")
@@ -165,7 +166,7 @@ def test_uninstall_warns_of_pools_that_live_by_defaults(api: Memory) -> None:
     assert run("uninstall", "--dry-run").stderr == ""
 
     metadata["annotations"]["kubevirt-webhook.github.io/injected-instancetype"] = "A/b"
-    assert "VirtualMachinePool shop/web: its VMs have their size by default alone" in run("uninstall").stderr
+    golden(run("uninstall").stderr)
 
 
 def put_vm(api: Memory, name: str, **status: Any) -> None:
@@ -174,40 +175,41 @@ def put_vm(api: Memory, name: str, **status: Any) -> None:
     api.put(VMS.format("shop", name), thing)
 
 
-def test_cleanup(api: Memory) -> None:
+def test_cleanup(api: Memory, golden: Callable[[str], None]) -> None:
     put_vm(api, "web")
     put_vm(api, "running", created=True)
     shown = run("cleanup", "--dry-run").output
-    assert "VirtualMachine shop/web: removes schedulerName kubevirt and the annotation " in shown
-    assert "VirtualMachine shop/running: not done: " in shown
+    assert {line.partition(": ")[0] for line in shown.splitlines()} == {
+        "VirtualMachine shop/web",
+        "VirtualMachine shop/running",
+    }
+    golden(shown)
     assert api.wrote == []
 
-    assert run("cleanup").output.endswith("1 of 1 VMs cleaned\n")
-    assert run("cleanup", "--allow-restart-required").output.endswith("1 of 1 VMs cleaned\n")
-    assert run("cleanup").output == "nothing to clean\n"
+    assert run("cleanup").output.endswith("cleaned 1/1 VM\n")
+    assert run("cleanup", "--allow-restart-required").output.endswith("cleaned 1/1 VM\n")
+    assert run("cleanup").output == "no VM to clean\n"
     api.put("/api/v1/namespaces/shop/pods/one", {"metadata": {"annotations": {S: "kubevirt"}}})
-    assert "0 VMIs and 1 launcher pods carry marks" in run("cleanup").output
+    assert "\n0 VMIs and 1 launcher pod " in run("cleanup").output
 
 
-def test_cleanup_tells_what_it_could_not_change(api: Memory) -> None:
+def test_cleanup_tells_what_it_could_not_change(api: Memory, golden: Callable[[str], None]) -> None:
     put_vm(api, "web")
     api.answers["PATCH", "/web"] = 422, {}
     result = run("cleanup")
 
     assert result.exit_code == 1
-    assert (
-        result.stderr
-        == "VirtualMachine shop/web: it has changed meanwhile, or something refuses the change; look again\n"
-    )
-    assert result.stdout.endswith("0 of 1 VMs cleaned\n")
+    assert result.stderr.startswith("VirtualMachine shop/web: ")
+    golden(result.stderr)
+    assert result.stdout.endswith("cleaned 0/1 VM\n")
 
 
-def test_cleanup_refuses_while_we_are_called(api: Memory) -> None:
+def test_cleanup_refuses_while_we_are_called(api: Memory, golden: Callable[[str], None]) -> None:
     put_vm(api, "web")
     run("install")
     api.wrote.clear()
     result = run("cleanup")
 
     assert result.exit_code == 2
-    assert "run kubevirt-webhook uninstall first" in result.stderr
+    golden(result.stderr)
     assert api.wrote == []

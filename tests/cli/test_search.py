@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -54,11 +55,13 @@ async def test_files_come_first_and_without_a_source_alone() -> None:
 
 
 @pytest.mark.parametrize(("namespace", "place"), [("a", "a/c"), ("", "c")])
-async def test_what_can_not_be_read(namespace: str, place: str) -> None:
-    with pytest.raises(InputError, match=f"PersistentVolumeClaim {place} can't be read: no; or put it into the file"):
+async def test_what_can_not_be_read(namespace: str, place: str, golden: Callable[[str], None]) -> None:
+    with pytest.raises(InputError) as caught:
         await Search(GivenObjects(), Source()).answer(lambda get: get("PersistentVolumeClaim", namespace, "c"))
+    assert caught.value.where == f"PersistentVolumeClaim {place}"
+    golden(str(caught.value))
 
 
 async def test_without_a_kubevirt_its_own_settings_count() -> None:
     for source in (None, Source()):
-        assert await configuration_of(GivenObjects(), source) == (DEFAULTS, "KubeVirt's built-in ones")
+        assert (await configuration_of(GivenObjects(), source))[0] == DEFAULTS

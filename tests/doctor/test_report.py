@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,19 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.cluster.fake_apiserver import FakeApiServer
-from tests.doctor.world import MANIFESTS, MUTATING, NS, VALIDATING, Direct, World, cluster, said
+from tests.doctor.world import MANIFESTS, MUTATING, NS, VALIDATING, Direct, World, codes, lines
 from webhook.doctor.report import Report, examine
 from webhook.doctor.support import views
 from webhook.doctor.support.finding import Finding
 from webhook.doctor.support.reader import TimedTransport
 from webhook.errors import InputError
 from webhook.k8s.client.resources import LEASES, NAMESPACES
-
-
-@pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
-    async with cluster(tmp_path) as well:
-        yield well
 
 
 async def test_where_all_is_well_only_the_service_is_unknown(world: World) -> None:
@@ -71,7 +65,7 @@ async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: 
 
     report = await world.examine()
 
-    assert said(list(report.findings), "failure") == []
+    assert codes(report.findings, "failure") == []
     unknown = [finding for finding in report.findings if finding.verdict == "unknown"]
     missing = {finding.found.partition("grant ")[2] for finding in unknown if "grant" in finding.found}
     assert missing == {
@@ -91,7 +85,7 @@ async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: 
         "get on flowschemas.flowcontrol.apiserver.k8s.io",
         "create on subjectaccessreviews.authorization.k8s.io",
     }
-    assert {finding.todo for finding in unknown if "grant" in finding.found} == {"grant that to whoever runs doctor"}
+    assert {finding.code for finding in unknown if "grant" in finding.found} == {"unreadable"}
 
 
 async def test_an_empty_cluster_fails_and_says_how_to_install(tmp_path: Path, world: World) -> None:
@@ -101,17 +95,18 @@ async def test_an_empty_cluster_fails_and_says_how_to_install(tmp_path: Path, wo
 
     report = await world.examine()
 
-    failed = said(list(report.findings), "failure")
-    assert f"Deployment {NS}/{NS}: it isn't there" in failed
-    assert sum("so that nobody calls us" in text for text in failed) == 3
+    failed = codes(report.findings, "failure")
+    assert f"Deployment {NS}/{NS}: missing" in failed
+    assert sum(text.endswith(": configuration-missing") for text in failed) == 3
     assert report.verdict == "failure"
 
 
-async def test_a_cluster_that_gives_no_answer(world: World) -> None:
+async def test_a_cluster_that_gives_no_answer(world: World, golden: Callable[[str], None]) -> None:
     world.server.url = "http://127.0.0.1:1"
 
-    with pytest.raises(InputError, match="no connection to the API server"):
+    with pytest.raises(InputError) as caught:
         await world.examine()
+    golden(str(caught.value))
 
 
 # The settings of the cluster.
@@ -122,36 +117,43 @@ async def test_settings_come_from_the_cluster(world: World) -> None:
 
     report = await world.examine(given=False)
 
-    texts = said(list(report.findings), "ok")
-    assert f"ConfigMap {NS}/{NS}: they have no mistake" in texts
-    assert any("scheduler batch: alive" in text for text in texts)
+    texts = codes(report.findings, "ok")
+    assert f"ConfigMap {NS}/{NS}: settings-valid" in texts
+    assert "scheduler batch: available" in texts
 
 
-async def test_a_mistake_in_the_clusters_settings_is_the_only_finding(world: World) -> None:
+async def test_a_mistake_in_the_clusters_settings_is_the_only_finding(
+    world: World, golden: Callable[[str], None]
+) -> None:
     world.server.put(views.CONFIG_MAPS, NS, NS, data={"settings.yaml": "schedulerz: {}"})
 
     report = await world.examine(given=False)
 
     (finding,) = report.findings
-    assert finding.verdict == "failure"
-    assert "did you mean schedulers?" in finding.found
+    assert (finding.verdict, finding.code) == ("failure", "settings-invalid")
+    golden(lines([finding]))
 
 
 @pytest.mark.parametrize("data", [None, {}, {"other.yaml": "a: 1"}])
-async def test_without_settings_the_defaults_are_taken_and_told(world: World, data: Any) -> None:
+async def test_without_settings_the_defaults_are_taken_and_told(
+    world: World, data: Any, golden: Callable[[str], None]
+) -> None:
     if data is not None:
         world.server.put(views.CONFIG_MAPS, NS, NS, data=data)
 
     report = await world.examine(given=False)
 
-    assert any("the defaults were taken" in text for text in said(list(report.findings), "warning"))
+    assert f"ConfigMap {NS}/{NS}: settings-missing" in codes(report.findings, "warning")
+    golden(lines(one for one in report.findings if one.check == "settings"))
 
 
-async def test_settings_that_may_not_be_read_must_be_given(world: World) -> None:
+async def test_settings_that_may_not_be_read_must_be_given(world: World, golden: Callable[[str], None]) -> None:
     world.forbid(views.CONFIG_MAPS, NS, NS)
 
-    with pytest.raises(InputError, match=r"grant get on configmaps in namespace kubevirt-webhook; give them with"):
+    with pytest.raises(InputError, match="grant get on configmaps in namespace kubevirt-webhook") as caught:
         await world.examine(given=False)
+    assert caught.value.where == f"ConfigMap {NS}/{NS}"
+    golden(str(caught.value))
 
 
 # The report.
@@ -160,10 +162,10 @@ async def test_settings_that_may_not_be_read_must_be_given(world: World) -> None
 def test_the_report_tells_failures_first() -> None:
     report = Report(
         (
-            Finding("a", "1", "ok", "x"),
-            Finding("b", "2", "warning", "x", "y"),
-            Finding("b", "3", "failure", "x", "y"),
-            Finding("c", "4", "unknown", "x", "y"),
+            Finding("a", "code", "1", "ok", "x"),
+            Finding("b", "code", "2", "warning", "x", "y"),
+            Finding("b", "code", "3", "failure", "x", "y"),
+            Finding("c", "code", "4", "unknown", "x", "y"),
         )
     )
 
@@ -178,10 +180,10 @@ def test_the_report_tells_failures_first() -> None:
         "verdict": "failure",
         "counts": {"failure": 1, "warning": 1, "unknown": 1, "ok": 1},
         "findings": [
-            {"check": "b", "subject": "3", "verdict": "failure", "found": "x", "todo": "y"},
-            {"check": "b", "subject": "2", "verdict": "warning", "found": "x", "todo": "y"},
-            {"check": "c", "subject": "4", "verdict": "unknown", "found": "x", "todo": "y"},
-            {"check": "a", "subject": "1", "verdict": "ok", "found": "x", "todo": ""},
+            {"check": "b", "code": "code", "subject": "3", "verdict": "failure", "found": "x", "todo": "y"},
+            {"check": "b", "code": "code", "subject": "2", "verdict": "warning", "found": "x", "todo": "y"},
+            {"check": "c", "code": "code", "subject": "4", "verdict": "unknown", "found": "x", "todo": "y"},
+            {"check": "a", "code": "code", "subject": "1", "verdict": "ok", "found": "x", "todo": ""},
         ],
     }
 
@@ -259,15 +261,18 @@ def test_no_object_of_anybody_ends_in_a_traceback(tmp_path: Path, changes: list[
     assert len(report.findings) > 10
 
 
-async def test_what_can_t_be_decoded_is_told_and_spoils_nothing_else(world: World) -> None:
+async def test_what_can_t_be_decoded_is_told_and_spoils_nothing_else(
+    world: World, golden: Callable[[str], None]
+) -> None:
     world.server.put(MUTATING, "foreign", webhooks="all of them")
     world.server.put(views.NODES, "odd", status=7)
 
     report = await world.examine()
 
-    told = {finding.subject: finding.found for finding in report.findings if finding.check == "objects"}
-    assert told == dict.fromkeys(("MutatingWebhookConfiguration", "Node"), "1 can't be decoded, and was passed over")
-    assert any("10 entries" in text or "8 entries" in text for text in said(list(report.findings), "ok"))
+    malformed = [finding for finding in report.findings if finding.check == "objects"]
+    assert codes(malformed, "unknown") == ["MutatingWebhookConfiguration: malformed", "Node: malformed"]
+    assert "MutatingWebhookConfiguration kubevirt-webhook: configuration-correct" in codes(report.findings, "ok")
+    golden(lines(malformed))
 
 
 async def test_lists_come_in_pages(world: World) -> None:
@@ -276,14 +281,15 @@ async def test_lists_come_in_pages(world: World) -> None:
 
     report = await world.examine()
 
-    assert any("0 of 1203 nodes" in text for text in said(list(report.findings), "ok"))
+    assert any(one.code == "all-reported" and "/1203 nodes " in one.found for one in report.findings)
     assert len(world.server.requests(views.NODES.path())) == 3
 
 
 @pytest.mark.parametrize("answer", [b"no JSON", b'{"items": 5}'])
-async def test_lists_that_are_none(world: World, answer: bytes) -> None:
+async def test_lists_that_are_none(world: World, answer: bytes, golden: Callable[[str], None]) -> None:
     world.server.answer(views.NODES.path(), lambda _: web.Response(body=answer))
 
     report = await world.examine()
 
-    assert "images: the API server's list of nodes can't be decoded" in said(list(report.findings), "unknown")
+    assert "images: unreadable" in codes(report.findings, "unknown")
+    golden(lines(one for one in report.findings if one.check == "nodes"))

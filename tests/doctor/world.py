@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from base64 import b64encode
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -41,6 +42,14 @@ MUTATING = views.CONFIGURATIONS["MutatingWebhookConfiguration"]
 VALIDATING = views.CONFIGURATIONS["ValidatingWebhookConfiguration"]
 LAUNCHER_IMAGE = "registry.example/kubevirt/virt-launcher:v1"
 PROFILE: Json = {"schedulerName": "kubevirt", "plugins": {"score": {"disabled": [{"name": "ImageLocality"}]}}}
+_VARIABLE = (
+    (r"\d{4}-\d\d-\d\d \d\d:\d\d UTC", "DATE"),
+    (r"localhost:\d{4,5}", "localhost:PORT"),
+    (r"\(\w+Error\)", "(ERROR)"),
+    (r"clock is \d+s", "clock is SECONDS"),
+    (r"within \d+s", "within SECONDS"),
+    (r"the served certificate \(.*\)", "the served certificate (REASON)"),
+)
 WELL = """\
 kubevirt_webhook_ca_bundle_match{configuration="a"} 1.0
 kubevirt_webhook_panics_total{webhook="a"} 0.0
@@ -86,6 +95,7 @@ class World:
     """What there is, and whoever looks at it.
 
     Attributes:
+        found: all findings of `run`.
         forbids_reviews: whoever looks may not create SubjectAccessReviews.
         denied: what our account may not, as ``VERB RESOURCE``.
     """
@@ -93,6 +103,7 @@ class World:
     def __init__(self, server: FakeApiServer, kubeconfig: Path) -> None:
         self.server = server
         self.clock = Watch()
+        self.found: list[Finding] = []
         self.settings: Settings = _settings()
         self.url = ""
         self.denied: set[str] = set()
@@ -261,9 +272,11 @@ class World:
         transport = await connect(self.server.kubeconfig(self._kubeconfig))
         try:
             reader = Reader(transport)
-            return list(await check(Installation(reader, self.settings, self.url, MANIFESTS, self.clock)))
+            findings = list(await check(Installation(reader, self.settings, self.url, MANIFESTS, self.clock)))
         finally:
             await transport.close()
+        self.found += findings
+        return findings
 
     async def examine(self, *, given: bool = True) -> Report:
         """The findings of all."""
@@ -309,6 +322,18 @@ async def cluster(directory: Path) -> AsyncIterator[World]:
         yield world
 
 
-def said(findings: list[Finding], verdict: str) -> list[str]:
-    """``SUBJECT: FOUND`` of those with a verdict."""
-    return [f"{one.subject}: {one.found}" for one in findings if one.verdict == verdict]
+def codes(findings: Iterable[Finding], verdict: str) -> list[str]:
+    """``SUBJECT: CODE`` of those with a verdict."""
+    return [f"{finding.subject}: {finding.code}" for finding in findings if finding.verdict == verdict]
+
+
+def lines(findings: Iterable[Finding]) -> str:
+    """Findings as a golden file holds them: without what is different in every run."""
+    text = "".join(
+        f"{one.verdict} {one.check} {one.code}\n  {one.subject}: {one.found}\n"
+        + (f"  → {one.todo}\n" if one.todo else "")
+        for one in findings
+    )
+    for pattern, shown in _VARIABLE:
+        text = re.sub(pattern, shown, text)
+    return text

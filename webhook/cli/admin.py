@@ -1,4 +1,4 @@
-"""Commands that print: manifests, settings, version."""
+"""Commands that print manifests, settings, schemas and the version."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 import click
 
 from webhook.cli import write
+from webhook.cli.options import config_option, url_option
 
-_config_option = click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), help="The settings file; default: all defaults."
-)
+_CONFIG = config_option("the built-in defaults")
 
 
 def _settings(config_file: Path | None) -> Any:
@@ -23,14 +22,14 @@ def _settings(config_file: Path | None) -> Any:
 
 @click.group()
 def manifests() -> None:
-    """Print what the cluster needs to call us, as YAML for `kubectl apply -f -`."""
+    """Print objects that the cluster needs to call kubevirt-webhook, as YAML for `kubectl apply -f -`."""
 
 
 @manifests.command()
-@_config_option
-@click.option("--url", default="", help="Call https://HOST:PORT instead of the settings' Service.")
+@_CONFIG
+@url_option("Call the server at URL instead of the settings' Service.")
 def webhooks(config_file: Path | None, url: str) -> None:
-    """The webhook configurations, without a caBundle: who serves the certificate writes it."""
+    """Print the webhook configurations, without a caBundle: the issuer of the serving certificate sets it."""
     from webhook.cli.yamltext import dump
     from webhook.install.registration import RegistrationTarget, check_url, configurations
 
@@ -46,7 +45,7 @@ def audit() -> None:
 
 @audit.command("schema")
 def audit_schema() -> None:
-    """Print the JSON Schema of an audit line; docs/audit.md says the rest."""
+    """Print the JSON Schema of an audit line. docs/audit.md describes the fields."""
     import json
 
     from webhook.admission.audit import schema as record_schema
@@ -60,9 +59,9 @@ def config() -> None:
 
 
 @config.command()
-@_config_option
+@_CONFIG
 def show(config_file: Path | None) -> None:
-    """Print the settings as they are in effect, defaults filled in."""
+    """Print the settings in effect, including all defaults."""
     from webhook.cli.yamltext import dump
     from webhook.settings.file import effective
 
@@ -82,17 +81,17 @@ def schema() -> None:
 @config.command()
 @click.argument("file", type=click.Path(path_type=Path))
 def check(file: Path) -> None:
-    """Check a settings FILE; every mistake at once, exit status 2 if there is one."""
+    """Check a settings FILE. All errors are reported at once; exit status 2 if there are any."""
     from webhook.settings.file import load
 
     settings = load(file)
     names = ", ".join(sorted(settings.scheduling.schedulers)) or "none"
-    write.line(f"{file}: correct; schedulers: {names}")
+    write.line(f"{file}: valid; schedulers: {names}")
 
 
 @click.command()
 def version() -> None:
-    """Print the version, and what it runs on."""
+    """Print the versions of kubevirt-webhook and Python."""
     from webhook import __version__
 
     write.line(f"kubevirt-webhook {__version__}")

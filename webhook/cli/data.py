@@ -14,9 +14,9 @@ def directory(name: Literal["examples", "manifests"]) -> Path:
     """A directory of the distribution.
 
     Raises:
-        InputError: the installation has lost it.
+        InputError: the installation lacks it.
     """
     for candidate in (_PACKAGE / "_data" / name, _PACKAGE.parent / name):
         if candidate.is_dir():
             return candidate
-    raise InputError(f"this installation has no {name}", str(_PACKAGE), "install kubevirt-webhook anew")
+    raise InputError(f"the installation lacks the directory {name}", str(_PACKAGE), "reinstall kubevirt-webhook")

@@ -1,4 +1,4 @@
-"""`kubevirt-webhook demo`: the real server over the example cluster, asked as an API server would ask it."""
+"""`kubevirt-webhook demo`: the real server over the example cluster, called as an API server would call it."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ from webhook.errors import InputError
 from webhook.k8s.yaml_documents import read_documents
 from webhook.settings.file import load
 from webhook.settings.snapshot import Settings
+from webhook.text import pluralize
 
 _START_SECONDS: Final = 20.0
 
@@ -52,7 +53,7 @@ class Answered:
     seconds: float
 
     @property
-    def right(self) -> bool:
+    def is_expected(self) -> bool:
         """Whether the answer is the one that the example declares."""
         reason = self.audit.get("reasons", [{}])[0].get("code")
         return (self.audit.get("decision"), reason) == (self.expected["decision"], self.expected["reason"])
@@ -66,9 +67,9 @@ class _Server:
 
 @click.command()
 def demo() -> None:
-    """Start the server over the example cluster, send it the example reviews over TLS, and show the answers.
+    """Start the server over the example cluster, send it the example reviews over TLS, and show its answers.
 
-    Exit status 1 if an answer is not the one that its example declares.
+    Exit status 1 if an answer differs from the one that the example declares.
     """
     examples = data.directory("examples")
     settings_file = examples / "settings.yaml"
@@ -89,7 +90,7 @@ def demo() -> None:
             answers = asyncio.run(_run(examples, [str(part) for part in arguments], trust, expected, cluster, settings))
         except asyncio.CancelledError:
             raise SystemExit(143) from None
-    wrong = [answer for answer in answers if not answer.right]
+    wrong = [answer for answer in answers if not answer.is_expected]
     if wrong:
         raise SystemExit(1)
 
@@ -106,7 +107,7 @@ async def _run(
     task = asyncio.current_task()
     assert task
     for number in (signal.SIGTERM, signal.SIGHUP):
-        # Whoever ends us shall not leave a server behind.
+        # The server must not outlive this command.
         asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     async with _serving(arguments) as server:
         python = ".".join(map(str, sys.version_info[:3]))
@@ -142,7 +143,7 @@ async def _ask(
         seconds = time.perf_counter() - start
         if answer.status != 200:
             raise InputError(
-                f"the server answered {answer.status}: {body.decode().strip()}", str(path), "correct the example"
+                f"the server answered status {answer.status}: {body.decode().strip()}", str(path), "correct the example"
             )
         audit = await asyncio.wait_for(server.lines.get(), 5)
         response = json.loads(body)["response"]
@@ -150,7 +151,7 @@ async def _ask(
         if not response["allowed"]:
             break
         if "patch" in response:
-            # As the API server does: the next webhook sees what this one has made.
+            # As in the API server, the next webhook sees the patched object.
             request = asked.review["request"]
             request["object"] = jsonpatch.apply_patch(request["object"], _operations(response))
     return max(answers, key=lambda one: WEIGHT.index(one.audit["decision"]))
@@ -163,7 +164,7 @@ def _operations(response: dict[str, Any]) -> list[dict[str, Any]]:
 
 @asynccontextmanager
 async def _serving(arguments: list[str]) -> AsyncIterator[_Server]:
-    """A `serve` process that has said where it listens; its audit lines come through the queue."""
+    """A `serve` process that has logged where it listens; its audit lines arrive in the queue."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -194,22 +195,22 @@ async def _serving(arguments: list[str]) -> AsyncIterator[_Server]:
 
 
 async def _address(stderr: asyncio.StreamReader) -> str:
-    said = []
+    output = []
     while line := await stderr.readline():
-        said.append(line.decode())
+        output.append(line.decode())
         with suppress(ValueError):
             event = json.loads(line)
             if event.get("event") == "serving":
                 return str(event["address"])
-    raise InputError("the server did not start: " + " ".join("".join(said).split()), "serve", "see what it says")
+    raise InputError("the server did not start: " + " ".join("".join(output).split()), "serve")
 
 
 def _show_row(out: Console, answer: Answered) -> None:
-    """What was asked and answered, and below it why; no wider than 80 columns."""
+    """A request with its decision, and below it the reason; at most 80 columns wide."""
     audit = answer.audit
     what = f"{audit['operation']} {audit['object']['kind']} {audit['object']['namespace']}/{audit['object']['name']}"
     row = Text.assemble((f"{audit['decision']:<12}", STYLES[audit["decision"]]), f"{audit['mode']:<8} {what}")
-    if not answer.right:
+    if not answer.is_expected:
         row.append(f"  (expected {answer.expected['decision']}, {answer.expected['reason']})", style="bold red")
     out.print(row)
     out.print(Text(f"{'':12}{audit['reasons'][0]['text']}  ({answer.name})", style="dim"))
@@ -217,20 +218,20 @@ def _show_row(out: Console, answer: Answered) -> None:
 
 def _show(out: Console, answers: list[Answered]) -> None:
     _show_one(out, next(answer for answer in answers if "patch" in answer.response))
-    right = sum(answer.right for answer in answers)
+    expected = sum(answer.is_expected for answer in answers)
     median = statistics.median(answer.seconds for answer in answers) * 1000
     out.print(
-        f"\n{len(answers)} reviews answered, {right} as declared, {len(answers) - right} otherwise; "
-        f"median {median:.1f} ms over TLS"
+        f"\n{pluralize(len(answers), 'review')}: {expected} as expected, {len(answers) - expected} different; "
+        f"median {median:.1f}ms over TLS"
     )
     out.print(
-        "\nWhat to try next:\n"
+        "\nNext steps:\n"
         "  make serve                                        keep the server running\n"
-        "  kubevirt-webhook review FILE --cluster-from DIR   judge your own manifests\n"
-        "  kubevirt-webhook expand -f FILE --explain         the VMI of a VM, and who set what in it\n"
-        "  kubevirt-webhook explain migration NS/VM          where a VM could go, and why not elsewhere\n"
-        "  kubevirt-webhook manifests webhooks               what the API server is told\n"
-        "  make e2e                                          the same on a real control plane"
+        "  kubevirt-webhook review FILE --cluster-from DIR   evaluate your own manifests\n"
+        "  kubevirt-webhook expand -f FILE --explain         show the VMI of a VM, and the origin of each field\n"
+        "  kubevirt-webhook explain migration NS/VM          show the nodes to which a VM can migrate\n"
+        "  kubevirt-webhook manifests webhooks               print the webhook configurations\n"
+        "  make e2e                                          run the tests on a real control plane"
     )
 
 

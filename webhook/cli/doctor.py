@@ -1,4 +1,4 @@
-"""`kubevirt-webhook doctor`: is an installation well, and if not, what is to be done?"""
+"""`kubevirt-webhook doctor`: checks an installation and suggests fixes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ import click
 
 from webhook.admission.redaction import redact
 from webhook.cli import write
+from webhook.cli.options import config_option, kubeconfig_option, output_option, url_option
+from webhook.text import pluralize
 
 if TYPE_CHECKING:
     from webhook.doctor.report import Report
@@ -23,22 +25,16 @@ _STYLES: Final = {"failure": "bold red", "warning": "yellow", "unknown": "dim", 
 
 
 @click.command()
-@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="The cluster; default: as kubectl.")
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The settings; default: those there.",
-)
-@click.option("--url", default="", help="The server is at https://HOST:PORT, not behind the settings' Service.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--strict", is_flag=True, help="Exit status 3 where something is only a warning or unknown.")
+@kubeconfig_option()
+@config_option("those in the cluster")
+@url_option("Check the server at URL instead of the settings' Service.")
+@output_option("text", "json")
+@click.option("--strict", is_flag=True, help="Exit with status 3 if there are only warnings or unknowns.")
 def doctor(kubeconfig: Path | None, config_file: Path | None, url: str, output: str, strict: bool) -> None:
-    """Check an installation from outside, and say what to do. Nothing is changed.
+    """Check an installation from outside and suggest fixes. This changes nothing.
 
-    What you may not read is unknown, with the right that is missing. Exit status 1: something has failed; 2: nothing
-    could be checked; 0: else.
+    A finding is "unknown" where you lack a permission, which it names. Exit status 1 if there is a failure, 2 if
+    nothing could be checked, 3 with --strict if there are warnings or unknowns.
     """
     report = asyncio.run(_examine(kubeconfig, config_file, url))
     if output == "json":
@@ -85,12 +81,12 @@ def _print(report: Report) -> None:
                 sanitize(f"{finding.subject}: {finding.found}"),
             )
             out.print(line)
-            # Once for all that follow each other and ask for the same.
+            # Neighbors with the same advice share one line.
             last = index + 1 == len(findings) or findings[index + 1].todo != finding.todo
             if finding.todo and last:
                 out.print(Text(sanitize(f"{'':{width + 10}}→ {finding.todo}")))
     counts = [
-        f"{number} {verdict}{'s' if number > 1 and verdict in _COUNTABLE else ''}"
+        pluralize(number, verdict, "" if verdict in _COUNTABLE else verdict)
         for verdict, number in report.counts.items()
         if number
     ]

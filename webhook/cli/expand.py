@@ -1,4 +1,4 @@
-"""`kubevirt-webhook expand`: the machine that KubeVirt would make of a VM, without KubeVirt."""
+"""`kubevirt-webhook expand`: the VMI that KubeVirt would create for a VM, without KubeVirt."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from webhook.admission.redaction import redact
 from webhook.cli import given, write
 from webhook.cli.expand_explain import Explanation
 from webhook.cli.kubevirt_version import kubevirt_version, parse_release
+from webhook.cli.options import CLUSTER_FROM, SHOW_SECRETS, kubeconfig_option
 from webhook.cli.search import Search, configuration_of
 from webhook.cli.show import console, safe
 from webhook.cli.yamltext import dump
@@ -31,70 +32,99 @@ from webhook.kubevirt.vm.creation import Created, CreationDenied, Stage
 from webhook.releases.fields import ineffective_fields
 from webhook.releases.release import Release
 
-# The namespace is for this function of names: KubeVirt's UUIDs are random, ours are the same in every run.
+# The namespace of generated UUIDs: KubeVirt's are random, these are the same in every run.
 _UUIDS: Final = UUID("b9d2c9a6-2f0a-5d0e-8d5e-0d3c3b0f6b52")
 _MORE: Final = " more validation errors"
 _WOULD: Final = {
-    Stage.VM_WEBHOOK: "KubeVirt's webhook would refuse {}:",
+    Stage.VM_WEBHOOK: "KubeVirt's webhook would deny {}:",
     Stage.CONTROLLER: "KubeVirt would accept {} but not start it:",
-    Stage.VMI_WEBHOOK: "KubeVirt would refuse {}:",
+    Stage.VMI_WEBHOOK: "KubeVirt would deny {}:",
     Stage.EXPANSION: "KubeVirt would not expand {}:",
 }
 
 
 @click.command()
-@click.option("-f", "--filename", "files", multiple=True, required=True, metavar="FILE", help="VMs, - for stdin.")
-@click.option("--cluster-from", type=click.Path(path_type=Path), metavar="DIR", help="Find more in YAML files.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Find more in a cluster.")
+@click.option(
+    "-f", "--filename", "files", multiple=True, required=True, metavar="FILE", help="File with VMs; - for stdin."
+)
+@CLUSTER_FROM
+@kubeconfig_option("none; only the files are read")
 @kubevirt_version
-@click.option("--mode", type=click.Choice(["reference", "expand"]), default="reference", show_default=True)
-@click.option("--explain", is_flag=True, help="Tell who set every field, as a table unless -o is given.")
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="[default: yaml]")
-@click.option("--show-secrets", is_flag=True, help="Print objects whole, cloud-init and passwords included.")
-def expand(
-    files: tuple[str, ...],
-    cluster_from: Path | None,
-    kubeconfig: Path | None,
-    kubevirt_version: str | None,
-    mode: str,
-    explain: bool,
-    output: str | None,
-    show_secrets: bool,
-) -> None:
-    """Print the VMI that KubeVirt would create for a VM, its instancetype and preference applied.
+@click.option(
+    "--mode",
+    type=click.Choice(["reference", "expand"]),
+    default="reference",
+    show_default=True,
+    help="Print the VMI of the VM, or the VM itself.",
+)
+@click.option("--explain", is_flag=True, help="Show the origin of each field; as a table, unless -o is used.")
+@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="Output format.  [default: yaml]")
+@SHOW_SECRETS
+def expand(**options: Any) -> None:
+    """Print the VMI that KubeVirt would create for a VM, with its instancetype and preference applied.
 
-    The files may hold the instancetypes, preferences, volumes and the KubeVirt object, too; without --cluster-from or
-    --kubeconfig nothing else is looked at. A VMI is printed with KubeVirt's defaults.
+    The files may also contain instancetypes, preferences, volumes and the KubeVirt object. A VMI is printed with
+    KubeVirt's defaults.
 
-    Mode reference is what a VM gets when it starts; mode expand prints the VM itself, as `virtctl expand` does. UUIDs
-    that KubeVirt picks at random are made from the name here. Exit status 1 if KubeVirt would refuse, 2 on bad input.
+    Mode "reference" prints what a VM gets when it starts; mode "expand" prints the VM itself, like `virtctl expand`.
+    Where KubeVirt generates random UUIDs, this command derives them from the name. Exit status 1 if KubeVirt would
+    deny the VM, 2 on invalid input.
     """
-    stdin = given.standard_input() if "-" in files else None
-    found = given.objects(given.documents(files, stdin))
-    if not found.machines:
-        kinds = " and ".join(found.passed_over + sorted({kind for kind, _, _ in found.others})) or "nothing"
-        fix = "give a VM; a pool's or replica set's is its template"
-        raise InputError(f"there is no VirtualMachine, but {kinds}", ", ".join(files), fix)
-    if found.passed_over:
-        write.error(f"passed over, of no use here: {safe(', '.join(found.passed_over))}")
-    results = asyncio.run(_all(found, cluster_from, kubeconfig, mode, parse_release(kubevirt_version)))
-    table = explain and output is None
+    _run(_Options(**options))
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The options of the command."""
+
+    files: tuple[str, ...]
+    cluster_from: Path | None
+    kubeconfig: Path | None
+    kubevirt_version: str | None
+    mode: str
+    explain: bool
+    output: str | None
+    show_secrets: bool
+
+
+def _run(options: _Options) -> None:
+    found = _read(options.files)
+    results = asyncio.run(_all(found, options, parse_release(options.kubevirt_version)))
     explanations = [
-        _explain(result, show_secrets, to_apply=not explain) for result in results if isinstance(result, _Result)
+        _explain(result, options.show_secrets, to_apply=not options.explain)
+        for result in results
+        if isinstance(result, _Result)
     ]
-    if table:
+    if options.explain and options.output is None:
         out = console()
         for index, explanation in enumerate(explanations):
             if index:
                 out.print()
             explanation.print(out)
     else:
-        _print([item.as_json() if explain else item.shown for item in explanations], output)
-    refusals = [result for result in results if isinstance(result, _Refusal)]
-    for refusal in refusals:
-        refusal.print(hint=not (cluster_from or kubeconfig))
-    if refusals:
+        _print([item.as_json() if options.explain else item.shown for item in explanations], options.output)
+    denials = [result for result in results if isinstance(result, _WouldDeny)]
+    for denial in denials:
+        denial.print(hint=not (options.cluster_from or options.kubeconfig))
+    if denials:
         raise SystemExit(1)
+
+
+def _read(files: tuple[str, ...]) -> given.GivenObjects:
+    """The objects in the files.
+
+    Raises:
+        InputError: there is no VM or VMI among them.
+    """
+    stdin = given.standard_input() if "-" in files else None
+    found = given.objects(given.documents(files, stdin))
+    if not found.machines:
+        kinds = " and ".join(found.skipped + sorted({kind for kind, _, _ in found.others})) or "no objects"
+        fix = "add a VirtualMachine; for a pool or replica set, use its template"
+        raise InputError(f"found no VirtualMachine, only {kinds}", ", ".join(files), fix)
+    if found.skipped:
+        write.error(f"skipped kinds that this command does not use: {safe(', '.join(found.skipped))}")
+    return found
 
 
 @dataclass(frozen=True)
@@ -108,29 +138,29 @@ class _Result:
 
 
 @dataclass(frozen=True)
-class _Refusal:
+class _WouldDeny:
     """One that it would not make."""
 
     where: str
     machine: Json
-    refused: CreationDenied
+    denied: CreationDenied
 
     def print(self, *, hint: bool) -> None:
-        metadata, refused = self.machine["metadata"], self.refused
+        metadata, denied = self.machine["metadata"], self.denied
         title = f"{self.machine['kind']} {metadata['namespace']}/{metadata['name']}"
-        lines = [f"{self.where}: {_WOULD[refused.stage].format(title)}"]
+        lines = [f"{self.where}: {_WOULD[denied.stage].format(title)}"]
         # The webhook's message is its causes in a row, the first ten of them.
-        joined = refused.stage is Stage.VM_WEBHOOK and refused.causes
+        joined = denied.stage is Stage.VM_WEBHOOK and denied.causes
         if not joined:
-            lines.append(f"  {refused.what}")
-        if joined or len(refused.causes) > 1:
-            lines += [f"  - {_with_field(cause)}" for cause in refused.causes]
-        if joined and refused.what.endswith(_MORE):
-            lines.append(f"  - {refused.what.rpartition(', ')[2]}")
-        if hint and refused.what.endswith(" not found"):
-            lines.append("  It is in none of the files; add it there, or use --cluster-from or --kubeconfig.")
-        if refused.stage is Stage.EXPANSION and _infers(self.machine):
-            lines.append("  Nothing is inferred in this mode, as in KubeVirt; --mode reference infers.")
+            lines.append(f"  {denied.what}")
+        if joined or len(denied.causes) > 1:
+            lines += [f"  - {_with_field(cause)}" for cause in denied.causes]
+        if joined and denied.what.endswith(_MORE):
+            lines.append(f"  - {denied.what.rpartition(', ')[2]}")
+        if hint and denied.what.endswith(" not found"):
+            lines.append("  The files do not contain it; add it, or use --cluster-from DIR or --kubeconfig FILE.")
+        if denied.stage is Stage.EXPANSION and _infers(self.machine):
+            lines.append("  KubeVirt infers nothing in this mode; use --mode reference.")
         for line in lines:
             write.error(safe(line))
 
@@ -147,7 +177,10 @@ def _infers(vm: Json) -> bool:
 def _explain(result: _Result, show_secrets: bool, *, to_apply: bool) -> Explanation:
     shown = result.created.obj if show_secrets else redact(result.created.obj)
     if to_apply and shown is not result.created.obj:
-        write.line(f"{result.where}: secrets are redacted, so don't apply this; see --show-secrets", err=True)
+        write.line(
+            f"{result.where}: secrets are redacted, do not apply this output; use --show-secrets to print them",
+            err=True,
+        )
     return Explanation(result.created, shown, result.where, result.settings, result.stand_ins)
 
 
@@ -158,20 +191,18 @@ def _print(shown: list[Any], output: str | None) -> None:
         write.data(dump(shown))
 
 
-async def _all(
-    found: given.GivenObjects, cluster_from: Path | None, kubeconfig: Path | None, mode: str, release: Release | None
-) -> list[_Result | _Refusal]:
-    async with objects(cluster_from, kubeconfig) as source:
+async def _all(found: given.GivenObjects, options: _Options, release: Release | None) -> list[_Result | _WouldDeny]:
+    async with objects(options.cluster_from, options.kubeconfig) as source:
         search = Search(found, source)
         configuration, settings = await configuration_of(found, source, release)
         _warn_of_ineffective_fields(found, configuration.rules.release)
-        results: list[_Result | _Refusal] = []
+        results: list[_Result | _WouldDeny] = []
         for machine in found.machines:
             uuids = _Uuids(machine.value)
             try:
-                created = await search.answer(_question(machine, mode, uuids, configuration))
-            except CreationDenied as refused:
-                results.append(_Refusal(machine.where(), machine.value, refused))
+                created = await search.answer(_question(machine, options.mode, uuids, configuration))
+            except CreationDenied as denied:
+                results.append(_WouldDeny(machine.where(), machine.value, denied))
             except InputError as error:
                 where = f"{machine.where()}: {error.where}" if error.where else machine.where()
                 raise InputError(error.what, where, error.fix) from None
@@ -193,7 +224,7 @@ def _question(machine: Document, mode: str, uuids: _Uuids, configuration: Cluste
     obj = machine.value
     if obj["kind"] == "VirtualMachineInstance":
         if mode == "expand":
-            raise InputError("a VirtualMachineInstance has nothing to expand", fix="leave out --mode")
+            raise InputError("a VirtualMachineInstance cannot be expanded", fix="remove --mode expand")
         return lambda _: creation.from_vmi(obj, uuids.restart(), configuration)
     if mode == "expand":
         return lambda get: creation.expand_vm(obj, get, configuration)

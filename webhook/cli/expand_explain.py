@@ -1,4 +1,4 @@
-"""Where every field of an object came from: for people, grouped by who set it, and as plain JSON."""
+"""The origin of every field of an object: as text, grouped by origin, and as plain JSON."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from rich.text import Text
 from webhook.cli.show import safe
 from webhook.kubevirt.go_json.origins import Origin, children, leaves
 from webhook.kubevirt.vm.creation import Created, Named
+from webhook.text import pluralize
 
-# What was added comes first; what the user has said he knows.
+# Added fields come first; users know those that they set.
 _ORDER: Final = (Origin.INSTANCETYPE, Origin.PREFERENCE, Origin.CLUSTER, Origin.KUBEVIRT, Origin.VM)
 _STYLES: Final = {
     Origin.INSTANCETYPE: "green",
@@ -24,14 +25,14 @@ _STYLES: Final = {
     Origin.KUBEVIRT: "magenta",
     Origin.VM: "dim",
 }
-# The headline names them.
-_UNTOLD: Final = frozenset({"apiVersion", "kind", "metadata.name", "metadata.namespace"})
+# The headline shows them.
+_IN_HEADLINE: Final = frozenset({"apiVersion", "kind", "metadata.name", "metadata.namespace"})
 _LONGEST: Final = 72
 _WIDEST: Final = 24
-_STAND_IN: Final = "random; made from the name here"
+_STAND_IN: Final = "random in KubeVirt; here derived from the name"
 _PLAIN: Final = re.compile(r"[\w./:@+<-][^\"\n]*")
 _AMBIGUOUS: Final = re.compile(r"true|false|null|[-+]?[\d.]+([eE][-+]?\d+)?|.*\s")
-# What KubeVirt notes for itself, in rows of its own only where it is not all KubeVirt's.
+# KubeVirt's own bookkeeping, one row for each unless another origin set a part of it.
 _BOOKKEEPING: Final = ("status", "metadata.ownerReferences", "metadata.finalizers")
 
 
@@ -41,7 +42,7 @@ class Field:
 
     Attributes:
         value: plain JSON; an empty object or list is a leaf.
-        stand_in: KubeVirt picks it at random, so that it will be another one.
+        stand_in: KubeVirt generates the value at random, so it will be different.
     """
 
     path: str
@@ -57,7 +58,7 @@ class Explanation:
         created: what to explain.
         shown: the object as it may be shown, without secrets.
         where: the document that it was made from.
-        cluster: what the cluster's settings are, in words.
+        cluster: where the cluster's settings come from, as a clause.
         stand_ins: values that stand for random ones.
     """
 
@@ -80,12 +81,12 @@ class Explanation:
             yield Field(path, value, origin, isinstance(value, str) and value in self._stand_ins)
 
     def label(self, origin: Origin) -> str:
-        """The origin as people call it: with the name of the object."""
+        """The origin with the name of its object."""
         named = self._created.named.get(origin)
         return self._own if origin is Origin.VM else f"{origin.value} {named.name}" if named else origin.value
 
     def as_json(self) -> dict[str, Any]:
-        """The object, what took part, and its fields with their origins."""
+        """The object, the objects that were applied to it, and its fields with their origins."""
         return {
             "source": self._where,
             "object": self.shown,
@@ -106,21 +107,21 @@ class Explanation:
         }
 
     def print(self, out: Console) -> None:
-        """The same for people: a group for each origin, with what the object itself said in short."""
+        """Print the fields as text, a group for each origin; the object's own fields are abbreviated."""
         metadata = self.shown["metadata"]
         title = f"{self.shown['kind']} {metadata.get('namespace', '')}/{metadata.get('name', '')}"
         out.print(Text.assemble((safe(title), "bold"), (safe(f"  from {self._where}"), "dim")))
         for origin, named in self._created.named.items():
             out.print(Text(safe(f"  {origin.value:<13} {named.name}, {_in_words(named)}")))
         out.print(Text(safe(f"  {'settings':<13} {self._cluster}")))
-        items = [item for item in self.fields() if item.path not in _UNTOLD]
+        items = [item for item in self.fields() if item.path not in _IN_HEADLINE]
         for origin in _ORDER:
             group = [item for item in items if item.origin is origin]
             if group:
                 self._print_group(out, origin, group)
 
     def _print_group(self, out: Console, origin: Origin, group: list[Field]) -> None:
-        label, count = self.label(origin), "1 field" if len(group) == 1 else f"{len(group)} fields"
+        label, count = self.label(origin), pluralize(len(group), "field")
         out.print(Text.assemble("\n", (safe(label), f"bold {_STYLES[origin]}"), (f"  {count}", "dim")))
         own = {item.path: f" ({_STAND_IN})" if item.stand_in else "" for item in group}
         whole = ("",) if origin is Origin.VM else _BOOKKEEPING if origin is Origin.KUBEVIRT else ()
@@ -150,7 +151,7 @@ def _named_to_json(named: Named) -> dict[str, str]:
 
 def _in_words(named: Named) -> str:
     volume = f", inferred from volume {named.volume}" if named.volume else ""
-    revision = f", as captured in ControllerRevision {named.revision}" if named.revision else ""
+    revision = f", as stored in ControllerRevision {named.revision}" if named.revision else ""
     return f"{named.kind}{volume}{revision}"
 
 
@@ -159,7 +160,7 @@ def _rows(value: Any, own: Mapping[str, str], whole: tuple[str, ...], path: str 
 
     Args:
         own: their paths, with a remark on each.
-        whole: below these paths, what is all of that origin is one row.
+        whole: below these paths, fields that all have this origin are one row.
     """
     if not isinstance(value, dict | list) or not value:
         if path in own:
@@ -167,14 +168,14 @@ def _rows(value: Any, own: Mapping[str, str], whole: tuple[str, ...], path: str 
         return
     below = [leaf for leaf, _ in leaves(value, path)] if path.startswith(whole) and path else []
     if len(below) > 1 and all(leaf in own for leaf in below):
-        yield path, f"… {len(below)} fields"
+        yield path, f"… {pluralize(len(below), 'field')}"
         return
     for child, item in children(value, path):
         yield from _rows(item, own, whole, child)
 
 
 def _text(value: Any) -> str:
-    """A value as people write it, on one line."""
+    """A value as YAML shows it, on one line."""
     plain = isinstance(value, str) and _PLAIN.fullmatch(value) and not _AMBIGUOUS.fullmatch(value)
     text = safe(value if plain else json.dumps(value, ensure_ascii=False))
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,4 +1,4 @@
-"""`kubevirt-webhook explain`: what a decision means, or would be, before anybody tries."""
+"""`kubevirt-webhook explain`: what a decision means, or would be."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from webhook.cli.explain_spread import spread
 
 @click.group()
 def explain() -> None:
-    """Explain a reason code, or what would become of a VM."""
+    """Explain a reason code, or what kubevirt-webhook and KubeVirt would do. This changes nothing."""
 
 
 explain.add_command(migration)

@@ -1,4 +1,4 @@
-"""`kubevirt-webhook explain migration`: where a VM could migrate to and why not elsewhere, before anybody tries."""
+"""`kubevirt-webhook explain migration`: the nodes to which a VM can migrate, and the reasons against the others."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import json
 import textwrap
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 import msgspec
@@ -17,6 +18,7 @@ from webhook.admission.credentials import scrub_prose
 from webhook.admission.redaction import redact
 from webhook.cli import write
 from webhook.cli.machine import parse_machine
+from webhook.cli.options import CLUSTER_FROM, VM_NAMESPACE, kubeconfig_option, output_option
 from webhook.cli.show import console, safe
 from webhook.cli.yamltext import dump
 from webhook.cluster.selection import once
@@ -28,46 +30,55 @@ from webhook.policies.migration.answer import MigrationExplanation, Nodes, Reaso
 from webhook.policies.migration.explanation import explain as explained
 from webhook.policies.migration.explanation import few
 from webhook.review.replay import replay
+from webhook.text import pluralize
 
 _SECONDS: Final = 30.0
 _WIDTH: Final = 100
-# For people; where every node has a taint of its own there are thousands.
+# In text output; a cluster whose nodes all have different taints has thousands.
 _MOST_REASONS: Final = 20
 
 
 @click.command()
 @click.argument("vm", metavar="[NAMESPACE/]VM")
-@click.option("-n", "--namespace", metavar="NAME", help="Where the VM is.  [default: default]")
+@VM_NAMESPACE
 @click.option(
-    "--to", "selector", multiple=True, metavar="KEY=VALUE", help="A label that the migration adds; repeatable."
+    "--to",
+    "selector",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Label in the migration's addedNodeSelector; may be repeated.",
 )
-@click.option("--node", metavar="NAME", help="Tell all about one node.")
-@click.option("--cluster-from", type=click.Path(path_type=Path), metavar="DIR", help="Take facts from YAML files.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Take facts from a cluster.")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
-def migration(
-    vm: str,
-    namespace: str | None,
-    selector: tuple[str, ...],
-    node: str | None,
-    cluster_from: Path | None,
-    kubeconfig: Path | None,
-    output: str,
-) -> None:
-    """Tell to which nodes a running VM could migrate, and what keeps it from the others.
+@click.option("--node", metavar="NAME", help="Explain the result for one node.")
+@CLUSTER_FROM
+@kubeconfig_option()
+@output_option("text", "json", "yaml")
+def migration(**options: Any) -> None:
+    """Show the nodes to which a running VM can migrate, and the reasons against the others.
 
-    --to asks for what a migration's addedNodeSelector would. Without --cluster-from or --kubeconfig, the cluster is
-    asked that kubectl would ask.
-
-    Exit status 0 if the migration could succeed (with --node: go there), 1 if not, 2 if that can't be told: bad input,
-    no such VM, a VM that doesn't run.
+    Exit status 0 if the migration can succeed (with --node: on that node), 1 if not, 2 if this is unknown: invalid
+    input, the VM does not exist, or the VM does not run.
     """
-    where, name = parse_machine(vm, namespace)
-    added = syntax.selector(selector, "--to")
-    answer = asyncio.run(_answer(where, name, added, node or "", cluster_from, kubeconfig))
-    if output == "json":
+    _run(_Options(**options))
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The options of the command."""
+
+    vm: str
+    namespace: str | None
+    selector: tuple[str, ...]
+    node: str | None
+    cluster_from: Path | None
+    kubeconfig: Path | None
+    output: str
+
+
+def _run(options: _Options) -> None:
+    answer = asyncio.run(_answer(options))
+    if options.output == "json":
         write.data(json.dumps(redact(msgspec.to_builtins(answer)), indent=2))
-    elif output == "yaml":
+    elif options.output == "yaml":
         write.data(dump([redact(msgspec.to_builtins(answer))]))
     else:
         _print(answer)
@@ -75,21 +86,21 @@ def migration(
         raise SystemExit(1)
 
 
-async def _answer(
-    namespace: str, name: str, added: dict[str, str], node: str, cluster_from: Path | None, kubeconfig: Path | None
-) -> MigrationExplanation:
+async def _answer(options: _Options) -> MigrationExplanation:
+    namespace, name = parse_machine(options.vm, options.namespace)
+    added = syntax.selector(options.selector, "--to")
     deadline = asyncio.get_running_loop().time() + _SECONDS
-    async with once(cluster_from, kubeconfig) as cluster:
+    async with once(options.cluster_from, options.kubeconfig) as cluster:
         try:
             return await replay(
-                lambda facts: explained(namespace, name, added, facts, node=node),
+                lambda facts: explained(namespace, name, added, facts, node=options.node or ""),
                 cluster,
                 Facts(peek=cluster.peek),
                 deadline,
                 "explain migration",
             )
         except Unreadable as error:
-            fix = "mend the file" if cluster_from else "check the kubeconfig and its rights"
+            fix = "correct the file" if options.cluster_from else "check the kubeconfig and its permissions"
             raise InputError(error.why, fix=fix) from None
 
 
@@ -102,7 +113,7 @@ def _print(answer: MigrationExplanation) -> None:
 
 
 def _safe_lines(text: str) -> str:
-    """Some lines for a terminal: what is in them is shown, not obeyed."""
+    """Several lines for a terminal, with control characters escaped."""
     return "\n".join(safe(line) for line in text.split("\n"))
 
 
@@ -110,22 +121,22 @@ _Line = tuple[str, str]
 
 
 def _all(answer: MigrationExplanation) -> Iterator[_Line]:
-    """The answer in lines of a ticket's width, each with its style."""
+    """The answer in lines of at most 100 columns, each with its style."""
     yield _wrap(answer.summary), ""
     yield from _request_lines(answer)
     for contradiction in answer.contradictions:
         if contradiction.text not in answer.summary:
             yield _wrap(f"Contradiction: {contradiction.text}."), ""
     if answer.reasons:
-        several = sum(reason.nodes.count for reason in answer.reasons) > answer.total - answer.eligible.count
+        is_overlapping = sum(reason.nodes.count for reason in answer.reasons) > answer.total - answer.eligible.count
         yield "", ""
-        yield f"Not eligible{', some for several reasons' if several else ''}:", "bold"
+        yield f"Not eligible{' (some for several reasons)' if is_overlapping else ''}:", "bold"
         width = len(str(max(reason.nodes.count for reason in answer.reasons)))
         for reason in answer.reasons[:_MOST_REASONS]:
             yield _reason(reason, width), ""
         rest = len(answer.reasons) - _MOST_REASONS
         if rest > 0:
-            yield _wrap(f"and {rest} more reasons, each for as many nodes or fewer; -o json has all.", "  "), ""
+            yield _wrap(f"and {pluralize(rest, 'more reason')}; -o json shows all.", "  "), ""
     yield "", ""
     yield _wrap(f"KubeVirt by itself {answer.kubevirt.text}."), ""
     if answer.openings:
@@ -141,14 +152,14 @@ def _node_lines(answer: MigrationExplanation) -> Iterator[_Line]:
     yield from _request_lines(answer)
     for reason in node.reasons:
         yield _wrap(reason.text, "  - "), ""
-    yield _wrap(f"Of all: {answer.summary}."), ""
+    yield _wrap(f"All nodes: {answer.summary}."), ""
     if node.eligible:
         yield from _remarks(answer)
 
 
 def _request_lines(answer: MigrationExplanation) -> Iterator[_Line]:
     added = ", ".join(f"{key}={value}" for key, value in answer.added_node_selector.items())
-    on = f"runs on {answer.running_on}" if answer.running_on else "is on no node yet"
+    on = f"runs on {answer.running_on}" if answer.running_on else "is not on a node yet"
     yield _wrap(f"{answer.namespace}/{answer.name} {on}; the migration adds {added or 'nothing'}."), ""
     for obstacle in answer.obstacles:
         yield _wrap(f"But {obstacle}."), "yellow"
@@ -158,7 +169,7 @@ def _remarks(answer: MigrationExplanation) -> Iterator[_Line]:
     for note in answer.notes:
         yield _wrap(f"Note: {note}."), ""
     for gap in answer.gaps:
-        yield _wrap(f"Not taken into account: {gap}."), "yellow"
+        yield _wrap(f"Not evaluated: {gap}."), "yellow"
 
 
 def _reason(reason: ReasonReport, width: int) -> str:
@@ -167,11 +178,11 @@ def _reason(reason: ReasonReport, width: int) -> str:
 
 
 def _more(nodes: Nodes) -> str:
-    return f"{nodes.count} node{'' if nodes.count == 1 else 's'} more: {few(nodes.names)}"
+    return f"{pluralize(nodes.count, 'more node')}: {few(nodes.names)}"
 
 
 def _wrap(text: str, indent: str = "") -> str:
-    """No word is broken, so that labels and names can be searched and copied."""
+    """Fill lines without breaking words, so that labels and names can be searched and copied."""
     return textwrap.fill(
         text,
         _WIDTH,

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from webhook.cli import write
+from webhook.cli.options import output_option
 from webhook.errors import InputError, quote
 from webhook.reasons import MEANINGS, Meaning, similar
 
@@ -25,11 +26,11 @@ _WHAT = {
 
 @click.command()
 @click.argument("code", required=False)
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option("text", "json")
 def reason(code: str | None, output: str) -> None:
     """Explain a reason CODE, the word in brackets that ends a denial or warning.
 
-    Without a code, list all codes. Exit status 0, or 2 for a code that does not exist.
+    Without a code, list all codes. Exit status 2 if the code does not exist.
     """
     if code is None:
         _list(output)

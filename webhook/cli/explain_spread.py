@@ -1,4 +1,4 @@
-"""`kubevirt-webhook explain spread`: which topology spread constraints a VM's launcher pods get, and why."""
+"""`kubevirt-webhook explain spread`: the topology spread constraints of a VM's launcher pods."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from webhook.admission.credentials import scrub_prose
 from webhook.admission.redaction import redact
 from webhook.cli import write
 from webhook.cli.machine import parse_machine
+from webhook.cli.options import CLUSTER_FROM, VM_NAMESPACE, config_option, kubeconfig_option, output_option
 from webhook.cli.show import console, safe
 from webhook.cli.yamltext import dump
 from webhook.cluster.selection import once
@@ -32,17 +33,11 @@ _SECONDS: Final = 30.0
 
 @click.command()
 @click.argument("vm", metavar="[NAMESPACE/]VM")
-@click.option("-n", "--namespace", metavar="NAME", help="Where the VM is.  [default: default]")
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The settings; default: the built-in ones.",
-)
-@click.option("--cluster-from", type=click.Path(path_type=Path), metavar="DIR", help="Take facts from YAML files.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Take facts from a cluster.")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True)
+@VM_NAMESPACE
+@config_option("the built-in defaults")
+@CLUSTER_FROM
+@kubeconfig_option()
+@output_option("text", "json", "yaml")
 def spread(
     vm: str,
     namespace: str | None,
@@ -51,11 +46,11 @@ def spread(
     kubeconfig: Path | None,
     output: str,
 ) -> None:
-    """Tell which topology spread constraints the next launcher pods of a VM get, and why not others.
+    """Show the topology spread constraints that the next launcher pods of a VM get, and why.
 
-    Pods that run already keep what they have: what is told holds from the VM's next start or migration.
+    Running pods do not change; the result applies from the VM's next start or migration.
 
-    Exit status 0 if the pods get constraints, 1 if not, 2 if that can't be told: bad input, no such VM.
+    Exit status 0 if the pods get constraints, 1 if not, 2 if this is unknown: invalid input, or the VM does not exist.
     """
     where, name = parse_machine(vm, namespace)
     settings = load(config_file) if config_file else default_settings()
@@ -84,7 +79,7 @@ async def _answer(
                 "explain spread",
             )
         except Unreadable as error:
-            fix = "repair the file" if cluster_from else "check the kubeconfig and its rights"
+            fix = "correct the file" if cluster_from else "check the kubeconfig and its permissions"
             raise InputError(error.why, fix=fix) from None
 
 
@@ -105,4 +100,4 @@ def _summary(answer: SpreadAnswer) -> str:
         return f"{pods} get no constraints"
     if answer.mode == names.ENFORCE:
         return f"{pods} get constraints"
-    return f"{pods} would get constraints, but the namespace says {answer.mode}"
+    return f"{pods} would get constraints, but the mode of the namespace is {answer.mode}"

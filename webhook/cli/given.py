@@ -1,4 +1,4 @@
-"""What a command is given in files: documents, and the objects in them by name."""
+"""The files that are arguments of a command: documents, and the objects in them by name."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ MACHINES: Final = ("VirtualMachine", "VirtualMachineInstance")
 
 
 def standard_input() -> bytes:
-    """All of it.
+    """All of standard input.
 
     Raises:
-        InputError: it is larger than a file may be.
+        InputError: it is too large.
     """
     return read_limited(sys.stdin.buffer, MAX_BYTES, "standard input")
 
 
 def documents(paths: Iterable[str], stdin: bytes | None) -> list[Document]:
-    """All documents in files; ``-`` is standard input. Lists are taken apart.
+    """All documents in files; ``-`` is standard input. A List is replaced by its items.
 
     Raises:
-        InputError: a file can't be read or is no YAML or JSON.
+        InputError: a file cannot be read, or is not valid YAML or JSON.
     """
     found: list[Document] = []
     for path in paths:
@@ -44,24 +44,24 @@ def documents(paths: Iterable[str], stdin: bytes | None) -> list[Document]:
 
 @dataclass(frozen=True, slots=True)
 class GivenObjects:
-    """Documents sorted by what they are. As for kubectl, what names no namespace is in ``default``.
+    """Documents by kind. As in kubectl, an object without a namespace is in ``default``.
 
     Attributes:
         machines: VMs and VMIs, in their order.
-        others: everything else that a cluster may hold, by kind, namespace and name.
-        passed_over: the kinds that are of no use here, each once.
+        others: objects of other kinds that commands use, by kind, namespace and name.
+        skipped: the kinds that commands do not use, each once.
     """
 
     machines: list[Document] = field(default_factory=list)
     others: dict[tuple[str, str, str], dict[str, Any]] = field(default_factory=dict)
-    passed_over: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
 
 
 def objects(found: Iterable[Document]) -> GivenObjects:
-    """Sort documents.
+    """Sort documents by kind.
 
     Raises:
-        InputError: one is no object with a name, or is there twice.
+        InputError: a document is not an object with a name, or a duplicate.
     """
     result = GivenObjects()
     seen: dict[tuple[str, str, str], str] = {}
@@ -69,14 +69,14 @@ def objects(found: Iterable[Document]) -> GivenObjects:
         name = _kind(document)
         kind = KINDS.get(name)
         if kind is None or not _is(document, kind.group, kind.versions):
-            if name not in result.passed_over:
-                result.passed_over.append(name)
+            if name not in result.skipped:
+                result.skipped.append(name)
             continue
         placed = _place(document, namespaced=kind.namespaced)
         metadata = placed.value["metadata"]
         key = (name, metadata.get("namespace", ""), metadata["name"])
         if key in seen:
-            raise InputError(f"{name} {quote(key[2])} is here a second time", document.where(), f"see {seen[key]}")
+            raise InputError(f"{name} {quote(key[2])} is a duplicate of {seen[key]}", document.where(), "remove one")
         seen[key] = document.where()
         if name in MACHINES:
             result.machines.append(placed)
@@ -89,12 +89,12 @@ def _kind(document: Document) -> str:
     value: dict[str, Any] = document.value
     kind = value.get("kind")
     if not isinstance(kind, str) or not kind or not isinstance(value.get("apiVersion"), str):
-        raise InputError("it has no apiVersion and kind", document.where(["kind"]), "give a manifest")
+        raise InputError("apiVersion or kind is missing", document.where(["kind"]), "use a Kubernetes manifest")
     return kind
 
 
 def _is(document: Document, group: str, versions: str) -> bool:
-    """Whether it is of this group: others have kinds of the same name."""
+    """Whether it is of this group; other groups have kinds of the same name."""
     found, _, version = document.value["apiVersion"].rpartition("/")
     return found == group and re.fullmatch(versions, version) is not None
 
@@ -105,11 +105,11 @@ def _place(document: Document, *, namespaced: bool) -> Document:
     name = metadata.get("name") if isinstance(metadata, dict) else None
     if not isinstance(name, str) or not name:
         where = document.where(["metadata", "name"])
-        raise InputError(f"this {value['kind']} has no metadata.name", where, "give it one, from which others follow")
+        raise InputError(f"metadata.name of the {value['kind']} is missing", where, "set metadata.name")
     namespace = metadata.get("namespace") or (_NAMESPACE if namespaced else "")
     if not isinstance(namespace, str):
         raise InputError("metadata.namespace must be a string", document.where(["metadata", "namespace"]))
     rest = {key: item for key, item in metadata.items() if key != "namespace"}
     own = {"namespace": namespace} if namespaced else {}
-    # The lines are known by the identity of what they belong to, so the copy's are those of the original.
+    # Line numbers are looked up by the identity of the parts, so the copy keeps those of the original.
     return Document({**value, "metadata": {**rest, **own}}, document.file, document.line, document.lines)

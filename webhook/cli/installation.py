@@ -1,19 +1,22 @@
-"""`kubevirt-webhook install`, `uninstall` and `cleanup`: into a cluster, out of it, and our marks out of VMs."""
+"""`kubevirt-webhook install`, `uninstall` and `cleanup`."""
 
 from __future__ import annotations
 
 import asyncio
 import difflib
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from webhook import __version__
 from webhook.cli import write
+from webhook.cli.options import config_option, kubeconfig_option
+from webhook.text import pluralize
 
 if TYPE_CHECKING:
     from webhook.install.apply import Installer, PlannedChange
@@ -21,16 +24,12 @@ if TYPE_CHECKING:
     from webhook.install.registration import Manifest
     from webhook.k8s.client.transport import KubernetesTransport
 
-T = TypeVar("T")
-
 _STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
-_KUBECONFIG: Final = click.option(
-    "--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="The cluster; default: as kubectl."
-)
-_DRY_RUN: Final = click.option("--dry-run", is_flag=True, help="Show what would be done, and change nothing.")
-_YES: Final = click.option("--yes", is_flag=True, help="Don't ask on a terminal.")
+_KUBECONFIG: Final = kubeconfig_option()
+_DRY_RUN: Final = click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
+_YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal.")
 _TIMEOUT: Final = click.option(
-    "--timeout", default=180, show_default=True, type=click.IntRange(1), metavar="SECONDS", help="How long to wait."
+    "--timeout", default=180, show_default=True, type=click.IntRange(1), metavar="SECONDS", help="Time limit."
 )
 
 
@@ -39,33 +38,52 @@ _TIMEOUT: Final = click.option(
 @click.option(
     "--overlay",
     type=click.Choice(["kubernetes", "openshift"]),
-    help="Which manifests; default: openshift where the cluster is one.",
+    help="Manifests to apply.  [default: openshift if the cluster is OpenShift, otherwise kubernetes]",
 )
-@click.option(
-    "--config",
-    "config_file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The settings; default: those that the cluster has, else the overlay's.",
-)
-@click.option("--image", metavar="IMAGE", help="What the replicas run; default: what they run already.")
+@config_option("those in the cluster, or those of the overlay")
+@click.option("--image", metavar="IMAGE", help="Image of the replicas.  [default: the image that they run]")
 @click.option(
     "--callers",
     metavar="auto|any|CIDR,...",
-    help="From where the API server calls, for the NetworkPolicy; default: as it is, at first the overlay's.",
+    help="Addresses of the API server, for the NetworkPolicy.  [default: unchanged, or those of the overlay]",
 )
 @_DRY_RUN
 @_YES
-@click.option("--wait/--no-wait", default=True, help="Have the replicas ready before they are called for anything new.")
+@click.option(
+    "--wait/--no-wait",
+    default=True,
+    help="Wait until the replicas are ready before the API server calls them for new requests.",
+)
 @_TIMEOUT
-@click.option("--force-conflicts", is_flag=True, help="Take over fields that another tool set to something else.")
+@click.option("--force-conflicts", is_flag=True, help="Overwrite fields that another tool manages.")
 def install(**options: Any) -> None:
-    """Install into a cluster, or upgrade there, after showing every difference.
+    """Install or upgrade kubevirt-webhook in a cluster. Every difference is shown first.
 
-    Applied server-side: RBAC and settings, then the replicas, then what has them called.
+    Objects are applied server-side: RBAC and settings first, then the replicas, then the webhook configurations.
     """
     config_file = options.pop("config_file")
-    _run(_install(given=(_read(config_file), str(config_file)) if config_file else None, **options))
+    given = (_read(config_file), str(config_file)) if config_file else None
+    asyncio.run(_install(_InstallOptions(given=given, **options)))
+
+
+@dataclass(frozen=True)
+class _InstallOptions:
+    """The options of `install`.
+
+    Attributes:
+        given: a settings file's content and name.
+    """
+
+    kubeconfig: Path | None
+    overlay: Overlay | None
+    given: tuple[str, str] | None
+    image: str | None
+    callers: str | None
+    dry_run: bool
+    yes: bool
+    wait: bool
+    timeout: int
+    force_conflicts: bool
 
 
 @click.command()
@@ -74,71 +92,60 @@ def install(**options: Any) -> None:
 @_YES
 @_TIMEOUT
 def uninstall(**options: Any) -> None:
-    """Take everything out of a cluster again: the webhook configurations first, our namespace last.
+    """Remove kubevirt-webhook from a cluster: first the webhook configurations, last the namespace.
 
-    What was written into VMs stays: see `cleanup`.
+    Changes in VMs are kept; use `kubevirt-webhook cleanup` to remove them.
     """
-    _run(_uninstall(**options))
+    asyncio.run(_uninstall(**options))
 
 
 @click.command()
 @_KUBECONFIG
-@click.option("-n", "--namespace", default="", metavar="NAMESPACE", help="Only there; default: everywhere.")
-@click.option("--allow-restart-required", is_flag=True, help="Change running VMs too, which then ask for a restart.")
+@click.option(
+    "-n", "--namespace", default="", metavar="NAMESPACE", help="Namespace of the VMs.  [default: all namespaces]"
+)
+@click.option("--allow-restart-required", is_flag=True, help="Also change running VMs, which then require a restart.")
 @click.option(
     "--scheduler",
     "schedulers",
     multiple=True,
     metavar="NAME",
-    help="A scheduler that no VM owner ever chose: take it out of VMs that have lost our annotation too.",
+    help="Scheduler that no VM owner has chosen; also remove it from VMs without the annotation. May be repeated.",
 )
 @_DRY_RUN
 @_YES
 def cleanup(**options: Any) -> None:
-    """Take our marks, and the schedulers and topology spread constraints that we chose, out of VMs.
+    """Remove the annotations, schedulers and topology spread constraints that kubevirt-webhook wrote into VMs.
 
-    For after `uninstall`.
-
-    Exit status 1: some VM could not be changed.
+    Run `kubevirt-webhook uninstall` first. Exit status 1 if a VM could not be changed.
     """
-    if _run(_cleanup(**options)):
+    if asyncio.run(_cleanup(**options)):
         sys.exit(1)
 
 
-async def _install(
-    *,
-    kubeconfig: Path | None,
-    overlay: Overlay | None,
-    given: tuple[str, str] | None,
-    image: str | None,
-    callers: str | None,
-    dry_run: bool,
-    yes: bool,
-    wait: bool,
-    timeout: int,  # noqa: ASYNC109 - of the whole, not of one await
-    force_conflicts: bool,
-) -> None:
+async def _install(options: _InstallOptions) -> None:
     from webhook.install.apply import Installer
 
-    async with _connect(kubeconfig) as api:
-        installer = Installer(api, write.line, force=force_conflicts, seconds=timeout)
-        chosen: Overlay = overlay or ("openshift" if await installer.serves("config.openshift.io") else "kubernetes")
-        narrow = await _narrowing(api, installer, chosen, callers)
-        plan = await _plan(installer, chosen, given, image, narrow)
+    async with _connect(options.kubeconfig) as api:
+        installer = Installer(api, write.line, force=options.force_conflicts, seconds=options.timeout)
+        is_openshift = options.overlay is None and await installer.serves("config.openshift.io")
+        overlay: Overlay = options.overlay or ("openshift" if is_openshift else "kubernetes")
+        narrow = await _narrowing(api, installer, overlay, options.callers)
+        plan = await _plan(installer, overlay, options.given, options.image, narrow)
         changes = await installer.changes(plan)
         for change in changes:
             _show(change)
         if not changes:
-            write.line("nothing to change")
-        elif not dry_run and _confirm(f"Make these {len(changes)} changes?", yes=yes):
-            await installer.install(plan, wait=wait)
+            write.line("no changes")
+        elif not options.dry_run and _confirm(f"Apply {pluralize(len(changes), 'change')}?", yes=options.yes):
+            await installer.install(plan, wait=options.wait)
             write.line("installed")
 
 
 async def _narrowing(
     api: KubernetesTransport, installer: Installer, overlay: Overlay, callers: str | None
 ) -> Callable[[Manifest], Manifest]:
-    """What is made of the overlay's NetworkPolicy: as told, else as the cluster's was made before."""
+    """The change to the overlay's NetworkPolicy: by the option, otherwise as in the cluster's NetworkPolicy."""
     from webhook.cli.data import directory
     from webhook.install import plan
     from webhook.install.callers import ANY, AUTO, blocks_of, discover_callers, parse, restrict_callers
@@ -161,10 +168,10 @@ async def _plan(
     image: str | None,
     narrow: Callable[[Manifest], Manifest],
 ) -> Plan:
-    """With settings and image of the cluster, where none are given.
+    """The plan, with the cluster's settings and image unless others are given.
 
     Args:
-        given: a settings file and its name.
+        given: a settings file's content and name.
     """
     from webhook.cli.data import directory
     from webhook.install import plan
@@ -199,25 +206,26 @@ async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeo
         if objects:
             await _warn_of_pools(api)
         if not objects:
-            write.line("nothing is installed")
-        elif not dry_run and _confirm(f"Delete these {len(objects)} objects?", yes=yes):
+            write.line("kubevirt-webhook is not installed")
+        elif not dry_run and _confirm(f"Delete {pluralize(len(objects), 'object')}?", yes=yes):
             await installer.uninstall(objects)
             write.line("uninstalled")
 
 
 async def _warn_of_pools(api: KubernetesTransport) -> None:
-    """Name the pools whose VMs lose their size once nobody puts it back."""
+    """Name the pools whose VMs lose their size once kubevirt-webhook does not set it again."""
     from webhook.doctor.checks import pools
     from webhook.doctor.support.reader import Reader
     from webhook.errors import Unavailable
 
-    found = await pools.living_by_defaults(Reader(api))
+    found = await pools.depending_on_defaults(Reader(api))
     if isinstance(found, Unavailable):
-        write.line(f"warning: pools that live by defaults were not looked for: {found.why}", err=True)
+        write.line(f"warning: pools whose VMs depend on a default instancetype were not checked: {found.why}", err=True)
         return
     for pool in found:
-        what = "its VMs have their size by default alone, and lose it when the pool changes after this"
-        write.line(f"warning: VirtualMachinePool {pool.title}: {what}; {pools.FIX} first", err=True)
+        what = "its VMs have their size from a default instancetype, and lose it when the pool changes later"
+        todo = "set an instancetype or a memory size in its spec.virtualMachineTemplate.spec first"
+        write.line(f"warning: VirtualMachinePool {pool.title}: {what}; {todo}", err=True)
 
 
 async def _cleanup(
@@ -239,8 +247,8 @@ async def _cleanup(
         ours = [one for one in everything(directory("manifests")) if one["kind"] in CONFIGURATIONS]
         present = await Installer(api, write.line).present(ours)
         if present:
-            what = "we would put back what is taken out: we are still called"
-            raise InputError(what, title(present[0]), "run kubevirt-webhook uninstall first")
+            what = "the API server still calls kubevirt-webhook, which would undo the cleanup"
+            raise InputError(what, title(present[0]), 'run "kubevirt-webhook uninstall" first')
         work = Cleanup(api, namespace, schedulers)
         tasks = await work.tasks(allow_restart_required=allow_restart_required)
         for task in tasks:
@@ -250,18 +258,19 @@ async def _cleanup(
                 write.line(f"{task.title}: {task.left}")
         todo = [task for task in tasks if task.operations]
         failed = 0
-        if todo and not dry_run and _confirm(f"Change these {len(todo)} VMs?", yes=yes):
+        if todo and not dry_run and _confirm(f"Change {pluralize(len(todo), 'VM')}?", yes=yes):
             for task in todo:
                 problem = await work.clean(task)
                 if problem:
                     failed += 1
                     write.error(f"{task.title}: {problem}")
-            write.line(f"{len(todo) - failed} of {len(todo)} VMs cleaned")
+            write.line(f"cleaned {len(todo) - failed}/{pluralize(len(todo), 'VM')}")
         elif not todo:
-            write.line("nothing to clean")
+            write.line("no VM to clean")
         vmis, pods = await work.remaining()
         if vmis or pods:
-            write.line(f"{vmis} VMIs and {pods} launcher pods carry marks, which end with them")
+            objects = f"{pluralize(vmis, 'VMI')} and {pluralize(pods, 'launcher pod')}"
+            write.line(f"{objects} have annotations of kubevirt-webhook until their VMs stop")
         return failed
 
 
@@ -284,7 +293,7 @@ def _read(file: Path) -> str:
     try:
         return read_file(file, MAX_BYTES).decode()
     except UnicodeDecodeError:
-        raise InputError("it is not UTF-8", str(file), "save it as UTF-8") from None
+        raise InputError("the file is not valid UTF-8", str(file), "save it as UTF-8") from None
 
 
 def _confirm(question: str, *, yes: bool) -> bool:
@@ -309,7 +318,3 @@ def _show(change: PlannedChange) -> None:
     before, after = (dump([one]).splitlines() for one in (change.before, change.after))
     for line in list(difflib.unified_diff(before, after, lineterm="", n=2))[2:]:
         write.line(f"  {safe(line)}", color=_STYLES.get(line[0]))
-
-
-def _run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)

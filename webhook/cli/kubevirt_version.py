@@ -1,4 +1,4 @@
-"""``--kubevirt-version``: the release of KubeVirt whose rules count, in place of the cluster's."""
+"""``--kubevirt-version``: the release of KubeVirt whose rules apply, instead of the cluster's."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ OPTION: Final = "--kubevirt-version"
 
 
 def parse_release(text: str | None) -> Release | None:
-    """The release that the option names; None where it isn't given.
+    """The release that the option names; None without the option.
 
     Raises:
-        InputError: it is not a version, or of a release whose rules are not known.
+        InputError: the text is not a version, or kubevirt-webhook does not have the rules of that release.
     """
     if text is None:
         return None
     version = parse_version(text)
     if version is None:
-        raise InputError(f"{quote(text)} is not a version of KubeVirt", OPTION, "write for example 1.8 or v1.8.4")
+        raise InputError(f"{quote(text)} is not a valid KubeVirt version", OPTION, "use for example 1.8 or v1.8.4")
     release = release_of(version)
     if not release.is_supported:
-        raise InputError(f"the rules of KubeVirt {release} are not known", OPTION, f"name {OLDEST} or a newer release")
+        raise InputError(f"KubeVirt {release} is not supported", OPTION, f"use {OLDEST} or a newer release")
     return release
 
 
 kubevirt_version: Final[Callable[[Callable[..., Any]], Callable[..., Any]]] = click.option(
-    OPTION, metavar="VERSION", help="Whose rules count, for example 1.8; default: what the KubeVirt object says."
+    OPTION,
+    metavar="VERSION",
+    help="KubeVirt release whose rules apply, for example 1.8.  [default: that of the KubeVirt object]",
 )

@@ -1,4 +1,4 @@
-"""The VM that a command is asked about."""
+"""The VM that is the argument of a command."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ def parse_machine(vm: str, namespace: str | None) -> tuple[str, str]:
     """Namespace and name of a VM, from ``[NAMESPACE/]VM`` and the option -n.
 
     Raises:
-        InputError: they contradict each other, or are not names.
+        InputError: two namespaces differ, or a name is not valid.
     """
     before, slash, name = vm.rpartition("/")
     if slash and namespace and namespace != before:
-        raise InputError(f"it names the namespace {quote(before)} and -n {quote(namespace)}", vm, "drop one")
+        what = f"the argument names the namespace {quote(before)}, but -n names {quote(namespace)}"
+        raise InputError(what, vm, "remove one of them")
     where = before if slash else namespace or "default"
     for text, what in ((where, "namespace"), (name, "VM")):
         if not syntax.is_name(text):
-            raise InputError(f"{quote(text)} is no name of a {what}", "VM", "write NAMESPACE/NAME")
+            raise InputError(f"{quote(text)} is not a valid {what} name", "VM", "use NAMESPACE/NAME")
     return where, name

@@ -17,27 +17,30 @@ from webhook import __version__
 # Command: module and attribute, and the line that `--help` shows without importing it.
 _COMMANDS: Final = {
     "serve": ("webhook.cli.serve:serve", "Answer admission requests."),
-    "review": ("webhook.cli.review:review", "Judge AdmissionReviews or manifests, without a server."),
-    "explain": ("webhook.cli.explain:explain", "Explain a reason code, a migration, or what spreads a VM."),
-    "expand": ("webhook.cli.expand:expand", "Show the VMI that KubeVirt would make of a VM, and why."),
-    "demo": ("webhook.cli.demo:demo", "See it work over an example cluster."),
+    "review": ("webhook.cli.review:review", "Evaluate AdmissionReviews or manifests without a server."),
+    "explain": ("webhook.cli.explain:explain", "Explain a reason code, a migration, or how pods are spread."),
+    "expand": ("webhook.cli.expand:expand", "Show the VMI that KubeVirt would create for a VM, and why."),
+    "demo": ("webhook.cli.demo:demo", "Run the server over an example cluster."),
     "scheduler": ("webhook.cli.scheduler:scheduler", "Check a kube-scheduler configuration for VMs, or print one."),
-    "install": ("webhook.cli.installation:install", "Install into a cluster, or upgrade there."),
-    "doctor": ("webhook.cli.doctor:doctor", "Check an installation, and say what to do."),
-    "uninstall": ("webhook.cli.installation:uninstall", "Take everything out of a cluster again."),
-    "cleanup": ("webhook.cli.installation:cleanup", "Take our marks out of VMs."),
-    "manifests": ("webhook.cli.admin:manifests", "Print what the cluster needs to call us."),
+    "install": ("webhook.cli.installation:install", "Install or upgrade kubevirt-webhook in a cluster."),
+    "doctor": ("webhook.cli.doctor:doctor", "Check an installation and suggest fixes."),
+    "uninstall": ("webhook.cli.installation:uninstall", "Remove kubevirt-webhook from a cluster."),
+    "cleanup": ("webhook.cli.installation:cleanup", "Remove what kubevirt-webhook wrote into VMs."),
+    "manifests": ("webhook.cli.admin:manifests", "Print the webhook configurations."),
     "audit": ("webhook.cli.admin:audit", "Describe the audit lines."),
     "config": ("webhook.cli.admin:config", "Show, check or describe the settings."),
     "version": ("webhook.cli.admin:version", "Print the version."),
 }
+
+# 128 + SIGINT, as shells report it.
+_INTERRUPTED: Final = 130
 
 
 class Lazy(click.Group):
     """A group that lists its commands without importing them."""
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
-        """Run as a program, with standard streams that exist: a closed one would become the next file we open."""
+        """Run as a program, with open standard streams: a closed one would become the next file that is opened."""
         while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
             pass
         os.close(opened)
@@ -47,7 +50,7 @@ class Lazy(click.Group):
         return super().main(*args, **kwargs)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """All names, in the order in which a newcomer needs them."""
+        """All names, in the order in which a new user needs them."""
         return list(_COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -64,7 +67,7 @@ class Lazy(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; a mistake of the user ends in one sentence and exit status 2."""
+        """Run a command. Invalid input ends in one sentence and exit status 2, Ctrl-C in exit status 130."""
         from webhook.cli import write
         from webhook.errors import InputError
 
@@ -73,24 +76,36 @@ class Lazy(click.Group):
         except InputError as error:
             write.error(f"Error: {error}")
             ctx.exit(2)
+        except KeyboardInterrupt:
+            ctx.exit(_INTERRUPTED)
+        except click.Abort as error:
+            # A prompt turns Ctrl-C, and the end of its input, into this.
+            if isinstance(error.__context__, KeyboardInterrupt):
+                ctx.exit(_INTERRUPTED)
+            raise
         except BrokenPipeError:
-            # Whoever read us has enough: no decision, so not the exit status of a refusal.
+            # The reader of the output has closed it. That is no decision, so it is not the exit status of a denial.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             ctx.exit(141)
         except TimeoutError:
-            # asyncio's has no text, and none says what did not answer. It is an OSError, too.
-            write.error("Error: timed out waiting for an answer; check that the API server can be reached")
+            # A TimeoutError of asyncio has no text, and none says what did not answer. It is an OSError, too.
+            write.error("Error: the request timed out; check that the API server can be reached")
             ctx.exit(2)
         except OSError as error:
             reason = error.strerror or str(error) or type(error).__name__
-            write.error(f"Error: {error.filename or 'the output'}: {reason}")
+            write.error(f"Error: {error.filename or 'standard output'}: {reason}")
             ctx.exit(2)
 
 
-@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(
+    "kubevirt-webhook", cls=Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
+)
 @click.version_option(__version__, "-V", "--version", prog_name="kubevirt-webhook", message="%(prog)s %(version)s")
 def main() -> None:
-    """Admission webhooks that place KubeVirt virtual machines where they should run, and write down why."""
+    """Admission webhooks that control where KubeVirt virtual machines run, and record the reason for each decision.
+
+    Exit status 2 means invalid input or a cluster that cannot be reached, 130 that Ctrl-C ended the command.
+    """
 
 
 if __name__ == "__main__":

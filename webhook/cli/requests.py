@@ -1,4 +1,4 @@
-"""What the API server would send us: the reviews for an object, and the endpoints that would get them."""
+"""What the API server would send: the review of an object, and the endpoints that would receive it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from webhook import names
 from webhook.admission.wire import request_of
 from webhook.cli import given
 from webhook.cluster.source import Cluster
-from webhook.errors import InputError
+from webhook.errors import InputError, quote
 from webhook.facts import KubeVirtInstall, KubeVirtKey, NamespaceKey
 from webhook.k8s.views import Namespace
 from webhook.k8s.yaml_builder import Document
@@ -21,12 +21,12 @@ from webhook.kubevirt.launcher import controller_account
 from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.settings.snapshot import Settings
 
-# The namespace is for this function of names, so that the same input gives the same review.
+# The namespace of generated UIDs, so that the same input gives the same review.
 _UID_SPACE: Final = uuid.UUID("5a7f0b0e-4d4c-5bb5-9b0e-6b2f3a0f7c11")
 
 
 class ReviewRequest(msgspec.Struct, frozen=True):
-    """One review to judge.
+    """One review to evaluate.
 
     Attributes:
         source: file and line, for messages.
@@ -47,31 +47,31 @@ class ReviewRequest(msgspec.Struct, frozen=True):
 
 
 def read(paths: tuple[str, ...], stdin: bytes | None) -> list[Document]:
-    """All documents in files; ``-`` is standard input. Lists are taken apart.
+    """All documents in files; ``-`` is standard input. A List is replaced by its items.
 
     Raises:
-        InputError: a file can't be read or is no YAML or JSON.
+        InputError: a file cannot be read, is not valid YAML or JSON, or there are no documents.
     """
     documents = given.documents(paths, stdin)
     if not documents:
-        raise InputError("there is nothing to review", ", ".join(paths), "give AdmissionReviews or manifests")
+        raise InputError("the input has no documents", ", ".join(paths), "use AdmissionReviews or manifests")
     return documents
 
 
 async def to_review_request(
     document: Document, cluster: Cluster, user: str | None, deadline: float, namespace: str | None = None
 ) -> ReviewRequest:
-    """The review in a document, or the one that creating its object would lead to.
+    """The review in a document, or the review that creating its object would cause.
 
     Args:
-        user: who sends a manifest; None: KubeVirt's controller for a launcher pod, an admin for the rest.
-        namespace: into which a manifest is sent; None: wherever it says.
+        user: the sender of a manifest; None for KubeVirt's controller (launcher pods) or an admin (other objects).
+        namespace: of manifests that have none; None for ``default``.
 
     Raises:
-        InputError: the document is neither a review nor an object, or of another namespace.
+        InputError: the document is neither a review nor an object, or has another namespace.
     """
     source = f"{document.file}:{document.line}"
-    value: dict[str, Any] = document.value  # `read` has refused everything else
+    value: dict[str, Any] = document.value  # `read` returns only objects
     if value.get("kind") == "AdmissionReview":
         try:
             request_of(value)
@@ -80,15 +80,14 @@ async def to_review_request(
         return ReviewRequest(source, value)
     kind = value.get("kind")
     if not isinstance(kind, str) or not isinstance(value.get("apiVersion"), str):
-        raise InputError("it has no apiVersion and kind", source, "give an AdmissionReview or a manifest")
+        raise InputError("apiVersion or kind is missing", source, "use an AdmissionReview or a manifest")
     metadata = value.get("metadata")
     if not isinstance(metadata, dict):
-        raise InputError("it has no metadata", source, "give a manifest with a name")
+        raise InputError("metadata is missing", source, "use a manifest with metadata.name")
     own = metadata.get("namespace")
     if namespace and own and own != namespace:
-        raise InputError(
-            f"its namespace is {own}, not {namespace}", source, "leave -n out, or give others by themselves"
-        )
+        what = f"metadata.namespace is {quote(str(own))}, but -n names {quote(namespace)}"
+        raise InputError(what, source, "remove -n, or review this object separately")
     group, _, version = value["apiVersion"].rpartition("/")
     endpoint = next((e for e in ENDPOINTS if (e.codec.kind, e.codec.group) == (kind, group)), None)
     obj = copy.deepcopy(value)
@@ -118,8 +117,8 @@ async def to_review_request(
 async def endpoints(request: dict[str, Any], cluster: Cluster, settings: Settings, deadline: float) -> list[Endpoint]:
     """The endpoints that the API server would call for a request, in its order.
 
-    The stage follows the namespace's label. Where the namespace has opted in to nothing, all endpoints of the resource:
-    they will say why nothing is done.
+    The stage follows the namespace's label. If the namespace has opted in to no policy, these are all endpoints of the
+    resource, which report why they do nothing.
     """
     resource = request.get("resource") or {}
     found = await cluster.read(NamespaceKey(str(request.get("namespace") or ""), fresh=True), deadline)
@@ -150,7 +149,7 @@ async def _sender(obj: dict[str, Any], cluster: Cluster, deadline: float) -> str
 
 
 def _default_pod(pod: dict[str, Any]) -> None:
-    """What the API server fills in before any webhook sees a pod, as far as we read it."""
+    """Set what the API server defaults before webhooks see a pod, as far as kubevirt-webhook reads it."""
     spec = pod.get("spec")
     if isinstance(spec, dict) and not spec.get("schedulerName"):
         spec["schedulerName"] = names.DEFAULT_SCHEDULER

@@ -1,10 +1,11 @@
-"""`kubevirt-webhook review`: the server's judgement, without a server."""
+"""`kubevirt-webhook review`: the server's evaluation, without a server."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from webhook.admission.patch import segments
 from webhook.admission.redaction import redact_at
 from webhook.cli import given, requests, write
 from webhook.cli.kubevirt_version import kubevirt_version, parse_release
+from webhook.cli.options import CLUSTER_FROM, SHOW_SECRETS, config_option, kubeconfig_option, output_option
 from webhook.cli.show import print_results
 from webhook.cli.yamltext import dump
 from webhook.cluster.selection import open_cluster
@@ -29,70 +31,71 @@ from webhook.settings.snapshot import Settings
 
 @click.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("--cluster-from", type=click.Path(path_type=Path), metavar="DIR", help="Take facts from YAML files.")
-@click.option("--kubeconfig", type=click.Path(path_type=Path), metavar="FILE", help="Take facts from a cluster.")
+@CLUSTER_FROM
+@kubeconfig_option()
 @kubevirt_version
-@click.option("--config", "config_file", type=click.Path(path_type=Path), help="The settings file.")
-@click.option("--as", "user", metavar="USER", help="Who sends the manifests.")
-@click.option("-n", "--namespace", metavar="NAMESPACE", help="Of manifests that name none; default: default.")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml", "patch"]), default="text", show_default=True)
-@click.option("--show-secrets", is_flag=True, help="Print objects whole, cloud-init and passwords included.")
-def review(
-    files: tuple[str, ...],
-    cluster_from: Path | None,
-    kubeconfig: Path | None,
-    kubevirt_version: str | None,
-    config_file: Path | None,
-    user: str | None,
-    namespace: str | None,
-    output: str,
-    show_secrets: bool,
-) -> None:
-    """Judge AdmissionReviews or plain manifests (as if created); - is standard input.
+@config_option("the built-in defaults")
+@click.option("--as", "user", metavar="USER", help="User that sends the manifests.  [default: an admin]")
+@click.option(
+    "-n", "--namespace", metavar="NAMESPACE", help="Namespace of manifests that name none.  [default: default]"
+)
+@output_option("text", "json", "yaml", "patch")
+@SHOW_SECRETS
+def review(**options: Any) -> None:
+    """Evaluate AdmissionReviews, or manifests as if they were created. FILE can be - for standard input.
 
-    text shows decisions, reasons and changes; json all of it and the patched object; yaml the patched objects; patch
-    the JSON patches. Exit status 1 if something was denied, 2 on bad input.
+    Output "text" shows decisions, reasons and changes; "json" also the patched object; "yaml" the patched objects;
+    "patch" the JSON patches. Exit status 1 if a request was denied, 2 on invalid input.
     """
-    settings = load(config_file) if config_file else default_settings()
-    if release := parse_release(kubevirt_version):
-        settings = msgspec.structs.replace(settings, kubevirt_version=str(release))
-    stdin = given.standard_input() if "-" in files else None
-    results = asyncio.run(_judge_all(files, stdin, cluster_from, kubeconfig, settings, user, namespace))
-    if not show_secrets:
+    _run(_Options(**options))
+
+
+@dataclass(frozen=True)
+class _Options:
+    """The options of the command."""
+
+    files: tuple[str, ...]
+    cluster_from: Path | None
+    kubeconfig: Path | None
+    kubevirt_version: str | None
+    config_file: Path | None
+    user: str | None
+    namespace: str | None
+    output: str
+    show_secrets: bool
+
+
+def _run(options: _Options) -> None:
+    results = asyncio.run(_evaluate_all(options))
+    if not options.show_secrets:
         for result in results:
-            if _redact(result) & _PRINTED[output]:
-                write.line(
-                    f"{result['source']}: secrets are redacted, so don't apply this; see --show-secrets", err=True
-                )
-    _print(results, output)
+            if _redact(result) & _PRINTED[options.output]:
+                what = "secrets are redacted, do not apply this output; use --show-secrets to print them"
+                write.line(f"{result['source']}: {what}", err=True)
+    _print(results, options.output)
     if any(result["decision"] == "denied" for result in results):
         raise SystemExit(1)
 
 
-async def _judge_all(
-    files: tuple[str, ...],
-    stdin: bytes | None,
-    cluster_from: Path | None,
-    kubeconfig: Path | None,
-    settings: Settings,
-    user: str | None,
-    namespace: str | None,
-) -> list[dict[str, Any]]:
-    documents = requests.read(files, stdin)
-    async with open_cluster(cluster_from, kubeconfig, settings) as cluster:
+async def _evaluate_all(options: _Options) -> list[dict[str, Any]]:
+    settings = load(options.config_file) if options.config_file else default_settings()
+    if release := parse_release(options.kubevirt_version):
+        settings = msgspec.structs.replace(settings, kubevirt_version=str(release))
+    documents = requests.read(options.files, given.standard_input() if "-" in options.files else None)
+    async with open_cluster(options.cluster_from, options.kubeconfig, settings) as cluster:
         reviewer = Reviewer(cluster, lambda: settings, NoAudit(), NullObserver())
         results = []
         for document in documents:
             deadline = asyncio.get_running_loop().time() + 10
-            asked = await requests.to_review_request(document, cluster, user, deadline, namespace)
-            results.append(await _judge(asked, reviewer, cluster, settings, deadline))
+            asked = await requests.to_review_request(document, cluster, options.user, deadline, options.namespace)
+            results.append(await _evaluate(asked, reviewer, cluster, settings, deadline))
         return results
 
 
-async def _judge(
+async def _evaluate(
     asked: requests.ReviewRequest, reviewer: Reviewer, cluster: Cluster, settings: Settings, deadline: float
 ) -> dict[str, Any]:
-    """One review through all endpoints that the API server would call, each seeing what the one before has made."""
+    """Send a review to all endpoints that the API server would call, each with the patches of those before."""
     request = asked.request
     kind = request.get("kind") or {}
     result: dict[str, Any] = {
@@ -135,7 +138,9 @@ async def _judge(
             request["object"] = jsonpatch.apply_patch(request["object"], operations)
             result["object"] = request["object"]
     if not result["judgements"]:
-        result["message"] = f"no webhook of ours is asked about {result['operation']} of {result['kind'] or 'this'}"
+        result["message"] = (
+            f"the API server does not call kubevirt-webhook for {result['operation']} of {result['kind'] or 'this'}"
+        )
     return result
 
 
@@ -149,7 +154,7 @@ _PRINTED: Final[dict[str, set[str]]] = {
 
 
 def _redact(result: dict[str, Any]) -> set[str]:
-    """Take the secrets out of all that is printed of a result; the parts that had any."""
+    """Redact the secrets of a result, and return the parts that had any."""
     found = set()
 
     def hide(part: str, path: Sequence[str], holder: dict[str, Any], key: str) -> None:

@@ -1,4 +1,4 @@
-"""Look-ups for KubeVirt's rules: in the files that a command was given, then in a cluster."""
+"""Looks up objects for KubeVirt's rules: first in the files of a command, then in a cluster."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class _Needed(Exception):  # noqa: N818 - never leaves this module
 
 
 class Search:
-    """Look-ups, first in the files that were given, then in the source.
+    """Looks up objects, first in the files, then in the source.
 
-    The rules are plain functions and can't wait: where they need what hasn't been read, they are run again.
+    The rules are plain functions that cannot wait: where they need an unread object, it is read and they run again.
     """
 
     def __init__(self, found: given.GivenObjects, source: Objects | None) -> None:
@@ -36,10 +36,10 @@ class Search:
         self._source = source
 
     async def answer(self, ask: Callable[[Get], T]) -> T:
-        """What a function says once it has all that it needs.
+        """The result of a function, once all objects that it needs have been read.
 
         Raises:
-            InputError: as the function; an object can't be read.
+            InputError: an object cannot be read, or the function raises it.
         """
         while True:
             try:
@@ -60,31 +60,31 @@ class Search:
         read = await self._source.get(kind, namespace, name)
         if isinstance(read, Unavailable):
             place = f"{namespace}/{name}" if namespace else name
-            raise InputError(f"{kind} {place} can't be read: {read.why}", fix="or put it into the file")
+            raise InputError(f"cannot be read: {read.why}", f"{kind} {place}", "add it to the file")
         return read
 
 
 async def configuration_of(
     found: given.GivenObjects, source: Objects | None, release: Release | None = None
 ) -> tuple[ClusterConfig, str]:
-    """The cluster's settings, and in words where they come from.
+    """KubeVirt's configuration, and a clause that names its source.
 
     Args:
-        release: whose rules count, whatever the cluster's KubeVirt object says; None: the one that it names.
+        release: whose rules apply, instead of the release of the KubeVirt object.
 
     Raises:
-        InputError: they can't be read, or the KubeVirt object is malformed.
+        InputError: the KubeVirt object cannot be read, or is not valid.
     """
     installs: list[Json] = [obj for (kind, _, _), obj in found.others.items() if kind == "KubeVirt"]
     if not installs and source:
         read = await source.kubevirts()
         if isinstance(read, Unavailable):
-            raise InputError(f"the KubeVirt object can't be read: {read.why}", fix="or put it into the file")
+            raise InputError(f"cannot be read: {read.why}", "KubeVirt", "add the KubeVirt object to the file")
         installs = [*read]
     if not installs:
-        built_in = ClusterConfig.of(None, rules=rules_of(release)) if release else DEFAULTS
-        return built_in, "KubeVirt's built-in ones"
-    # There is one, as KubeVirt sees to it.
+        defaults = ClusterConfig.of(None, rules=rules_of(release)) if release else DEFAULTS
+        return defaults, "KubeVirt's defaults"
+    # KubeVirt allows only one.
     metadata = installs[0].get("metadata") or {}
     name = f"KubeVirt {metadata.get('namespace', '')}/{metadata.get('name', '')}"
     try:
@@ -92,5 +92,5 @@ async def configuration_of(
     except InputError as error:
         raise InputError(error.what, f"{name}: {error.where}", error.fix) from None
     if not (installs[0].get("status") or {}).get("phase"):
-        return configuration, f"KubeVirt's built-in ones: {name} has no status.phase, so it doesn't count yet"
+        return configuration, f"KubeVirt's defaults; {name} has no status.phase, so KubeVirt does not use it yet"
     return configuration, name

@@ -1,4 +1,4 @@
-"""`kubevirt-webhook serve`: answer admission requests; `runtime` is what runs."""
+"""`kubevirt-webhook serve`: answers admission requests; `webhook.runtime` is the server."""
 
 from __future__ import annotations
 
@@ -7,40 +7,47 @@ from typing import Any
 
 import click
 
+from webhook.cli.options import CLUSTER_FROM, config_option, kubeconfig_option, url_option
+
 
 @click.command()
-@click.option("--cluster-from", type=click.Path(path_type=Path), metavar="DIR", help="Take facts from YAML files.")
-@click.option(
-    "--kubeconfig",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="Take facts from a cluster; in a pod by default from its own.",
-)
-@click.option("--config", "config_file", type=click.Path(path_type=Path), metavar="FILE", help="The settings file.")
-@click.option("--listen", metavar="HOST:PORT", help="Where the API server calls us (TLS).")
-@click.option("--ops-listen", metavar="HOST:PORT", help="Where health and metrics are (plain HTTP).")
+@CLUSTER_FROM
+@kubeconfig_option("in a pod, its service account; otherwise as kubectl")
+@config_option("the built-in defaults")
+@click.option("--listen", metavar="HOST:PORT", help="Address for admission requests (TLS).")
+@click.option("--ops-listen", metavar="HOST:PORT", help="Address for health checks and metrics (plain HTTP).")
 @click.option(
     "--tls",
     "tls_mode",
     type=click.Choice(["managed", "mounted", "self-signed"]),
-    help="Where the serving certificate comes from.",
+    help="Source of the serving certificate.",
 )
-@click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Serving certificate, PEM.")
-@click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key, PEM.")
+@click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="Serving certificate (PEM).")
+@click.option(
+    "--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Private key of the serving certificate (PEM)."
+)
 @click.option(
     "--client-ca", type=click.Path(path_type=Path), metavar="FILE", help="CA of the API server's client certificate."
 )
-@click.option("--client-name", "client_names", multiple=True, metavar="NAME", help="Its common name; may be repeated.")
-@click.option("--url", metavar="URL", help="Under which the API server reaches us: https://HOST:PORT.")
-@click.option("--register", is_flag=True, help="Create webhook configurations for --url and delete them at the end.")
 @click.option(
-    "--register-as", default="local", show_default=True, metavar="NAME", help="What tells them from others' by name."
+    "--client-name",
+    "client_names",
+    multiple=True,
+    metavar="NAME",
+    help="Common name of the client certificate; may be repeated.",
+)
+@url_option("Let the API server call URL instead of the settings' Service.")
+@click.option(
+    "--register", is_flag=True, help="Create webhook configurations for --url, and delete them when the server stops."
+)
+@click.option(
+    "--register-as", default="local", show_default=True, metavar="NAME", help="Suffix of the configurations' names."
 )
 def serve(**options: Any) -> None:
     """Answer admission requests until SIGTERM or SIGINT.
 
-    Without --tls and --tls-cert a self-signed pair is made, for local use. Audit lines go to standard output, logs to
-    standard error.
+    Without --tls and --tls-cert, the server uses a self-signed certificate, for local tests. Audit lines go to standard
+    output, logs to standard error.
     """
     import asyncio
 

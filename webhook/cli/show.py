@@ -1,4 +1,4 @@
-"""Decisions as text for people; colour only on a terminal."""
+"""Decisions as text; colored only on a terminal."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STYLES: Final = {
 
 
 class _VisibleConsole(Console):
-    """Styles are the program's own: an escape sequence in a text is shown, not obeyed, whoever forgot about it."""
+    """Escapes control sequences in every text, so that only the program's own styles reach the terminal."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """The segments of anything."""
@@ -32,13 +32,13 @@ class _VisibleConsole(Console):
 
 
 def console() -> Console:
-    """Standard output; without wrapping where it is no terminal, so that lines can be searched."""
+    """Standard output; without wrapping if it is not a terminal, so that lines can be searched."""
     result = _VisibleConsole(highlight=False)
     return result if result.is_terminal else _VisibleConsole(highlight=False, width=10_000, soft_wrap=True)
 
 
 def print_results(results: list[dict[str, Any]]) -> None:
-    """Each result as a headline, then why, then what changed."""
+    """Print each result: a headline, the reasons and the changes."""
     out = console()
     for index, result in enumerate(results):
         if index:
@@ -70,12 +70,12 @@ def _print_result(out: Console, result: dict[str, Any]) -> None:
 
 
 def safe(text: str) -> str:
-    """Text of other people for a line on a terminal: control characters are shown, not obeyed."""
+    """Untrusted text for a line on a terminal, with control characters escaped."""
     return visible(text)
 
 
 def change_line(change: dict[str, Any]) -> str:
-    """``path: old → new``, the path as people write it."""
+    """``path: old → new``."""
     path = ""
     for segment in change["path"]:
         path += f"[{segment}]" if "." in segment or "/" in segment else f".{segment}"

@@ -1,4 +1,4 @@
-"""What commands write: lines for people, in which nothing acts on a terminal, and encoded data for programs."""
+"""The output of commands: lines with control characters escaped, and encoded data for programs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from webhook.text import visible_lines
 
 
 def line(text: str, *, err: bool = False, color: str | None = None) -> None:
-    """A line, or several whose line feeds are the program's own."""
+    """Write a line, or several whose line feeds are the program's own."""
     click.echo(click.style(visible_lines(text), color) if color else visible_lines(text), err=err)
 
 
 def error(text: str) -> None:
-    """A line on standard error that may quote what a file or an object holds."""
+    """Write a line on standard error that may quote the content of a file or object."""
     line(scrub_prose(text), err=True)
 
 
 def data(text: str) -> None:
-    """JSON or YAML as it was encoded: both encoders write out by themselves what is not seen."""
+    """Write encoded JSON or YAML, in which the encoders have escaped invisible characters."""
     click.echo(text, nl=not text.endswith("\n"))

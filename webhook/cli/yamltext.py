@@ -1,4 +1,4 @@
-"""Objects as YAML that kubectl and the API server read as what they are."""
+"""Objects as YAML that kubectl and the API server read back unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class _Dumper(yaml.SafeDumper):
     """Quotes text that is a boolean or a number to Kubernetes (``sigs.k8s.io/yaml``) and not to PyYAML."""
 
 
-# Booleans to other readers of YAML 1.1.
+# Other YAML 1.1 parsers read these as booleans.
 _Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("[yYnN]$"), list("yYnN"))
 
 

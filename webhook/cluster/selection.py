@@ -1,11 +1,12 @@
-"""The cluster that a command takes its facts from: YAML files, or a running one."""
+"""The cluster that a command reads: YAML files, or a running cluster."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from typing import Final
 
 from webhook.cluster.objects import FileObjects, LiveObjects, Objects
 from webhook.cluster.source import Cluster
@@ -13,29 +14,27 @@ from webhook.errors import InputError
 from webhook.settings.file import default_settings
 from webhook.settings.snapshot import Settings
 
-_PATIENCE = 15.0
+_READY_SECONDS: Final = 15.0
 
 
 def require_single_source(cluster_from: Path | None, kubeconfig: Path | None) -> None:
-    """Check that not both sources are asked for.
+    """Check that at most one source is selected.
 
     Raises:
-        InputError: they are.
+        InputError: both are.
     """
     if cluster_from and kubeconfig:
-        raise InputError(
-            "facts come from files or from a cluster, not from both", "--cluster-from, --kubeconfig", "drop one"
-        )
+        raise InputError("the options exclude each other", "--cluster-from, --kubeconfig", "remove one of them")
 
 
 @asynccontextmanager
 async def open_cluster(
     cluster_from: Path | None, kubeconfig: Path | None, settings: Settings
 ) -> AsyncIterator[Cluster]:
-    """A source that is ready to answer, closed at the end. Without a choice: the cluster that kubectl would ask.
+    """A source that is ready to answer, closed at the end; by default the cluster that kubectl uses.
 
     Raises:
-        InputError: the files or the kubeconfig can't be used, or the cluster gives no answer.
+        InputError: the files or the kubeconfig cannot be used, or the cluster does not answer.
     """
     require_single_source(cluster_from, kubeconfig)
     if cluster_from:
@@ -46,10 +45,12 @@ async def open_cluster(
     from webhook.cluster.live import LiveCluster
     from webhook.k8s.client.transport import connect
 
-    cluster = LiveCluster(await connect(str(kubeconfig) if kubeconfig else None), settings)
+    with _suggest_files(kubeconfig):
+        cluster = LiveCluster(await connect(str(kubeconfig) if kubeconfig else None), settings)
     cluster.start()
     try:
-        await _ready(cluster)
+        with _suggest_files(kubeconfig):
+            await _ready(cluster)
         yield cluster
     finally:
         await cluster.close()
@@ -57,10 +58,10 @@ async def open_cluster(
 
 @asynccontextmanager
 async def once(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncIterator[Cluster]:
-    """The same for a few questions, which don't wait for watches and need no rights but their own.
+    """A source for a few reads, without watches and the permissions for them; by default the cluster that kubectl uses.
 
     Raises:
-        InputError: the files or the kubeconfig can't be used.
+        InputError: the files or the kubeconfig cannot be used.
     """
     require_single_source(cluster_from, kubeconfig)
     if cluster_from:
@@ -71,7 +72,8 @@ async def once(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncItera
     from webhook.cluster.once import OnceCluster
     from webhook.k8s.client.transport import connect
 
-    transport = await connect(str(kubeconfig) if kubeconfig else None)
+    with _suggest_files(kubeconfig):
+        transport = await connect(str(kubeconfig) if kubeconfig else None)
     try:
         yield OnceCluster(transport)
     finally:
@@ -80,10 +82,10 @@ async def once(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncItera
 
 @asynccontextmanager
 async def objects(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncIterator[Objects | None]:
-    """The same choice for those who ask for whole objects. Without one there is no source: nobody is asked.
+    """A source of unstructured objects; None if no source is selected.
 
     Raises:
-        InputError: the files or the kubeconfig can't be used.
+        InputError: the files or the kubeconfig cannot be used.
     """
     require_single_source(cluster_from, kubeconfig)
     if cluster_from:
@@ -103,11 +105,22 @@ async def objects(cluster_from: Path | None, kubeconfig: Path | None) -> AsyncIt
 
 
 async def _ready(cluster: Cluster) -> None:
-    for _ in range(int(_PATIENCE / 0.1)):
+    for _ in range(int(_READY_SECONDS / 0.1)):
         if not cluster.waiting_for():
             return
         await asyncio.sleep(0.1)
     missing = "; ".join(cluster.waiting_for())
-    raise InputError(
-        f"the cluster gave no answer within {_PATIENCE:.0f} s", missing, "check the kubeconfig and its rights"
-    )
+    what = f"the cluster did not answer within {_READY_SECONDS:.0f}s"
+    raise InputError(what, missing, "check the kubeconfig and its permissions")
+
+
+@contextmanager
+def _suggest_files(kubeconfig: Path | None) -> Iterator[None]:
+    """Add ``--cluster-from`` to the errors of a command that was not told which cluster to use."""
+    try:
+        yield
+    except InputError as error:
+        if kubeconfig:
+            raise
+        fix = f"{error.fix}, or read cluster objects from files with --cluster-from DIR"
+        raise InputError(error.what, error.where, fix) from error

@@ -1,4 +1,4 @@
-"""Checks an installation from outside, and says what to do. Reads only; a SubjectAccessReview is kept nowhere."""
+"""Checks an installation from outside. It changes nothing; a SubjectAccessReview is not stored."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ from webhook.install.plan import SETTINGS_KEY
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.settings.file import default_settings, parse
 from webhook.settings.snapshot import Settings
+from webhook.text import pluralize
 
-# Of the JSON form; a change that a reader must know of makes it another.
+# The version of the JSON form; an incompatible change increments it.
 SCHEMA: Final = 1
 
 _CHECKS: Final = (
@@ -55,8 +56,8 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def verdict(self) -> Verdict:
-        """The worst."""
-        return next((one for one in VERDICTS if any(each.verdict == one for each in self.findings)), "ok")
+        """The worst verdict of a finding."""
+        return next((verdict for verdict in VERDICTS if self.counts[verdict]), "ok")
 
     @property
     def groups(self) -> list[tuple[str, list[Finding]]]:
@@ -95,20 +96,20 @@ async def examine(
     """Run every check.
 
     Args:
-        settings: None: those that the cluster's ConfigMap has.
-        manifests: the directory.
-        url: ``https://HOST:PORT`` of a server outside the cluster; empty: the settings' Service.
+        settings: None for those in the cluster's ConfigMap.
+        manifests: the directory of the manifests.
+        url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is checked.
 
     Raises:
-        InputError: the API server gives no answer, or the settings must be given because they can't be read.
+        InputError: the API server does not answer, or the ConfigMap cannot be read and no settings were passed.
     """
     date = await api.date()
     if isinstance(date, Unavailable):
-        raise InputError(f"the cluster gave no answer: {date.why}", fix="check the kubeconfig")
+        raise InputError(f"the API server did not answer: {date.why}", fix="check the kubeconfig")
     reader = Reader(api)
     findings: list[Finding] = []
     if settings is None:
-        settings = await _settings(reader, findings)
+        settings = await _read_settings(reader, findings)
         if settings is None:
             return Report(tuple(findings))
     installation = Installation(reader, settings, url, manifests, clock)
@@ -118,25 +119,25 @@ async def examine(
     return Report(tuple(findings))
 
 
-async def _settings(reader: Reader, findings: list[Finding]) -> Settings | None:
-    """The cluster's own settings; None where they have a mistake, by which nothing else can be judged."""
+async def _read_settings(reader: Reader, findings: list[Finding]) -> Settings | None:
+    """The settings in the cluster; None if they are invalid, without which nothing else can be checked."""
     subject = f"ConfigMap {NAME}/{NAME}"
-    found = await reader.get(CONFIG_MAPS, NAME, NAME)
-    if isinstance(found, Unavailable):
-        raise InputError(f"the settings can't be read: {found.why}", subject, "give them with --config")
-    text = (found.data or {}).get(SETTINGS_KEY) if found else None
+    config_map = await reader.get(CONFIG_MAPS, NAME, NAME)
+    if isinstance(config_map, Unavailable):
+        raise InputError(f"the settings cannot be read: {config_map.why}", subject, "use --config FILE")
+    text = (config_map.data or {}).get(SETTINGS_KEY) if config_map else None
     if text is None:
-        what = f"there is none with {SETTINGS_KEY}, so the defaults were taken for the settings"
-        findings.append(Finding(_SETTINGS, subject, "warning", what, "give the settings with --config"))
+        what = f"key {SETTINGS_KEY} does not exist; the other checks use the default settings"
+        findings.append(Finding(_SETTINGS, "settings-missing", subject, "warning", what, "use --config FILE"))
         return default_settings()
     try:
         settings = parse(text.encode(errors="replace"), f"{subject} {SETTINGS_KEY}")
     except InputError as error:
         what = f"{error}".replace("\n", "; ")
-        todo = "repair it: replicas keep the last good settings, and new ones can't start"
-        findings.append(Finding(_SETTINGS, subject, "failure", what, todo))
+        todo = "correct the settings: running replicas keep the previous ones, but new replicas cannot start"
+        findings.append(Finding(_SETTINGS, "settings-invalid", subject, "failure", what, todo))
         return None
-    findings.append(Finding(_SETTINGS, subject, "ok", "they have no mistake"))
+    findings.append(Finding(_SETTINGS, "settings-valid", subject, "ok", "the settings are valid"))
     return settings
 
 
@@ -144,10 +145,11 @@ def _check_malformed(reader: Reader) -> Sequence[Finding]:
     return [
         Finding(
             "objects",
+            "malformed",
             kind,
             "unknown",
-            f"{number} can't be decoded, and {'was' if number == 1 else 'were'} passed over",
-            "repair it: the API server would not take it today",
+            f"{pluralize(number, 'object')} skipped: not valid for this kind",
+            "correct or delete it; the API server would not accept it today",
         )
         for kind, number in sorted(reader.malformed.items())
     ]

@@ -1,4 +1,4 @@
-"""What the command line of `serve` says."""
+"""The command line of `serve`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from webhook.cluster.selection import require_single_source
-from webhook.errors import InputError
+from webhook.errors import InputError, quote
 from webhook.install.registration import check_url
 from webhook.settings.address import is_address, is_loopback
 from webhook.settings.snapshot import Settings, TlsMode
@@ -34,50 +34,54 @@ class Options:
     register_as: str = "local"
 
     def check(self) -> None:
-        """Refuse combinations that make no sense.
+        """Check the combination of options.
 
         Raises:
-            InputError: there is one.
+            InputError: options exclude each other, or one is not valid.
         """
         require_single_source(self.cluster_from, self.kubeconfig)
         for option, address in (("--listen", self.listen), ("--ops-listen", self.ops_listen)):
             if address and not is_address(address):
-                raise InputError(f"{address} is no HOST:PORT", option, "write for example 127.0.0.1:8443")
+                raise InputError(f"{quote(address)} is not a valid HOST:PORT", option, "use for example 127.0.0.1:8443")
         if bool(self.tls_cert) != bool(self.tls_key):
-            raise InputError("a certificate and its key go together", "--tls-cert, --tls-key", "give both or neither")
+            raise InputError("the options require each other", "--tls-cert, --tls-key", "use both or neither")
         if self.tls_cert and self.tls_mode not in (None, "mounted"):
-            raise InputError(f"{self.tls_mode} has no use for --tls-cert", "--tls", "use mounted")
+            raise InputError(f"{self.tls_mode} excludes --tls-cert", "--tls", "use --tls mounted")
         if bool(self.client_ca) != bool(self.client_names):
-            # A cluster's CA signs for many others than the API server.
-            raise InputError("a CA and names go together", "--client-ca, --client-name", "give both or neither")
+            # A cluster's CA signs certificates of many clients, not only of the API server.
+            raise InputError("the options require each other", "--client-ca, --client-name", "use both or neither")
         if self.register and not self.url:
-            raise InputError("the API server must be told where we are", "--register", "add --url https://HOST:PORT")
+            raise InputError("the address of the server is missing", "--register", "add --url https://HOST:PORT")
         if self.register and self.cluster_from:
-            raise InputError("files have no API server to register at", "--register", "use --kubeconfig")
+            raise InputError("the option excludes --cluster-from", "--register", "use --kubeconfig FILE")
         if self.url:
             check_url(self.url)
         if not re.fullmatch("[a-z0-9]([-a-z0-9]{0,60}[a-z0-9])?", self.register_as):
-            raise InputError(f"{self.register_as} is no name", "--register-as", "use lower-case letters, digits and -")
+            fix = "use lower-case letters, digits and -"
+            raise InputError(f"{quote(self.register_as)} is not a valid name", "--register-as", fix)
 
     def apply_to(self, settings: Settings) -> Settings:
-        """The settings with what the command line says.
+        """The settings, overridden by the command line.
 
         Raises:
-            InputError: they don't go together.
+            InputError: settings and options exclude each other.
         """
         server = settings.server
         mode = self.tls_mode or ("mounted" if self.tls_cert else server.tls_mode)
         files = (self.tls_cert or server.cert_file, self.tls_key or server.key_file) if mode == "mounted" else ("", "")
         if mode == "mounted" and not all(files):
-            raise InputError("there are no files to serve with", "--tls mounted", "add --tls-cert and --tls-key")
+            raise InputError("the certificate files are missing", "--tls mounted", "add --tls-cert and --tls-key")
         if mode == "managed" and (self.cluster_from or self.register):
             with_ = "--cluster-from" if self.cluster_from else "--register"
-            fix = "give --kubeconfig" if self.cluster_from else "install the configurations, or leave --tls away"
-            raise InputError(f"managed certificates don't go with {with_}", "--tls", fix)
+            fix = "use --kubeconfig FILE" if self.cluster_from else "install the configurations, or remove --tls"
+            raise InputError(f"managed excludes {with_}", "--tls", fix)
         for key, address in (("explain.listen", server.explain_listen), ("metrics.listen", server.metrics_listen)):
             if self.cluster_from and address and not is_loopback(address):
                 fix = "listen on 127.0.0.1, or use --kubeconfig"
-                raise InputError("files have no API server to ask who the bearer of a token is", key, fix)
+                what = (
+                    f"{quote(address)} is not a loopback address, and --cluster-from has no API server to check tokens"
+                )
+                raise InputError(what, key, fix)
         changed = {
             "tls_mode": mode,
             "cert_file": str(files[0]),

@@ -6,7 +6,7 @@ import pytest
 from aiohttp import web
 
 from tests.cluster.fake_apiserver import FakeApiServer
-from tests.doctor.world import METRICS, World, said
+from tests.doctor.world import METRICS, World, codes
 from webhook.doctor.checks.effect import check
 from webhook.doctor.support import views
 from webhook.k8s.client.resources import NAMESPACES
@@ -20,46 +20,38 @@ def vmi(server: FakeApiServer, name: str, scheduler: str | None = None) -> None:
 async def test_all_is_well(world: World) -> None:
     world.launcher("a", "kubevirt")
 
-    assert said(await world.run(check), "ok") == [
-        "metrics: a replica reports no trouble",
-        "VMs: 1 launcher pod where scheduling is enforced: none was passed over",
-    ]
+    assert codes(await world.run(check), "ok") == ["metrics: metrics-healthy", "VMs: vms-scheduled"]
 
 
 @pytest.mark.parametrize(
-    ("line", "verdict", "text"),
+    ("metric", "labels", "value", "verdict"),
     [
-        ('ca_bundle_match{configuration="a"} 0', "failure", "a caBundle refuses what it serves"),
-        ('panics_total{webhook="a"} 2', "warning", "requests met a bug"),
-        ('scheduler_alive{scheduler="kubevirt"} 0', "warning", "it takes a scheduler for dead"),
-        ('staleness_seconds{watch="nodes"} 500', "warning", "a watch has gone silent"),
-        ("certificate_failures_total 1", "warning", "rotation had to be tried again"),
+        ("ca_bundle_match", '{configuration="a"}', 0, "failure"),
+        ("panics_total", '{webhook="a"}', 2, "warning"),
+        ("scheduler_alive", '{scheduler="kubevirt"}', 0, "warning"),
+        ("staleness_seconds", '{watch="nodes"}', 500, "warning"),
+        ("certificate_failures_total", "", 1, "warning"),
     ],
 )
-async def test_what_a_replica_says_of_itself(world: World, line: str, verdict: str, text: str) -> None:
+async def test_what_a_replica_reports(world: World, metric: str, labels: str, value: int, verdict: str) -> None:
     world.server.heal()
-    world.metrics(f"kubevirt_webhook_{line}\n")
+    world.metrics(f"kubevirt_webhook_{metric}{labels} {value}\n")
 
-    (told,) = said(await world.run(check), verdict)
-
-    assert told.startswith(f"metrics: a replica says: {text}")
+    assert codes(await world.run(check), verdict) == [f"metrics: metric:kubevirt_webhook_{metric}"]
 
 
 @pytest.mark.parametrize(
-    ("answer", "text"),
-    [
-        (lambda _: web.Response(text="a{ b c"), "what the replica answered is no text of metrics"),
-        (lambda _: web.Response(status=503), "answered 503"),
-        (lambda _: web.Response(status=403), "grant get on services/proxy"),
-    ],
+    ("status", "body", "shown"),
+    [(200, "a{ b c", ""), (503, "", "503"), (403, "", "grant get on services/proxy")],
 )
-async def test_a_replica_that_can_t_be_asked(world: World, answer: Any, text: str) -> None:
+async def test_a_replica_that_can_t_be_asked(world: World, status: int, body: str, shown: str) -> None:
     world.server.heal()
-    world.server.answer(METRICS, answer)
+    world.server.answer(METRICS, lambda _: web.Response(status=status, text=body))
 
-    (told,) = said(await world.run(check), "unknown")
+    findings = await world.run(check)
 
-    assert text in told
+    assert codes(findings, "unknown") == ["metrics: unreadable"]
+    assert shown in findings[0].found
 
 
 async def test_a_connection_that_breaks(world: World) -> None:
@@ -70,15 +62,13 @@ async def test_a_connection_that_breaks(world: World) -> None:
     world.server.heal()
     world.server.answer(METRICS, lost, times=9)
 
-    (told,) = said(await world.run(check), "unknown")
-
-    assert told.startswith("metrics: the connection to the API server broke")
+    assert codes(await world.run(check), "unknown") == ["metrics: unreadable"]
 
 
 async def test_a_server_elsewhere_is_not_asked(world: World) -> None:
     world.url = "https://localhost:8443"
 
-    assert len(said(await world.run(check), "unknown")) == 1
+    assert codes(await world.run(check), "unknown") == ["metrics: metrics-not-read"]
     assert world.server.requests(METRICS) == []
 
 
@@ -88,17 +78,18 @@ async def test_vms_that_were_passed_over(world: World) -> None:
         vmi(world.server, name, "default-scheduler" if name == "chosen" else None)
     world.launcher("elsewhere", namespace="other")
 
-    (text,) = said(await world.run(check), "warning")
+    findings = await world.run(check)
 
-    assert text.startswith("VMs: 2 VMs of 4 launcher pods where scheduling is enforced run under default-scheduler")
-    assert text.endswith("demo/a for one")
+    assert codes(findings, "warning") == ["VMs: vms-missed"]
+    assert findings[-1].found.startswith("2 VMs (of 4 launcher pods ")
+    assert findings[-1].found.endswith("demo/a")
 
 
 async def test_pods_that_have_ended_don_t_count(world: World) -> None:
     world.launcher("a")
     world.server.held(views.PODS)["demo", "virt-launcher-a"]["status"]["phase"] = "Succeeded"
 
-    assert said(await world.run(check), "warning") == []
+    assert codes(await world.run(check), "warning") == []
 
 
 async def test_where_nothing_is_enforced_nothing_is_looked_for(world: World) -> None:
@@ -116,4 +107,4 @@ async def test_rights_that_are_missing(world: World, resource: Any, namespace: s
     vmi(world.server, "a")
     world.forbid(resource, namespace)
 
-    assert len(said(await world.run(check), "unknown")) == told
+    assert len(codes(await world.run(check), "unknown")) == told

@@ -1,21 +1,22 @@
 from __future__ import annotations
 
-from tests.doctor.world import World, said
+from tests.doctor.world import World, codes
 from webhook.doctor.checks.nodes import check
 from webhook.doctor.support.views import NODES
 from webhook.k8s.client.resources import NAMESPACES
 
 
 async def test_nodes_that_tell_of_all_images(world: World) -> None:
-    assert said(await world.run(check), "ok") == ["images: 0 of 3 nodes report 50 images or more"]
+    assert codes(await world.run(check), "ok") == ["images: all-reported"]
 
 
 async def test_nodes_that_don_t_are_what_the_policy_is_for(world: World) -> None:
     world.node("full", 50)
 
-    (text,) = said(await world.run(check), "ok")
+    findings = await world.run(check)
 
-    assert text.startswith("images: 1 of 4 nodes report 50 images or more, so that ImageLocality")
+    assert codes(findings, "ok") == ["images: policy-applies"]
+    assert findings[0].found.startswith("1/4 nodes ")
 
 
 async def test_where_nobody_opted_in_they_are_told(world: World) -> None:
@@ -24,11 +25,14 @@ async def test_where_nobody_opted_in_they_are_told(world: World) -> None:
 
     (finding,) = await world.run(check)
 
-    assert finding.verdict == "warning"
+    assert (finding.verdict, finding.code) == ("warning", "not-all-reported")
     assert "kubevirt-webhook.github.io/scheduling=enforce" in finding.todo
 
 
 async def test_who_may_not_list_nodes(world: World) -> None:
     world.forbid(NODES)
 
-    assert said(await world.run(check), "unknown") == ["images: the API server refused with 403: grant list on nodes"]
+    (finding,) = await world.run(check)
+
+    assert (finding.verdict, finding.code) == ("unknown", "unreadable")
+    assert finding.found.endswith("grant list on nodes")

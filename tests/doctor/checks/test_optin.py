@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.doctor.world import World, said
+from tests.doctor.world import World, codes
 from webhook.cluster.objects import RESOURCES
 from webhook.doctor.checks.optin import check
 from webhook.k8s.client.resources import NAMESPACES
@@ -20,14 +20,15 @@ async def test_how_far_the_policies_reach(world: World) -> None:
     eviction = msgspec.structs.replace(world.settings.eviction, cluster_wide=True)
     world.settings = msgspec.structs.replace(world.settings, eviction=eviction)
 
-    assert [(one.verdict, one.found) for one in await world.run(check)] == [
-        (
-            "ok",
-            (
-                "of 5 namespaces, scheduling: 1 enforce, 1 warn; migration: 1 off; instancetypes: none; "
-                "eviction (cluster-wide): 2 enforce"
-            ),
-        )
+    (finding,) = await world.run(check)
+
+    assert (finding.verdict, finding.code) == ("ok", "opted-in")
+    assert finding.found.split("; ") == [
+        "5 namespaces",
+        "scheduling: 1 enforce, 1 warn",
+        "migration: 1 off",
+        "instancetypes: none",
+        "eviction (cluster-wide): 2 enforce",
     ]
 
 
@@ -36,80 +37,61 @@ async def test_where_nobody_opted_in(world: World) -> None:
 
     (finding,) = await world.run(check)
 
-    assert finding.verdict == "warning"
-    assert finding.found.startswith("no namespace has opted in: of 3 namespaces")
+    assert (finding.verdict, finding.code) == ("warning", "none-opted-in")
+    assert finding.found.startswith("0 of 3 namespaces")
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "text", "todo"),
+    ("key", "value", "code", "advice"),
     [
-        ("scheduling", "enforced", 'the label scheduling is "enforced", which is no mode', "did you mean enforce?"),
-        ("scheduling", "yes", 'the label scheduling is "yes"', "use one of enforce, warn, audit, off"),
-        ("schedulling", "enforce", 'the label "schedulling" is none of ours', "did you mean scheduling?"),
-        ("xyz", "enforce", 'the label "xyz" is none of ours', "known are scheduling, migration,"),
-        ("scheduler-name", "kubevirt", "scheduler-name is a label, where it does nothing", "make it an annotation"),
+        ("scheduling", "enforced", "mode-invalid", "did you mean enforce?"),
+        ("scheduling", "yes", "mode-invalid", "enforce, warn, audit or off"),
+        ("schedulling", "enforce", "label-unknown", f"did you mean {DOMAIN}/scheduling?"),
+        ("xyz", "enforce", "label-unknown", "scheduling, migration,"),
+        ("scheduler-name", "kubevirt", "label-is-annotation", "annotation"),
     ],
 )
-async def test_labels_that_do_nothing(world: World, key: str, value: str, text: str, todo: str) -> None:
+async def test_labels_that_do_nothing(world: World, key: str, value: str, code: str, advice: str) -> None:
     world.namespace("a", labels={f"{DOMAIN}/{key}": value, "unrelated": "x"})
 
     (finding,) = [one for one in await world.run(check) if one.subject == "Namespace a"]
 
-    assert finding.verdict == "warning"
-    assert finding.found.startswith(text)
-    assert finding.todo.startswith(todo)
+    assert (finding.verdict, finding.code) == ("warning", code)
+    assert f"{DOMAIN}/{key}" in finding.found
+    assert advice in finding.todo
 
 
 @pytest.mark.parametrize(("mode", "told"), [("enforce", True), ("off", False)])
 async def test_a_label_on_a_namespace_that_is_never_judged(world: World, mode: str, told: bool) -> None:
     world.namespace("kube-system", labels={f"{DOMAIN}/scheduling": mode})
 
-    texts = said(await world.run(check), "warning")
+    warnings = codes(await world.run(check), "warning")
 
-    assert any("scheduling=enforce does nothing: this namespace is never judged" in text for text in texts) is told
+    assert ("Namespace kube-system: namespace-excluded" in warnings) is told
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "text", "todo"),
+    ("key", "value", "code", "advice"),
     [
-        ("scheduling", "enforce", "scheduling is an annotation, where it does nothing", "make it a label"),
-        ("scheduler", "kubevirt", 'the annotation "scheduler" is none of ours', "did you mean scheduler-name?"),
-        (
-            "scheduler-name",
-            "volcano",
-            'it names the scheduler "volcano", which the settings don\'t declare',
-            "declare it under schedulers, or name one of kubevirt",
-        ),
-        ("default-preference-scope", "some", 'the annotation default-preference-scope is "some"', "use one of unsized"),
-        ("expand-instancetypes", "yes", 'the annotation expand-instancetypes is "yes"', 'use "true" or "false"'),
-        (
-            "default-instancetype",
-            "a b",
-            'annotation default-instancetype: "a b" is neither NAME nor KIND/NAME',
-            "name a VirtualMachineInstancetype so",
-        ),
-        (
-            "default-instancetype",
-            "small",
-            "annotation default-instancetype names VirtualMachineClusterInstancetype/small, which isn't there",
-            "create it, or name another",
-        ),
-        (
-            "default-preference",
-            "virtualmachinepreference/linux",
-            "annotation default-preference names VirtualMachinePreference/linux, which isn't there",
-            "create it",
-        ),
+        ("scheduling", "enforce", "annotation-is-label", "label"),
+        ("scheduler", "kubevirt", "annotation-unknown", f"did you mean {DOMAIN}/scheduler-name?"),
+        ("scheduler-name", "volcano", "scheduler-undeclared", "kubevirt"),
+        ("default-preference-scope", "some", "annotation-invalid", "unsized or all"),
+        ("expand-instancetypes", "yes", "annotation-invalid", "true or false"),
+        ("spread", "node", "annotation-invalid", "off, hostname, zone or both"),
+        ("default-instancetype", "a b", "default-invalid", ""),
+        ("default-instancetype", "small", "default-missing", ""),
+        ("default-preference", "virtualmachinepreference/linux", "default-missing", ""),
     ],
 )
-async def test_annotations_that_do_nothing(world: World, key: str, value: str, text: str, todo: str) -> None:
+async def test_annotations_that_do_nothing(world: World, key: str, value: str, code: str, advice: str) -> None:
     world.namespace("a", annotations={f"{DOMAIN}/{key}": value, "unrelated": "x"})
 
     (finding,) = [one for one in await world.run(check) if one.subject == "Namespace a"]
 
-    assert finding.verdict == "warning"
-    assert finding.found.startswith(text)
-    assert finding.todo.startswith(todo)
+    assert (finding.verdict, finding.code) == ("warning", code)
+    assert f"{DOMAIN}/{key}" in finding.found
+    assert advice in finding.todo
 
 
 @pytest.mark.parametrize(
@@ -143,16 +125,17 @@ async def test_defaults_of_the_settings(world: World, field: str, given: Any, to
     instancetypes = msgspec.structs.replace(world.settings.instancetypes, **{field: given})
     world.settings = msgspec.structs.replace(world.settings, instancetypes=instancetypes)
 
-    assert any(text.startswith("settings: ") for text in said(await world.run(check), "warning")) is told
+    assert ("settings: default-missing" in codes(await world.run(check), "warning")) is told
 
 
 async def test_a_default_that_may_not_be_read(world: World) -> None:
     world.namespace("a", annotations={f"{DOMAIN}/default-instancetype": "small"})
     world.forbid(CLUSTER, name="small")
 
-    assert any(
-        "grant get on virtualmachineclusterinstancetypes" in one for one in said(await world.run(check), "unknown")
-    )
+    findings = await world.run(check)
+
+    assert codes(findings, "unknown") == ["Namespace a: unreadable"]
+    assert any("grant get on virtualmachineclusterinstancetypes" in finding.found for finding in findings)
 
 
 async def test_who_may_not_list_namespaces(world: World) -> None:

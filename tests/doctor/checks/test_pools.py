@@ -27,7 +27,7 @@ def put_namespace(world: World, mode: str) -> None:
 async def test_without_pools_all_is_well(world: World) -> None:
     (finding,) = await world.run(check)
 
-    assert (finding.check, finding.verdict, finding.todo) == ("pools", "ok", "")
+    assert (finding.check, finding.code, finding.verdict, finding.todo) == ("pools", "no-pools", "ok", "")
 
 
 @pytest.mark.parametrize("resource", POOLS)
@@ -38,9 +38,9 @@ async def test_a_pool_that_lives_by_a_default(world: World, resource: Any, mode:
 
     (finding,) = await world.run(check)
 
-    assert finding.verdict == verdict
-    assert "shop/web" in finding.found
-    assert "instancetype" in finding.todo
+    assert (finding.verdict, finding.code) == (verdict, "size-by-default" if verdict == "ok" else "size-at-risk")
+    assert finding.found.endswith(": shop/web")
+    assert finding.todo
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.doctor.world import PROFILE, World, said
+from tests.doctor.world import PROFILE, World, codes
 from webhook.doctor.checks.profiles import check
 from webhook.doctor.support import views
 from webhook.doctor.support.finding import Finding
@@ -31,9 +31,10 @@ def off(*names: str) -> dict[str, Any]:
 
 
 async def test_one_that_does_what_vms_need(world: World) -> None:
-    assert said(await looked(world), "ok") == [
-        f"profile kubevirt: {WHERE} disables ImageLocality, and nothing that VMs need"
-    ]
+    (finding,) = await looked(world)
+
+    assert (finding.verdict, finding.code) == ("ok", "profile-correct")
+    assert finding.found.startswith(f"{WHERE} ")
 
 
 @pytest.mark.parametrize(
@@ -62,21 +63,16 @@ async def test_plugins(world: World, given: dict[str, Any], spreads_badly: bool,
 
     findings = await looked(world)
 
-    assert bool(said(findings, "warning")) is spreads_badly
-    failed = said(findings, "failure")
-    assert failed == (
-        [f"profile kubevirt: {WHERE} disables {lost}, without which VMs are placed where they can't run"]
-        if lost
-        else []
-    )
+    assert codes(findings, "warning") == ["profile kubevirt: image-locality-enabled"] * spreads_badly
+    failures = [finding for finding in findings if finding.verdict == "failure"]
+    assert [finding.code for finding in failures] == ["filters-disabled"] * bool(lost)
+    assert all(finding.found.endswith(f": {lost}") for finding in failures)
 
 
 async def test_a_second_profile_of_the_default_name(world: World) -> None:
     world.scheduler({"schedulerName": "default-scheduler"}, PROFILE)
 
-    (text,) = said(await looked(world), "warning")
-
-    assert text == f"profile kubevirt: {WHERE} has a profile default-scheduler too"
+    assert codes(await looked(world), "warning") == ["profile kubevirt: default-profile"]
 
 
 @pytest.mark.parametrize(
@@ -92,27 +88,26 @@ async def test_a_second_profile_of_the_default_name(world: World) -> None:
 async def test_config_maps_that_hold_something_else(world: World, text: str) -> None:
     world.scheduler(text=text)
 
-    assert said(await looked(world), "unknown") == [
-        "profile kubevirt: no Deployment in kubevirt-scheduler mounts a ConfigMap with it"
-    ]
+    assert codes(await looked(world), "unknown") == ["profile kubevirt: profile-not-found"]
 
 
 async def test_a_config_map_that_isn_t_there(world: World) -> None:
     world.server.remove(views.CONFIG_MAPS, "scheduler", "kubevirt-scheduler")
 
-    assert len(said(await looked(world), "unknown")) == 1
+    assert codes(await looked(world), "unknown") == ["profile kubevirt: profile-not-found"]
 
 
 async def test_one_whose_place_nobody_knows(world: World) -> None:
-    assert said(await looked(world, SchedulerHealthSettings("pods")), "unknown") == [
-        "profile kubevirt: where it runs is not known: its guard names no Lease"
-    ]
+    findings = await looked(world, SchedulerHealthSettings("pods"))
+
+    assert codes(findings, "unknown") == ["profile kubevirt: profile-not-located"]
 
 
 @pytest.mark.parametrize(("resource", "name"), [(views.DEPLOYMENTS, ""), (views.CONFIG_MAPS, "scheduler")])
 async def test_rights_that_are_missing(world: World, resource: Any, name: str) -> None:
     world.forbid(resource, "kubevirt-scheduler", name)
 
-    (text,) = said(await looked(world), "unknown")
+    (finding,) = await looked(world)
 
-    assert f"on {resource.plural}" in text
+    assert (finding.verdict, finding.code) == ("unknown", "unreadable")
+    assert f"on {resource.plural}" in finding.found

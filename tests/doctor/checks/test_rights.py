@@ -4,7 +4,7 @@ import json
 
 import msgspec
 
-from tests.doctor.world import NS, SAR, World, said
+from tests.doctor.world import NS, SAR, World, codes
 from webhook.doctor.checks.rights import check
 from webhook.doctor.support import views
 
@@ -19,7 +19,8 @@ async def test_all_is_granted(world: World) -> None:
     (finding,) = await world.run(check)
 
     questions = asked(world)
-    assert (finding.verdict, finding.found) == ("ok", f"it has the {len(questions)} rights that it needs")
+    assert (finding.verdict, finding.code) == ("ok", "permissions-granted")
+    assert f" {len(questions)} permissions " in finding.found
     assert {"verb": "list", "group": "", "resource": "nodes"} in questions
     assert {
         "verb": "get",
@@ -35,9 +36,12 @@ async def test_what_is_missing_is_named(world: World) -> None:
     world.denied = {"list nodes", "patch mutatingwebhookconfigurations"}
 
     configurations = "patch mutatingwebhookconfigurations.admissionregistration.k8s.io"
-    assert said(await world.run(check), "failure") == [
-        f"{ACCOUNT}: it may not list nodes, {configurations} kubevirt-webhook, {configurations} zz-kubevirt-webhook"
-    ]
+    findings = await world.run(check)
+
+    assert codes(findings, "failure") == [f"{ACCOUNT}: permissions-missing"]
+    assert findings[0].found.endswith(
+        f": list nodes, {configurations} kubevirt-webhook, {configurations} zz-kubevirt-webhook"
+    )
 
 
 async def test_mounted_certificates_take_fewer(world: World) -> None:
@@ -56,12 +60,16 @@ async def test_the_parity_watch_takes_more(world: World) -> None:
     )
     world.denied = {"list virtualmachines"}
 
-    assert said(await world.run(check), "failure") == [f"{ACCOUNT}: it may not list virtualmachines.kubevirt.io"]
+    findings = await world.run(check)
+
+    assert codes(findings, "failure") == [f"{ACCOUNT}: permissions-missing"]
+    assert findings[0].found.endswith(": list virtualmachines.kubevirt.io")
 
 
 async def test_who_may_not_ask(world: World) -> None:
     world.forbids_reviews = True
 
-    (text,) = said(await world.run(check), "unknown")
+    (finding,) = await world.run(check)
 
-    assert "grant create on subjectaccessreviews.authorization.k8s.io" in text
+    assert (finding.verdict, finding.code) == ("unknown", "unreadable")
+    assert "grant create on subjectaccessreviews.authorization.k8s.io" in finding.found

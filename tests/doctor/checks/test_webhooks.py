@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.doctor.world import MUTATING, VALIDATING, World, said
+from tests.doctor.world import MUTATING, VALIDATING, World, codes
 from webhook.doctor.checks.webhooks import check
 from webhook.install.stages import NOT_YET
 
@@ -16,44 +16,51 @@ async def test_all_as_the_settings_want_them(world: World) -> None:
     findings = await world.run(check)
 
     assert [finding.verdict for finding in findings] == ["ok"] * 3
-    assert f"{LAST}: 6 entries, as the settings want them" in said(findings, "ok")
+    assert f"{LAST}: configuration-correct" in codes(findings, "ok")
 
 
 async def test_a_configuration_is_missing(world: World) -> None:
     world.server.remove(VALIDATING, "kubevirt-webhook")
 
-    assert said(await world.run(check), "failure") == [
-        "ValidatingWebhookConfiguration kubevirt-webhook: it isn't there, so that nobody calls us for its 4 entries"
+    assert codes(await world.run(check), "failure") == [
+        "ValidatingWebhookConfiguration kubevirt-webhook: configuration-missing"
     ]
 
 
 async def test_an_entry_is_missing(world: World) -> None:
     del world.entries()[0]
 
-    assert said(await world.run(check), "failure") == [f"{LAST}: entries are missing: pods.scheduling.enforce"]
+    findings = await world.run(check)
+
+    assert codes(findings, "failure") == [f"{LAST}: entries-missing"]
+    assert any("pods.scheduling.enforce" in finding.found for finding in findings)
 
 
 async def test_entries_that_the_settings_have_switched_off(world: World) -> None:
     scheduling = msgspec.structs.replace(world.settings.scheduling, virtual_machines=False)
     world.settings = msgspec.structs.replace(world.settings, scheduling=scheduling)
 
-    (text,) = said(await world.run(check), "failure")
+    findings = await world.run(check)
 
-    assert "switched off: virtualmachines.scheduling.enforce, virtualmachines.scheduling.observe" in text
+    assert [text.rpartition(": ")[2] for text in codes(findings, "failure")] == ["entries-switched-off"]
+    assert any(
+        "virtualmachines.scheduling.enforce, virtualmachines.scheduling.observe" in finding.found
+        for finding in findings
+    )
 
 
 async def test_somebody_elses_entry_in_ours(world: World) -> None:
     world.entries().append({"name": "x.example.com"})
 
-    assert said(await world.run(check), "warning") == [f"{LAST}: entries are there that are not ours: x.example.com"]
+    assert codes(await world.run(check), "warning") == [f"{LAST}: entries-foreign"]
 
 
 async def test_another_order(world: World) -> None:
     world.entries("kubevirt-webhook").reverse()
 
-    (text,) = said(await world.run(check), "warning")
-
-    assert "its entries stand in another order" in text
+    assert codes(await world.run(check), "warning") == [
+        "MutatingWebhookConfiguration kubevirt-webhook: entries-misordered"
+    ]
 
 
 async def test_a_roll_out_that_did_not_end(world: World) -> None:
@@ -61,32 +68,31 @@ async def test_a_roll_out_that_did_not_end(world: World) -> None:
 
     findings = await world.run(check)
 
-    assert said(findings, "failure") == [f"{LAST}: entries are not switched on yet: pods.scheduling.observe"]
+    assert codes(findings, "failure") == [f"{LAST}: entries-inactive"]
 
 
 @pytest.mark.parametrize(
-    ("field", "value", "verdict", "text"),
+    ("field", "value", "verdict"),
     [
-        ("failurePolicy", "Fail", "failure", "failurePolicy is Fail where the settings want Ignore"),
-        ("timeoutSeconds", 30, "warning", "timeoutSeconds is 30 where the settings want 3"),
-        ("namespaceSelector", {}, "failure", "namespaceSelector is not what the settings want"),
-        ("objectSelector", None, "failure", "objectSelector is not what the settings want"),
-        ("rules", [], "failure", "rules is not what the settings want"),
-        ("matchConditions", None, "failure", "matchConditions is not what the settings want"),
-        ("clientConfig", {"url": "https://elsewhere"}, "failure", "clientConfig is not what the settings want"),
-        ("sideEffects", "NoneOnDryRun", "warning", "sideEffects is NoneOnDryRun where the settings want None"),
-        ("reinvocationPolicy", "Never", "warning", "reinvocationPolicy is Never where the settings want IfNeeded"),
+        ("failurePolicy", "Fail", "failure"),
+        ("timeoutSeconds", 30, "warning"),
+        ("namespaceSelector", {}, "failure"),
+        ("objectSelector", None, "failure"),
+        ("rules", [], "failure"),
+        ("matchConditions", None, "failure"),
+        ("clientConfig", {"url": "https://elsewhere"}, "failure"),
+        ("sideEffects", "NoneOnDryRun", "warning"),
+        ("reinvocationPolicy", "Never", "warning"),
     ],
 )
-async def test_a_changed_field(world: World, field: str, value: Any, verdict: str, text: str) -> None:
+async def test_a_changed_field(world: World, field: str, value: Any, verdict: str) -> None:
     for entry in world.entries()[:2]:
         entry[field] = value
 
     findings = [finding for finding in await world.run(check) if finding.verdict != "ok"]
 
-    assert [(finding.verdict, finding.found) for finding in findings] == [
-        (verdict, f"{text}: pods.scheduling.enforce, pods.scheduling.observe")
-    ]
+    assert [(finding.verdict, finding.code) for finding in findings] == [(verdict, f"field-differs:{field}")]
+    assert "pods.scheduling.enforce, pods.scheduling.observe" in findings[0].found
 
 
 async def test_a_server_at_an_address(world: World) -> None:
@@ -106,6 +112,7 @@ async def test_the_rest_of_a_trial(world: World) -> None:
         "MutatingWebhookConfiguration zz-kubevirt-webhook-local",
         "ValidatingWebhookConfiguration kubevirt-webhook-local",
     ]
+    assert {finding.code for finding in warnings} == {"leftover"}
     assert "kubectl delete mutatingwebhookconfiguration kubevirt-webhook-local" in warnings[0].todo
 
 

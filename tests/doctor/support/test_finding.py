@@ -1,32 +1,26 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from webhook.doctor.support.finding import pluralize, several, unreadable
+from tests.doctor.world import lines
+from webhook.doctor.support.finding import abbreviate, unreadable
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import Forbidden
 
 
 @pytest.mark.parametrize(
-    ("why", "todo"),
-    [
-        (Forbidden("refused"), "grant that to whoever runs doctor"),
-        (Unavailable("no answer"), "run doctor again; if it stays, look at the API server"),
-    ],
+    "why", [Forbidden("refused"), Unavailable("no answer")], ids=lambda why: type(why).__name__.lower()
 )
-def test_what_could_not_be_read(why: Unavailable, todo: str) -> None:
+def test_what_could_not_be_read(why: Unavailable, golden: Callable[[str], None]) -> None:
     finding = unreadable("nodes", "images", why)
 
-    assert (finding.verdict, finding.found, finding.todo) == ("unknown", why.why, todo)
+    assert (finding.verdict, finding.code, finding.found) == ("unknown", "unreadable", why.why)
+    golden(lines([finding]))
 
 
 def test_lists_are_short() -> None:
-    assert several([]) == ""
-    assert several(["a", "b"]) == "a, b"
-    assert several(list("abcdef")) == "a, b, c, d and 2 more"
-
-
-def test_numbers_agree() -> None:
-    assert pluralize(1, "node") == "1 node"
-    assert pluralize(0, "node") == "0 nodes"
-    assert pluralize(2, "entry", "entries") == "2 entries"
+    assert abbreviate([]) == ""
+    assert abbreviate(["a", "b"]) == "a, b"
+    assert abbreviate(list("abcdef")) == "a, b, c, d and 2 more"

@@ -46,4 +46,4 @@ async def test_of_a_server_elsewhere_the_secret_tells(world: World, url: str, se
     if not secret:
         world.server.remove(views.SECRETS, "ca", NS)
 
-    assert await of(world, "managed") is managed
+    assert await of(world, "manages_certificates") is managed

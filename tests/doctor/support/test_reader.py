@@ -49,7 +49,7 @@ async def test_a_list_that_takes_too_long(world: World, monkeypatch: pytest.Monk
 
     found = await read(world, lambda reader: reader.all(NODES))
 
-    assert found == Unavailable("the API server did not answer within 0 s")
+    assert isinstance(found, Unavailable)
 
 
 async def test_a_list_that_nobody_answers(world: World) -> None:

@@ -1,4 +1,4 @@
-"""Do the clocks agree? Certificates and Leases are judged by them."""
+"""Compares clocks, on which certificates and Leases depend."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from webhook.k8s.client.resources import LEASES
 from webhook.k8s.timestamps import unix_time
 
 CHECK: Final = "clock"
-# Leaves are good for five minutes before they were made, so that much is forgiven.
+# Serving certificates are valid from five minutes before they are made, so they tolerate this much.
 _GRAVE_SECONDS: Final = 300.0
 _SECONDS: Final = 10.0
 
 
 async def check(installation: Installation) -> list[Finding]:
-    """The API server's clock beside ours, and those of the schedulers' nodes beside the API server's."""
+    """Compare the API server's clock with that of this host, and those of the schedulers with the API server's."""
     before = installation.clock.wall()
     server = await installation.reader.api.date()
     if isinstance(server, Unavailable):
         return [unreadable(CHECK, "API server", server)]
-    # Between the two reads of our clock, give or take the second that its Date header is cut off at.
+    # The Date header is cut off at whole seconds; the local time is the middle between before and after.
     skew = server + 0.5 - (before + installation.clock.wall()) / 2
-    findings = [_evaluate_skew("API server", skew, "this host", "see that NTP runs on both hosts")]
+    findings = [_evaluate_skew("API server", skew, "this host", "check that NTP runs on both hosts")]
     for scheduler in installation.settings.scheduling.schedulers.values():
         guard = scheduler.guard
         if guard.kind != "lease":
@@ -32,20 +32,20 @@ async def check(installation: Installation) -> list[Finding]:
         lease = await installation.reader.get(LEASES, guard.namespace, guard.name)
         renewed = None if lease is None or isinstance(lease, Unavailable) else lease.spec and lease.spec.renew_time
         moment = unix_time(renewed or None)
-        # One from the past may just be old.
+        # A renewal in the past may just be old, so only one in the future shows a wrong clock.
         if moment is not None and moment > server + 1 + _SECONDS:
-            findings.append(
-                _evaluate_skew(
-                    f"scheduler {scheduler.name}", moment - server, "the API server", "see that NTP runs on its node"
-                )
-            )
+            subject, todo = f"scheduler {scheduler.name}", "check that NTP runs on its node"
+            findings.append(_evaluate_skew(subject, moment - server, "the API server", todo))
     return findings
 
 
 def _evaluate_skew(subject: str, skew: float, other: str, todo: str) -> Finding:
-    ahead = f"its clock is {abs(skew):.0f} s {'ahead of' if skew > 0 else 'behind'} that of {other}"
+    direction = "ahead of" if skew > 0 else "behind"
+    what = f"clock is {abs(skew):.0f}s {direction} the clock of {other}"
     if abs(skew) > _GRAVE_SECONDS:
-        return Finding(CHECK, subject, "failure", f"{ahead}, more than certificates forgive", todo)
+        what = f"{what}, more than certificates tolerate ({_GRAVE_SECONDS:.0f}s)"
+        return Finding(CHECK, "clock-wrong", subject, "failure", what, todo)
     if abs(skew) > _SECONDS:
-        return Finding(CHECK, subject, "warning", ahead, todo)
-    return Finding(CHECK, subject, "ok", f"its clock is that of {other}, to {max(1, abs(skew)):.0f} s")
+        return Finding(CHECK, "clock-skewed", subject, "warning", what, todo)
+    what = f"clock agrees with the clock of {other} within {max(1, abs(skew)):.0f}s"
+    return Finding(CHECK, "clock-correct", subject, "ok", what)

@@ -1,98 +1,110 @@
-"""Do the replicas run as they should: ready, alike, apart, and not on a scheduler that we hand VMs to?"""
+"""Looks at the replicas: ready, alike, on several nodes, and not placed by a scheduler that they hand VMs to."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-from webhook.doctor.support.finding import Finding, pluralize, several, unreadable
+from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import NAME, Installation
 from webhook.doctor.support.views import BUDGETS, FLOW, PODS, Deployment, InstalledPod
 from webhook.errors import Unavailable
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object
+from webhook.text import pluralize
 
 CHECK: Final = "deployment"
-_INSTALL: Final = "run kubevirt-webhook install, or apply the manifests"
+_INSTALL: Final = 'run "kubevirt-webhook install", or apply the manifests'
 _OVER: Final = ("Succeeded", "Failed")
 
 
 async def check(installation: Installation) -> list[Finding]:
-    """The Deployment, its pods, and what protects them."""
-    findings = [*await _deployment(installation), *await _pods(installation)]
-    findings += await _present(installation, BUDGETS, "a drain can stop all replicas at once")
+    """Check the Deployment, its pods, and the objects that protect them."""
+    findings = [*await _check_deployment(installation), *await _check_pods(installation)]
+    findings += await _check_present(installation, BUDGETS, "a drain can stop all replicas at once")
     for resource in FLOW:
-        what = "our look-ups wait behind the requests that wait for us"
-        findings += await _present(installation, resource, what)
+        consequence = "the requests of kubevirt-webhook can wait behind requests that wait for kubevirt-webhook"
+        findings += await _check_present(installation, resource, consequence)
     return findings
 
 
-async def _deployment(installation: Installation) -> list[Finding]:
+async def _check_deployment(installation: Installation) -> list[Finding]:
     subject = f"Deployment {installation.namespace}/{NAME}"
     live = await installation.deployment()
     if isinstance(live, Unavailable):
         return [unreadable(CHECK, subject, live)]
-    if live is None:
-        if installation.url:
-            return [Finding(CHECK, subject, "ok", f"there is none: the server is at {installation.url}")]
-        return [Finding(CHECK, subject, "failure", "it isn't there", _INSTALL)]
+    if live is not None:
+        return [_check_replicas(subject, live), *_check_scheduler(installation, subject, live)]
+    if installation.url:
+        what = f"does not exist; the server runs at {installation.url}"
+        return [Finding(CHECK, "not-needed", subject, "ok", what)]
+    return [Finding(CHECK, "missing", subject, "failure", "does not exist", _INSTALL)]
+
+
+def _check_replicas(subject: str, live: Deployment) -> Finding:
     wanted = 1 if live.spec.replicas is None else live.spec.replicas
     ready, updated = live.status.ready_replicas or 0, live.status.updated_replicas or 0
-    findings = []
     if not ready:
-        what = f"none of {pluralize(wanted, 'replica')} is ready, so that nobody judges"
-        findings.append(Finding(CHECK, subject, "failure", what, "look at its pods and their log"))
-    elif ready < wanted or updated < wanted:
-        what = f"{ready} of {pluralize(wanted, 'replica')} are ready, {updated} are of the newest template"
-        findings.append(Finding(CHECK, subject, "warning", what, "look at its pods, or wait for the roll-out"))
-    elif wanted == 1:
-        what = "one replica only, so that nobody judges while it moves"
-        findings.append(Finding(CHECK, subject, "warning", what, "use two or more"))
-    else:
-        findings.append(Finding(CHECK, subject, "ok", f"{pluralize(ready, 'replica')}, all ready"))
-    return [*findings, *_scheduler(installation, subject, live)]
+        what = f"0/{wanted} replicas are ready, so no request is evaluated"
+        return Finding(CHECK, "none-ready", subject, "failure", what, "check its pods and their log")
+    if ready < wanted or updated < wanted:
+        what = f"{ready}/{wanted} replicas are ready, {updated}/{wanted} are updated"
+        todo = "check its pods, or wait for the rollout"
+        return Finding(CHECK, "some-not-ready", subject, "warning", what, todo)
+    if wanted == 1:
+        what = "1/1 replica is ready; while it moves to another node, no request is evaluated"
+        return Finding(CHECK, "single-replica", subject, "warning", what, "run two or more replicas")
+    return Finding(CHECK, "ready", subject, "ok", f"{ready}/{wanted} replicas are ready")
 
 
-def _scheduler(installation: Installation, subject: str, live: Deployment) -> list[Finding]:
+def _check_scheduler(installation: Installation, subject: str, live: Deployment) -> list[Finding]:
     name = live.spec.template.spec.scheduler_name or ""
     if name not in installation.settings.scheduling.schedulers:
         return []
-    what = f"its pods are placed by {name}, which we hand VMs to: with that scheduler we would be down too"
-    return [Finding(CHECK, subject, "failure", what, "set its schedulerName to default-scheduler")]
+    what = (
+        f'its pods use the scheduler "{name}", which kubevirt-webhook hands VMs to; '
+        "when that scheduler is unavailable, new replicas stay pending"
+    )
+    todo = "set its schedulerName to default-scheduler"
+    return [Finding(CHECK, "placed-by-declared-scheduler", subject, "failure", what, todo)]
 
 
-async def _pods(installation: Installation) -> list[Finding]:
+async def _check_pods(installation: Installation) -> list[Finding]:
     query = {"labelSelector": f"app.kubernetes.io/name={NAME}"}
     subject = f"Pods of {installation.namespace}/{NAME}"
-    found = await installation.reader.all(PODS, installation.namespace, query)
-    if isinstance(found, Unavailable):
-        return [unreadable(CHECK, subject, found)]
-    pods = [pod for pod in found if pod.status.phase not in _OVER]
+    read = await installation.reader.all(PODS, installation.namespace, query)
+    if isinstance(read, Unavailable):
+        return [unreadable(CHECK, subject, read)]
+    pods = [pod for pod in read if pod.status.phase not in _OVER]
     if not pods:
         return []
     findings = []
     images = sorted({container.image or "" for pod in pods for container in (pod.spec.containers or ())[:1]})
     if len(images) > 1:
-        what = f"they run different images: {several(images)}"
-        findings.append(Finding(CHECK, subject, "warning", what, "wait for the roll-out, or see why it stopped"))
-    if together := _together(pods):
-        what = f"all run on the node {together}, and end with it"
-        findings.append(Finding(CHECK, subject, "warning", what, "let the scheduler spread them: give it another node"))
-    return findings or [Finding(CHECK, subject, "ok", f"they run {several(images)}, not all on one node")]
+        what = f"run {len(images)} different images: {abbreviate(images)}"
+        todo = "wait for the rollout, or find out why it stopped"
+        findings.append(Finding(CHECK, "images-differ", subject, "warning", what, todo))
+    if node := _common_node(pods):
+        what = f"all {len(pods)} run on node {node}; if it fails, no request is evaluated"
+        todo = "add nodes, so that the scheduler can spread the replicas"
+        findings.append(Finding(CHECK, "same-node", subject, "warning", what, todo))
+    nodes = {pod.spec.node_name for pod in pods}
+    what = f"run {abbreviate(images)} on {pluralize(len(nodes), 'node')}"
+    return findings or [Finding(CHECK, "spread", subject, "ok", what)]
 
 
-def _together(pods: Sequence[InstalledPod]) -> str:
-    """The node that all of several pods run on."""
+def _common_node(pods: Sequence[InstalledPod]) -> str:
+    """The node that all of several pods run on; empty if there is none."""
     nodes = {pod.spec.node_name or "" for pod in pods}
     return nodes.pop() if len(pods) > 1 and len(nodes) == 1 else ""
 
 
-async def _present(installation: Installation, resource: Resource[Object], otherwise: str) -> list[Finding]:
+async def _check_present(installation: Installation, resource: Resource[Object], consequence: str) -> list[Finding]:
     namespace = installation.namespace if resource.namespaced else ""
     subject = f"{resource.kind} {namespace}/{NAME}" if namespace else f"{resource.kind} {NAME}"
-    found = await installation.reader.get(resource, namespace, NAME)
-    if isinstance(found, Unavailable):
-        return [unreadable(CHECK, subject, found)]
-    if found is None and not (installation.url and resource is BUDGETS):
-        return [Finding(CHECK, subject, "warning", f"it isn't there: {otherwise}", _INSTALL)]
+    read = await installation.reader.get(resource, namespace, NAME)
+    if isinstance(read, Unavailable):
+        return [unreadable(CHECK, subject, read)]
+    if read is None and not (installation.url and resource is BUDGETS):
+        return [Finding(CHECK, "missing", subject, "warning", f"does not exist, so {consequence}", _INSTALL)]
     return []

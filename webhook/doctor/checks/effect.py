@@ -1,8 +1,8 @@
-"""Does it work? What a replica says of itself, and the VMs that should run under our scheduler and don't."""
+"""Looks at what the policies achieve: what a replica's metrics report, and VMs that the default scheduler placed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
@@ -10,12 +10,14 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
 from webhook import names
-from webhook.doctor.support.finding import Finding, Verdict, pluralize, unreadable
+from webhook.doctor.support.finding import Finding, Verdict, unreadable
 from webhook.doctor.support.installation import Installation
-from webhook.doctor.support.views import PODS
+from webhook.doctor.support.views import PODS, InstalledPod
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import ApiConnectionError, Forbidden
+from webhook.k8s.views import Namespace
 from webhook.kubevirt.resources import VMIS
+from webhook.text import pluralize
 
 CHECK: Final = "effect"
 _LAUNCHERS: Final = {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}
@@ -23,45 +25,63 @@ _LIVING: Final = ("Pending", "Running")
 _STALE_SECONDS: Final = 120.0
 
 
-class _MetricReading(NamedTuple):
-    """A metric that says something is wrong."""
+class _Alarm(NamedTuple):
+    """A metric, and the values of it that show a fault."""
 
     metric: str
-    wrong: Callable[[float], bool]
+    is_fault: Callable[[float], bool]
     verdict: Verdict
     what: str
     todo: str
 
 
 _REACH: Final = (
-    "see that a replica is ready; if it is, the NetworkPolicy keeps the API server from its port ops: "
-    "kubevirt-webhook install --callers auto"
+    "check that a replica is ready; if one is, the NetworkPolicy keeps the API server from its port ops: "
+    'run "kubevirt-webhook install --callers auto"'
 )
-_LOG: Final = "look at the log of the replicas"
-_READINGS: Final = (
-    _MetricReading("ca_bundle_match", lambda value: value == 0, "failure", "a caBundle refuses what it serves", _LOG),
-    _MetricReading("panics_total", lambda value: value > 0, "warning", "requests met a bug", f"{_LOG}, and report it"),
-    _MetricReading(
-        "scheduler_alive", lambda value: value == 0, "warning", "it takes a scheduler for dead", "see schedulers"
+_LOG: Final = "check the log of the replicas"
+_ALARMS: Final = (
+    _Alarm(
+        "ca_bundle_match",
+        lambda value: value == 0,
+        "failure",
+        "a caBundle does not verify the certificate that the replica serves",
+        _LOG,
     ),
-    _MetricReading(
-        "staleness_seconds", lambda value: value > _STALE_SECONDS, "warning", "a watch has gone silent", _LOG
+    _Alarm("panics_total", lambda value: value > 0, "warning", "internal errors", f"{_LOG}, and report a bug"),
+    _Alarm(
+        "scheduler_alive",
+        lambda value: value == 0,
+        "warning",
+        "a scheduler is unavailable",
+        'see the findings of the check "schedulers"',
     ),
-    _MetricReading(
-        "certificate_failures_total", lambda value: value > 0, "warning", "rotation had to be tried again", _LOG
+    _Alarm(
+        "staleness_seconds",
+        lambda value: value > _STALE_SECONDS,
+        "warning",
+        f"a watch has had no answer for more than {_STALE_SECONDS:.0f}s",
+        _LOG,
+    ),
+    _Alarm(
+        "certificate_failures_total",
+        lambda value: value > 0,
+        "warning",
+        "certificate rotation has failed and was retried",
+        _LOG,
     ),
 )
 
 
 async def check(installation: Installation) -> list[Finding]:
-    """Ask one replica for its metrics, through the API server, and look at launcher pods."""
-    return [*await _metrics(installation), *await _launchers(installation)]
+    """Read the metrics of one replica through the API server, and look at launcher pods."""
+    return [*await _check_metrics(installation), *await _check_launchers(installation)]
 
 
-async def _metrics(installation: Installation) -> list[Finding]:
+async def _check_metrics(installation: Installation) -> list[Finding]:
     if installation.url:
-        what, todo = "they are not behind the Service, so they were not read", "read /metrics of server.opsListen"
-        return [Finding(CHECK, "metrics", "unknown", what, todo)]
+        what = f"not read: the server at {installation.url} is not behind the Service"
+        return [Finding(CHECK, "metrics-not-read", "metrics", "unknown", what, "read /metrics at server.opsListen")]
     webhooks = installation.settings.webhooks
     service = f"{quote(webhooks.service_name)}:ops"
     text = await _read(installation, f"/api/v1/namespaces/{quote(webhooks.service_namespace)}/services/{service}/proxy")
@@ -71,14 +91,14 @@ async def _metrics(installation: Installation) -> list[Finding]:
     try:
         samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
     except (ValueError, KeyError, IndexError):
-        return [unreadable(CHECK, "metrics", Unavailable("what the replica answered is no text of metrics"))]
+        return [unreadable(CHECK, "metrics", Unavailable("the replica's answer is not in the Prometheus text format"))]
     findings = []
-    for reading in _READINGS:
-        found = [one for one in samples if one.name == f"kubevirt_webhook_{reading.metric}"]
-        if any(reading.wrong(one.value) for one in found):
-            what = f"a replica says: {reading.what} (kubevirt_webhook_{reading.metric})"
-            findings.append(Finding(CHECK, "metrics", reading.verdict, what, reading.todo))
-    return findings or [Finding(CHECK, "metrics", "ok", "a replica reports no trouble")]
+    for alarm in _ALARMS:
+        name = f"kubevirt_webhook_{alarm.metric}"
+        if any(sample.name == name and alarm.is_fault(sample.value) for sample in samples):
+            what = f"a replica reports: {alarm.what} ({name})"
+            findings.append(Finding(CHECK, f"metric:{name}", "metrics", alarm.verdict, what, alarm.todo))
+    return findings or [Finding(CHECK, "metrics-healthy", "metrics", "ok", "a replica reports no faults")]
 
 
 async def _read(installation: Installation, proxy: str) -> str | Unavailable:
@@ -89,40 +109,59 @@ async def _read(installation: Installation, proxy: str) -> str | Unavailable:
     if status == 403:
         return Forbidden("the API server refused with 403: grant get on services/proxy")
     if status != 200:
-        return Unavailable(f"the API server answered {status} to a request for them through the Service")
+        return Unavailable(f"the API server answered a read of /metrics through the Service with status {status}")
     return body.decode(errors="replace")
 
 
-async def _launchers(installation: Installation) -> list[Finding]:
-    """VMs that nobody chose a scheduler for, that are ours to place, and that the default one placed."""
+async def _check_launchers(installation: Installation) -> list[Finding]:
+    """Look for VMs without a scheduler of their owner's choice that the default scheduler placed."""
     namespaces = await installation.namespaces()
     if isinstance(namespaces, Unavailable):
-        return []  # said elsewhere
-    enforcing = {one.meta.name for one in namespaces if installation.mode(one, names.SCHEDULING) == names.ENFORCE}
+        return []  # Another check reports it.
+    enforcing = _enforcing_namespaces(installation, namespaces)
     if not enforcing:
         return []
     pods = await installation.reader.all(PODS, query=_LAUNCHERS)
     if isinstance(pods, Unavailable):
         return [unreadable(CHECK, "VMs", pods)]
-    ours = [pod for pod in pods if pod.meta.namespace in enforcing and pod.status.phase in _LIVING]
-    passed_over: dict[tuple[str, str], None] = {}
-    for pod in ours:
+    launchers = [pod for pod in pods if pod.meta.namespace in enforcing and pod.status.phase in _LIVING]
+    candidates = _default_scheduled(launchers)
+    chosen = await _owner_scheduled(installation, {namespace for namespace, _ in candidates})
+    if isinstance(chosen, Unavailable):
+        return [unreadable(CHECK, "VMs", chosen)]
+    missed = [f"{namespace}/{name}" for namespace, name in candidates if (namespace, name) not in chosen]
+    total = pluralize(len(launchers), "launcher pod")
+    if not missed:
+        what = f"{total} in namespaces that enforce scheduling; all have the scheduler that the policy or the owner set"
+        return [Finding(CHECK, "vms-scheduled", "VMs", "ok", what)]
+    what = (
+        f"{pluralize(len(missed), 'VM')} (of {total} in namespaces that enforce scheduling) run under "
+        f"{names.DEFAULT_SCHEDULER} although their owners set no scheduler, for example {missed[0]}"
+    )
+    todo = "migrate or restart VMs that are older than the opt-in; for others search the audit lines of their pods"
+    return [Finding(CHECK, "vms-missed", "VMs", "warning", what, todo)]
+
+
+def _enforcing_namespaces(installation: Installation, namespaces: Iterable[Namespace]) -> set[str | None]:
+    return {one.meta.name for one in namespaces if installation.mode(one, names.SCHEDULING) == names.ENFORCE}
+
+
+def _default_scheduled(launchers: Iterable[InstalledPod]) -> list[tuple[str, str]]:
+    """Namespace and name of the VMs whose pods the default scheduler places, each once."""
+    found: dict[tuple[str, str], None] = {}
+    for pod in launchers:
         owner = pod.meta.controller_owner()
         if owner and owner.name and pod.spec.scheduler_name == names.DEFAULT_SCHEDULER:
-            passed_over[pod.meta.namespace or "", owner.name] = None
-    chosen: set[tuple[str, str]] = set()
-    for namespace in sorted({place for place, _ in passed_over}):
+            found[pod.meta.namespace or "", owner.name] = None
+    return list(found)
+
+
+async def _owner_scheduled(installation: Installation, namespaces: Iterable[str]) -> set[tuple[str, str]] | Unavailable:
+    """Namespace and name of the VMIs that have a schedulerName."""
+    found: set[tuple[str, str]] = set()
+    for namespace in sorted(namespaces):
         vmis = await installation.reader.all(VMIS, namespace)
         if isinstance(vmis, Unavailable):
-            return [unreadable(CHECK, "VMs", vmis)]
-        chosen |= {(namespace, vmi.meta.name or "") for vmi in vmis if vmi.scheduler_name}
-    left = [f"{namespace}/{name}" for namespace, name in passed_over if (namespace, name) not in chosen]
-    if left:
-        what = (
-            f"{pluralize(len(left), 'VM')} of {len(ours)} launcher pods where scheduling is enforced run under "
-            f"{names.DEFAULT_SCHEDULER}, though nobody chose it; {left[0]} for one"
-        )
-        todo = "migrate or restart those older than the opt-in; for others look for their pods in the audit lines"
-        return [Finding(CHECK, "VMs", "warning", what, todo)]
-    what = f"{pluralize(len(ours), 'launcher pod')} where scheduling is enforced: none was passed over"
-    return [Finding(CHECK, "VMs", "ok", what)]
+            return vmis
+        found |= {(namespace, vmi.meta.name or "") for vmi in vmis if vmi.scheduler_name}
+    return found

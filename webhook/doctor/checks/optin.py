@@ -1,19 +1,20 @@
-"""Which namespaces have opted in, and do their labels and annotations say what somebody meant?"""
+"""Counts the namespaces that have opted in, and looks for labels and annotations that have no effect."""
 
 from __future__ import annotations
 
 import difflib
 from collections import Counter
-from typing import Final, get_args
+from typing import Final, NamedTuple, get_args
 
 from webhook import names
 from webhook.cluster.objects import RESOURCES
-from webhook.doctor.support.finding import Finding, pluralize, several, unreadable
+from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.errors import InputError, Unavailable, quote
 from webhook.k8s.views import Namespace
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.reference import parse
+from webhook.text import pluralize
 
 CHECK: Final = "opt-in"
 
@@ -30,111 +31,141 @@ _ANNOTATIONS: Final = (
     names.EXPAND_INSTANCETYPES_ANNOTATION,
 )
 _SCOPES: Final = ("unsized", "all")
+# The values of annotations that have a closed set of them.
+_CHOICES: Final = {
+    names.SPREAD_ANNOTATION: names.SPREADS,
+    names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION: _SCOPES,
+    names.EXPAND_INSTANCETYPES_ANNOTATION: ("true", "false"),
+}
 
 
 async def check(installation: Installation) -> list[Finding]:
-    """Count modes, and read every label and annotation with our prefix."""
+    """Count modes, and read every label and annotation with the prefix of kubevirt-webhook."""
     namespaces = await installation.namespaces()
     if isinstance(namespaces, Unavailable):
         return [unreadable(CHECK, "namespaces", namespaces)]
-    findings = [_coverage(installation, namespaces)]
+    findings = [_count_modes(installation, namespaces)]
     for namespace in namespaces:
         subject = f"Namespace {namespace.meta.name}"
-        findings += [Finding(CHECK, subject, "warning", *problem) for problem in _labels(installation, namespace)]
-        findings += [Finding(CHECK, subject, "warning", *problem) for problem in _annotations(installation, namespace)]
+        for key, value in (namespace.meta.labels or {}).items():
+            if problem := _label_problem(installation, namespace, key, value):
+                findings.append(Finding(CHECK, problem.code, subject, "warning", problem.what, problem.todo))
+        for key, value in (namespace.meta.annotations or {}).items():
+            if problem := _annotation_problem(installation, key, value):
+                findings.append(Finding(CHECK, problem.code, subject, "warning", problem.what, problem.todo))
         for annotation, matcher in (
             (names.DEFAULT_INSTANCETYPE_ANNOTATION, INSTANCETYPE_MATCHER),
             (names.DEFAULT_PREFERENCE_ANNOTATION, PREFERENCE_MATCHER),
         ):
             given = (namespace.meta.annotation(annotation) or "").strip()
-            place = f"annotation {annotation.removeprefix(_PREFIX)}"
-            findings += await _default(installation, subject, place, matcher, given, namespace.meta.name or "")
+            place = f"annotation {annotation}"
+            findings += await _check_default(installation, subject, place, matcher, given, namespace.meta.name or "")
     settings = installation.settings.instancetypes
     for place, matcher, given in (
         ("instancetypes.defaultInstancetype", INSTANCETYPE_MATCHER, settings.default_instancetype),
         ("instancetypes.defaultPreference", PREFERENCE_MATCHER, settings.default_preference),
     ):
-        findings += await _default(installation, "settings", place, matcher, given, "")
+        findings += await _check_default(installation, "settings", place, matcher, given, "")
     return findings
 
 
-def _coverage(installation: Installation, namespaces: tuple[Namespace, ...]) -> Finding:
-    texts, anywhere = [], False
+def _count_modes(installation: Installation, namespaces: tuple[Namespace, ...]) -> Finding:
+    texts, is_any = [], False
     for policy in get_args(names.Policy):
         modes = Counter(installation.mode(namespace, policy) for namespace in namespaces)
         known = [f"{modes[mode]} {mode}" for mode in _MODES if modes[mode]]
-        anywhere = anywhere or any(modes[mode] for mode in _MODES if mode != names.OFF)
+        is_any = is_any or any(modes[mode] for mode in _MODES if mode != names.OFF)
         wide = " (cluster-wide)" if installation.settings.policy(policy).cluster_wide else ""
         texts.append(f"{policy}{wide}: {', '.join(known) or 'none'}")
-    what = f"of {pluralize(len(namespaces), 'namespace')}, {'; '.join(texts)}"
-    if anywhere:
-        return Finding(CHECK, "coverage", "ok", what)
-    todo = f"label one to begin with: kubectl label namespace NAME {names.policy_label(names.SCHEDULING)}=audit"
-    return Finding(CHECK, "coverage", "warning", f"no namespace has opted in: {what}", todo)
+    what = f"{pluralize(len(namespaces), 'namespace')}; {'; '.join(texts)}"
+    if is_any:
+        return Finding(CHECK, "opted-in", "coverage", "ok", what)
+    todo = f"opt one in: kubectl label namespace NAME {names.policy_label(names.SCHEDULING)}=audit"
+    return Finding(CHECK, "none-opted-in", "coverage", "warning", f"0 of {what}", todo)
 
 
-def _labels(installation: Installation, namespace: Namespace) -> list[tuple[str, str]]:
-    problems = []
-    for key, value in (namespace.meta.labels or {}).items():
-        name = key.removeprefix(_PREFIX)
-        if name == key:
-            continue
-        if key in _ANNOTATIONS:
-            problems.append((f"{name} is a label, where it does nothing", "make it an annotation"))
-        elif key not in _LABELS:
-            problems.append((f"the label {quote(name)} is none of ours", _closest_match(name, _LABELS)))
-        elif value not in _MODES:
-            near = difflib.get_close_matches(value.lower(), _MODES, n=1)
-            todo = f"did you mean {near[0]}?" if near else f"use one of {', '.join(_MODES)}"
-            problems.append((f"the label {name} is {quote(value)}, which is no mode, so that nothing is done", todo))
-        elif namespace.meta.name in installation.settings.excluded_namespaces and value != names.OFF:
-            problems.append((f"the label {name}={value} does nothing: this namespace is never judged", "remove it"))
-    return problems
+class _Problem(NamedTuple):
+    """A label or an annotation that has no effect."""
+
+    code: str
+    what: str
+    todo: str
 
 
-def _annotations(installation: Installation, namespace: Namespace) -> list[tuple[str, str]]:
-    problems = []
-    for key, value in (namespace.meta.annotations or {}).items():
-        name = key.removeprefix(_PREFIX)
-        if name == key:
-            continue
-        if key in _LABELS:
-            problems.append((f"{name} is an annotation, where it does nothing", "make it a label"))
-        elif key not in _ANNOTATIONS:
-            problems.append((f"the annotation {quote(name)} is none of ours", _closest_match(name, _ANNOTATIONS)))
-        elif key == names.SCHEDULER_NAME_ANNOTATION and value not in installation.settings.scheduling.schedulers:
-            declared = sorted(installation.settings.scheduling.schedulers)
-            todo = f"declare it under schedulers, or name one of {several(declared) or 'none that are declared'}"
-            problems.append((f"it names the scheduler {quote(value)}, which the settings don't declare", todo))
-        elif key == names.SPREAD_ANNOTATION and value.strip() not in names.SPREADS:
-            problems.append((f"the annotation {name} is {quote(value)}", f"use one of {', '.join(names.SPREADS)}"))
-        elif key == names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION and value.strip() not in _SCOPES:
-            problems.append((f"the annotation {name} is {quote(value)}", f"use one of {', '.join(_SCOPES)}"))
-        elif key == names.EXPAND_INSTANCETYPES_ANNOTATION and value not in ("true", "false"):
-            problems.append((f"the annotation {name} is {quote(value)}", 'use "true" or "false"'))
-    return problems
+def _label_problem(installation: Installation, namespace: Namespace, key: str, value: str) -> _Problem | None:
+    if not key.startswith(_PREFIX):
+        return None
+    if key in _ANNOTATIONS:
+        return _Problem("label-is-annotation", f"label {key} has no effect", "set it as an annotation")
+    if key not in _LABELS:
+        return _Problem("label-unknown", f"label {quote(key)} is unknown", _closest_match(key, _LABELS))
+    if value not in _MODES:
+        near = difflib.get_close_matches(value.lower(), _MODES, n=1)
+        todo = f"did you mean {near[0]}?" if near else f"use {_join_choices(_MODES)}"
+        what = f"label {key} has the invalid value {quote(value)}, so the policy is off"
+        return _Problem("mode-invalid", what, todo)
+    if namespace.meta.name in installation.settings.excluded_namespaces and value != names.OFF:
+        what = f"label {key}={value} has no effect: the settings exclude this namespace"
+        return _Problem("namespace-excluded", what, "remove the label")
+    return None
 
 
-def _closest_match(name: str, known: tuple[str, ...]) -> str:
-    short = [key.removeprefix(_PREFIX) for key in known]
-    near = difflib.get_close_matches(name, short, n=1)
-    return f"did you mean {near[0]}?" if near else f"known are {', '.join(short)}"
+def _annotation_problem(installation: Installation, key: str, value: str) -> _Problem | None:
+    if not key.startswith(_PREFIX):
+        return None
+    if key in _LABELS:
+        return _Problem("annotation-is-label", f"annotation {key} has no effect", "set it as a label")
+    if key not in _ANNOTATIONS:
+        what = f"annotation {quote(key)} is unknown"
+        return _Problem("annotation-unknown", what, _closest_match(key, _ANNOTATIONS))
+    if key == names.SCHEDULER_NAME_ANNOTATION:
+        return _scheduler_problem(installation, key, value)
+    choices = _CHOICES.get(key)
+    if (
+        choices is None
+        or value in choices
+        or (key != names.EXPAND_INSTANCETYPES_ANNOTATION and value.strip() in choices)
+    ):
+        return None
+    what = f"annotation {key} has the invalid value {quote(value)}"
+    return _Problem("annotation-invalid", what, f"use {_join_choices(choices)}")
 
 
-async def _default(
+def _scheduler_problem(installation: Installation, key: str, value: str) -> _Problem | None:
+    declared = sorted(installation.settings.scheduling.schedulers)
+    if value in declared:
+        return None
+    what = f"annotation {key} names the scheduler {quote(value)}, which the settings do not declare"
+    todo = "declare it under schedulers in the settings"
+    return _Problem("scheduler-undeclared", what, f"{todo}, or use {abbreviate(declared)}" if declared else todo)
+
+
+def _join_choices(choices: tuple[str, ...]) -> str:
+    """``a, b or c``."""
+    return f"{', '.join(choices[:-1])} or {choices[-1]}"
+
+
+def _closest_match(key: str, known: tuple[str, ...]) -> str:
+    short = [name.removeprefix(_PREFIX) for name in known]
+    near = difflib.get_close_matches(key.removeprefix(_PREFIX), short, n=1)
+    return f"did you mean {_PREFIX}{near[0]}?" if near else f"valid names after {_PREFIX} are {', '.join(short)}"
+
+
+async def _check_default(
     installation: Installation, subject: str, place: str, matcher: Matcher, given: str, namespace: str
 ) -> list[Finding]:
-    """Whether what a default names is there.
+    """Check that the object which a default names exists.
 
     Args:
-        namespace: where a namespaced kind is looked for; empty: in every namespace another, so not at all.
+        place: the annotation or setting that has the default.
+        namespace: where to look for a namespaced kind; if empty, it is different in every namespace, and not checked.
     """
     if not given:
         return []
     try:
         reference = parse(matcher, given, place)
     except InputError as error:
-        return [Finding(CHECK, subject, "warning", f"{place}: {error.what}", error.fix)]
+        return [Finding(CHECK, "default-invalid", subject, "warning", f"{place}: {error.what}", error.fix)]
     resource = RESOURCES[reference.kind]
     if resource.namespaced and not namespace:
         return []
@@ -142,6 +173,6 @@ async def _default(
     if isinstance(found, Unavailable):
         return [unreadable(CHECK, subject, found)]
     if found is None:
-        what = f"{place} names {reference}, which isn't there"
-        return [Finding(CHECK, subject, "warning", what, "create it, or name another")]
+        what = f"{place} names {reference}, which does not exist"
+        return [Finding(CHECK, "default-missing", subject, "warning", what, "create it, or name another")]
     return []

@@ -1,4 +1,4 @@
-"""Who may choose the nodes of a migration?"""
+"""Looks at who may choose the nodes of a migration."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ _SUBJECT: Final = "migration.requireRight"
 
 
 async def check(installation: Installation) -> list[Finding]:
-    """What the settings say, and what they leave open."""
+    """Look for a way around the permission that the settings require."""
     migration = installation.settings.migration
     if not migration.require_right:
-        return [Finding(CHECK, _SUBJECT, "ok", "off: whoever may migrate a VM may choose its nodes")]
+        what = "false: every user that may migrate a VM may choose its nodes"
+        return [Finding(CHECK, "not-required", _SUBJECT, "ok", what)]
     if migration.via_virtctl == "allow":
-        what = "virtctl bypasses it: KubeVirt's API account migrates for everybody, and migration.viaVirtctl allows it"
-        todo = "set migration.viaVirtctl to deny, or grant virtualmachines/migrate only to those who may pin"
-        return [Finding(CHECK, _SUBJECT, "warning", what, todo)]
-    return [Finding(CHECK, _SUBJECT, "ok", "on, for virtctl too")]
+        what = (
+            "true, but virtctl bypasses it: virt-api creates the migration under its own account, "
+            "and migration.viaVirtctl is allow"
+        )
+        todo = "set migration.viaVirtctl to deny, or grant virtualmachines/migrate only to users that may choose nodes"
+        return [Finding(CHECK, "bypassed-by-virtctl", _SUBJECT, "warning", what, todo)]
+    return [Finding(CHECK, "required", _SUBJECT, "ok", "true, also for migrations by virtctl")]

@@ -1,7 +1,7 @@
-"""Which pools of VMs live by a default, and so lose their size where nobody puts it back?
+"""Looks for pools whose VMs have their size from a default instancetype, and lose it once nothing restores it.
 
 A VirtualMachinePool writes the whole spec of its VMs when its template changes, and with it takes away the default
-instancetype that this server gave them. While the server is called it puts the default back; afterwards nothing does.
+instancetype that kubevirt-webhook set. While the API server calls kubevirt-webhook, it sets the default again.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from webhook import names
-from webhook.doctor.support.finding import Finding, pluralize, several, unreadable
+from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.reader import Reader
 from webhook.errors import Unavailable
@@ -19,15 +19,16 @@ from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object, View
 from webhook.kubevirt.resources import STORED_VMS
 from webhook.kubevirt.vm.size import has_memory
+from webhook.text import pluralize
 
 CHECK: Final = "pools"
-FIX: Final = "set spec.virtualMachineTemplate.spec.instancetype in them, or a memory size"
+FIX: Final = "set an instancetype or a memory size in spec.virtualMachineTemplate.spec of these pools"
 
 _KIND: Final = "VirtualMachinePool"
 
 
 class PoolVmTemplate(View, frozen=True):
-    """The template of a pool's VMs, whose spec is plain JSON."""
+    """The template of a pool's VMs; its spec is plain JSON."""
 
     spec: dict[str, Any] | None = None
 
@@ -48,7 +49,7 @@ class Pool(Object, frozen=True):
 
     @property
     def is_sized(self) -> bool:
-        """Whether its template says a size of its VMs."""
+        """Whether its template sets a size of its VMs."""
         machine = self.spec.virtual_machine_template if self.spec else None
         value: Any = (machine.spec if machine else None) or {}
         if value.get("instancetype"):
@@ -58,7 +59,7 @@ class Pool(Object, frozen=True):
         return has_memory(value)
 
 
-# The newest version first; an older KubeVirt serves only the other one.
+# The newest version first; an older KubeVirt serves only v1alpha1.
 POOLS: Final = tuple(
     Resource("pool.kubevirt.io", version, "virtualmachinepools", _KIND, True, Pool)
     for version in ("v1beta1", "v1alpha1")
@@ -67,8 +68,8 @@ VMS: Final = msgspec.structs.replace(STORED_VMS, view=Object)
 
 
 async def check(installation: Installation) -> list[Finding]:
-    """Name the pools that live by a default, as a warning where nothing would put it back."""
-    pools = await living_by_defaults(installation.reader)
+    """Name the pools that depend on a default; a warning where nothing would set it again."""
+    pools = await depending_on_defaults(installation.reader)
     namespaces = await installation.namespaces()
     for what, found in (("VirtualMachinePools", pools), ("namespaces", namespaces)):
         if isinstance(found, Unavailable):
@@ -79,21 +80,21 @@ async def check(installation: Installation) -> list[Finding]:
     left = [pool.title for pool in pools if modes.get(pool.meta.namespace) != names.ENFORCE]
     if left:
         what = (
-            f"{pluralize(len(left), 'pool')} lose the only size of their VMs when they change, since instancetypes is "
+            f"{pluralize(len(left), 'pool')} whose VMs have their size from a default instancetype are in namespaces "
+            f"that do not enforce instancetypes, so their next change removes the size: {abbreviate(left)}"
         )
-        what += f"not enforced there any more: {several(left)}"
-        return [Finding(CHECK, _KIND, "warning", what, FIX)]
+        return [Finding(CHECK, "size-at-risk", _KIND, "warning", what, FIX)]
     if pools:
-        what = (
-            f"the VMs of {pluralize(len(pools), 'pool')} have a size by default alone, as long as this server is called"
-        )
-        todo = f"before you uninstall or relabel, {FIX}"
-        return [Finding(CHECK, _KIND, "ok", f"{what}: {several([pool.title for pool in pools])}", todo)]
-    return [Finding(CHECK, _KIND, "ok", "no pool of VMs has its size by default alone")]
+        titles = abbreviate([pool.title for pool in pools])
+        what = f"{pluralize(len(pools), 'pool')} whose VMs have their size from a default instancetype: {titles}"
+        todo = f"before you uninstall kubevirt-webhook or change the namespace label, {FIX}"
+        return [Finding(CHECK, "size-by-default", _KIND, "ok", what, todo)]
+    what = "0 pools whose VMs have their size from a default instancetype"
+    return [Finding(CHECK, "no-pools", _KIND, "ok", what)]
 
 
-async def living_by_defaults(reader: Reader) -> list[Pool] | Unavailable:
-    """The pools that say no size and whose VMs got one from this server."""
+async def depending_on_defaults(reader: Reader) -> list[Pool] | Unavailable:
+    """The pools that set no size and whose VMs got a default instancetype from kubevirt-webhook."""
     unsized: list[Pool] = []
     for resource in POOLS:
         pools = await reader.all(resource)

@@ -1,4 +1,4 @@
-"""Does a scheduler's profile do what VMs need? Seen where its configuration is a mounted ConfigMap.
+"""Looks at a scheduler's profile, if its configuration is in a ConfigMap that a Deployment mounts.
 
 The rules of enabled and disabled plugins are kube-scheduler's: an extension point goes before ``multiPoint``, what is
 enabled before what is disabled, and both before the defaults.
@@ -12,26 +12,27 @@ from typing import Any, Final
 import yaml
 
 from webhook import names
-from webhook.doctor.support.finding import Finding, several, unreadable
+from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.views import CONFIG_MAPS, DEPLOYMENTS, title
 from webhook.errors import Unavailable
 from webhook.settings.snapshot import SchedulerSettings
+from webhook.text import pluralize
 
 _CHECK: Final = "schedulers"
 _KIND: Final = "KubeSchedulerConfiguration"
 _SPREADS_BADLY: Final = "ImageLocality"
-# Without these filters VMs go where they can't run, or two of a group to the same node.
+# Without these filters VMs are placed on nodes where they cannot run, or two of a group on the same node.
 _NEEDED: Final = ("TaintToleration", "InterPodAffinity", "NodeAffinity", "NodeResourcesFit", "NodeUnschedulable")
 
 
 async def check(installation: Installation, scheduler: SchedulerSettings) -> list[Finding]:
     """Look for the scheduler's profile among the ConfigMaps that Deployments beside its Lease mount."""
     subject, beside = f"profile {scheduler.name}", scheduler.guard.namespace
-    look = "see yourself that it disables ImageLocality, and neither TaintToleration nor InterPodAffinity"
+    look = "check that the profile disables ImageLocality, and does not disable TaintToleration and InterPodAffinity"
     if not beside:
-        what = "where it runs is not known: its guard names no Lease"
-        return [Finding(_CHECK, subject, "unknown", what, look)]
+        what = "not checked: the guard in the settings names no Lease, so the scheduler's namespace is unknown"
+        return [Finding(_CHECK, "profile-not-located", subject, "unknown", what, look)]
     deployments = await installation.reader.all(DEPLOYMENTS, beside)
     if isinstance(deployments, Unavailable):
         return [unreadable(_CHECK, subject, deployments)]
@@ -46,12 +47,12 @@ async def check(installation: Installation, scheduler: SchedulerSettings) -> lis
                 if profile.get("schedulerName") == scheduler.name:
                     where = title(CONFIG_MAPS, mounted.meta) if mounted else ""
                     return _check_profile(subject, where, profile, all_profiles)
-    what = f"no Deployment in {beside} mounts a ConfigMap with it"
-    return [Finding(_CHECK, subject, "unknown", what, look)]
+    what = f"not checked: no Deployment in namespace {beside} mounts a ConfigMap that contains it"
+    return [Finding(_CHECK, "profile-not-found", subject, "unknown", what, look)]
 
 
 def _profiles(texts: Any) -> Iterator[tuple[dict[str, Any], list[str]]]:
-    """Each profile of a configuration, and the names of all of them; what is none is passed over."""
+    """Each profile of a configuration, with the names of all; texts that are no configuration are skipped."""
     for text in texts:
         try:
             documents = list(yaml.safe_load_all(text))
@@ -71,17 +72,20 @@ def _check_profile(subject: str, where: str, profile: dict[str, Any], every: lis
     plugins = plugins if isinstance(plugins, dict) else {}
     findings = []
     if lost := [name for name in _NEEDED if not _runs(plugins, "filter", name)]:
-        what = f"{where} disables {several(lost)}, without which VMs are placed where they can't run"
-        findings.append(Finding(_CHECK, subject, "failure", what, "enable them again"))
+        plugins_lost = f"{pluralize(len(lost), 'plugin')} that VMs need: {abbreviate(lost)}"
+        todo = "enable them; without them VMs are placed on nodes where they cannot run"
+        what = f"{where} disables {plugins_lost}"
+        findings.append(Finding(_CHECK, "filters-disabled", subject, "failure", what, todo))
     if _runs(plugins, "score", _SPREADS_BADLY):
-        what = f"{where} leaves {_SPREADS_BADLY} on, which spreads VMs badly"
+        what = f"{where} enables {_SPREADS_BADLY}, which concentrates VMs on some nodes"
         todo = f"add plugins.score.disabled: [{{name: {_SPREADS_BADLY}}}] to the profile"
-        findings.append(Finding(_CHECK, subject, "warning", what, todo))
+        findings.append(Finding(_CHECK, "image-locality-enabled", subject, "warning", what, todo))
     if names.DEFAULT_SCHEDULER in every:
-        what = f"{where} has a profile {names.DEFAULT_SCHEDULER} too"
-        todo = "remove it, unless this is the cluster's only scheduler: two of one name place pods twice"
-        findings.append(Finding(_CHECK, subject, "warning", what, todo))
-    return findings or [Finding(_CHECK, subject, "ok", f"{where} disables {_SPREADS_BADLY}, and nothing that VMs need")]
+        what = f"{where} also has a profile {names.DEFAULT_SCHEDULER}"
+        todo = "remove it, unless this is the only scheduler: two schedulers of one name compete for the same pods"
+        findings.append(Finding(_CHECK, "default-profile", subject, "warning", what, todo))
+    what = f"{where} disables {_SPREADS_BADLY} and keeps the plugins that VMs need"
+    return findings or [Finding(_CHECK, "profile-correct", subject, "ok", what)]
 
 
 def _runs(plugins: dict[str, Any], point: str, name: str) -> bool:

@@ -1,14 +1,14 @@
-"""Who may label namespaces, and so opt them in or out?
+"""Lists who may label namespaces, and so opt them in or out.
 
-Best effort: no API lists who has a right, so cluster-wide bindings to ClusterRoles are read. Roles bound within one
-namespace, other authorizers and impersonation don't show.
+This is best effort: no API lists who has a permission, so cluster-wide bindings to ClusterRoles are read. Roles bound
+within one namespace, other authorizers and impersonation are not visible.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from webhook.doctor.support.finding import Finding, several, unreadable
+from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.views import BINDINGS, ROLES, PolicyRule, Subject
 from webhook.errors import Unavailable
@@ -16,11 +16,11 @@ from webhook.errors import Unavailable
 CHECK: Final = "relabelling"
 _ADMIN: Final = "cluster-admin"
 _SYSTEM: Final = "system:"
-_EVERYBODY: Final = ("system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:anonymous")
+_EVERY_USER: Final = ("system:authenticated", "system:unauthenticated", "system:serviceaccounts", "system:anonymous")
 
 
 async def check(installation: Installation) -> list[Finding]:
-    """Name the subjects that may change namespaces, beside cluster-admin's and the control plane's."""
+    """Name the subjects that may change namespaces, except for cluster-admin and the control plane."""
     roles, bindings = await installation.reader.all(ROLES), await installation.reader.all(BINDINGS)
     for what, found in (("ClusterRoles", roles), ("ClusterRoleBindings", bindings)):
         if isinstance(found, Unavailable):
@@ -32,17 +32,19 @@ async def check(installation: Installation) -> list[Finding]:
     for binding in bindings:
         if binding.role_ref.kind == "ClusterRole" and binding.role_ref.name in granting:
             subjects |= {str(subject): subject for subject in binding.subjects or () if not _is_systems(subject)}
-    everybody = [text for text, subject in subjects.items() if subject.name.startswith(_EVERYBODY)]
-    if everybody:
-        what = f"everybody may relabel namespaces: {several(everybody)}"
-        return [Finding(CHECK, "namespaces", "warning", what, "take patch and update on namespaces from them")]
+    every_user = [text for text, subject in subjects.items() if subject.name.startswith(_EVERY_USER)]
+    if every_user:
+        what = f"every user may change namespace labels: {abbreviate(every_user)}"
+        todo = "remove patch and update on namespaces from their roles"
+        return [Finding(CHECK, "every-user", "namespaces", "warning", what, todo)]
     if not subjects:
-        what = "only cluster-admin and the control plane may relabel all namespaces (as far as bindings show)"
-        return [Finding(CHECK, "namespaces", "ok", what)]
+        what = "according to ClusterRoleBindings, only cluster-admin and the control plane may change namespace labels"
+        return [Finding(CHECK, "admins-only", "namespaces", "ok", what)]
     what = (
-        f"may opt any namespace in or out, beside cluster-admin (as far as bindings show): {several(sorted(subjects))}"
+        "according to ClusterRoleBindings, besides cluster-admin and the control plane these may change namespace "
+        f"labels: {abbreviate(sorted(subjects))}"
     )
-    return [Finding(CHECK, "namespaces", "ok", what)]
+    return [Finding(CHECK, "others", "namespaces", "ok", what)]
 
 
 def _grants(rule: PolicyRule) -> bool:
@@ -57,4 +59,4 @@ def _grants(rule: PolicyRule) -> bool:
 def _is_systems(subject: Subject) -> bool:
     if subject.kind == "ServiceAccount":
         return subject.namespace == "kube-system"
-    return subject.name.startswith(_SYSTEM) and not subject.name.startswith(_EVERYBODY)
+    return subject.name.startswith(_SYSTEM) and not subject.name.startswith(_EVERY_USER)

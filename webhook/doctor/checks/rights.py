@@ -1,4 +1,4 @@
-"""Has our account the rights that the manifests grant? They are its only source."""
+"""Checks that the service account has the permissions that the roles in the manifests grant."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from itertools import product
 from typing import Any, Final
 
 from webhook.cluster.access import is_allowed
-from webhook.doctor.support.finding import Finding, pluralize, several, unreadable
+from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import NAME, Installation
 from webhook.doctor.support.reader import SECONDS
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey
 from webhook.install import plan
 from webhook.k8s.yaml_documents import read_documents
+from webhook.text import pluralize
 
 CHECK: Final = "rights"
 _CERTIFICATES: Final = "kubevirt-webhook-certificates"
@@ -22,7 +23,7 @@ _AT_ONCE: Final = 8
 
 
 async def check(installation: Installation) -> list[Finding]:
-    """Ask the API server about each."""
+    """Ask the API server about each permission."""
     needed = list(_required_access(installation, managed=await installation.manages_certificates()))
     limit = asyncio.Semaphore(_AT_ONCE)
 
@@ -36,16 +37,18 @@ async def check(installation: Installation) -> list[Finding]:
         if isinstance(answer, Unavailable):
             return [unreadable(CHECK, subject, answer)]
     if missing := [_describe_access(key) for key, answer in zip(needed, answers, strict=True) if not answer]:
-        todo = "run kubevirt-webhook install, or apply manifests/base/rbac.yaml"
-        return [Finding(CHECK, subject, "failure", f"it may not {several(missing)}", todo)]
-    return [Finding(CHECK, subject, "ok", f"it has the {pluralize(len(needed), 'right')} that it needs")]
+        todo = 'run "kubevirt-webhook install", or apply manifests/base/rbac.yaml'
+        what = f"lacks {len(missing)} of {pluralize(len(needed), 'permission')}: {abbreviate(missing)}"
+        return [Finding(CHECK, "permissions-missing", subject, "failure", what, todo)]
+    what = f"has the {pluralize(len(needed), 'permission')} that it needs"
+    return [Finding(CHECK, "permissions-granted", subject, "ok", what)]
 
 
 def _required_access(installation: Installation, *, managed: bool) -> Iterator[AccessKey]:
-    """What the roles of the manifests say, for our account.
+    """The permissions of the service account in the roles of the manifests.
 
     Args:
-        managed: whether certificates are; else they take no rights but to look at the configurations.
+        managed: whether certificates are managed; otherwise only reading the configurations is needed for them.
     """
     for role in _roles(installation):
         name, rules = role["metadata"]["name"], role["rules"]

@@ -1,4 +1,4 @@
-"""Are the declared schedulers alive? Asked of the guard's own judgement, over fewer seconds."""
+"""Runs the scheduler health check of the server once, for each declared scheduler."""
 
 from __future__ import annotations
 
@@ -23,64 +23,69 @@ from webhook.kubevirt.resources import ACTIVE_VMIS
 from webhook.settings.snapshot import SchedulerSettings
 
 CHECK: Final = "schedulers"
-# As long as a Lease takes to run out; one that is renewed shows it sooner.
+# The time in which a Lease expires; a renewal shows sooner.
 _PATIENCE: Final = DEFAULT_LEASE_SECONDS + POLL_SECONDS
-# VMIs that are asked whether they know the pods that wait: enough to find two namespaces with such pods.
+# VMIs that are read to confirm waiting pods: enough to find two namespaces with such pods.
 _CHECKS: Final = 100
 _VERDICTS: Final[dict[str, Verdict]] = {"alive": "ok", "dead": "failure", "unknown": "unknown"}
+_CODES: Final = {"alive": "available", "dead": "unavailable", "unknown": "unknown"}
+_TODOS: Final = {
+    "alive": "",
+    "dead": "start it; while it is unavailable, VMs use default-scheduler",
+    "unknown": "run doctor again; while this is unknown, schedulerName is not set, unless assumeAlive is true",
+}
 
 
 async def check(installation: Installation) -> list[Finding]:
-    """Every declared scheduler: its life, and its profile where that can be seen."""
+    """Check every declared scheduler: its availability, and its profile where that can be read."""
     declared = installation.settings.scheduling.schedulers
     if not declared and installation.settings.scheduling.spread != names.OFF:
-        what = "no scheduler is declared; topology spread constraints need none"
-        return [Finding(CHECK, "settings", "ok", what)]
+        what = "declare no scheduler; topology spread constraints need none"
+        return [Finding(CHECK, "none-needed", "settings", "ok", what)]
     if not declared:
-        todo = "declare one under schedulers; until then the scheduling policy does nothing"
-        return [Finding(CHECK, "settings", "warning", "no scheduler is declared", todo)]
+        what = "declare no scheduler, so the scheduling policy has no effect"
+        return [Finding(CHECK, "none-declared", "settings", "warning", what, "declare a scheduler under schedulers")]
     findings: list[Finding] = []
     wanted = installation.settings.scheduling.scheduler_name
     if wanted not in declared:
-        what = f"the scheduler {wanted}, which namespaces get that name none, is not declared"
-        findings.append(Finding(CHECK, "settings", "warning", what, f"declare {wanted}, or set schedulerName"))
-    for found in await asyncio.gather(*(_life(installation, one) for one in declared.values())):
+        what = f'set schedulerName to "{wanted}", which is not declared under schedulers'
+        todo = f'declare "{wanted}", or change schedulerName'
+        findings.append(Finding(CHECK, "undeclared", "settings", "warning", what, todo))
+    for found in await asyncio.gather(*(_check_health(installation, one) for one in declared.values())):
         findings += found
     for one in declared.values():
         findings += await profiles.check(installation, one)
     return findings
 
 
-async def _life(installation: Installation, scheduler: SchedulerSettings) -> list[Finding]:
+async def _check_health(installation: Installation, scheduler: SchedulerSettings) -> list[Finding]:
     subject = f"scheduler {scheduler.name}"
     if scheduler.guard.kind == "off":
-        what = "its guard is off: VMs are handed to it dead or alive"
-        return [Finding(CHECK, subject, "ok", what)]
+        what = "its guard is off: VMs are assigned to it whether it is available or not"
+        return [Finding(CHECK, "guard-off", subject, "ok", what)]
     pods = await installation.reader.all(
         PODS, query={"fieldSelector": f"spec.schedulerName={scheduler.name},status.phase=Pending"}
     )
-    troubles, health = await _health(installation, scheduler, pods)
-    if troubles and health.state != "dead":
-        return [unreadable(CHECK, subject, trouble) for trouble in troubles]
-    todo = "start it; until it runs, VMs get the default scheduler" if health.state == "dead" else ""
-    if health.state == "unknown":
-        todo = "run doctor again; nothing is injected while this is not known, unless assumeAlive is set"
-    # Of the age the guard knows only what it saw itself, which are the seconds since we began.
-    fresh = health.state == "alive" and scheduler.guard.kind == "lease"
-    why = f"Lease {scheduler.guard.namespace}/{scheduler.guard.name} has not run out" if fresh else health.why
-    return [Finding(CHECK, subject, _VERDICTS[health.state], f"{health.state}: {why}", todo)]
+    failures, health = await _evaluate_health(installation, scheduler, pods)
+    if failures and health.state != "dead":
+        return [unreadable(CHECK, subject, failure) for failure in failures]
+    # The health check counts a Lease's age from when it first saw it, which is when this check began.
+    is_renewed = health.state == "alive" and scheduler.guard.kind == "lease"
+    why = f"Lease {scheduler.guard.namespace}/{scheduler.guard.name} has not expired" if is_renewed else health.why
+    code = _CODES[health.state]
+    return [Finding(CHECK, code, subject, _VERDICTS[health.state], f"{code}: {why}", _TODOS[health.state])]
 
 
-async def _health(
+async def _evaluate_health(
     installation: Installation, scheduler: SchedulerSettings, pods: tuple[PendingPod, ...] | Unavailable
 ) -> tuple[list[Unavailable], SchedulerHealth]:
-    """What kept us from looking, and the guard's judgement.
+    """What could not be read, and the result of the server's health check.
 
-    Waits where a Lease is old, until it has been renewed or has run out.
+    Where a Lease is old, this waits until it is renewed or expires.
     """
     clock, guard = installation.clock, scheduler.guard
     namespaces = await installation.namespaces()
-    troubles = [found for found in (pods, namespaces) if isinstance(found, Unavailable)]
+    failures = [found for found in (pods, namespaces) if isinstance(found, Unavailable)]
     opted_in = {
         namespace.meta.name
         for namespace in (() if isinstance(namespaces, Unavailable) else namespaces)
@@ -97,16 +102,16 @@ async def _health(
     for waiting in state.pods.unchecked_pods(begin, _CHECKS):
         vmi = await installation.reader.get(ACTIVE_VMIS, waiting.namespace, waiting.vmi)
         if isinstance(vmi, Unavailable):
-            troubles.append(vmi)
+            failures.append(vmi)
             break
         state.pods.record_check(waiting.uid, listed=is_listed(waiting, vmi))
-    state.observe_watch(synced=not troubles, problem=None, forbidden=False, staleness=0.0)
+    state.observe_watch(synced=not failures, problem=None, forbidden=False, staleness=0.0)
     while guard.kind == "lease":
         lease = await fetch(installation.reader.api, LEASES, guard.namespace, guard.name, SECONDS)
         state.observe_lease(lease, clock.now(), clock.wall())
         if isinstance(lease, Unavailable):
-            troubles.append(lease)
-        if troubles or state.health(clock.now()).state != "unknown" or clock.now() - begin > _PATIENCE:
+            failures.append(lease)
+        if failures or state.health(clock.now()).state != "unknown" or clock.now() - begin > _PATIENCE:
             break
         await clock.sleep(POLL_SECONDS)
-    return troubles, state.health(clock.now())
+    return failures, state.health(clock.now())

@@ -1,4 +1,7 @@
-"""Do our entries match namespaces that must never wait for us: our own, Kubernetes' and KubeVirt's?"""
+"""Looks for webhook entries that match namespaces which must not wait for a webhook.
+
+These are the namespaces of kubevirt-webhook, Kubernetes and KubeVirt.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,13 @@ from typing import Final
 
 from webhook import names
 from webhook.doctor.checks.webhooks import APPLY
-from webhook.doctor.support.finding import Finding, pluralize, several, unreadable
+from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.selector import selects
-from webhook.doctor.support.views import WebhookEntry
+from webhook.doctor.support.views import InstalledKubeVirt, InstalledWebhookConfiguration, WebhookEntry
 from webhook.errors import Unavailable
 from webhook.k8s.views import Namespace
+from webhook.text import pluralize
 
 CHECK: Final = "selectors"
 _KUBERNETES: Final = ("kube-system", "kube-public", "kube-node-lease")
@@ -20,43 +24,69 @@ _NAME: Final = "kubernetes.io/metadata.name"
 
 
 async def check(installation: Installation) -> list[Finding]:
-    """Evaluate the selectors that there are on the namespaces that there are."""
+    """Evaluate the cluster's selectors on the cluster's namespaces."""
     live, namespaces = await installation.every_configuration(), await installation.namespaces()
-    for what, found in (("webhook configurations", live), ("namespaces", namespaces)):
-        if isinstance(found, Unavailable):
-            return [unreadable(CHECK, what, found)]
+    for what, read in (("webhook configurations", live), ("namespaces", namespaces)):
+        if isinstance(read, Unavailable):
+            return [unreadable(CHECK, what, read)]
     assert not isinstance(live, Unavailable)
     assert not isinstance(namespaces, Unavailable)
+    findings: list[Finding] = []
     kubevirts = await installation.kubevirts()
-    findings = [unreadable(CHECK, "KubeVirt's namespace", kubevirts)] if isinstance(kubevirts, Unavailable) else []
-    homes = () if isinstance(kubevirts, Unavailable) else tuple(one.meta.namespace or "" for one in kubevirts)
-    guarded = {*_KUBERNETES, installation.namespace, *homes, *installation.settings.excluded_namespaces}
-    there = [one for one in namespaces if one.meta.name in guarded]
-    entries = 0
-    for kind, configuration in live:
-        matched: dict[tuple[str, ...], list[str]] = {}
-        for entry in configuration.ours:
-            entries += 1
-            if caught := tuple(_caught(entry, there)):
-                matched.setdefault(caught, []).append(entry.name.removesuffix(f".{names.DOMAIN}"))
+    if isinstance(kubevirts, Unavailable):
+        findings.append(unreadable(CHECK, "KubeVirt's namespace", kubevirts))
+        kubevirts = ()
+    excluded = _excluded_names(installation, kubevirts)
+    excluded_namespaces = [namespace for namespace in namespaces if namespace.meta.name in excluded]
+    matches = [
+        finding
+        for kind, configuration in live
+        for finding in _check_configuration(installation, kind, configuration, excluded_namespaces)
+    ]
+    if not matches:
+        entries = sum(len(configuration.ours) for _, configuration in live)
+        what = (
+            f"0 of {pluralize(entries, 'entry', 'entries')} match any of the "
+            f"{pluralize(len(excluded_namespaces), 'namespace')} that must be excluded"
+        )
+        findings.append(Finding(CHECK, "excluded-not-matched", "namespaceSelectors", "ok", what))
+    return findings + matches
+
+
+def _excluded_names(installation: Installation, kubevirts: Iterable[InstalledKubeVirt]) -> set[str]:
+    return {
+        *_KUBERNETES,
+        installation.namespace,
+        *(kubevirt.meta.namespace or "" for kubevirt in kubevirts),
+        *installation.settings.excluded_namespaces,
+    }
+
+
+def _check_configuration(
+    installation: Installation,
+    kind: str,
+    configuration: InstalledWebhookConfiguration,
+    excluded: Iterable[Namespace],
+) -> Iterator[Finding]:
+    """Entries that match the same namespaces share a finding."""
+    entries_by_match: dict[tuple[str, ...], list[str]] = {}
+    for entry in configuration.ours:
+        if matched := tuple(_matched_names(entry, excluded)):
+            entries_by_match.setdefault(matched, []).append(entry.name.removesuffix(f".{names.DOMAIN}"))
+    for matched, entries in entries_by_match.items():
+        what = (
+            f"{abbreviate(entries)} {'matches' if len(entries) == 1 else 'match'} "
+            f"{pluralize(len(matched), 'namespace')} that must be excluded: {abbreviate(matched)}"
+        )
+        unknown = [name for name in matched if name not in installation.settings.excluded_namespaces]
+        todo = f"set kubevirt: {{namespace: {unknown[0]}}} in the settings, then {APPLY}" if unknown else APPLY
         subject = f"{kind} {configuration.meta.name}"
-        for caught, ours in matched.items():
-            match = "matches" if len(ours) == 1 else "match"
-            what = f"{several(ours)} {match} what must never wait for us: {several(caught)}"
-            unknown = [name for name in caught if name not in installation.settings.excluded_namespaces]
-            todo = f"set kubevirt: {{namespace: {unknown[0]}}} in the settings, then {APPLY}" if unknown else APPLY
-            findings.append(Finding(CHECK, subject, "failure", what, todo))
-    if not any(finding.verdict == "failure" for finding in findings):
-        looked_at = pluralize(len(there), "namespace")
-        what = f"{pluralize(entries, 'entry', 'entries')} match none of the {looked_at} that must not"
-        findings.append(Finding(CHECK, "namespaceSelectors", "ok", what))
-    return findings
+        yield Finding(CHECK, "excluded-matched", subject, "failure", what, todo)
 
 
-def _caught(entry: WebhookEntry, namespaces: Iterable[Namespace]) -> Iterator[str]:
-    """The names of those that an entry matches."""
+def _matched_names(entry: WebhookEntry, namespaces: Iterable[Namespace]) -> Iterator[str]:
     for namespace in namespaces:
         name = namespace.meta.name or ""
-        # The API server sees to this label.
+        # The API server sets this label on every namespace.
         if selects(entry.namespace_selector, {**(namespace.meta.labels or {}), _NAME: name}):
             yield name

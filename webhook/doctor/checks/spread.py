@@ -1,4 +1,4 @@
-"""Where virtual machines are, why they pile up, and the cheapest cure that would spread them."""
+"""Looks at where VMs run, why they concentrate on some nodes, and the least change that would spread them."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from webhook.doctor.spread.causes import CHECK, Version
 from webhook.doctor.spread.cures import Outlook
 from webhook.doctor.spread.estimate import SpreadEstimate
 from webhook.doctor.spread.inventory import Inventory, take
-from webhook.doctor.support.finding import Finding, Measurement, pluralize, unreadable
+from webhook.doctor.support.finding import Finding, Measurement, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.views import NODES, RUNNING_PODS
 from webhook.errors import Unavailable
 from webhook.k8s.client.api import ApiConnectionError
 from webhook.k8s.views import Namespace
+from webhook.text import pluralize
 
 _SPREAD_BY_HOST: Final = ("hostname", "both")
 
 
 async def check(installation: Installation) -> list[Finding]:
-    """Look at nodes and at what runs on them."""
+    """Look at nodes and the pods on them."""
     nodes = await installation.reader.all(NODES)
     pods = await installation.reader.all(RUNNING_PODS)
     namespaces = await installation.namespaces()
@@ -38,38 +39,39 @@ async def check(installation: Installation) -> list[Finding]:
     found = take(nodes, pods, lambda name: wanted.get(name, names.OFF) in _SPREAD_BY_HOST)
     if not found.open:
         what = (
-            f"0 of {pluralize(len(nodes), 'node')} can take VMs: labeled kubevirt.io/schedulable=true, not cordoned, "
+            f"0/{pluralize(len(nodes), 'node')} accept VMs: labeled kubevirt.io/schedulable=true, not cordoned, "
+            "and without a NoSchedule or NoExecute taint"
         )
-        return [Finding(CHECK, "nodes", "ok", f"{what}without taints that keep pods off")]
+        return [Finding(CHECK, "no-nodes", "nodes", "ok", what)]
     version = await _version(installation)
     findings: list[Finding] = [*causes.zones(found, set(wanted.values()))]
     if isinstance(version, Unavailable):
         return [*findings, unreadable(CHECK, "VMs", version)]
     findings.append(causes.balance(found, version))
     if not found.guests:
-        return [*findings, Finding(CHECK, "VMs", "ok", "no VM runs on nodes that can take VMs")]
+        return [*findings, Finding(CHECK, "no-vms", "VMs", "ok", "0 VMs run on nodes that accept VMs")]
     findings.append(causes.images(found))
     findings += census.present(found)
     return [*findings, *_cures(found, cures.outlook(found, version.number))]
 
 
 def _expected_constraints(installation: Installation, namespace: Namespace) -> str:
-    """Which constraints launcher pods get in a namespace."""
+    """The value of the spread setting for launcher pods in a namespace."""
     if installation.mode(namespace, names.SCHEDULING) != names.ENFORCE:
         return names.OFF
     return namespace.meta.annotation(names.SPREAD_ANNOTATION) or installation.settings.scheduling.spread
 
 
 def _cures(found: Inventory, outlook: Outlook) -> list[Finding]:
-    """What each cure would do, and the cheapest one that is good enough."""
+    """The estimate of each change, and the least change that is sufficient."""
     part = ""
     if outlook.nodes < len(found.open):
-        part = f", on {outlook.nodes} of the nodes and {outlook.vms} of the VMs"
+        part = f", estimated on a sample of {pluralize(outlook.nodes, 'node')} and {pluralize(outlook.vms, 'VM')}"
     how = (
-        "standard deviation of VMs per node and of requested memory, if all VMs were started anew one by one, by "
-        f"kube-scheduler's scores of load, images and constraints{part}"
+        "standard deviation of VMs per node and of requested memory after a restart of all VMs, by kube-scheduler's "
+        f"scores of load, images and constraints{part}"
     )
-    texts = [f"as now: {_short(outlook.now)}", *(f"{cure.title}: {_short(cure.spread)}" for cure in outlook.cures)]
+    texts = [f"no change: {_short(outlook.now)}", *(f"{cure.title}: {_short(cure.spread)}" for cure in outlook.cures)]
     figures = {
         "estimatedNodes": outlook.nodes,
         "estimatedVms": outlook.vms,
@@ -78,25 +80,26 @@ def _cures(found: Inventory, outlook: Outlook) -> list[Finding]:
         "measure": outlook.measure,
         "cheapest": outlook.cheapest.key if outlook.cheapest else None,
     }
-    estimate = Measurement(CHECK, "estimate", "ok", f"{how}: {'; '.join(texts)}", figures=figures)
+    estimate = Measurement(CHECK, "estimate", "estimate", "ok", f"{how}: {'; '.join(texts)}", figures=figures)
     return [estimate, _verdict(outlook)]
 
 
 def _verdict(outlook: Outlook) -> Finding:
     if outlook.cheapest is None:
-        return Finding(CHECK, "cure", "ok", "VMs are spread about as evenly as any of the cures would spread them")
+        what = "none needed: VMs are spread as evenly as after any of the estimated changes"
+        return Finding(CHECK, "even", "cure", "ok", what)
     if outlook.cheapest.key == cures.RESTART:
-        what = "VMs that start now are spread evenly; those that run were placed before"
-        todo = "live-migrate VMs off the fullest nodes, or wait until they restart"
-        return Finding(CHECK, "cure", "warning", what, todo)
-    what = f"the cheapest cure that is enough: {outlook.cheapest.title}"
-    return Finding(CHECK, "cure", "warning", what, outlook.cheapest.todo)
+        what = "VMs that start now are spread evenly, but running VMs were placed earlier"
+        todo = "live-migrate VMs from the fullest nodes, or wait until they restart"
+        return Finding(CHECK, "uneven:restart", "cure", "warning", what, todo)
+    what = f"the least change that is sufficient is: {outlook.cheapest.title}"
+    return Finding(CHECK, f"uneven:{outlook.cheapest.key}", "cure", "warning", what, outlook.cheapest.todo)
 
 
 def _short(spread: SpreadEstimate) -> str:
-    unplaced = f", {pluralize(spread.unplaced, 'VM')} without room" if spread.unplaced else ""
-    empty = f", {spread.empty} empty" if spread.empty else ""
-    return f"{spread.deviation:.1f} VMs, {spread.memory_deviation:.1f} pp{empty}{unplaced}"
+    unplaced = f", {pluralize(spread.unplaced, 'VM')} without a node" if spread.unplaced else ""
+    empty = f", {pluralize(spread.empty, 'node')} without VMs" if spread.empty else ""
+    return f"{spread.deviation:.1f} VMs, {spread.memory_deviation:.1f} percentage points{empty}{unplaced}"
 
 
 def _estimate(spread: SpreadEstimate) -> dict[str, Any]:
@@ -112,12 +115,12 @@ def _estimate(spread: SpreadEstimate) -> dict[str, Any]:
 async def _version(installation: Installation) -> Version | Unavailable:
     try:
         status, body = await installation.reader.api.get("/version")
-        told = msgspec.json.decode(body, type=dict[str, Any])
+        answer = msgspec.json.decode(body, type=dict[str, Any])
     except ApiConnectionError as error:
         return Unavailable(error.why)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        status, told = 0, {}
-    match = re.fullmatch(r"v(\d{1,4})\.(\d{1,4})\..*", str(told.get("gitVersion")))
+        status, answer = 0, {}
+    match = re.fullmatch(r"v(\d{1,4})\.(\d{1,4})\..*", str(answer.get("gitVersion")))
     if status != 200 or match is None:
-        return Unavailable("the API server does not say its version")
+        return Unavailable("the API server does not report its version")
     return Version((int(match[1]), int(match[2])))

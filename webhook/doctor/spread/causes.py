@@ -1,4 +1,4 @@
-"""Why virtual machines pile up on some nodes: what kube-scheduler's scores make of this cluster's nodes."""
+"""Why VMs concentrate on some nodes: kube-scheduler's scores of this cluster's nodes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ from webhook.doctor.spread import scores
 from webhook.doctor.spread.estimate import bias, pile
 from webhook.doctor.spread.hosts import GuestDemand
 from webhook.doctor.spread.inventory import MAX_IMAGES, Inventory
-from webhook.doctor.support.finding import Finding, Measurement, pluralize
+from webhook.doctor.support.finding import Finding, Measurement
 from webhook.placement import resources
+from webhook.text import pluralize
 
 CHECK: Final = "spread"
 
-# KubeVirt's own small VM, where none runs yet.
+# KubeVirt's example VM, for clusters without VMs.
 _USUAL: Final = GuestDemand.of(105, 450 * 2**20, 1)
 
 
 class Version(NamedTuple):
-    """Of the API server, for want of kube-scheduler's own."""
+    """The API server's, because kube-scheduler does not report its own."""
 
     number: tuple[int, int]
 
@@ -27,12 +28,15 @@ class Version(NamedTuple):
 
 
 def zones(found: Inventory, wanted: set[str]) -> list[Finding]:
-    """A pod's soft constraints count for nothing on nodes that lack one of their topology keys."""
+    """Report nodes without a zone: a pod's soft constraints do not apply to nodes that lack a topology key."""
     if not found.unzoned or wanted.isdisjoint({"zone", "both"}):
         return []
-    some = f"{found.unzoned} of {pluralize(len(found.open), 'node')} that can take VMs"
-    what = f'{some} have no label topology.kubernetes.io/zone, so that the constraints of "zone" and "both" ignore them'
-    return [Finding(CHECK, "zones", "warning", what, "label all nodes with their zones, or set spread to hostname")]
+    what = (
+        f"{found.unzoned}/{pluralize(len(found.open), 'node')} that accept VMs lack the label "
+        'topology.kubernetes.io/zone, so the spread constraints "zone" and "both" ignore them'
+    )
+    todo = "label all nodes with their zones, or set spread to hostname"
+    return [Finding(CHECK, "zones-missing", "zones", "warning", what, todo)]
 
 
 def balance(found: Inventory, version: Version) -> Finding:
@@ -40,8 +44,8 @@ def balance(found: Inventory, version: Version) -> Finding:
     demand = _usual(found)
     biased = [host for host in found.open if bias(host, demand, version.number) > 0]
     what = (
-        f"kube-scheduler {version} (by the API server's version) prefers a node with one VM to the same node "
-        f"without on {len(biased)} of {pluralize(len(found.open), 'node')}"
+        f"kube-scheduler {version} (the API server's version) prefers a node with one VM to the same node without VMs "
+        f"on {len(biased)}/{pluralize(len(found.open), 'node')}"
     )
     largest = max(found.open, key=lambda host: (host.cpu, host.memory))
     piles = {
@@ -50,8 +54,8 @@ def balance(found: Inventory, version: Version) -> Finding:
     }
     cpus = resources.format_request(resources.CPU, largest.cpu)
     what += (
-        f"; on a node of {cpus} CPUs, {piles['stock']} VMs of {_size(demand)} come before the first on the next, "
-        f"{piles['withoutBalancedAllocation']} without this score"
+        f"; on a node with {cpus} CPUs it places {piles['stock']} VMs of {_size(demand)} before it uses the next node "
+        f"({piles['withoutBalancedAllocation']} without this score)"
     )
     figures = {
         "schedulerVersion": str(version),
@@ -60,11 +64,11 @@ def balance(found: Inventory, version: Version) -> Finding:
         "vm": {"cpuMillis": demand.cpu, "memoryBytes": demand.memory},
         "vmsOnOneNodeFirst": piles,
     }
-    return Measurement(CHECK, "NodeResourcesBalancedAllocation", "ok", what, figures=figures)
+    return Measurement(CHECK, "balanced-allocation", "NodeResourcesBalancedAllocation", "ok", what, figures=figures)
 
 
 def _usual(found: Inventory) -> GuestDemand:
-    """What a VM of this cluster requests: the one in the middle, by memory."""
+    """The requests of this cluster's median VM by memory."""
     if not found.guests:
         return _USUAL
     return sorted((guest.demand for guest in found.guests), key=lambda one: one.memory)[len(found.guests) // 2]
@@ -75,16 +79,18 @@ def _size(demand: GuestDemand) -> str:
         resources.format_request(resources.CPU, demand.cpu),
         resources.format_request(resources.MEMORY, demand.memory),
     )
-    return f"{cpu} CPU and {memory}"
+    return f"{cpu} CPU and {memory} memory"
 
 
 def images(found: Inventory) -> Finding:
     """Which nodes list the launcher's image; a kubelet reports its largest images only."""
-    what = f"{found.listing} of {pluralize(len(found.open), 'node')} that can take VMs list {found.image}"
+    what = f"{found.listing}/{pluralize(len(found.open), 'node')} that accept VMs list {found.image}"
     if found.full:
-        what += f", and {found.full} of the others list {MAX_IMAGES} images or more, where a kubelet stops"
+        what += f"; {found.full} of the others list {MAX_IMAGES} or more images, the most that a kubelet reports"
     if 0 < found.listing < len(found.open):
-        what += f"; ImageLocality prefers those that do by {pluralize(found.points, 'point')} of {scores.MAX_SCORE}"
+        what += (
+            f"; ImageLocality prefers nodes that list it by {pluralize(found.points, 'point')} of {scores.MAX_SCORE}"
+        )
     figures = {
         "image": found.image,
         "nodes": len(found.open),
@@ -92,4 +98,4 @@ def images(found: Inventory) -> Finding:
         "withoutItAndFull": found.full,
         "points": found.points,
     }
-    return Measurement(CHECK, "launcher image", "ok", what, figures=figures)
+    return Measurement(CHECK, "launcher-image", "launcher image", "ok", what, figures=figures)

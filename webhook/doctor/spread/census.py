@@ -11,8 +11,9 @@ from webhook.doctor.spread.causes import CHECK
 from webhook.doctor.spread.estimate import SpreadEstimate
 from webhook.doctor.spread.hosts import Host
 from webhook.doctor.spread.inventory import Inventory
-from webhook.doctor.support.finding import Finding, Measurement, pluralize
+from webhook.doctor.support.finding import Finding, Measurement
 from webhook.doctor.support.histogram import histogram
+from webhook.text import pluralize
 
 _NAMESPACES: Final = 5
 _NAMESPACES_IN_FIGURES: Final = 50
@@ -29,7 +30,7 @@ def present(found: Inventory) -> list[Finding]:
         f"requested CPU {histogram(spread.cpu, '%')}; requested memory {histogram(spread.memory, '%')}"
     )
     figures = {"vms": total, "nodes": len(hosts), **_figures(spread)}
-    findings: list[Finding] = [Measurement(CHECK, "VMs", "ok", what, figures=figures)]
+    findings: list[Finding] = [Measurement(CHECK, "vms-by-node", "VMs", "ok", what, figures=figures)]
     sizes: Counter[str] = Counter()
     for host in hosts:
         sizes.update(host.guests)
@@ -47,7 +48,7 @@ def _namespaces(found: Inventory, hosts: Sequence[Host], sizes: Counter[str], or
         deviation = statistics.pstdev(counts)
         if index < _NAMESPACES:
             size = pluralize(sizes[name], "VM")
-            texts.append(f"{name} {size} ({histogram(counts)}), standard deviation {deviation:.1f}")
+            texts.append(f"{name}: {size} ({histogram(counts)}), standard deviation {deviation:.1f}")
         cpu, memory = requests[name]
         figures.append(
             {
@@ -62,7 +63,7 @@ def _namespaces(found: Inventory, hosts: Sequence[Host], sizes: Counter[str], or
     if len(ordered) > _NAMESPACES:
         texts.append(f"{len(ordered) - _NAMESPACES} more namespaces")
     whole = {"namespaces": len(ordered), "largest": figures}
-    return Measurement(CHECK, "namespaces", "ok", "; ".join(texts), figures=whole)
+    return Measurement(CHECK, "vms-by-namespace", "namespaces", "ok", "; ".join(texts), figures=whole)
 
 
 def _requests(found: Inventory) -> dict[str, tuple[Counter[str], Counter[str]]]:
@@ -103,8 +104,9 @@ def _figures(spread: SpreadEstimate) -> dict[str, Any]:
 
 
 def _deviations(spread: SpreadEstimate) -> str:
-    empty = f", {pluralize(spread.empty, 'node')} without a VM" if spread.empty else ""
+    empty = f", {pluralize(spread.empty, 'node')} without VMs" if spread.empty else ""
     return (
-        f"standard deviation {spread.deviation:.1f} VMs, {spread.cpu_deviation:.1f} pp of requested CPU, "
-        f"{spread.memory_deviation:.1f} pp of requested memory{empty}"
+        f"standard deviation {spread.deviation:.1f} VMs, "
+        f"{spread.cpu_deviation:.1f} percentage points of requested CPU, "
+        f"{spread.memory_deviation:.1f} percentage points of requested memory{empty}"
     )

@@ -1,4 +1,4 @@
-"""What would spread the virtual machines of a cluster, the cheapest first, and what each would do."""
+"""Changes that would spread the VMs of a cluster, the least one first, with an estimate of each."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _ALIKE: Final = 1.25
 
 
 class Cure(NamedTuple):
-    """One thing to do.
+    """A change, and its estimate.
 
     Attributes:
         key: for programs.
         title: for people.
-        todo: a clause, an order.
+        todo: a clause in the imperative.
     """
 
     key: str
@@ -37,15 +37,15 @@ class Cure(NamedTuple):
 
 
 class Outlook(NamedTuple):
-    """What there is to gain.
+    """The estimates of all changes.
 
     Attributes:
-        now: what would be if nothing changed.
-        cures: the cheapest first.
-        measure: what is to be even: ``vms``, or ``memory`` where nodes or VMs differ.
-        cheapest: the first that is good enough; None: nothing is to be done.
-        nodes: how many it was estimated on.
-        vms: how many VMs were placed.
+        now: the estimate without a change.
+        cures: the least change first.
+        measure: what should be even: ``vms``, or ``memory`` where nodes or VMs differ.
+        cheapest: the first that is sufficient; None if no change is needed.
+        nodes: the number of nodes in the estimate.
+        vms: the number of VMs in the estimate.
     """
 
     now: SpreadEstimate
@@ -57,8 +57,8 @@ class Outlook(NamedTuple):
 
 
 _ANNOTATION: Final = "set scheduling.spread to hostname, where namespaces are labeled enforce"
-_PROFILE: Final = "run manifests/scheduler/spread.yaml as a scheduler, declare it under schedulers"
-_LINES: Final = "without its lines on devices.kubevirt.io/kvm"
+_PROFILE: Final = "run manifests/scheduler/spread.yaml as a scheduler and declare it under schedulers"
+_LINES: Final = "without its lines for devices.kubevirt.io/kvm"
 
 
 def outlook(found: Inventory, version: tuple[int, int]) -> Outlook:

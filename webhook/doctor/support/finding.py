@@ -14,6 +14,9 @@ from webhook.k8s.client.api import Forbidden
 Verdict = Literal["failure", "warning", "unknown", "ok"]
 VERDICTS: Final[tuple[Verdict, ...]] = ("failure", "warning", "unknown", "ok")
 
+# What a check could not read.
+UNREADABLE: Final = "unreadable"
+
 _SHOWN: Final = 4
 
 
@@ -21,14 +24,16 @@ class Finding(msgspec.Struct, frozen=True):
     """One sentence about one thing.
 
     Attributes:
-        check: which check, a word.
-        subject: what was looked at, for example ``Secret kubevirt-webhook/kubevirt-webhook-ca``.
-        verdict: ``unknown``: it could not be looked at.
-        found: a clause.
-        todo: a clause, an order; empty where there is nothing to do.
+        check: the name of the check.
+        code: what was found, for programs; the same in every version, while `found` may be reworded.
+        subject: the object or setting, for example ``Secret kubevirt-webhook/kubevirt-webhook-ca``.
+        verdict: ``unknown`` means that the check could not look at the subject.
+        found: a clause about the subject.
+        todo: a clause in the imperative; empty where there is nothing to do.
     """
 
     check: str
+    code: str
     subject: str
     verdict: Verdict
     found: str
@@ -46,21 +51,16 @@ class Measurement(Finding, frozen=True):
 
 
 def unreadable(check: str, subject: str, why: Unavailable) -> Finding:
-    """What could not be read, with the right that is missing where it is one."""
+    """The finding for what a check could not read; it names the permission if one is missing."""
     todo = (
-        "grant that to whoever runs doctor"
+        "grant this permission to the user that runs doctor"
         if isinstance(why, Forbidden)
-        else "run doctor again; if it stays, look at the API server"
+        else "run doctor again; if the result does not change, check the API server"
     )
-    return Finding(check, subject, "unknown", why.why, todo)
+    return Finding(check, UNREADABLE, subject, "unknown", why.why, todo)
 
 
-def several(things: Sequence[str]) -> str:
-    """A list for people: the first few, and how many more there are."""
+def abbreviate(things: Sequence[str]) -> str:
+    """The first few of a list, and how many more it has."""
     shown = ", ".join(things[:_SHOWN])
     return f"{shown} and {len(things) - _SHOWN} more" if len(things) > _SHOWN else shown
-
-
-def pluralize(number: int, singular: str, plural: str = "") -> str:
-    """``1 node``, ``2 nodes``."""
-    return f"{number} {singular if number == 1 else plural or f'{singular}s'}"

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from webhook.doctor.support.finding import pluralize
+from webhook.text import pluralize
 
 _MOST_BARS: Final = 8
 

@@ -25,19 +25,19 @@ from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.views import Namespace
 from webhook.settings.snapshot import Settings
 
-# Of all our objects in a cluster.
+# Of all objects of an installation.
 NAME: Final = "kubevirt-webhook"
 _TLS: Final = "--tls"
 
 
 @dataclass(frozen=True)
 class Installation:
-    """What every check gets.
+    """The argument of every check.
 
     Attributes:
-        url: ``https://HOST:PORT`` of a server outside the cluster; empty: the settings' Service.
-        manifests: the directory.
-        clock: ours.
+        url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is used.
+        manifests: the directory of the manifests.
+        clock: of this host.
     """
 
     reader: Reader
@@ -48,15 +48,15 @@ class Installation:
 
     @property
     def namespace(self) -> str:
-        """Our own."""
+        """Of kubevirt-webhook."""
         return self.settings.webhooks.service_namespace
 
     def expected_configurations(self) -> list[Manifest]:
-        """The webhook configurations that there should be."""
+        """The webhook configurations that the settings require."""
         return configurations(self.settings, RegistrationTarget(url=self.url))
 
     async def configurations(self, kind: str) -> tuple[InstalledWebhookConfiguration, ...] | Unavailable:
-        """All of the cluster, other programs' too."""
+        """All of one kind, including those of other programs."""
         return await self.reader.all(CONFIGURATIONS[kind])
 
     async def every_configuration(self) -> tuple[tuple[str, InstalledWebhookConfiguration], ...] | Unavailable:
@@ -78,11 +78,11 @@ class Installation:
         return await self.reader.all(KUBEVIRTS)
 
     async def deployment(self) -> Deployment | Unavailable | None:
-        """Our own."""
+        """Of kubevirt-webhook."""
         return await self.reader.get(DEPLOYMENTS, self.namespace, NAME)
 
     async def tls_mode(self) -> str:
-        """Where the serving certificate comes from: an argument of the replicas goes before the settings."""
+        """Where the serving certificate comes from: the replicas' argument takes precedence over the sett."""
         deployment = await self.deployment()
         arguments: list[Any] = []
         if isinstance(deployment, Deployment):
@@ -95,7 +95,7 @@ class Installation:
         return self.settings.server.tls_mode
 
     async def manages_certificates(self) -> bool:
-        """Whether we make our certificates ourselves; of a server outside the cluster only the CA's Secret tells."""
+        """Whether kubevirt-webhook makes its certificates; outside the cluster, the CA's Secret shows it."""
         if await self.tls_mode() == "managed":
             return True
         return bool(self.url) and await self.ca_secret() is not None
@@ -105,7 +105,7 @@ class Installation:
         return await self.reader.get(SECRETS, self.namespace, self.settings.server.ca_secret)
 
     def mode(self, namespace: Namespace, policy: names.Policy) -> str:
-        """What a policy does there: a mode, ``""`` for none, or whatever else the label says."""
+        """The mode of a policy there; empty for none, or the invalid value of the label."""
         if namespace.meta.name in self.settings.excluded_namespaces:
             return ""
         label = namespace.meta.label(names.policy_label(policy))

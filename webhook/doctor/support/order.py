@@ -1,6 +1,6 @@
-"""Who else is asked about the same objects, before and after us?
+"""Looks at the webhooks of other programs that the API server calls for the same objects.
 
-The API server asks mutating webhooks in the order of their configurations' names.
+The API server calls mutating webhooks in the order of their configurations' names.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from collections.abc import Iterable
 from typing import Final
 
 from webhook import names
-from webhook.doctor.support.finding import Finding, several, unreadable
+from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.views import InstalledWebhookConfiguration, WebhookEntry
 from webhook.errors import Unavailable
+from webhook.text import pluralize
 
 CHECK: Final = "order"
 
 _KUBEVIRTS_MUTATOR: Final = "virt-api-mutator"
-# virt-api-mutator, -validator, virt-operator-validator, virt-launcher-pod-mutator: Fail with 10 s is what they are.
+# virt-api-mutator, virt-api-validator, virt-operator-validator and virt-launcher-pod-mutator: Fail and 10 s by design.
 _KUBEVIRTS: Final = ("virt-api-", "virt-operator-", "virt-launcher-")
 _LONG_SECONDS: Final = 10
 _PODS: Final = ("", ("pods", "*", "*/*"))
@@ -31,7 +32,7 @@ _OURS: Final = (
 
 
 async def check(installation: Installation) -> list[Finding]:
-    """Look at every mutating configuration's name, and at what others can do to the same requests."""
+    """Check the names of mutating configurations, and what other webhooks can do to the same requests."""
     live = await installation.every_configuration()
     if isinstance(live, Unavailable):
         return [unreadable(CHECK, "webhook configurations", live)]
@@ -42,31 +43,37 @@ async def check(installation: Installation) -> list[Finding]:
 
 def _vms(others: list[InstalledWebhookConfiguration]) -> list[Finding]:
     subject = "VMs"
-    first = [_name(one) for one in others if _name(one) < names.FIRST_CONFIGURATION and _asks(one, *_VMS)]
+    first = [_name(one) for one in others if _name(one) < names.FIRST_CONFIGURATION and _matches_any(one, *_VMS)]
     if first:
-        what = f"{several(first)} {'changes' if len(first) == 1 else 'change'} VMs before us"
-        return [Finding(CHECK, subject, "ok", f"{what}: what they set counts as the owner's choice")]
+        verb = "changes" if len(first) == 1 else "change"
+        what = (
+            f"{abbreviate(first)} {verb} VMs before kubevirt-webhook; a schedulerName set there counts as the owner's"
+        )
+        return [Finding(CHECK, "vms-changed-before", subject, "ok", what)]
     if _KUBEVIRTS_MUTATOR not in map(_name, others):
-        what, todo = f"there is no {_KUBEVIRTS_MUTATOR}", "see that KubeVirt runs; without it nothing is judged"
-        return [Finding(CHECK, subject, "warning", what, todo)]
-    return [Finding(CHECK, subject, "ok", f"we are asked before {_KUBEVIRTS_MUTATOR}")]
+        what = f"the cluster has no webhook configuration {_KUBEVIRTS_MUTATOR}"
+        return [Finding(CHECK, "kubevirt-mutator-missing", subject, "warning", what, "check that KubeVirt runs")]
+    what = f"the API server calls kubevirt-webhook before {_KUBEVIRTS_MUTATOR}"
+    return [Finding(CHECK, "vms-first", subject, "ok", what)]
 
 
 def _pods(others: list[InstalledWebhookConfiguration]) -> list[Finding]:
-    after = [_name(one) for one in others if _name(one) > names.LAST_CONFIGURATION and _asks(one, *_PODS)]
+    after = [_name(one) for one in others if _name(one) > names.LAST_CONFIGURATION and _matches_any(one, *_PODS)]
     if after:
-        what = f"{several(after)} {'is' if len(after) == 1 else 'are'} asked after us, and can set another scheduler"
-        todo = f"rename what sets schedulerName so that it sorts before {names.LAST_CONFIGURATION}"
-        return [Finding(CHECK, "pods", "warning", what, todo)]
-    before = [_name(one) for one in others if _asks(one, *_PODS)]
-    what = f"we are asked after {several(before)}" if before else "nobody else changes pods"
-    return [Finding(CHECK, "pods", "ok", what)]
+        what = f"the API server calls {abbreviate(after)} after kubevirt-webhook, which can change schedulerName again"
+        todo = f"rename configurations that set schedulerName so that they sort before {names.LAST_CONFIGURATION}"
+        return [Finding(CHECK, "pods-changed-after", "pods", "warning", what, todo)]
+    before = [_name(one) for one in others if _matches_any(one, *_PODS)]
+    if not before:
+        return [Finding(CHECK, "pods-alone", "pods", "ok", "no other webhook changes pods")]
+    what = f"the API server calls kubevirt-webhook after {abbreviate(before)}"
+    return [Finding(CHECK, "pods-last", "pods", "ok", what)]
 
 
 def _slow(others: Iterable[InstalledWebhookConfiguration]) -> list[Finding]:
-    """Not our mistake, but it is what people take for ours."""
+    """Other webhooks that can hold requests up for long, which is often attributed to kubevirt-webhook."""
     slow = [
-        f"{_name(one)} ({entry.timeout_seconds or _LONG_SECONDS} s)"
+        f"{_name(one)} ({entry.timeout_seconds or _LONG_SECONDS}s)"
         for one in others
         if not _name(one).startswith(_KUBEVIRTS)
         for entry in one.entries
@@ -76,20 +83,21 @@ def _slow(others: Iterable[InstalledWebhookConfiguration]) -> list[Finding]:
     ]
     if not slow:
         return []
-    what = f"of other programs, these can refuse the same requests, and delay them for long: {several(slow)}"
-    return [Finding(CHECK, "others", "ok", what)]
+    number = pluralize(len(slow), "webhook")
+    what = f"{number} of other programs can delay and deny the same requests (timeout): {abbreviate(slow)}"
+    return [Finding(CHECK, "others-slow", "others", "ok", what)]
 
 
 def _name(configuration: InstalledWebhookConfiguration) -> str:
     return configuration.meta.name or ""
 
 
-def _asks(configuration: InstalledWebhookConfiguration, group: str, resources: tuple[str, ...]) -> bool:
+def _matches_any(configuration: InstalledWebhookConfiguration, group: str, resources: tuple[str, ...]) -> bool:
     return any(_matches(entry, group, resources) for entry in configuration.entries)
 
 
 def _matches(entry: WebhookEntry, group: str, resources: tuple[str, ...]) -> bool:
-    """Whether it can be asked about a CREATE of launcher pods, VMs and the like."""
+    """Whether the API server can call it for a CREATE of these resources."""
     expected = (entry.object_selector.match_labels or {}) if entry.object_selector else {}
     if group == "" and expected.get(names.APP_LABEL, names.LAUNCHER_APP) != names.LAUNCHER_APP:
         return False

@@ -1,4 +1,4 @@
-"""Reads of a cluster for checks: every list once, page by page, and one object that can't be decoded spoils no list."""
+"""Reads of a cluster for checks: every list once, page by page. An object that cannot be decoded spoils no list."""
 
 from __future__ import annotations
 
@@ -29,38 +29,38 @@ class TimedTransport(Transport, Protocol):
 
 
 class Reader:
-    """What is read is kept: all checks see the same moment, and ask for it once.
+    """Reads each object and list once, so that all checks see the same state.
 
     Attributes:
-        api: for what is no read of an object.
-        malformed: objects that could not be decoded and were passed over, by kind.
+        api: for requests that do not read an object.
+        malformed: objects that could not be decoded and were skipped, by kind.
     """
 
     def __init__(self, api: TimedTransport) -> None:
         self.api: Final = api
         self.malformed: Final[Counter[str]] = Counter()
-        self._asked: Final[dict[Any, asyncio.Task[Any]]] = {}
+        self._reads: Final[dict[Any, asyncio.Task[Any]]] = {}
 
     async def get(self, resource: Resource[V], namespace: str, name: str) -> V | Unavailable | None:
-        """One object; None: it isn't there."""
+        """One object; None if it does not exist."""
         key = (resource, namespace, name)
-        if key not in self._asked:
-            self._asked[key] = asyncio.create_task(fetch(self.api, resource, namespace, name, SECONDS))
-        return cast("V | Unavailable | None", await self._asked[key])
+        if key not in self._reads:
+            self._reads[key] = asyncio.create_task(fetch(self.api, resource, namespace, name, SECONDS))
+        return cast("V | Unavailable | None", await self._reads[key])
 
     async def all(
         self, resource: Resource[V], namespace: str = "", query: Mapping[str, str] = NO_QUERY
     ) -> tuple[V, ...] | Unavailable:
-        """All objects of a kind, none where the cluster doesn't know it.
+        """All objects of a kind; none if the cluster does not serve it.
 
         Args:
             namespace: empty for all.
             query: selectors.
         """
         key = (resource, namespace, tuple(query.items()))
-        if key not in self._asked:
-            self._asked[key] = asyncio.create_task(self._list(resource, namespace, query))
-        return cast("tuple[V, ...] | Unavailable", await self._asked[key])
+        if key not in self._reads:
+            self._reads[key] = asyncio.create_task(self._list(resource, namespace, query))
+        return cast("tuple[V, ...] | Unavailable", await self._reads[key])
 
     async def _list(
         self, resource: Resource[V], namespace: str, query: Mapping[str, str]
@@ -78,9 +78,9 @@ class Reader:
         except ApiConnectionError as error:
             return Unavailable(error.why)
         except TimeoutError:
-            return Unavailable(f"the API server did not answer within {SECONDS:.0f} s")
+            return Unavailable(f"the request to the API server timed out after {SECONDS:.0f}s")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return Unavailable(f"the API server's list of {resource.plural} can't be decoded")
+            return Unavailable(f"the API server's list of {resource.plural} cannot be decoded")
         return tuple(found)
 
     def _take(self, resource: Resource[V], item: msgspec.Raw, found: list[V]) -> None:

@@ -1,0 +1,59 @@
+"""Options that several commands have: each reads the same everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+_Decorator = Callable[[Any], Any]
+_PATH: Final = click.Path(path_type=Path)
+
+
+def config_option(default: str) -> _Decorator:
+    """``--config FILE``, passed as ``config_file``.
+
+    Args:
+        default: what applies without it.
+    """
+    return click.option(
+        "--config", "config_file", type=_PATH, metavar="FILE", help=f"Settings file.  [default: {default}]"
+    )
+
+
+def url_option(text: str) -> _Decorator:
+    """``--url URL``.
+
+    Args:
+        text: what the command does with it.
+    """
+    return click.option("--url", default="", metavar="URL", help=f"{text} URL has the form https://HOST:PORT.")
+
+
+def kubeconfig_option(default: str = "as kubectl") -> _Decorator:
+    """``--kubeconfig FILE``.
+
+    Args:
+        default: what applies without it.
+    """
+    return click.option("--kubeconfig", type=_PATH, metavar="FILE", help=f"Cluster to use.  [default: {default}]")
+
+
+CLUSTER_FROM: Final = click.option(
+    "--cluster-from", type=_PATH, metavar="DIR", help="Read cluster objects from YAML files instead of a cluster."
+)
+SHOW_SECRETS: Final = click.option(
+    "--show-secrets", is_flag=True, help="Print passwords, cloud-init data and other secrets."
+)
+VM_NAMESPACE: Final = click.option(
+    "-n", "--namespace", metavar="NAMESPACE", help="Namespace of the VM.  [default: default]"
+)
+
+
+def output_option(*formats: str) -> _Decorator:
+    """``-o FORMAT``; the first format is the default."""
+    return click.option(
+        "-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True, help="Output format."
+    )
