@@ -3,6 +3,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from webhook import names
 from webhook.admission.decision import (
     MAX_CAUSES,
     MAX_MESSAGE,
@@ -19,21 +20,26 @@ from webhook.admission.decision import (
 from webhook.names import Mode
 
 CHANGE = Change(("spec", "schedulerName"), "default-scheduler", "kubevirt", "r")
-PATCHING = Decision((Reason("r", "because"),), (CHANGE,), warnings=("mind this",), notes={"scheduler": "kubevirt"})
+WARNING = Reason("w", "mind this")
+PATCHING = Decision((Reason("r", "because"),), (CHANGE,), warnings=(WARNING,), notes={"scheduler": "kubevirt"})
 DENYING = Decision((Reason("r", "because"),), (CHANGE,), Denial(403, "no"))
 
 
 def test_enforce_does_it() -> None:
     outcome = PATCHING.under("enforce", "scheduling")
 
-    assert (outcome.denial, outcome.changes, outcome.warnings) == (None, (CHANGE,), ("mind this",))
+    assert (outcome.denial, outcome.changes, outcome.warnings) == (
+        None,
+        (CHANGE,),
+        ("kubevirt-webhook (scheduling): mind this [w]",),
+    )
     assert outcome.notes == {"scheduler": "kubevirt"}
 
 
 def test_a_denial_changes_nothing() -> None:
     outcome = DENYING.under("enforce", "scheduling")
 
-    assert (outcome.denial, outcome.changes) == (Denial(403, "no"), ())
+    assert (outcome.denial, outcome.changes) == (Denial(403, "kubevirt-webhook (scheduling): no [r]"), ())
 
 
 def test_warn_says_what_enforce_would_do() -> None:
@@ -41,16 +47,29 @@ def test_warn_says_what_enforce_would_do() -> None:
 
     assert (outcome.denial, outcome.changes) == (None, ())
     assert outcome.warnings == (
-        "scheduling is in mode warn: enforce would set spec.schedulerName to kubevirt",
-        "mind this",
+        "kubevirt-webhook (scheduling, warn): would set spec.schedulerName to kubevirt [r]",
+        "kubevirt-webhook (scheduling, warn): mind this [w]",
     )
-    assert "enforce would refuse this request: no" in DENYING.under("warn", "migration").warnings[0]
+    denied = DENYING.under("warn", "migration").warnings
+    assert denied == ("kubevirt-webhook (migration, warn): would deny this request: no [r]",)
+
+
+def test_one_change_is_one_warning() -> None:
+    """An annotation that only records who made another change is not announced; alone it is."""
+    annotation = Change(("metadata", "annotations", names.SCHEDULER_MARK), None, "kubevirt", "r")
+    both = Decision((Reason("r", "because"),), (annotation, CHANGE))
+    alone = Decision((Reason("r", "because"),), (annotation,))
+
+    (warning,) = both.under("warn", "scheduling").warnings
+    assert "spec.schedulerName" in warning
+    assert names.SCHEDULER_MARK in alone.under("warn", "scheduling").warnings[0]
+    assert both.under("enforce", "scheduling").changes == (annotation, CHANGE)
 
 
 def test_warn_shows_values_that_are_no_strings() -> None:
     decision = Decision((Reason("r", "x"),), (Change(("spec", "cpu"), None, {"cores": 2}, "r"),))
 
-    assert decision.under("warn", "instancetypes").warnings[0].endswith('set spec.cpu to {"cores":2}')
+    assert decision.under("warn", "instancetypes").warnings[0].endswith('set spec.cpu to {"cores":2} [r]')
 
 
 @pytest.mark.parametrize("mode", ["audit", "off"])
@@ -63,15 +82,18 @@ def test_audit_is_silent(mode: Mode, decision: Decision) -> None:
 
 
 def test_long_warnings_are_cut() -> None:
-    outcome = skip("c", "text", "x" * 300, "y" * MAX_WARNING).under("enforce", "scheduling")
+    before, after = "kubevirt-webhook (scheduling): ", " [c]"
+    room = MAX_WARNING - len(before) - len(after)
+    warnings = tuple(Reason("c", text) for text in ("x" * 300, "y" * room))
+    outcome = Decision((Reason("c", "text"),), warnings=warnings).under("enforce", "scheduling")
 
-    assert outcome.warnings == ("x" * 255 + "…", "y" * MAX_WARNING)
+    assert outcome.warnings == (f"{before}{'x' * (room - 1)}…{after}", f"{before}{'y' * room}{after}")
 
 
 def test_warnings_hold_no_control_characters() -> None:
-    outcome = skip("c", "text", 'no "u1\r\nsmall\x1b[31m\x85" là').under("enforce", "scheduling")
+    outcome = skip(Reason("c", 'no "u1\r\nsmall\x1b[31m\x85" là'), warn=True).under("enforce", "scheduling")
 
-    assert outcome.warnings == ('no "u1\\r\\nsmall\\x1b[31m\\x85" là',)
+    assert outcome.warnings == ('kubevirt-webhook (scheduling): no "u1\\r\\nsmall\\x1b[31m\\x85" là [c]',)
 
 
 def test_what_is_said_of_a_decision_neither_hides_nor_tells_anything() -> None:
@@ -79,7 +101,7 @@ def test_what_is_said_of_a_decision_neither_hides_nor_tells_anything() -> None:
     decision = Decision(
         (Reason("c", text),),
         denial=Denial(422, text, (FieldCause("FieldValueInvalid", text, f"spec.{text}"),)),
-        warnings=(text,),
+        warnings=(Reason("c", text),),
         notes={"n": text},
         details={"url": text},
     )
@@ -93,7 +115,10 @@ def test_what_is_said_of_a_decision_neither_hides_nor_tells_anything() -> None:
 
 
 def test_code_is_that_of_the_first_reason() -> None:
-    assert skip("c", "text").code == "c"
+    decision = skip(Reason("c", "text"))
+
+    assert (decision.code, decision.warnings) == ("c", ())
+    assert skip(Reason("c", "text"), warn=True).warnings == (Reason("c", "text"),)
 
 
 def test_a_refusal_ends_whatever_it_quotes() -> None:
@@ -110,13 +135,14 @@ def test_a_refusal_ends_whatever_it_quotes() -> None:
 @pytest.mark.parametrize("mode", ["enforce", "warn"])
 def test_so_many_warnings_as_the_api_server_shows(mode: Mode) -> None:
     changes = tuple(Change(("metadata", "annotations", str(number)), None, "x" * 999, "r") for number in range(1000))
-    decision = Decision((Reason("r", "because"),), changes, warnings=("w" * 999,) * 1000)
+    decision = Decision((Reason("r", "because"),), changes, warnings=(Reason("w", "w" * 999),) * 1000)
 
     warnings = decision.under(mode, "instancetypes").warnings
 
     assert len(warnings) == MAX_WARNINGS
     assert sum(map(len, warnings)) <= 4096
-    assert warnings[-1].endswith(" more warnings")
+    more = 1000 * (2 if mode == "warn" else 1) - MAX_WARNINGS + 1
+    assert f" {more} more warnings " in warnings[-1]
 
 
 @pytest.mark.parametrize("value", ["x" * (MAX_SHOWN_BYTES + 1), ["x" * 100] * 1000, {"a": {"b": "x" * 100_000}}])

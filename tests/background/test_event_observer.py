@@ -15,6 +15,7 @@ from webhook.background.event_observer import EventObserver, event_of
 from webhook.background.event_recorder import Event
 from webhook.facts import NamespaceKey
 from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.policies.scheduling import messages
 from webhook.review.endpoints import BY_PATH, Endpoint
 
 EVICTIONS = BY_PATH["/mutate/eviction/pods/enforce"]
@@ -29,7 +30,7 @@ def said(body: Json, endpoint: Endpoint, decision: Decision | None = None, **fac
 def test_a_refused_creation_is_told_of_the_namespace() -> None:
     happening = said(review(vm()), VMS, DENIED)
 
-    note = "CREATE of VirtualMachine web01 was refused: it can't be"
+    note = "kubevirt-webhook (scheduling): CREATE of VirtualMachine web01 was denied: it cannot be [no]"
     assert happening == Event("demo", "v1", "Namespace", "demo", "", "Denied", "no", note)
 
 
@@ -46,16 +47,18 @@ def test_a_refused_change_is_told_of_the_object() -> None:
     )
 
 
-def test_what_concerns_a_pod_is_told_of_its_vmi() -> None:
+def test_what_concerns_a_pod_is_reported_on_its_vmi() -> None:
     happening = said(review(launcher_pod()), PODS, health=DEAD)
 
     assert happening
     assert (happening.reason, happening.code) == ("Warned", "scheduler-unavailable")
     assert (happening.kind, happening.name, happening.uid) == ("VirtualMachineInstance", "web01", VMI_UID)
-    assert "the scheduler kubevirt is not running" in happening.note
+    assert messages.unavailable("kubevirt", DEAD.why).text in happening.note
+    assert happening.note.startswith("kubevirt-webhook (scheduling): ")
+    assert happening.note.endswith(" [scheduler-unavailable]")
 
 
-def test_what_could_not_be_judged() -> None:
+def test_what_could_not_be_evaluated() -> None:
     body = review(vm() | {"spec": 5}, name="web01")
     happening = said(body, VMS)
 
@@ -90,7 +93,7 @@ def test_a_refused_eviction_is_told_of_the_pod() -> None:
 
 def test_an_object_without_a_name_is_told_of_the_namespace() -> None:
     body = review(vm() | {"metadata": {}})
-    happening = said(body, VMS, Decision((Reason("x", "y"),), warnings=("beware",)))
+    happening = said(body, VMS, Decision((Reason("x", "y"),), warnings=(Reason("x", "beware"),)))
 
     assert happening
     assert (happening.kind, happening.name) == ("Namespace", "demo")

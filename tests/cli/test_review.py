@@ -267,7 +267,9 @@ def patching(view: Any, request: Any, facts: Any, settings: Any) -> Decision:
             value = value[segment]
         values.append(value)
     changes = tuple(Change(path, None, value, "r") for path, value in zip(paths, values, strict=True))
-    return Decision((Reason("r", f"as {HEADER} and {PRESIGNED} say"),), changes, warnings=(f"see {PRESIGNED}",))
+    return Decision(
+        (Reason("r", f"as {HEADER} and {PRESIGNED} say"),), changes, warnings=(Reason("r", f"see {PRESIGNED}"),)
+    )
 
 
 @pytest.mark.parametrize("output", ["text", "json", "yaml", "patch"])

@@ -14,6 +14,7 @@ from .conftest import SCHEDULERS, NewNamespace
 from .support.access import Access
 from .support.kube import ApiError, Json, Object, eventually
 from .support.manifests import MANIFESTS
+from .support.messages import parse
 from .support.migrations import EAST, WEST, Mover, guest, refused
 from .support.objects import CRDS
 from .support.tenant import Tenant
@@ -132,9 +133,9 @@ def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
     assert effects == {"NoneOnDryRun"}
     denied, warned = events["Denied"], events["Warned"]
     assert denied["regarding"]["kind"] == "Namespace"
-    assert "was refused: the added selector contradicts what the VM requires" in denied["note"]
+    assert (parse(denied["note"]).policy, parse(denied["note"]).code) == (MIGRATION, "selector-conflict")
     assert warned["regarding"]["uid"] == mover.vmi["metadata"]["uid"]
-    assert "the scheduler dead is not running" in warned["note"]
+    assert (parse(warned["note"]).policy, parse(warned["note"]).code) == (SCHEDULING, "scheduler-unavailable")
     assert counted == {"written": 2, "repeated": 2, "failed": 0}
 
 

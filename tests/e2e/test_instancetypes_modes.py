@@ -6,7 +6,8 @@ import pytest
 
 from .conftest import NewTenant
 from .support.kube import Json, eventually
-from .support.sizes import DEFAULTS, LARGE, MARKS, is_ours, marks_of, matchers_of, named, offer
+from .support.messages import codes, parse
+from .support.sizes import DEFAULTS, LARGE, is_ours, marks_of, matchers_of, named, offer
 from .support.webhook_server import DOMAIN, INSTANCETYPES
 from .support.workloads import VMIS, VMS, vm, vmi_of
 
@@ -21,16 +22,10 @@ def test_warn_tells_and_changes_nothing(new_sized: NewTenant) -> None:
     created = tenant.create(vm())
 
     assert matchers_of(created) == marks_of(created) == [None, None]
-    prefix = "instancetypes is in mode warn: enforce would set"
-    assert [warning.partition(" to ")[0] for warning in created.warnings] == [
-        f"{prefix} {path}"
-        for path in (
-            "spec.instancetype",
-            f"metadata.annotations.{MARKS[0]}",
-            "spec.preference",
-            f"metadata.annotations.{MARKS[1]}",
-        )
-    ]
+    for warning, path in zip(created.warnings, ("spec.instancetype", "spec.preference"), strict=True):
+        said = parse(warning)
+        assert (said.policy, said.mode, said.code) == ("instancetypes", "warn", "defaults-injected")
+        assert f" {path} " in said.text
     filled = tenant.owner.create(VMIS, vmi_of(vm()), tenant.namespace)
     assert filled["spec"] == vmi_of(vm())["spec"]
     assert filled.warnings
@@ -50,7 +45,8 @@ def test_nothing_is_refused_where_not_enforced(
     created = tenant.create(vm(**spec))
 
     assert matchers_of(created) == [spec.get("instancetype"), spec["preference"]]
-    assert any(text in warning and "would refuse this request" in warning for warning in created.warnings) == said
+    denied = [warning for warning in created.warnings if parse(warning).code == "instancetype-denied"]
+    assert any(text in warning for warning in denied) == said
     assert bool(created.warnings) == said
     assert "would-deny" in [line["decision"] for line in tenant.audit()]
 
@@ -61,7 +57,7 @@ def test_what_is_not_allowed_is_not_refused_where_not_enforced(new_sized: NewTen
 
     created = tenant.create(vm(instancetype=LARGE))
 
-    assert any("is not allowed in the namespace" in warning for warning in created.warnings) == said
+    assert ("instancetype-not-allowed" in codes(created.warnings)) == said
 
 
 def test_audit_is_silent_and_changes_nothing(new_sized: NewTenant) -> None:
@@ -113,4 +109,4 @@ def test_marks_are_put_back_only_where_enforced(new_sized: NewTenant) -> None:
     replaced = tenant.owner.replace(VMS, put)
 
     assert matchers_of(replaced) == [None, None]
-    assert len(replaced.warnings) == 2 * len(DEFAULTS)
+    assert codes(replaced.warnings) == ["defaults-preserved"] * len(DEFAULTS)

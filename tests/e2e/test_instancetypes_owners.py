@@ -85,7 +85,7 @@ def test_an_owner_who_starts_to_declare_another_gets_it(sized: Tenant, way: tupl
 def test_an_owner_who_stops_declaring_one_is_obeyed(sized: Tenant, way: tuple[str, ...]) -> None:
     kubectl(sized, "apply", *way, manifest=vm(instancetype=LARGE, preference=LINUX))
 
-    kubectl(sized, "apply", *way, manifest=vm(), warns="cannot start")
+    kubectl(sized, "apply", *way, manifest=vm(), warns="[size-removed]")
 
     assert matchers_of(found(sized)) == marks_of(found(sized)) == [None, None]
 
@@ -119,7 +119,7 @@ def test_an_applier_who_now_says_a_size_gets_a_vm_of_that_size(sized: Tenant, wa
     made = vm()
     made["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "2Gi"}
 
-    kubectl(sized, "apply", *way, manifest=made, warns="removed the default instancetype")
+    kubectl(sized, "apply", *way, manifest=made, warns="[default-withdrawn]")
     kubectl(sized, "apply", *way, manifest=made)
 
     assert matchers_of(found(sized)) == marks_of(found(sized)) == [None, None]

@@ -8,6 +8,7 @@ import pytest
 
 from .conftest import NewTenant
 from .support.kube import Json, eventually
+from .support.messages import parse
 from .support.sizes import (
     DEFAULTS,
     LARGE,
@@ -125,6 +126,7 @@ def test_defaults_that_kubevirt_would_refuse_are_left_out(new_sized: NewTenant) 
 
     assert matchers_of(created) == [SMALL, None]
     (warning,) = created.warnings
+    assert parse(warning).code == "default-conflicts"
     assert "preference requires 8 vCPU" in warning
 
 
@@ -135,7 +137,8 @@ def test_a_default_that_is_not_there_is_warned_of(new_sized: NewTenant) -> None:
 
     assert matchers_of(created) == [None, None]
     (warning,) = created.warnings
-    assert "VirtualMachineInstancetype/gone does not exist" in warning
+    assert parse(warning).code == "default-unusable"
+    assert "VirtualMachineInstancetype/gone" in warning
 
 
 # -- together with the scheduling policy ----------------------------------------------------------------------

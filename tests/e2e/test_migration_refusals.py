@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
 from .conftest import NewTenant
 from .support.kube import Json
+from .support.messages import codes, parse
 from .support.migrations import AMD, CPU_FEATURE, EAST, HOSTNAME, WEST, Mover, guest, member, migration, refused
 from .support.objects import ZONE
 from .support.tenant import Tenant
@@ -15,14 +17,8 @@ from .support.webhook_server import MIGRATION
 from .support.workloads import MIGRATIONS
 
 ENTRY = "virtualmachineinstancemigrations.migration.enforce.kubevirt-webhook.github.io"
-CONTRADICTION = (
-    "the added selector contradicts what the VM requires: "
-    f"{ZONE}=west was added by this migration; the VM itself requires {ZONE}=east; 0 of 4 nodes fit"
-)
-PINNED = (
-    "this migration can't succeed: the VM itself requires kubernetes.io/hostname=node-a; "
-    "the migration must leave the VM's present node"
-)
+# What the denial names: the sum, and both sides.
+CONTRADICTION = ("0/4 nodes", f"{ZONE}=west", f"{ZONE}=east")
 SENDING: Json = {"sendTo": {"migrationID": "m1", "connectURL": "https://other.example.com"}}
 
 
@@ -34,9 +30,11 @@ def test_a_contradiction_is_refused_and_explained(moving: Tenant) -> None:
         "create", "-f-", f"-n{moving.namespace}", stdin=json.dumps(migration("web", WEST)), check=False
     )
 
-    message = f'admission webhook "{ENTRY}" denied the request: {CONTRADICTION}'
-    assert (status["code"], status["reason"], status["message"]) == (403, "Forbidden", message)
-    cause = {"reason": "FieldValueInvalid", "message": CONTRADICTION, "field": "spec.addedNodeSelector"}
+    message, said = status["message"], parse(status["message"])
+    assert (status["code"], status["reason"]) == (403, "Forbidden")
+    assert (said.webhook, said.policy, said.code) == (ENTRY, MIGRATION, "selector-conflict")
+    assert all(part in said.text for part in CONTRADICTION)
+    cause = {"reason": "FieldValueInvalid", "message": said.text, "field": "spec.addedNodeSelector"}
     assert status["details"]["causes"] == [cause]
     assert f'Error from server (Forbidden): error when creating "STDIN": {message}\n' == shown.stderr
     assert moving.owner.list(MIGRATIONS, moving.namespace) == []
@@ -50,24 +48,25 @@ def test_a_key_of_kubevirts_own_is_refused(moving: Tenant, key: str) -> None:
     status = refused(lambda: Mover(moving, guest()).ask({key: "true"}))
 
     assert (status["code"], status["reason"]) == (403, "Forbidden")
-    assert [cause["message"] for cause in status["details"]["causes"]] == [f"{key} is KubeVirt's own to require"]
+    (cause,) = status["details"]["causes"]
+    assert cause["message"].startswith(f"{key} ")
     assert moving.verdicts() == ["denied selector-reserved"]
 
 
 @pytest.mark.parametrize(
     ("added", "said"),
     [
-        ({"disk": "not a label!"}, 'the value "not a label!" of "disk" has other characters than letters'),
-        ({"disk": "x" * 64}, "has 64 characters, of which 63 are allowed"),
-        ({"Example.com/disk": "ssd"}, 'the key "Example.com/disk" has a prefix that is no DNS name'),
+        ({"disk": "not a label!"}, ['"not a label!"', '"disk"']),
+        ({"disk": "x" * 64}, ["64 characters", "63"]),
+        ({"Example.com/disk": "ssd"}, ['"Example.com/disk"', "prefix"]),
     ],
 )
-def test_what_no_label_can_be_is_refused(moving: Tenant, added: dict[str, str], said: str) -> None:
+def test_what_no_label_can_be_is_refused(moving: Tenant, added: dict[str, str], said: list[str]) -> None:
     status = refused(lambda: Mover(moving, guest()).ask(added))
 
     assert (status["code"], status["reason"]) == (422, "Invalid")
-    assert said in status["message"]
-    assert "the migration would hang, and with it every drain of the VM" in status["message"]
+    assert all(part in status["message"] for part in said)
+    assert parse(status["message"]).code == "selector-invalid"
     assert moving.verdicts() == ["denied selector-invalid"]
 
 
@@ -78,17 +77,17 @@ def test_what_no_label_can_be_is_refused(moving: Tenant, added: dict[str, str], 
             {HOSTNAME: "node-a"},
             {},
             403,
-            "kubernetes.io/hostname=node-a was added by this migration; the migration must leave the VM's present node",
+            "kubernetes.io/hostname=node-a",
             "selector-conflict",
         ),
         (
             {"disk": "floppy"},
             {},
             403,
-            "no eligible node: of 4, 4 without disk=floppy (added by this migration), 1 where the VM runs now",
+            "4 node(s) without disk=floppy",
             "no-eligible-node",
         ),
-        (WEST, SENDING, 422, "the sending side of a migration ignores it", "selector-on-sending-side"),
+        (WEST, SENDING, 422, "spec.addedNodeSelector", "selector-on-sending-side"),
     ],
     ids=["to its own node", "to no node", "on the sending side"],
 )
@@ -99,6 +98,7 @@ def test_what_can_not_work_is_refused(
 
     assert status["code"] == code
     assert said in status["message"]
+    assert parse(status["message"]).code == verdict
     assert moving.verdicts() == [f"denied {verdict}"]
 
 
@@ -110,7 +110,7 @@ def test_an_older_version_is_no_way_around(moving: Tenant) -> None:
         lambda: moving.owner.create("kubevirt.io/v1alpha3/virtualmachineinstancemigrations", older, moving.namespace)
     )
 
-    assert CONTRADICTION in status["message"]
+    assert parse(status["message"]).code == "selector-conflict"
 
 
 @pytest.mark.parametrize("spec", [{}, {"receive": {"migrationID": "m1"}}], ids=["here", "on the receiving side"])
@@ -134,7 +134,9 @@ def test_nodes_are_named_to_the_audit_alone(moving: Tenant) -> None:
 
     told = [refused(lambda by=by: vm.ask(WEST, by=by))["message"] for by in (alice, moving.owner)]  # type: ignore[misc]
 
-    assert [message.partition("denied the request: ")[2] for message in told] == [CONTRADICTION] * 2
+    assert codes(told) == ["selector-conflict"] * 2
+    assert told[0] == told[1]
+    assert not re.search(r"\bnode-[a-d]\b", told[0])
     for line in moving.audit():
         listed = [name for group in line["details"]["nodes"] for name in group["nodes"]]
         assert sorted(listed) == ["node-a", "node-b", "node-c", "node-d"]
@@ -147,24 +149,24 @@ def test_a_pinned_vm_can_not_migrate_and_its_owner_is_told(moving: Tenant) -> No
 
     asked, again, evacuating = vm.ask(), vm.ask({}), vm.evacuate()
 
-    assert asked.warnings == again.warnings == (f"kubevirt-webhook: {PINNED}",)
+    assert asked.warnings == again.warnings
+    assert codes(asked.warnings) == ["vm-pinned-to-its-node"]
+    assert "kubernetes.io/hostname=node-a" in asked.warnings[0]
     assert evacuating.warnings == ()
     assert len(moving.owner.list(MIGRATIONS, moving.namespace)) == 3
-    assert moving.verdicts() == ["allowed vm-pinned-to-its-node"] * 2  # we are not even asked about the evacuation
+    assert moving.verdicts() == ["allowed vm-pinned-to-its-node"] * 2  # the evacuation does not reach the webhook
 
 
-@pytest.mark.parametrize(
-    ("mode", "warnings"),
-    [("warn", (f"migration is in mode warn: enforce would refuse this request: {CONTRADICTION}",)), ("audit", ())],
-)
-def test_a_mode_that_only_looks_refuses_nothing(new_tenant: NewTenant, mode: str, warnings: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("mode", ["warn", "audit"])
+def test_a_mode_that_only_looks_refuses_nothing(new_tenant: NewTenant, mode: str) -> None:
     tenant = new_tenant(mode, policies=[MIGRATION])
     vm = Mover(tenant, guest(nodeSelector=EAST))
 
     asked = vm.ask(WEST, by=member(tenant))
     target = vm.target(asked)
 
-    assert asked.warnings == warnings
+    said = [(one.mode, one.code) for one in map(parse, asked.warnings)]
+    assert said == ([("warn", "selector-conflict")] if mode == "warn" else [])
     assert bool(target.warnings) == (mode == "warn")
     assert vm.node_of(target) == "node-b"  # as KubeVirt has it: the wish is dropped
     assert tenant.verdicts() == ["would-deny selector-conflict", "would-patch target-constrained"]

@@ -10,9 +10,10 @@ import pytest
 from .conftest import SCHEDULERS, NewTenant, NewWebhook
 from .support.access import Access
 from .support.kube import Kube, eventually
+from .support.messages import parse
 from .support.tenant import Tenant
 from .support.webhook_server import WebhookServer
-from .support.workloads import MARK, VMIS, scheduler_of, vm
+from .support.workloads import VMIS, scheduler_of, vm
 
 SCHEDULER_NAME = "kubevirt-webhook.github.io/scheduler-name"
 
@@ -28,18 +29,13 @@ def test_warn_tells_and_changes_nothing(new_tenant: NewTenant) -> None:
     created = tenant.create(vm())
     pod = tenant.launch(tenant.start(created))
 
-    assert created.warnings == tuple(
-        f"scheduling is in mode warn: enforce would set {path} to kubevirt"
-        for path in (
-            "spec.template.spec.schedulerName",
-            f"metadata.annotations.{MARK}",
-            f"spec.template.metadata.annotations.{MARK}",
-        )
-    )
-    assert pod.warnings == (
-        "scheduling is in mode warn: enforce would set spec.schedulerName to kubevirt",
-        f"scheduling is in mode warn: enforce would set metadata.annotations.{MARK} to kubevirt",
-    )
+    for (warning,), path in (
+        (created.warnings, "spec.template.spec.schedulerName"),
+        (pod.warnings, "spec.schedulerName"),
+    ):
+        said = parse(warning)
+        assert (said.policy, said.mode, said.code) == ("scheduling", "warn", "scheduler-injected")
+        assert f" {path} " in said.text
     assert (scheduler_of(created), scheduler_of(pod)) == (None, "default-scheduler")
     assert [(line["mode"], line["decision"]) for line in tenant.audit()] == [("warn", "would-patch")] * 2
 

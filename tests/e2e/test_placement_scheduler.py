@@ -158,7 +158,7 @@ def counted(line: Mapping[str, Any]) -> int:
     reason = line["reasons"][0]
     if reason["code"] in {"selector-conflict", "no-eligible-node", "vm-pinned-to-its-node"}:
         return 0
-    count = re.fullmatch(r"(\d+) of 12 nodes are eligible", reason["text"])
+    count = re.match(r"(\d+)/12 nodes", reason["text"])
     assert count, line
     return int(count[1])
 

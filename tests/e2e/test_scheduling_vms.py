@@ -11,6 +11,7 @@ import pytest
 
 from .conftest import NewTenant
 from .support.kube import Json, Kube, Object, eventually
+from .support.messages import parse
 from .support.tenant import Tenant
 from .support.workloads import (
     CLUSTER_INSTANCETYPES,
@@ -253,21 +254,23 @@ def test_a_status_is_none_of_our_business(tenant: Tenant) -> None:
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "warning"),
+    ("scheduler", "code", "why"),
     [
-        ("dead", "the scheduler dead is not running: there is no Lease kubevirt-scheduler/nobody; nothing was changed"),
-        (
-            "unheard-of",
-            "the settings don't declare the scheduler unheard-of that the namespace asks for; nothing was changed",
-        ),
+        ("dead", "scheduler-unavailable", "Lease kubevirt-scheduler/nobody"),
+        ("unheard-of", "scheduler-undeclared", "the settings"),
     ],
 )
-def test_a_scheduler_that_may_not_be_named_is_warned_of(new_tenant: NewTenant, scheduler: str, warning: str) -> None:
+def test_a_scheduler_that_may_not_be_named_is_warned_of(
+    new_tenant: NewTenant, scheduler: str, code: str, why: str
+) -> None:
     tenant = new_tenant(annotations={"kubevirt-webhook.github.io/scheduler-name": scheduler})
 
     created = tenant.create(vm())
     shown = tenant.server.access.kubectl("create", "-f-", f"-n{tenant.namespace}", stdin=json.dumps(vm("other")))
 
     assert scheduler_of(created) is None
-    assert created.warnings == (warning,)
+    (warning,) = created.warnings
+    assert parse(warning).code == code
+    assert f'"{scheduler}"' in warning
+    assert why in warning
     assert f"Warning: {warning}" in shown.stderr

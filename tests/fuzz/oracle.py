@@ -41,6 +41,8 @@ OWNED: Mapping[str, tuple[str, ...]] = {
     "migration/pods": ("/spec/affinity",),
 }
 _OWN_ANNOTATIONS = re.compile(rf"{re.escape(names.DOMAIN)}/|(\w+\.)?kubevirt\.io/")
+# What `webhook.messages.compose` puts around a text.
+_FRAMED = re.compile(r"kubevirt-webhook \([a-z]+\): (?P<text>.*) \[[a-z-]+\]", re.DOTALL)
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 
 
@@ -76,7 +78,8 @@ def answer(endpoint: Endpoint, body: bytes, text: bytes) -> None:
     if not response["allowed"]:
         status = response["status"]
         require(status["code"] in CODES, "a denial has a code of the API", status["code"])
-        require(status["message"].strip(), "a denial says why")
+        framed = _FRAMED.fullmatch(status["message"])
+        require(framed and framed["text"].strip(), "a denial says why", status["message"])
         told = [status["message"], *(cause["message"] for cause in status.get("details", {}).get("causes", ()))]
         for sentence in told:
             require(not _CONTROL.search(sentence.replace("\n", "")), "a denial holds no control characters", sentence)

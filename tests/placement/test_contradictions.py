@@ -26,16 +26,30 @@ from webhook.placement.eligibility import eligibility
 from webhook.placement.expression import Expression
 from webhook.placement.migrations import Migration
 from webhook.placement.node import Node
-from webhook.placement.requirement import Label, OneOf, Requirements
+from webhook.placement.requirement import Label, OneOf, Requirement, Requirements
 from webhook.placement.vmis import Vmi
 
 NAMED = {"cpu": {"model": "Westmere"}}
 
 
-def told(spec: Any, added: dict[str, str] | None = None, source: Node | None = None) -> list[str]:
+def told(spec: Any, added: dict[str, str] | None = None, source: Node | None = None) -> list[list[str]]:
+    """The parties to each contradiction, each as ``ORIGIN: CONDITION``."""
     running = {"nodeName": source.name} if source else {}
     migration = Migration.adding(added or {})
-    return [str(each) for each in contradictions(of(vmi(spec, NAMED, **running), migration, source_node=source))]
+    found = contradictions(of(vmi(spec, NAMED, **running), migration, source_node=source))
+    for each in found:
+        clauses = [requirement.clause for requirement in each.requirements]
+        assert str(each) == ", but ".join(clauses)
+    return [[party(requirement) for requirement in each.requirements] for each in found]
+
+
+def party(requirement: Requirement) -> str:
+    condition: object = ""
+    if isinstance(requirement, Label):
+        condition = requirement.expression
+    elif isinstance(requirement, OneOf):
+        condition = " or ".join(map(str, requirement.terms))
+    return f"{requirement.origin}: {condition}".removesuffix(": ")
 
 
 # -- expressions over one label ----------------------------------------------------------------------------------------
@@ -104,9 +118,7 @@ def test_no_value_means_no_value(asked: list[Expression]) -> None:
 
 
 def test_both_sides_are_named_what_is_added_first() -> None:
-    assert told({"nodeSelector": {"zone": "a"}}, {"zone": "b"}) == [
-        "zone=b was added by this migration; the VM itself requires zone=a"
-    ]
+    assert told({"nodeSelector": {"zone": "a"}}, {"zone": "b"}) == [["added: zone=b", "vm: zone=a"]]
 
 
 def test_agreement_is_none() -> None:
@@ -116,11 +128,8 @@ def test_agreement_is_none() -> None:
 
 def test_generated_labels_are_contradicted_too() -> None:
     assert told({"architecture": "amd64"}, {"kubevirt.io/schedulable": "false", "kubernetes.io/arch": "arm64"}) == [
-        (
-            "kubevirt.io/schedulable=false was added by this migration; "
-            "KubeVirt requires kubevirt.io/schedulable=true, which says that virt-handler works there"
-        ),
-        "kubernetes.io/arch=arm64 was added by this migration; KubeVirt requires kubernetes.io/arch=amd64 for this VM",
+        ["added: kubevirt.io/schedulable=false", "schedulable: kubevirt.io/schedulable=true"],
+        ["added: kubernetes.io/arch=arm64", "kubevirt: kubernetes.io/arch=amd64"],
     ]
 
 
@@ -130,7 +139,7 @@ def test_an_added_feature_that_the_vm_forbids() -> None:
 
     (found,) = contradictions(of(vmi(None, domain), Migration.adding({key: "true"})))
 
-    assert str(found) == f"{key}=true was added by this migration; KubeVirt requires no {key} for this VM"
+    assert list(map(party, found.requirements)) == [f"added: {key}=true", f"kubevirt: no {key}"]
 
 
 def test_what_kubevirt_drops_without_a_word() -> None:
@@ -186,12 +195,12 @@ def test_what_kubevirt_holds_a_pod_to() -> None:
         asked = of(vm, Migration.adding(added), source_node=source)
         kept = kept_by_kubevirt(asked)
         assert set(kept) <= set(asked)
-        return [each.clause for each in asked if each not in kept]
+        return [party(each) for each in asked if each not in kept]
 
     assert without({}) == without({"zone": "a"}) == without({"disk": "ssd"}) == []
-    assert without({"zone": "b", "disk": "ssd"}) == ["zone=b was added by this migration"]
+    assert without({"zone": "b", "disk": "ssd"}) == ["added: zone=b"]
     # The wish takes the place of the guard, whatever it says.
-    guard = f"the CPU that the VM runs on now requires {vendor}/Intel=true"
+    guard = f"vendor: {vendor}/Intel=true"
     assert without({f"{vendor}/AMD": "true"}) == without({f"{vendor}/Intel": "false"}) == [guard]
 
 
@@ -203,16 +212,10 @@ def sorted_by(wishes: dict[str, str], found: tuple[Contradiction, ...]) -> list[
 def test_the_present_node_as_a_wish() -> None:
     source = node("n1", {HOST: "host-1"})
 
-    assert told(None, {HOST: "host-1"}, source) == [
-        f"{HOST}=host-1 was added by this migration; the migration must leave the VM's present node"
-    ]
-    assert told({"nodeSelector": {HOST: "host-1"}}, None, source) == [
-        f"the VM itself requires {HOST}=host-1; the migration must leave the VM's present node"
-    ]
+    assert told(None, {HOST: "host-1"}, source) == [[f"added: {HOST}=host-1", "source node"]]
+    assert told({"nodeSelector": {HOST: "host-1"}}, None, source) == [[f"vm: {HOST}=host-1", "source node"]]
     pinned = affinity({"matchFields": [expression("metadata.name", "In", "n1")]})
-    assert told({"affinity": pinned}, None, source) == [
-        "the VM's node affinity requires metadata.name=n1; the migration must leave the VM's present node"
-    ]
+    assert told({"affinity": pinned}, None, source) == [["affinity: metadata.name=n1", "source node"]]
     assert told({"affinity": pinned}) == []
 
 
@@ -224,42 +227,30 @@ def test_an_affinity_of_which_every_term_is_excluded() -> None:
     )
 
     assert told({"affinity": terms}, {"zone": "b", "disk": "ssd"}) == [
-        (
-            "zone=b was added by this migration; disk=ssd was added by this migration; "
-            "the VM's node affinity requires zone=a or no disk and rank or an empty term"
-        )
+        ["added: zone=b", "added: disk=ssd", "affinity: zone=a or no disk and rank or an empty term"]
     ]
     assert told({"affinity": terms}, {"zone": "b"}) == []
 
 
 @pytest.mark.parametrize(
-    ("terms", "why"),
+    ("terms", "condition"),
     [
-        ([], "the VM's node affinity has no term that a node could match"),
-        ([{}, None], "the VM's node affinity has no term that a node could match"),
-        (
-            [expressions(expression("zone", "In"))],
-            (
-                "the VM's node affinity has no term that a node could match "
-                "(nodeSelectorTerms[0].matchExpressions[0]: In needs a value)"
-            ),
-        ),
-        (
-            [expressions(expression("zone", "Exists"), expression("zone", "DoesNotExist"))],
-            "the VM's node affinity requires zone and no zone",
-        ),
-        (
-            [{"matchFields": [expression("metadata.uid", "In", "x")]}],
-            "the VM's node affinity requires metadata.uid=x",
-        ),
+        ([], ""),
+        ([{}, None], "an empty term"),
+        ([expressions(expression("zone", "In"))], "nodeSelectorTerms[0].matchExpressions[0]"),
+        ([expressions(expression("zone", "Exists"), expression("zone", "DoesNotExist"))], "zone and no zone"),
+        ([{"matchFields": [expression("metadata.uid", "In", "x")]}], "metadata.uid=x"),
         (
             [{"matchFields": [expression("metadata.name", "In", "a"), expression("metadata.name", "In", "b")]}],
-            "the VM's node affinity requires metadata.name=a and metadata.name=b",
+            "metadata.name=a and metadata.name=b",
         ),
     ],
 )
-def test_an_affinity_that_excludes_itself(terms: list[Any], why: str) -> None:
-    assert told({"affinity": affinity(*terms)}) == [why]
+def test_an_affinity_that_excludes_itself(terms: list[Any], condition: str) -> None:
+    ((found,),) = told({"affinity": affinity(*terms)})
+
+    assert found.startswith("affinity")
+    assert condition in found
 
 
 def test_three_that_only_together_exclude_each_other() -> None:

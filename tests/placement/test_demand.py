@@ -181,7 +181,8 @@ class TestDevices:
         assert requests(vmi(networks=attached * 2), launcher)[FOO] == 2
         unplugged = demand.of(vmi(networks=attached), launcher)
         assert unplugged.requests[FOO] == 1
-        assert unplugged.gaps == (f"the VM's pod requests more {FOO} than the VM's devices and networks explain",)
+        (gap,) = unplugged.gaps
+        assert FOO in gap
         assert FOO not in requests(vmi(), launcher)
 
     def test_what_the_vm_requests_by_name(self) -> None:
@@ -203,7 +204,8 @@ class TestDevices:
 
         found = demand.of(vm, launcher, here)
         assert found.requests == {"cpu": 100, "memory": GI}
-        assert found.gaps == (f"the VM's pod requests {FOO}, which its present node does not offer enough of either",)
+        (gap,) = found.gaps
+        assert FOO in gap
         assert demand.of(vm, launcher, node(**{FOO: "1"})).requests[FOO] == 1
         assert demand.of(vm, launcher, Node.read({"metadata": {"name": "n1"}})).requests[FOO] == 1
 
@@ -217,7 +219,8 @@ def test_a_pod_with_thousands_of_resources() -> None:
     found = demand.of(vmi({"resources": {"requests": many}}), pod(many))
 
     assert len(found.requests) == 64
-    assert found.gaps == ("the VM's pod requests 4937 more resources than are evaluated here",)
+    (gap,) = found.gaps
+    assert "4937" in gap
     assert len(demand.of(vmi(), pod(many)).gaps) == 64
 
 

@@ -22,11 +22,11 @@ def test_all_reasons_are_told_not_the_first() -> None:
         ("schedulable", "has no label kubevirt.io/schedulable"),
         ("kubevirt", "has no label cpu-model.node.kubevirt.io/Westmere"),
         ("affinity", "has disk=hdd"),
-        ("source node", "is this one"),
+        ("source node", "is the current node"),
         ("taints", "has the taint dedicated:NoSchedule"),
         ("taints", "has the taint maint:NoExecute"),
         ("cordon", "is cordoned"),
-        ("kvm", "offers none"),
+        ("kvm", "does not offer it"),
     ]
 
 

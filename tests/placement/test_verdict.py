@@ -11,7 +11,7 @@ from webhook.placement.constraints import of
 from webhook.placement.index import NodeIndex
 from webhook.placement.migrations import Migration
 from webhook.placement.node import Node
-from webhook.placement.requirement import Untainted
+from webhook.placement.requirement import ADDED, CORDONED, SOURCE_NODE, TAINTS, Untainted
 from webhook.placement.verdict import Group
 from webhook.placement.vmis import Vmi
 
@@ -32,18 +32,22 @@ VERDICT = NodeIndex(CLUSTER).review(
 
 def test_counts_and_classes() -> None:
     assert (VERDICT.total, VERDICT.count, VERDICT.names()) == (6, 1, ["n6"])
-    assert [str(failure) for failure in VERDICT.failures] == [
-        "4 without zone=b (added by this migration)",
-        "1 where the VM runs now",
-        "1 with the taint dedicated=gpu:NoSchedule",
-        "1 cordoned",
+    assert [(failure.count, failure.requirement.origin) for failure in VERDICT.failures] == [
+        (4, ADDED),
+        (1, SOURCE_NODE),
+        (1, TAINTS),
+        (1, CORDONED),
     ]
+    tainted = VERDICT.failures[2]
+    assert str(tainted.taint) == "dedicated=gpu:NoSchedule"
+    assert str(tainted.taint) in tainted.lacking
+    assert all(str(failure) == f"{failure.count} node(s) {failure.lacking}" for failure in VERDICT.failures)
 
 
 def test_the_most_helpful_change_comes_first() -> None:
-    assert [(opening.count, opening.failure.lacking) for opening in VERDICT.openings()] == [
-        (2, "without zone=b (added by this migration)"),
-        (1, "with the taint dedicated=gpu:NoSchedule"),
+    assert [(opening.count, opening.failure.requirement.origin) for opening in VERDICT.openings()] == [
+        (2, ADDED),
+        (1, TAINTS),
     ]
 
 

@@ -19,7 +19,7 @@ from tests.policies.eviction import world as eviction
 from tests.policies.migration.world import UID
 from tests.review.memory import PODS, PODS_OBSERVED, VMS, Kept, MemoryCluster, judge
 from webhook import names
-from webhook.admission.decision import Decision, skip
+from webhook.admission.decision import Decision, Reason, skip
 from webhook.errors import InputError, Unavailable
 from webhook.facts import (
     ConfigurationKey,
@@ -64,7 +64,7 @@ def test_enforce_patches() -> None:
     assert pod["spec"]["schedulerName"] == pod["metadata"]["annotations"][names.SCHEDULER_MARK] == "kubevirt"
 
 
-@pytest.mark.parametrize(("mode", "warnings"), [("warn", 2), ("audit", 0)])
+@pytest.mark.parametrize(("mode", "warnings"), [("warn", 1), ("audit", 0)])
 def test_other_modes_only_say(mode: str, warnings: int) -> None:
     verdict, response = judge(review(launcher_pod()), known(vmi(), mode=mode), PODS_OBSERVED)
 
@@ -202,7 +202,7 @@ def _broken(*_: object) -> Decision:
 def _curious(view: object, request: object, facts: Facts, section: object) -> Decision:
     for number in range(MAX_ROUNDS * 2):
         facts.get(NamespaceKey(f"n{number}"))
-    return skip("done", "done")
+    return skip(Reason("done", "done"))
 
 
 @pytest.mark.parametrize("policy", [_broken, _curious])
@@ -394,7 +394,7 @@ def test_no_review_is_the_senders_mistake() -> None:
 def test_missing_facts_are_read_together() -> None:
     def policy(view: object, request: object, facts: Facts, section: object) -> Decision:
         facts.need(NamespaceKey("a"), NamespaceKey("b"))
-        return skip("done", "done")
+        return skip(Reason("done", "done"))
 
     facts: Any = {NamespaceKey("a"): None, NamespaceKey("b"): None}
     cluster = MemoryCluster(known(vmi()) | facts, set(known(vmi())))
@@ -467,7 +467,7 @@ def _endless(*_: object) -> Decision:
     try:
         spend(MAX_STEPS + 1, "terms")
     except Exception:
-        return skip(Code.ELIGIBLE, "a policy forgives what it does not know")
+        return skip(Reason(Code.ELIGIBLE, "a policy forgives what it does not know"))
     raise AssertionError
 
 

@@ -44,11 +44,11 @@ def notes(
 def _unevaluated_rules(spec: PlacedVmiSpec) -> Iterator[str]:
     affinity = spec.affinity
     if affinity and affinity.pod_affinity and affinity.pod_affinity.is_required:
-        yield "the VM must be near other pods, which is not judged here"
+        yield "the VM's pod affinity is not evaluated here"
     if affinity and affinity.pod_anti_affinity and affinity.pod_anti_affinity.is_required:
-        yield "the VM must stay away from other pods, which is not judged here"
+        yield "the VM's pod anti-affinity is not evaluated here"
     if any(_is_hard(constraint) for constraint in spec.topology_spread_constraints or ()):
-        yield "the VM's pods must be spread, which is not judged here"
+        yield "the VM's topology spread constraints are not evaluated here"
 
 
 def _is_hard(constraint: Any) -> bool:
@@ -63,7 +63,7 @@ def _unreachable(nodes: tuple[Node, ...], volumes: Mapping[str, PersistentVolume
         spend(len(terms) * len(nodes), "volumes that only some nodes reach")
         reaching = sum(any(term.matches(node.labels, node.name) for term in terms) for node in nodes)
         if reaching < len(nodes):
-            yield f"the volume {quote(name)} can be reached from {reaching} of the {len(nodes)} eligible nodes"
+            yield f"volume {quote(name)} is available on {reaching}/{len(nodes)} eligible nodes"
 
 
 def _short(
@@ -72,4 +72,4 @@ def _short(
     for resource, wanted in requests.items():
         short = sum(free[node.name].get(resource, 0) < wanted for node in nodes if node.name in free)
         if short:
-            yield f"{short} of the {len(nodes)} eligible nodes have less {resource} left now than the VM requests"
+            yield f"{short}/{len(nodes)} eligible nodes have less free {resource} than the VM requests"

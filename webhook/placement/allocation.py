@@ -52,8 +52,8 @@ class Reachable(OneOf, frozen=True, gc=False):
 
     @property
     def clause(self) -> str:
-        return f"the volume {quote(self.volume)} can only be used where its PersistentVolume's node affinity allows it"
+        return f"volume {quote(self.volume)} is only available where its PersistentVolume's node affinity allows it"
 
     @property
     def lacking(self) -> str:
-        return f"outside the node affinity of the PersistentVolume of the volume {quote(self.volume)}"
+        return f"outside the node affinity of the PersistentVolume of volume {quote(self.volume)}"

@@ -72,7 +72,7 @@ def of(
     pod = {} if migration.receives else (source_pod or _NO_POD).node_selector
     made = {key: value for key, value in pod.items() if key not in (source_pod_added or {})}
     spec = vmi.spec or PlacedVmiSpec()
-    spend(_LABEL_STEPS * _labels(vmi, spec, migration, pod), "labels that are asked of nodes")
+    spend(_LABEL_STEPS * _labels(vmi, spec, migration, pod), "labels that are required of nodes")
     added = migration.added_selector.items()
     labels = _source_labels(vmi, migration, source_node)
     carried = _host_model(vmi, pod, labels)
@@ -123,15 +123,15 @@ def gaps(vmi: Vmi, migration: Migration, source_pod: LauncherPod | None, source_
     """What `of` could not take into account, clauses: more nodes may look eligible than are."""
     if migration.receives:
         if not vmi.source_state.node:
-            return ("where the VM comes from isn't known yet",)
+            return ("the VM's source node is not known yet",)
         if vmi.cpu.model == HOST_MODEL and not generated.host_model(vmi.source_state.node_selectors or {}):
-            return ("what CPU the VM has now isn't known, without which KubeVirt makes no target pod",)
+            return ("the VM's current CPU is not known, and KubeVirt creates no target pod without it",)
         return ()
     unknown = []
     if source_pod is None:
-        unknown.append("the VM's present pod isn't known, nor are requirements that only it shows")
+        unknown.append("the VM's current pod is not known, and neither are the requirements that only the pod shows")
     if source_node is None:
-        unknown.append("the VM's present node isn't known, nor are its hostname and its CPU's vendor")
+        unknown.append("the VM's current node is not known, and neither are its hostname and CPU vendor")
     return tuple(unknown)
 
 

@@ -72,7 +72,7 @@ def of(
             continue
         if node is not None and node.lacks(resource, shown):
             amounts.pop(resource, None)
-            gaps.append(f"the VM's pod requests {resource}, which its present node does not offer enough of either")
+            gaps.append(f"the VM's pod requests more {resource} than its current node offers, so that is not evaluated")
         elif shown > (explained := again.of(resource, shown)):
             amounts[resource] = explained
             gaps.append(f"the VM's pod requests more {resource} than the VM's devices and networks explain")
@@ -84,7 +84,7 @@ def of(
 def _within_bounds(amounts: Mapping[str, int], gaps: list[str]) -> Demand:
     requested = sorted((name, amount) for name, amount in amounts.items() if amount > 0)
     if more := requested[_MOST_RESOURCES:]:
-        gaps.append(f"the VM's pod requests {len(more)} more resources than are evaluated here")
+        gaps.append(f"the VM's pod requests {len(more)} more resources, which are not evaluated here")
     return Demand(dict(requested[:_MOST_RESOURCES]), tuple(gaps[:_MOST_RESOURCES]))
 
 

@@ -77,20 +77,20 @@ class Expression(msgspec.Struct, frozen=True):
         """Why Kubernetes can't evaluate it, clauses; empty where it can."""
         found = []
         if problem := key_problem(self.key):
-            found.append(f"its key {quote(self.key)} {problem}")
+            found.append(f"key {quote(self.key)} {problem}")
         if self.operator not in _OPERATORS:
             return (*found, _no_operator(self.operator, _OPERATORS))
         if self.operator in {IN, NOT_IN} and not self.values:
-            found.append(f"{self.operator} needs a value")
+            found.append(f"{self.operator} requires a value")
         if self.operator in {EXISTS, DOES_NOT_EXIST} and self.values:
             found.append(f"{self.operator} takes no value")
         if self.operator in {GREATER, LESS}:
             if len(self.values) != 1:
                 found.append(f"{self.operator} takes one value, not {len(self.values)}")
-            found += [f"{quote(value)} is no whole number" for value in self.values if integer(value) is None]
+            found += [f"{quote(value)} is not a valid integer" for value in self.values if integer(value) is None]
         for value in self.values:
             if problem := value_problem(value):
-                found.append(f"its value {quote(value)} {problem}")
+                found.append(f"value {quote(value)} {problem}")
         return tuple(found)
 
     def field_problems(self) -> tuple[str, ...]:
@@ -98,7 +98,7 @@ class Expression(msgspec.Struct, frozen=True):
         if self.operator not in _FIELD_OPERATORS:
             return (_no_operator(self.operator, _FIELD_OPERATORS),)
         if len(self.values) != 1:
-            return (f"over a field, {self.operator} takes one value, not {len(self.values)}",)
+            return (f"{self.operator} takes one value over a field, not {len(self.values)}",)
         return ()
 
     @property
@@ -123,7 +123,9 @@ class Expression(msgspec.Struct, frozen=True):
 
 
 def _no_operator(operator: str, known: tuple[str, ...]) -> str:
-    return f"its operator {quote(operator)} is none of {', '.join(known)}"
+    *first, last = known
+    listed = f"{', '.join(first)}, or {last}" if len(known) > 2 else " or ".join(known)
+    return f"operator {quote(operator)} is not valid; use {listed}"
 
 
 def field_value(field: str, name: str) -> str:
@@ -174,5 +176,5 @@ class Term(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.problems:
-            return f"a malformed term ({'; '.join(self.problems)})"
+            return f"an invalid term ({'; '.join(self.problems)})"
         return " and ".join(str(part) for part in (*self.expressions, *self.fields)) or "an empty term"

@@ -88,8 +88,8 @@ def gap(left: Mapping[str, str]) -> str:
     listed = ", ".join(f"{key}={value}" for key, value in sorted(left.items())[:_TOLD])
     more = f" and {len(left) - _TOLD} more" if len(left) > _TOLD else ""
     return (
-        f"the present pod's node selector has {listed}{more}, for which neither the VM nor KubeVirt, a RuntimeClass or"
-        " the namespace asks now"
+        f"the current pod's node selector requires {listed}{more}, which neither the VM, KubeVirt, a RuntimeClass, nor"
+        " the namespace requires now"
     )
 
 

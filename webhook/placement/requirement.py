@@ -36,7 +36,7 @@ _CLAUSES: Final[Mapping[str, str]] = {
     AFFINITY: "the VM's node affinity requires {}",
     CLUSTER: "KubeVirt's configuration requires {} for every VM",
     KUBEVIRT: "KubeVirt requires {} for this VM",
-    SCHEDULABLE: "KubeVirt requires {}, which virt-handler sets where it works",
+    SCHEDULABLE: "KubeVirt requires {}, which virt-handler sets on nodes where it works",
     HOST_MODEL: "the CPU that the VM took over from its first host requires {}",
     VENDOR: "the CPU that the VM runs on now requires {}",
     # Of another cluster; nodes are named to those who may list them, and this one nobody here can list.
@@ -157,7 +157,7 @@ class OneOf(Requirement, frozen=True, gc=False):
         """What a failing node with these values of `keys` is told."""
         if not values:
             return UnmetRequirement(
-                self, "has another name" if any(not term.hopeless for term in self.terms) else "can't fit"
+                self, "has another name" if any(not term.hopeless for term in self.terms) else "cannot match"
             )
         return UnmetRequirement(self, f"has {', '.join(map(_label, self.keys, values))}")
 
@@ -229,7 +229,7 @@ class Elsewhere(Requirement, frozen=True, gc=False):
 
     @property
     def clause(self) -> str:
-        return "the migration must leave the VM's present node"
+        return "the migration must leave the VM's current node"
 
     @property
     def lacking(self) -> str:
@@ -237,7 +237,7 @@ class Elsewhere(Requirement, frozen=True, gc=False):
 
     def reason(self, *, same: bool) -> UnmetRequirement:
         """What a node is told that is the present one, or only shares its hostname."""
-        return UnmetRequirement(self, "is this one" if same else f"has the same {HOSTNAME}={self.hostname}")
+        return UnmetRequirement(self, "is the current node" if same else f"has the same {HOSTNAME}={self.hostname}")
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
         if node.name == self.node:
@@ -258,10 +258,10 @@ class Kvm(Requirement, frozen=True, gc=False):
 
     @property
     def lacking(self) -> str:
-        return f"that offer no {self.device}"
+        return f"without {self.device}"
 
     def reason(self) -> UnmetRequirement:
-        return UnmetRequirement(self, "offers none")
+        return UnmetRequirement(self, "does not offer it")
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
         return (self.reason(),) if node.no_kvm else ()

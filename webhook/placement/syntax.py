@@ -17,7 +17,7 @@ _DNS_LABEL: Final = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = re.compile(rf"{_DNS_LABEL}(\.{_DNS_LABEL})*")
 _NAME_LENGTH: Final = 63
 _SUBDOMAIN_LENGTH: Final = 253
-_CHARACTERS: Final = "letters, digits, '-', '_' and '.', with a letter or digit at both ends"
+_CHARACTERS: Final = "it must consist of letters, digits, '-', '_', and '.', and begin and end with a letter or digit"
 
 _RESERVED_FAMILIES: Final = (
     *("cpu-vendor", "cpu-feature", "cpu-model", "cpu-model-migration", "host-model-cpu"),
@@ -36,26 +36,26 @@ def key_problem(key: str) -> str | None:
     if "/" in prefix:
         return "has more than one '/'"
     if slash and not prefix:
-        return "has nothing in front of its '/'"
+        return "has no prefix before its '/'"
     if slash and len(prefix) > _SUBDOMAIN_LENGTH:
-        return f"has a prefix of {len(prefix)} characters, of which {_SUBDOMAIN_LENGTH} are allowed"
+        return f"has a prefix of {len(prefix)} characters (limit {_SUBDOMAIN_LENGTH})"
     if slash and not _SUBDOMAIN.fullmatch(prefix):
-        return "has a prefix that is no DNS name of lower case letters, digits, '-' and '.'"
+        return "has a prefix that is not a valid DNS name: it must consist of lower case letters, digits, '-', and '.'"
     if not name:
         return "has no name"
     if len(name) > _NAME_LENGTH:
-        return f"has a name of {len(name)} characters, of which {_NAME_LENGTH} are allowed"
+        return f"has a name of {len(name)} characters (limit {_NAME_LENGTH})"
     if not _NAME.fullmatch(name):
-        return f"has a name of other characters than {_CHARACTERS}"
+        return f"has an invalid name: {_CHARACTERS}"
     return None
 
 
 def value_problem(value: str) -> str | None:
     """Why a text is no label value, as a clause; None if it is one (the empty text is)."""
     if len(value) > _NAME_LENGTH:
-        return f"has {len(value)} characters, of which {_NAME_LENGTH} are allowed"
+        return f"has {len(value)} characters (limit {_NAME_LENGTH})"
     if value and not _NAME.fullmatch(value):
-        return f"has other characters than {_CHARACTERS}"
+        return f"is not valid: {_CHARACTERS}"
     return None
 
 
@@ -77,9 +77,9 @@ def selector(texts: Iterable[str], where: str) -> dict[str, str]:
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
-            raise InputError(f"{quote(text)} is no KEY=VALUE", where, "write for example zone=b")
+            raise InputError(f"{quote(text)} is not a valid KEY=VALUE", where, "write, for example, zone=b")
         if found.setdefault(key, value) != value:
-            what = f"{quote(key)} can't be both {quote(found[key])} and {quote(value)}"
+            what = f"{quote(key)} cannot be both {quote(found[key])} and {quote(value)}"
             raise InputError(what, where, "a node has one value of a label; keep one")
     for mistake in find_malformed(found, where):
         raise mistake
@@ -95,9 +95,9 @@ def find_malformed(selector: Mapping[str, str], where: str) -> tuple[InputError,
     mistakes = []
     for key, value in sorted(selector.items()):
         if problem := key_problem(key):
-            mistakes.append(InputError(f"the key {quote(key)} {problem}", where, "no node can have such a label"))
+            mistakes.append(InputError(f"key {quote(key)} {problem}", where, "no node can have such a label"))
         if problem := value_problem(value):
-            what = f"the value {quote(value)} of {quote(key)} {problem}"
+            what = f"value {quote(value)} of key {quote(key)} {problem}"
             mistakes.append(InputError(what, where, "no node can have such a label"))
     return tuple(mistakes)
 

@@ -38,7 +38,8 @@ def unknown_mode(policy: Policy, value: str) -> Reason:
     """The namespace's label has a value that is not a mode."""
     label = names.policy_label(policy)
     text = (
-        f"skipped: label {label} of the namespace has the invalid value {quote(value)}; use enforce, warn, audit or off"
+        f"skipped: label {label} of the namespace has the invalid value {quote(value)};"
+        " use enforce, warn, audit, or off"
     )
     return Reason(Code.UNKNOWN_MODE, text)
 

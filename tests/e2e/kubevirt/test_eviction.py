@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tests.e2e.support.kube import ApiError, eventually
+from tests.e2e.support.messages import parse
 from tests.e2e.support.webhook_server import WebhookServer
 from tests.e2e.support.workloads import VMIS
 
@@ -39,7 +40,7 @@ def test_the_descheduler_is_told_when_a_vm_has_nowhere_to_go(place: Place) -> No
 
     vetoed = place.evict(place.launcher(), DESCHEDULER)
     assert vetoed.status == 429
-    assert "no eligible node" in vetoed.message
+    assert parse(vetoed.message).code == "no-eligible-node"
     assert "evacuationNodeName" not in place.get(VMIS)["status"]
 
     drained = place.evict(place.launcher())
@@ -55,5 +56,6 @@ def test_the_descheduler_is_told_of_a_vm_that_kubevirt_can_never_migrate(place: 
     with pytest.raises(ApiError, match=r"metadata\.labels: Invalid value"):
         place.migrate(name)
 
-    assert "it labels migrations with the VM's name, which has 64 characters" in vetoed.message
+    assert parse(vetoed.message).code == "name-too-long"
+    assert "64 characters" in vetoed.message
     assert "evacuationNodeName" not in place.get(VMIS, name)["status"]

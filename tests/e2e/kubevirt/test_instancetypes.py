@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.messages import parse
 from tests.e2e.support.webhook_server import DOMAIN
 from tests.e2e.support.workloads import VMIS, VMS
 from webhook.kubevirt.vm import fidelity
@@ -222,7 +223,8 @@ def test_a_default_that_does_not_fit_an_inferred_preference_is_named(place: Plac
         place.vm(template=ROOTED, preference={"inferFromVolume": "root"})
 
     (said,) = refused.value.warnings
-    assert "name another one in spec.instancetype" in said
+    assert parse(said).code == "instancetype-denied"
+    assert "spec.instancetype" in said
 
 
 def test_an_empty_label_makes_a_vm_that_kubevirt_never_looks_at(place: Place) -> None:

@@ -1,13 +1,14 @@
-"""Why no node is eligible, in words and for the audit record."""
+"""Why no node is eligible, for users and for the audit record."""
 
 from __future__ import annotations
 
 from tests.placement.samples import node, vmi
+from webhook.names import Code
 from webhook.placement.constraints import of
 from webhook.placement.index import NodeIndex
 from webhook.placement.migrations import Migration
 from webhook.placement.verdict import Verdict
-from webhook.policies.common.no_eligible_node import details, no_node
+from webhook.policies.common.no_eligible_node import availability, details, no_node
 
 LABELS = {"kubevirt.io/schedulable": "true", "cpu-model.node.kubevirt.io/x": "true"}
 
@@ -19,18 +20,26 @@ def verdict(count: int) -> Verdict:
     return NodeIndex(nodes).review(of(vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"})))
 
 
-def test_few_classes_are_all_told() -> None:
-    text = no_node(verdict(9))
+def test_few_classes_are_all_named() -> None:
+    found = verdict(9)
 
-    assert text.startswith("no eligible node: of 9, 9 without zone=b (added by this migration), 1 with the taint")
-    assert text.endswith("dedicated=n0008:NoSchedule")
+    reason = no_node(found)
+
+    assert (reason.code, len(found.failures)) == (Code.NO_ELIGIBLE_NODE, 10)
+    assert reason.text.startswith(availability(found))
+    assert all(str(failure) in reason.text for failure in found.failures)
 
 
-def test_of_many_classes_the_largest_are_told() -> None:
-    text = no_node(verdict(2000))
+def test_of_many_classes_the_largest_are_named() -> None:
+    found = verdict(2000)
 
-    assert text.startswith("no eligible node: of 2000, 2000 without zone=b (added by this migration), 1 with the taint")
-    assert text.endswith("dedicated=n0008:NoSchedule and 1991 more reasons")
+    text = no_node(found).text
+
+    assert text.startswith(f"{availability(found)}: {found.failures[0]}, ")
+    assert found.failures[0].count == found.total == 2000
+    named = [failure for failure in found.failures if str(failure) in text]
+    assert len(named) == 10
+    assert str(len(found.failures) - 10) in text.rpartition(str(named[-1]))[2]
 
 
 def test_every_node_is_in_the_audit_record() -> None:

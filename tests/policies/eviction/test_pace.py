@@ -11,7 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.policies.eviction.world import NOW, migration, read, stamp
+from webhook.admission.decision import Reason
+from webhook.names import Code
 from webhook.placement.migrations import Migration, MigrationState, MigrationStatus
+from webhook.policies.eviction import messages
 from webhook.policies.eviction.pace import blackout, cool_down, too_many
 from webhook.settings.blackout import DAYS
 from webhook.settings.blackout import BlackoutModel as Written
@@ -63,7 +66,7 @@ def test_blackouts_are_those_of_a_calendar(days: set[str], begin: int, end: int,
 def test_a_blackout_is_told_as_it_was_written(fields: dict[str, object], text: str) -> None:
     other = written(**{"from": "00:00", "to": "00:01"}).snapshot()
 
-    assert blackout([other, written(**fields).snapshot()], NOW) == f"the descheduler may not evict VMs {text}"
+    assert blackout([other, written(**fields).snapshot()], NOW) == messages.blackout(text)
     assert blackout([other], NOW) is None
 
 
@@ -85,15 +88,22 @@ def ended(*seconds_ago: float) -> tuple[Migration, ...]:
     )
 
 
-def seconds(text: str | None) -> int:
-    """How long the VM stays, of what is told."""
-    found = re.search(r"stays where it is for (\d+) s", text or "")
-    return int(found[1]) if found else 0
+def _numbers(reason: Reason | None) -> dict[str, int]:
+    """The arguments of the message, found where the catalogue puts them."""
+    if reason is None:
+        return {}
+    assert reason.code == Code.COOL_DOWN
+    seconds, *_, ago, rest = map(int, re.findall(r"\d+", reason.text))
+    return {"seconds": seconds, "ago": ago, "left": rest}
 
 
-def left(text: str | None) -> int:
-    found = re.search(r"; (\d+) s are left", text or "")
-    return int(found[1]) if found else 0
+def seconds(reason: Reason | None) -> int:
+    """How long the VM is held in all."""
+    return _numbers(reason).get("seconds", 0)
+
+
+def left(reason: Reason | None) -> int:
+    return _numbers(reason).get("left", 0)
 
 
 class TestCoolDown:
@@ -119,13 +129,10 @@ class TestCoolDown:
             assert (seconds(text), left(text)) == (lasts, rest)
 
     def test_says_how_many_there_were(self) -> None:
-        assert cool_down(ended(60, 500), NOW, SETTINGS) == (
-            "the VM stays where it is for 600 s after the last of 2 migrations in a row, which ended 60 s ago; "
-            "540 s are left"
-        )
+        assert cool_down(ended(60, 500), NOW, SETTINGS) == messages.cool_down(600, 2, 60, 540)
 
     def test_no_migration_ended_in_the_future(self) -> None:
-        assert "which ended 0 s ago; 305 s are left" in str(cool_down(ended(-5), NOW, SETTINGS))
+        assert cool_down(ended(-5), NOW, SETTINGS) == messages.cool_down(300, 1, 0, 305)
 
     def test_none_where_there_is_nothing_to_wait_for(self) -> None:
         assert cool_down((), NOW, SETTINGS) is None
@@ -177,12 +184,12 @@ class TestTooMany:
         [
             (0, 0, None),
             (3, 4, None),
-            (2, 0, "2 evacuations are unfinished of demo, and 2 may be"),
-            (1, 3, "2 evacuations are unfinished of demo, and 1 may be"),
-            (0, 3, "3 evacuations are unfinished of the cluster, and 3 may be"),
+            (2, 0, messages.too_many(2, 2, "namespace demo")),
+            (1, 3, messages.too_many(2, 1, "namespace demo")),
+            (0, 3, messages.too_many(3, 3, "the cluster")),
         ],
     )
-    def test_counts_unfinished_evacuations(self, namespace: int, cluster: int, said: str | None) -> None:
+    def test_counts_unfinished_evacuations(self, namespace: int, cluster: int, said: Reason | None) -> None:
         settings = EvictionSettings(max_per_namespace=namespace, max_per_cluster=cluster)
 
         assert too_many(self.BUSY, "demo", settings) == said
@@ -196,4 +203,4 @@ class TestTooMany:
     def test_one(self) -> None:
         settings = EvictionSettings(max_per_namespace=1)
 
-        assert too_many(self.BUSY, "elsewhere", settings) == ("1 evacuation is unfinished of elsewhere, and 1 may be")
+        assert too_many(self.BUSY, "elsewhere", settings) == messages.too_many(1, 1, "namespace elsewhere")

@@ -27,26 +27,31 @@ from tests.policies.migration.world import FOO, NODES, ONE_DEVICE, node, request
 from webhook.errors import Unavailable
 from webhook.facts import ConfigurationKey, Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.names import Code
+from webhook.placement.allocation import Allocatable
 from webhook.placement.launcher_pods import LAUNCHER_PODS
 from webhook.placement.migrations import UNFINISHED
+from webhook.placement.requirement import CORDONED as CORDON
+from webhook.placement.requirement import RESOURCES, Uncordoned
 from webhook.placement.vmis import EVACUEES, VMIS, Evacuee, Vmi
-from webhook.policies.eviction import evacuations
+from webhook.policies.common import messages as common
+from webhook.policies.common import migration_targets
+from webhook.policies.eviction import evacuations, messages
 from webhook.settings.snapshot import WEEK, Blackout
 
 ALWAYS = (Blackout("every day from 00:00 to 24:00 UTC", ((0, WEEK),)),)
 THE_POD, THE_VMI = ObjectKey(LAUNCHER_PODS, "demo", POD), ObjectKey(VMIS, "demo", "web01")
 CORDONED = [node(f"node-{name}", "a", cordoned=True) for name in ("a1", "a2", "a3")]
-# Whatever could lead to a veto does.
+# Everything that could lead to a denial does.
 HOPELESS: dict[str, Any] = {"nodes": CORDONED, "migrations": [migration()]}
 
 
-class TestLetThrough:
+class TestAllowed:
     def test_where_the_vm_can_go(self) -> None:
         decision = decide(facts())
 
         assert (decision.code, decision.denial, decision.warnings) == (Code.ELIGIBLE, None, ())
         assert decision.notes == {"eligible-nodes": "2"}
-        assert decision.reasons[0].text == "2 of 4 nodes are eligible"
+        assert decision.reasons == (common.eligible(2, 4),)
         assert decision.details == {
             "vmi": "web01",
             "requester": "sigs.k8s.io/descheduler",
@@ -141,17 +146,17 @@ class TestGoesDown:
     @pytest.mark.parametrize(
         ("found", "why"),
         [
-            (vmi("None"), "its eviction strategy is None"),
-            (vmi(None), "its eviction strategy is None"),
-            (vmi("LiveMigrateIfPossible", "False"), "it can't be live-migrated"),
-            (vmi("LiveMigrateIfPossible", None), "it can't be live-migrated"),
+            (vmi("None"), messages.strategy_none()),
+            (vmi(None), messages.strategy_none()),
+            (vmi("LiveMigrateIfPossible", "False"), messages.strategy_if_possible()),
+            (vmi("LiveMigrateIfPossible", None), messages.strategy_if_possible()),
         ],
     )
     def test_is_warned_about_and_never_refused(self, found: Json, why: str) -> None:
         decision = decide(facts(found, **HOPELESS), blackouts=ALWAYS)
 
         assert (decision.code, decision.denial) == (Code.WILL_STOP, None)
-        assert decision.warnings[0].startswith(f"kubevirt-webhook: this eviction shuts VM demo/web01 down: {why}")
+        assert decision.warnings == (messages.will_stop("demo/web01", why),)
 
     def test_the_clusters_strategy_counts_only_where_the_vm_has_none(self) -> None:
         assert decide(facts(vmi(None), strategy="LiveMigrate")).code == Code.ELIGIBLE
@@ -159,7 +164,7 @@ class TestGoesDown:
         assert decide(facts(vmi("None"), strategy="LiveMigrate")).code == Code.WILL_STOP
 
 
-class TestVeto:
+class TestDenied:
     def test_a_device_that_only_the_present_node_has(self) -> None:
         known = facts(nodes=ONE_DEVICE)
         devices = {"devices": {"gpus": [{"name": "gpu", "deviceName": FOO}]}}
@@ -169,7 +174,7 @@ class TestVeto:
 
         assert decision.code == Code.NO_ELIGIBLE_NODE
         assert decision.denial
-        assert f"2 with insufficient allocatable {FOO} (the VM's pod requests 1)" in decision.denial.message
+        assert f"2 node(s) {Allocatable(RESOURCES, FOO, 1).lacking}" in decision.denial.message
 
     def test_no_eligible_node(self) -> None:
         decision = decide(facts(nodes=CORDONED))
@@ -177,9 +182,12 @@ class TestVeto:
         assert decision.code == Code.NO_ELIGIBLE_NODE
         assert decision.denial
         # The present node is out for its own reason, too.
-        assert decision.denial.message.startswith("no eligible node: of 3, ")
-        assert "3 cordoned" in decision.denial.message
-        assert decision.denial.message.endswith("; the only reason for 2 of them: cordoned")
+        cordoned = Uncordoned(CORDON, ()).lacking
+        classes, _, advice = decision.denial.message.rpartition(";")
+        assert classes.startswith(common.eligible(0, 3).text)
+        assert f"3 node(s) {cordoned}" in classes
+        assert "2 node(s)" in advice
+        assert cordoned in advice
         assert "node-a2" not in decision.denial.message
         assert {name for group in decision.details["nodes"] for name in group["nodes"]} == {
             "node-a1",
@@ -202,26 +210,21 @@ class TestVeto:
 
         assert decision.code == Code.NAME_TOO_LONG
         assert decision.denial
-        assert decision.denial.message == (
-            "KubeVirt can't migrate this VM at all: it labels migrations with the VM's name, which has 64 characters, "
-            "of which 63 are allowed"
-        )
+        assert decision.denial.message == migration_targets.name_problem(long)
 
     def test_blackout(self) -> None:
         decision = decide(facts(), blackouts=ALWAYS)
 
         assert decision.code == Code.BLACKOUT
         assert decision.denial
-        assert decision.denial.message == "the descheduler may not evict VMs every day from 00:00 to 24:00 UTC"
+        assert decision.denial.message == messages.blackout(ALWAYS[0].text).text
 
     def test_cooling_down(self) -> None:
         decision = decide(facts(migrations=[migration("Failed", 60)]))
 
         assert decision.code == Code.COOL_DOWN
         assert decision.denial
-        assert decision.denial.message == (
-            "the VM stays where it is for 300 s after its last migration, which ended 60 s ago; 240 s are left"
-        )
+        assert decision.denial.message == messages.cool_down(300, 1, 60, 240).text
 
     @pytest.mark.parametrize(
         ("cap", "key"),
@@ -337,7 +340,8 @@ class TestForged:
         assert [reason.code for reason in decision.reasons] == [Code.ELIGIBLE, Code.LOOKUP_FAILED]
         assert decision.denial is None
         (warning,) = decision.warnings
-        assert "maxPerCluster was not applied" in warning
+        assert warning.code == Code.LOOKUP_FAILED
+        assert "maxPerCluster" in warning.text
         own = evacuating("demo", "other", key=ListKey(UNFINISHED, "demo"))
         capped = decide(large | own, max_per_cluster=1, max_per_namespace=1)
         assert capped.code == Code.TOO_MANY_EVACUATIONS
@@ -345,9 +349,9 @@ class TestForged:
 
 
 @pytest.mark.parametrize("key", [KubeVirtKey(), THE_POD, THE_VMI, ConfigurationKey(), MINE, NodesKey()])
-def test_what_can_not_be_read_lets_the_eviction_through(key: Any) -> None:
+def test_what_can_not_be_read_allows_the_eviction(key: Any) -> None:
     decision = decide(facts(vmi(None), strategy="LiveMigrate") | {key: Unavailable("no answer")})
 
     assert (decision.code, decision.denial) == (Code.LOOKUP_FAILED, None)
-    assert decision.warnings[0].startswith("kubevirt-webhook did not judge this eviction: ")
-    assert decision.warnings[0].endswith("can't be read: no answer")
+    assert decision.warnings == decision.reasons
+    assert decision.warnings[0].text.endswith("no answer")

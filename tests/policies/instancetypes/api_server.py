@@ -131,7 +131,7 @@ class ApiServer:
         decision = endpoint.handler(request.object, request, Facts(peek=self._peek), settings)
         if decision.denial:
             raise Refused(decision.denial.message)
-        self.warnings += decision.warnings
+        self.warnings += [warning.text for warning in decision.warnings]
         made = msgspec.to_builtins(operations(request.object, decision.changes))
         changed: Json = jsonpatch.apply_patch(vm, made)
         return changed

@@ -161,7 +161,7 @@ class TestWhatIsPutBack:
         decision = decide(vm(template={"nodeSelector": {"c": "d"}}), world, self.OLD)
 
         assert ("spec", "instancetype") not in changes(decision)
-        assert "nodeSelector conflicts" in decision.warnings[0]
+        assert "nodeSelector conflicts" in decision.warnings[0].text
 
     def test_an_inference_that_was_merged_into_our_default_wins(self) -> None:
         merged = vm(annotations=self.OLD["metadata"]["annotations"], instancetype={**SMALL, "inferFromVolume": "root"})
@@ -327,7 +327,7 @@ class TestGivingWay:
         decision = decide(new, world, OURS)
 
         assert changes(decision) == GONE
-        assert "nodeSelector" in decision.warnings[0]
+        assert "nodeSelector" in decision.warnings[0].text
         assert decision.reasons[-1].code == Code.UNSIZED
 
     def test_what_did_not_fit_before_is_not_the_owners_doing(self) -> None:
@@ -366,7 +366,7 @@ class TestGivingWay:
         decision = decide(new, world, OURS, preference_scope="all")
 
         assert changes(decision) == GONE
-        assert "no answer in time" in decision.warnings[0]
+        assert "no answer in time" in decision.warnings[0].text
 
     def test_what_can_not_be_read_at_all_changes_nothing(self) -> None:
         new = vm(

@@ -21,8 +21,10 @@ from tests.policies.instancetypes.world import (
     preset,
     vmi,
 )
+from webhook import names
 from webhook.kubevirt.config import ClusterConfig
 from webhook.names import Code
+from webhook.policies.instancetypes import messages
 
 BOTH: dict[str, Any] = {"default_instancetype": "u1.small", "default_preference": "fedora"}
 WORLD = [instancetype(), preference()]
@@ -180,8 +182,8 @@ class TestWhatIsNot:
         # The preference is none the worse for it.
         assert set(decision.notes) == {"preference"}
         assert ("spec", "domain", "memory") not in changes(decision)
-        said = "the default instancetype u1.small was not applied: VMI conflicts with instancetype spec in fields: "
-        assert decision.warnings == (f"kubevirt-webhook: {said}[spec.nodeSelector]",)
+        why = "VMI conflicts with instancetype spec in fields: [spec.nodeSelector]"
+        assert decision.warnings == (messages.vmi_default_unusable("instancetype", "u1.small", why),)
 
     def test_defaults_of_which_none_fits(self) -> None:
         picky = preference(requirements={"architecture": "s390x"})
@@ -190,7 +192,10 @@ class TestWhatIsNot:
         decision = decide(vmi(nodeSelector={"c": "d"}), world, **BOTH)
 
         assert (decision.code, decision.changes) == (Code.DEFAULT_UNUSABLE, ())
-        assert [warning.split()[3] for warning in decision.warnings] == ["instancetype", "preference"]
+        conflict, unmet = decision.warnings
+        assert conflict.code == unmet.code == Code.DEFAULT_UNUSABLE
+        assert '"u1.small"' in conflict.text
+        assert '"fedora"' in unmet.text
 
     def test_a_wish_that_fits_neither_alone_nor_beside_a_default(self) -> None:
         asked = {"kubevirt-webhook.github.io/preference": "fedora"}
@@ -208,7 +213,8 @@ class TestWhatIsNot:
         decision = decide(vmi(), facts(WORLD), default_instancetype=text)
 
         assert (decision.code, decision.changes) == (Code.DEFAULT_UNUSABLE, ())
-        assert "the namespace's default instancetype" in decision.warnings[0]
+        assert [warning.code for warning in decision.warnings] == [Code.DEFAULT_UNUSABLE]
+        assert names.DEFAULT_INSTANCETYPE_ANNOTATION in decision.warnings[0].text
 
     def test_a_default_that_is_missing_or_not_allowed(self) -> None:
         world = facts([preference()], missing=[("VirtualMachineClusterInstancetype", "u1.small")])
@@ -217,8 +223,9 @@ class TestWhatIsNot:
         not_allowed = decide(vmi(), facts(WORLD), **BOTH, allowed=("cx1.*",))
 
         assert [set(decision.notes) for decision in (missing, not_allowed)] == [{"preference"}, {"preference"}]
-        assert '"u1.small" not found' in missing.warnings[0]
-        assert "is not allowed" in not_allowed.warnings[0]
+        assert '"u1.small" not found' in missing.warnings[0].text
+        why = messages.not_allowed(SMALL_MARK, "demo", "cx1.*")
+        assert not_allowed.warnings == (messages.vmi_default_unusable("instancetype", "u1.small", why),)
 
     def test_what_can_not_be_read(self) -> None:
         world = facts(unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
@@ -311,4 +318,4 @@ class TestWhatIsRefused:
 
         assert not decision.denial
         assert set(decision.notes) == {"instancetype"}
-        assert "preference requires 64 vCPU" in decision.warnings[0]
+        assert "preference requires 64 vCPU" in decision.warnings[0].text

@@ -34,6 +34,7 @@ from webhook.kubevirt.lookup import among
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.webhooks import vm_admitter
 from webhook.names import Code
+from webhook.policies.instancetypes import messages
 from webhook.releases.release import release_of
 from webhook.releases.version import parse_version
 
@@ -124,7 +125,8 @@ class TestCreate:
         decision = decide(vm(instancetype={}), facts(WORLD), **BOTH)
 
         assert not decision.changes
-        assert "Either Name or InferFromVolume" in decision.warnings[0]
+        # KubeVirt's own words.
+        assert "Either Name or InferFromVolume" in decision.warnings[0].text
 
     @pytest.mark.parametrize("given_", [{"name": "mine"}, {"inferFromVolume": "root"}, {}])
     def test_a_matcher_of_the_owners_is_kept(self, given_: Json) -> None:
@@ -161,7 +163,8 @@ class TestCreate:
         decision = decide(vm(instancetype={"inferFromVolume": "root"}), world, default_preference="fedora")
 
         assert not decision.changes
-        assert "still to be inferred" in decision.warnings[0]
+        why = messages.default_conflicts("preference", FEDORA_MARK, messages.inferred_conflict())
+        assert decision.warnings == (why,)
 
     def test_whatever_an_inferred_preference_asks_for_a_vm_of_a_size_offers_more(self) -> None:
         decision = decide(vm(preference={"inferFromVolume": "root"}), facts(WORLD), **BOTH)
@@ -175,7 +178,7 @@ class TestCreate:
         decision = decide(obj, facts([instancetype(ioThreadsPolicy="shared")]), default_instancetype="u1.small")
 
         assert (decision.code, decision.changes) == (Code.DEFAULT_CONFLICTS, ())
-        assert "spec.template.spec.domain.ioThreadsPolicy" in decision.warnings[0]
+        assert "spec.template.spec.domain.ioThreadsPolicy" in decision.warnings[0].text
 
     @pytest.mark.parametrize("place", ["labels", "annotations"])
     def test_the_owner_may_opt_out(self, place: str) -> None:
@@ -199,7 +202,8 @@ class TestCreate:
         decision = decide(vm(), facts(WORLD, presets=Unavailable("forbidden")), **BOTH)
 
         assert changes(decision) == INJECTED
-        assert "forbidden" in decision.warnings[0]
+        assert [warning.code for warning in decision.warnings] == [Code.LOOKUP_FAILED]
+        assert "forbidden" in decision.warnings[0].text
 
     def test_a_mark_without_its_matcher_says_that_the_owner_removed_it(self) -> None:
         restored = vm(annotations={IT_MARK[2]: SMALL_MARK})
@@ -213,7 +217,7 @@ class TestCreate:
         decision = decide(vm(), facts(), default_instancetype=text)
 
         assert (decision.code, decision.changes) == (Code.DEFAULT_UNUSABLE, ())
-        assert "kubevirt-webhook.github.io/default-instancetype" in decision.warnings[0]
+        assert "kubevirt-webhook.github.io/default-instancetype" in decision.warnings[0].text
 
     def test_a_default_that_does_not_exist(self) -> None:
         world = facts([preference()], missing=[("VirtualMachineClusterInstancetype", "u1.small")])
@@ -221,16 +225,14 @@ class TestCreate:
         decision = decide(vm(), world, **BOTH)
 
         assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
-        assert "u1.small does not exist" in decision.warnings[0]
+        assert decision.warnings == (messages.default_missing("instancetype", SMALL_MARK),)
 
     def test_a_default_that_is_not_allowed(self) -> None:
         decision = decide(vm(), facts(WORLD), **BOTH, allowed=("cx1.*",))
 
         assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
-        said = (
-            "the default instancetype can't be used: the instancetype VirtualMachineClusterInstancetype/u1.small is not"
-        )
-        assert decision.warnings == (f"kubevirt-webhook: {said} allowed in the namespace demo; allowed are: cx1.*",)
+        why = messages.not_allowed(SMALL_MARK, "demo", "cx1.*")
+        assert decision.warnings == (messages.default_unusable("instancetype", why),)
 
     def test_a_default_that_can_not_be_read(self) -> None:
         world = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
@@ -238,7 +240,7 @@ class TestCreate:
         decision = decide(vm(), world, **BOTH)
 
         assert (decision.code, decision.changes) == (Code.LOOKUP_FAILED, ())
-        assert "no answer in time" in decision.warnings[0]
+        assert "no answer in time" in decision.warnings[0].text
 
     def test_an_unreadable_configuration(self) -> None:
         decision = decide(vm(), facts(WORLD, configuration=Unavailable("not listed")), **BOTH)
@@ -254,7 +256,7 @@ class TestCreate:
         decision = decide(vm(template={"nodeSelector": {"a": "b"}}), world, **BOTH)
 
         assert set(changes(decision)) == {("spec", "preference"), PREF_MARK}
-        assert "spec.template.spec.nodeSelector conflicts with selected instance type" in decision.warnings[0]
+        assert "spec.template.spec.nodeSelector conflicts with selected instance type" in decision.warnings[0].text
 
     def test_a_requirement_that_is_not_met_leaves_the_preference_out(self) -> None:
         world = facts([instancetype(), preference(requirements={"cpu": {"guest": 8}})])
@@ -262,7 +264,7 @@ class TestCreate:
         decision = decide(vm(), world, **BOTH)
 
         assert set(changes(decision)) == {("spec", "instancetype"), IT_MARK}
-        assert "preference requires 8 vCPU" in decision.warnings[0]
+        assert "preference requires 8 vCPU" in decision.warnings[0].text
 
     def test_a_spread_that_does_not_divide_leaves_the_preference_out(self) -> None:
         spread = preference(cpu={"preferredCPUTopology": "spread"})
@@ -284,7 +286,8 @@ class TestCreate:
         decision = decide(vm(dataVolumeTemplates=templates), world, **BOTH)
 
         assert set(changes(decision)) == {("spec", "instancetype"), IT_MARK}
-        assert "volume's source" in decision.warnings[0]
+        why = messages.default_conflicts("preference", FEDORA_MARK, messages.architecture_conflict())
+        assert decision.warnings == (why,)
         assert changes(decide(vm(), world, **BOTH)) == INJECTED
 
     def test_the_clusters_configuration_counts(self) -> None:
@@ -293,7 +296,7 @@ class TestCreate:
         decision = decide(vm(), facts(WORLD, configuration=forbidden), **BOTH)
 
         assert not decision.changes
-        assert "bridge interface is not enabled" in decision.warnings[0]
+        assert "bridge interface is not enabled" in decision.warnings[0].text
 
     def test_what_a_sender_claims_as_status_is_not_believed(self) -> None:
         obj = vm(instancetype=SMALL)
@@ -330,7 +333,7 @@ class TestCreate:
         decision = decide(vm({"cpu": {"sockets": "two"}}), facts(WORLD), **BOTH)
 
         assert (decision.code, decision.changes) == (Code.INVALID_OBJECT, ())
-        assert "spec.template.spec.domain.cpu.sockets" in decision.warnings[0]
+        assert "spec.template.spec.domain.cpu.sockets" in decision.warnings[0].text
 
     def test_vms_that_are_being_deleted_and_switches(self) -> None:
         dying = vm()
@@ -378,7 +381,8 @@ class TestExpansion:
         decision = decide(vm(**{field: given_}), world, expand=True)
 
         assert not decision.changes
-        assert "is not expanded" in decision.warnings[0]
+        assert [warning.code for warning in decision.warnings] == [decision.code]
+        assert decision.code == (Code.NOT_INFERRED if "inferFromVolume" in given_ else Code.DENIED)
 
     @pytest.mark.parametrize(
         ("spec", "settings"),
@@ -407,7 +411,7 @@ class TestExpansion:
         decision = decide(obj, facts(WORLD), expand=True)
 
         assert (decision.code, decision.changes) == (Code.NOT_INFERRED, ())
-        assert "from a volume's source" in decision.warnings[0]
+        assert decision.warnings == (messages.not_expanded_architecture(),)
         obj["spec"]["template"]["spec"]["architecture"] = "arm64"
         assert decide(obj, facts(WORLD), expand=True).code == Code.EXPANDED
 

@@ -24,11 +24,14 @@ from tests.policies.migration.world import (
 )
 from webhook.errors import Unavailable
 from webhook.facts import Facts, Key, ListKey, NodesKey, NotRead, ObjectKey
+from webhook.placement.expression import Expression
 from webhook.placement.index import NodeIndex
 from webhook.placement.launcher_pods import LAUNCHER_PODS
 from webhook.placement.node import Node
+from webhook.placement.requirement import ADDED, VENDOR, Label
 from webhook.placement.vmis import VMIS, Vmi
 from webhook.placement.volumes import CLAIMS, VOLUMES, Claim, PersistentVolume
+from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration import explanation
 from webhook.policies.migration.answer import SCHEMA, MigrationExplanation
@@ -75,20 +78,22 @@ def test_every_node_is_in_one_place() -> None:
     assert sorted(groups + answer.eligible.names) == ["node-a1", "node-a2", "node-b1", "node-b2"]
     both = next(group for group in answer.groups if group.nodes.names == ["node-b2"])
     assert both.fails == (
-        "without zone=a (added by this migration)",
-        f"without {INTEL}=true (required by the CPU that the VM runs on now)",
+        Label(ADDED, Expression.equals("zone", "a")).lacking,
+        Label(VENDOR, Expression.equals(INTEL, "true")).lacking,
     )
 
 
 def test_a_key_that_kubevirt_drops() -> None:
     answer = told({"zone": "b"}, vmi({"zone": "a"}))
 
-    assert answer.summary == ("no node is eligible: zone=b was added by this migration; the VM itself requires zone=a")
     (found,) = answer.contradictions
+    assert answer.summary.endswith(f": {found.text}")
+    assert "zone=b" in found.text
+    assert "zone=a" in found.text
     assert (found.dropped, [why.origin for why in found.requirements]) == (True, ["added", "vm"])
     assert answer.kubevirt.drops == ("zone=b",)
     assert answer.kubevirt.nodes.names == ["node-a2"]
-    assert answer.kubevirt.text == "would drop zone=b without a word, and migrate to node-a2"
+    assert "node-a2" in answer.kubevirt.text
     assert not answer.favourable
 
 
@@ -96,23 +101,25 @@ def test_a_key_that_takes_the_guards_place() -> None:
     answer = told({AMD: "true"})
 
     assert answer.eligible.count == 0
-    assert answer.kubevirt.text == f"would no longer require {INTEL}=true, and migrate to node-b2"
+    assert f"{INTEL}=true" in answer.kubevirt.text
+    assert "node-b2" in answer.kubevirt.text
     assert answer.kubevirt.drops == ()
-    assert answer.notes == (
-        f"{AMD} is KubeVirt's own key to require; where the migration policy is on, it is refused by default",
-    )
-    assert "are KubeVirt's own keys" in told({AMD: "true", "kubevirt.io/schedulable": "true"}).notes[0]
+    (note,) = answer.notes
+    assert AMD in note
+    (of_both,) = told({AMD: "true", "kubevirt.io/schedulable": "true"}).notes
+    assert AMD in of_both
+    assert "kubevirt.io/schedulable" in of_both
 
 
 def test_what_kubevirt_alone_would_let_hang() -> None:
     answer = told({"zone": "c"})
 
-    assert answer.summary == "no node is eligible: 4 of 4 without zone=c (added by this migration)"
-    assert answer.kubevirt.text == "would create a target pod that stays Pending, and fail after 5 minutes"
-    dropped = told({"zone": "b", "disk": "x"}, vmi({"zone": "a"})).kubevirt.text
-    assert dropped == (
-        "would drop zone=b without a word, and create a target pod that stays Pending, and fail after 5 minutes"
-    )
+    lacking = Label(ADDED, Expression.equals("zone", "c")).lacking
+    assert answer.summary.endswith(f"4 of 4 {lacking}")
+    assert "Pending" in answer.kubevirt.text
+    dropped = told({"zone": "b", "disk": "x"}, vmi({"zone": "a"})).kubevirt
+    assert dropped.drops == ("zone=b",)
+    assert "Pending" in dropped.text
 
 
 def test_several_nodes() -> None:
@@ -164,7 +171,7 @@ def test_changes_that_would_help() -> None:
         ("remove the taint dedicated=db:NoSchedule, or have the VM tolerate it", ["tainted"]),
         ("uncordon", ["cordoned"]),
         ("get KubeVirt's device plugin working", ["no-kvm"]),
-        ("don't add zone=b", ["far-0", "far-1", "far-2"]),
+        ("remove zone=b from addedNodeSelector", ["far-0", "far-1", "far-2"]),
     ]
 
 
@@ -184,7 +191,8 @@ def test_a_device_that_the_present_node_lacks_as_well_is_not_taken_into_account(
     answer = told(nodes=[offering("node-a1"), offering("node-a2")], more=requesting())
 
     assert answer.eligible.names == ["node-a2"]
-    assert answer.gaps == (f"the VM's pod requests {FOO}, which its present node does not offer enough of either",)
+    (gap,) = answer.gaps
+    assert FOO in gap
 
 
 def test_changes_of_the_vm_itself() -> None:
@@ -192,7 +200,7 @@ def test_changes_of_the_vm_itself() -> None:
     nodes = [node("node-a1", "a"), node("n2", "b", disk="ssd"), node("n3", "a", disk="hdd")]
 
     assert openings(told(found=vmi({"zone": "a"}, **spec), nodes=nodes)) == [
-        ("take zone=a out of the VM's nodeSelector", ["n2"]),
+        ("remove zone=a from the VM's nodeSelector", ["n2"]),
         ("change the VM's node affinity", ["n3"]),
     ]
 
@@ -203,7 +211,8 @@ def test_one_node_with_all_reasons() -> None:
     assert answer.node
     assert not answer.favourable, "the question is whether it can go there"
     assert [why.origin for why in answer.node.reasons] == ["added", "vendor"]
-    assert answer.node.reasons[0].text == "zone=a was added by this migration; the node has zone=b"
+    clause = Label(ADDED, Expression.equals("zone", "a")).clause
+    assert answer.node.reasons[0].text == f"{clause}; the node has zone=b"
     fitting = told({"zone": "a"}, node="node-a2")
     assert fitting.node
     assert (fitting.node.eligible, fitting.node.reasons, fitting.favourable) == (True, (), True)
@@ -221,12 +230,12 @@ def test_a_vm_that_kubevirt_will_not_migrate() -> None:
     stuck = {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable", "message": "not shared"}
     answer = told(found=conditions(stuck))
 
-    assert answer.obstacles == ("KubeVirt refuses to migrate this VM at all: DisksNotLiveMigratable: not shared",)
+    (obstacle,) = answer.obstacles
+    assert obstacle.endswith(": DisksNotLiveMigratable: not shared")
     assert answer.eligible.count == 2
     assert not answer.favourable
-    assert told(found=conditions({"type": "LiveMigratable", "status": "False"})).obstacles == (
-        "KubeVirt refuses to migrate this VM at all",
-    )
+    (unexplained,) = told(found=conditions({"type": "LiveMigratable", "status": "False"})).obstacles
+    assert obstacle.startswith(unexplained)
     for state in ("True", "Unknown"):
         assert told(found=conditions({"type": "LiveMigratable", "status": state})).obstacles == ()
 
@@ -240,17 +249,14 @@ def test_a_vm_whose_name_is_longer_than_a_label() -> None:
     assert answer.eligible.count == 2
     assert not answer.favourable
     (obstacle,) = answer.obstacles
-    assert obstacle == (
-        "KubeVirt can't migrate this VM at all: it labels migrations with the VM's name, which has 64 characters, "
-        "of which 63 are allowed"
-    )
+    assert obstacle == migration_targets.name_problem(long)
 
 
 def test_a_vm_that_is_nowhere_yet() -> None:
     answer = told(found=vmi() | {"status": {"phase": "Scheduling"}})
 
     assert answer.running_on == ""
-    assert answer.obstacles == ("the VM is on no node yet; KubeVirt migrates it once it runs",)
+    assert len(answer.obstacles) == 1
     assert len(answer.gaps) == 2
 
 
@@ -259,7 +265,7 @@ def test_a_vm_that_comes_from_another_cluster() -> None:
     state = {"sourceState": {"node": "node-a1", "nodeSelectors": {AMD: "true"}}}
     known = told({"zone": "b"}, found=vmi() | {"status": {"phase": "WaitingForSync", "migrationState": state}})
 
-    assert (waiting.obstacles, waiting.gaps) == ((), ("where the VM comes from isn't known yet",))
+    assert (waiting.obstacles, len(waiting.gaps)) == ((), 1)
     assert (known.eligible.names, known.obstacles, known.gaps, known.favourable) == (["node-b2"], (), (), True)
     assert "source node" in [reason.origin for reason in known.reasons]
 
@@ -272,10 +278,10 @@ def test_a_vm_that_comes_from_another_cluster() -> None:
             {VMI: None, VM: Unavailable("403")},
             "there is no VirtualMachineInstance demo/web01, so there is nothing to migrate",
         ),
-        ({VMI: None, VM: explanation._Vm()}, "the VM demo/web01 isn't running, so there is nothing to migrate"),
+        ({VMI: None, VM: explanation._Vm()}, "the VM demo/web01 is not running, so there is nothing to migrate"),
         (
             {VMI: None, VM: explanation._Vm(status=explanation._VmStatus("Stopped"))},
-            "the VM demo/web01 isn't running (Stopped), so there is nothing to migrate",
+            "the VM demo/web01 is not running (Stopped), so there is nothing to migrate",
         ),
         (
             {VMI: msgspec.convert({"status": {"phase": "Succeeded"}}, Vmi), VM: None},
@@ -292,7 +298,7 @@ def test_nothing_to_migrate(known: dict[Key[Any], object], said: str) -> None:
 
 @pytest.mark.parametrize("key", [VMI, NodesKey(), ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")])
 def test_not_knowing_is_no_answer(key: Key[Any]) -> None:
-    with pytest.raises(Unreadable, match="can't be read: 403"):
+    with pytest.raises(Unreadable, match=": 403"):
         told(more={key: Unavailable("403")})
 
 
@@ -324,7 +330,9 @@ def test_volumes_that_only_some_nodes_reach() -> None:
     assert (reason.nodes.names, reason.alone) == (["node-b1", "node-b2"], 1)
     assert told(found=found, more=stored("a") | {ObjectKey(VOLUMES, "", "pv-1"): None}).notes == ()
     unread = told(found=found, more=stored("a") | {ObjectKey(VOLUMES, "", "pv-1"): Unavailable("403")})
-    assert unread.gaps == ("which nodes reach the VM's volumes isn't known: PersistentVolume pv-1 can't be read: 403",)
+    (gap,) = unread.gaps
+    assert "PersistentVolume pv-1" in gap
+    assert gap.endswith("403")
 
 
 def test_volumes_beside_the_launcher_pod_do_not_bind_it() -> None:
@@ -332,13 +340,15 @@ def test_volumes_beside_the_launcher_pod_do_not_bind_it() -> None:
     answer = told(found=vmi(volumes=[hotplugged]), more=stored("a"))
 
     assert answer.eligible.count == 2
-    assert answer.notes == ('the volume "data" can be reached from 1 of the 2 eligible nodes',)
+    (note,) = answer.notes
+    assert '"data"' in note
+    assert "1/2" in note
 
 
 def test_volumes_are_left_alone_where_nobody_has_checked_the_right() -> None:
     answer = told(found=vmi(volumes=CLAIMED), deputy=True)
 
-    assert answer.gaps == ("which nodes reach the VM's volumes was not looked up",)
+    assert len(answer.gaps) == 1
 
 
 def test_the_vm_is_left_alone_as_well() -> None:

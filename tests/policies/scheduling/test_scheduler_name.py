@@ -22,6 +22,7 @@ from webhook.k8s.views import ObjectMeta
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, REVISIONS
 from webhook.kubevirt.views import ControllerRevision, Instancetype, InstancetypeSpec, RevisionData
 from webhook.names import Code
+from webhook.policies.scheduling import messages
 from webhook.review.endpoints import BY_PATH
 from webhook.settings.snapshot import SchedulerSettings, SchedulingSettings
 
@@ -97,7 +98,8 @@ class TestPods:
         decision = decide(review(launcher_pod()), known(Unavailable("it took too long")))
 
         assert (decision.code, decision.changes) == (Code.VMI_UNREADABLE, ())
-        assert "it took too long" in decision.warnings[0]
+        assert [warning.code for warning in decision.warnings] == [Code.VMI_UNREADABLE]
+        assert "it took too long" in decision.warnings[0].text
 
     @pytest.mark.parametrize("labels", [None, {}, {"kubevirt.io": "hotplug-disk"}, {"kubevirt.io": "virt-handler"}])
     def test_without_the_label_it_is_no_launcher(self, labels: dict[str, str] | None) -> None:
@@ -232,7 +234,7 @@ class TestPods:
         decision = decide(review(launcher_pod()), known(vmi()), scheduler_name="nobody")
 
         assert (decision.code, decision.changes) == (Code.UNDECLARED, ())
-        assert "nobody" in decision.warnings[0]
+        assert decision.warnings == (messages.undeclared("nobody"),)
 
 
 class TestFallback:
@@ -338,7 +340,7 @@ class TestVirtualMachines:
         decision = decide(review(vm()), known(health=DEAD))
 
         assert (decision.code, decision.changes) == (Code.SCHEDULER_UNAVAILABLE, ())
-        assert "not running" in decision.warnings[0]
+        assert decision.warnings == (messages.unavailable("kubevirt", DEAD.why),)
 
     def test_status_at_create_is_only_a_claim(self) -> None:
         body = vm(instancetype={"name": "u1"})

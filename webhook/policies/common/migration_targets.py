@@ -136,7 +136,7 @@ def _plugins(
     if name := kubevirt.configuration.default_runtime_class:
         found = facts.get(ObjectKey(RUNTIME_CLASSES, "", name))
         if isinstance(found, Unavailable):
-            gaps.append(f"what RuntimeClass {quote(name)} requires of nodes isn't known: {found.why}")
+            gaps.append(f"what RuntimeClass {quote(name)} requires of nodes is not known: {found.why}")
         runtime_class = found if isinstance(found, RuntimeClass) else runtime_class
     labels = runtime_class.labels
     left = podadmission.unexplained_labels(pod, vmi, kubevirt, added_before, labels) if pod else {}

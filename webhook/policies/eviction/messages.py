@@ -99,7 +99,9 @@ def blackout(window: str) -> Reason:
     Args:
         window: as the settings write it.
     """
-    return Reason(Code.BLACKOUT, f"evictions of VMs are not allowed during the blackout {window}; retry after it ends")
+    return Reason(
+        Code.BLACKOUT, f"evictions of VMs are not allowed during the blackout ({window}); retry after it ends"
+    )
 
 
 def cool_down(seconds: int, in_a_row: int, ago: int, left: int) -> Reason:

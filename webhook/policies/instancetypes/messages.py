@@ -16,9 +16,10 @@ from webhook.names import Code
 _TEMPLATE_DOMAIN = "spec.template.spec.domain"
 
 
-def _join(named: Iterable[tuple[str, object]]) -> str:
-    """``instancetype A and preference B``."""
-    return " and ".join(f"{field} {name}" for field, name in named)
+def _join(named: Iterable[tuple[str, object]]) -> tuple[str, str]:
+    """``instancetype A and preference B``, and the verb that agrees with it: ``is`` or ``are``."""
+    parts = [f"{field} {name}" for field, name in named]
+    return " and ".join(parts), "is" if len(parts) == 1 else "are"
 
 
 # Why nothing was done.
@@ -103,7 +104,7 @@ def no_matcher() -> Reason:
 
 def unchanged() -> Reason:
     """An update that leaves alone what decides."""
-    return Reason(Code.UNCHANGED, "skipped: instancetype, preference and template are unchanged")
+    return Reason(Code.UNCHANGED, "skipped: instancetype, preference, and template are unchanged")
 
 
 def spec_unchanged() -> Reason:
@@ -139,18 +140,21 @@ def already_applied(field: str, mark: str) -> Reason:
 
 def defaults_injected(given: Iterable[tuple[str, str]]) -> Reason:
     """Defaults are written into a new VM."""
-    return Reason(Code.DEFAULTS_INJECTED, f"the VM gets the default {_join(given)}")
+    return Reason(Code.DEFAULTS_INJECTED, f"the VM gets the default {_join(given)[0]}")
 
 
 def defaults_preserved(given: Iterable[tuple[str, str]]) -> Reason:
     """A replaced VM lost its defaults together with their annotations."""
-    text = f"the default {_join(given)} is preserved: a replacement of the whole VM removed it and its annotation"
+    defaults, verb = _join(given)
+    removed = "it and its annotation" if verb == "is" else "them and their annotations"
+    text = f"the default {defaults} {verb} preserved: a replacement of the whole VM removed {removed}"
     return Reason(Code.DEFAULTS_PRESERVED, text)
 
 
 def defaults_withdrawn(given: Iterable[tuple[str, str]], why: Iterable[str]) -> Reason:
     """What the owner writes now does not go with the defaults."""
-    return Reason(Code.DEFAULT_WITHDRAWN, f"the default {_join(given)} is removed: {'; '.join(dict.fromkeys(why))}")
+    defaults, verb = _join(given)
+    return Reason(Code.DEFAULT_WITHDRAWN, f"the default {defaults} {verb} removed: {'; '.join(dict.fromkeys(why))}")
 
 
 def default_replaced(field: str) -> Reason:
@@ -179,12 +183,14 @@ def assumed_same_kind(field: str, name: str, ours: object) -> str:
 
 def expanded(made: Mapping[str, object]) -> Reason:
     """The VM's matchers are written out in it."""
-    return Reason(Code.EXPANDED, f"{_join(made.items())} is written out in the VM")
+    named, verb = _join(made.items())
+    return Reason(Code.EXPANDED, f"{named} {verb} written out in the VM")
 
 
 def applied(made: Mapping[str, object]) -> Reason:
     """The VMI is filled."""
-    return Reason(Code.APPLIED, f"{_join(made.items())} is applied to the VMI")
+    named, verb = _join(made.items())
+    return Reason(Code.APPLIED, f"{named} {verb} applied to the VMI")
 
 
 # What users should know.
@@ -192,7 +198,7 @@ def applied(made: Mapping[str, object]) -> Reason:
 
 def default_conflicts(field: str, mark: str, why: str) -> Reason:
     """KubeVirt would deny the VM with the default."""
-    return Reason(Code.DEFAULT_CONFLICTS, f"default {field} {mark} not applied, because it does not fit this VM: {why}")
+    return Reason(Code.DEFAULT_CONFLICTS, f"default {field} {mark} not applied: {why}")
 
 
 def default_unusable(field: str, why: str) -> Reason:

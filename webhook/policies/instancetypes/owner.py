@@ -27,6 +27,12 @@ _OPT_OUT: Final = names.policy_label(names.INSTANCETYPES)
 # Characters of an allow-list that a refusal shows; a namespace's annotation may hold 256 KiB.
 _LISTED: Final = 500
 
+# Of namespaces, by a matcher's field.
+DEFAULT_ANNOTATIONS: Final = {
+    "instancetype": names.DEFAULT_INSTANCETYPE_ANNOTATION,
+    "preference": names.DEFAULT_PREFERENCE_ANNOTATION,
+}
+
 
 def has_opted_out(whole: Unstructured) -> bool:
     """Whether an object's owner declines defaults, by a label or an annotation named as the namespace's label."""

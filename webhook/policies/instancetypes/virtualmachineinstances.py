@@ -220,7 +220,7 @@ def _give_up(one: _Wanted, code: str, denial: Denial, warnings: list[Reason]) ->
 def _place(one: _Wanted) -> str:
     if one.asked:
         return f"metadata.annotations[{_ASKED[one.matcher.field]}]"
-    return f"the namespace's default {one.matcher.field}"
+    return owner.DEFAULT_ANNOTATIONS[one.matcher.field]
 
 
 def _denial(refusal: Refusal) -> Denial:

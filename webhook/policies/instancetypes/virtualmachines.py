@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from typing import Final
 
 from webhook import names
 from webhook.admission.decision import Decision, Reason, skip
@@ -40,11 +39,6 @@ from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseEr
 from webhook.policies.instancetypes.owner import MARKS
 from webhook.policies.instancetypes.updates import evaluate_update
 from webhook.settings.snapshot import InstancetypeSettings
-
-_ANNOTATIONS: Final = {
-    "instancetype": names.DEFAULT_INSTANCETYPE_ANNOTATION,
-    "preference": names.DEFAULT_PREFERENCE_ANNOTATION,
-}
 
 
 def virtualmachines(
@@ -164,7 +158,7 @@ def _default_for(
         findings.note(why_not)
         return None
     try:
-        wanted = reference.parse(matcher, text, _ANNOTATIONS[matcher.field])
+        wanted = reference.parse(matcher, text, owner.DEFAULT_ANNOTATIONS[matcher.field])
     except InputError as error:
         findings.note(messages.default_unusable(matcher.field, str(error)), warn=True)
         return None

@@ -134,7 +134,7 @@ def _running(namespace: str, name: str, facts: Facts, *, deputy: bool) -> Vmi:
     if isinstance(vm, _Vm):
         state = vm.status.printable_status if vm.status else None
         says = f" ({state})" if state else ""
-        raise NotThere(f"the VM {namespace}/{name} isn't running{says}, so there is nothing to migrate")
+        raise NotThere(f"the VM {namespace}/{name} is not running{says}, so there is nothing to migrate")
     if vmi:
         raise NotThere(f"the VMI {namespace}/{name} has ended, so there is nothing to migrate")
     if vm is None:
@@ -166,7 +166,7 @@ def _obstacles(vmi: Vmi, name: str) -> Iterator[str]:
     migratable = vmi.condition(_MIGRATABLE)
     if migratable and migratable.status == "False":
         why = ": ".join(part for part in (migratable.reason, migratable.message) if part)
-        yield "KubeVirt refuses to migrate this VM at all" + (f": {why}" if why else "")
+        yield "KubeVirt cannot migrate this VM" + (f": {why}" if why else "")
     if not vmi.node_name and not vmi.waits_for_source:
         yield "the VM is on no node yet; KubeVirt migrates it once it runs"
 
@@ -174,8 +174,8 @@ def _obstacles(vmi: Vmi, name: str) -> Iterator[str]:
 def _reserved_keys(added: Mapping[str, str]) -> Iterator[str]:
     found = syntax.reserved_keys(added)
     if found:
-        own = "is KubeVirt's own key" if len(found) == 1 else "are KubeVirt's own keys"
-        yield f"{', '.join(found)} {own} to require; where the migration policy is on, it is refused by default"
+        reserved, them = ("is reserved", "it") if len(found) == 1 else ("are reserved", "them")
+        yield f"{', '.join(found)} {reserved} for KubeVirt; the migration policy denies {them} by default"
 
 
 def _alone(target: Target, nodes: NodeIndex, verdict: Verdict) -> Alone:
@@ -191,7 +191,7 @@ def _alone(target: Target, nodes: NodeIndex, verdict: Verdict) -> Alone:
 def _alone_text(drops: tuple[str, ...], guards: list[str], alone: Verdict, verdict: Verdict) -> str:
     does = []
     if drops:
-        does.append(f"drop {', '.join(drops)} without a word")
+        does.append(f"drop {', '.join(drops)} silently")
     if guards:
         does.append(f"no longer require {', '.join(guards)}")
     if alone.count and not does:
@@ -236,15 +236,15 @@ def _change(failure: Failure) -> str | None:
         return f"remove the taint {failure.taint}, or have the VM tolerate it"
     said = str(required.expression) if isinstance(required, Label) else ""
     return {
-        requirement.ADDED: f"don't add {said}",
-        requirement.VM: f"take {said} out of the VM's nodeSelector",
+        requirement.ADDED: f"remove {said} from addedNodeSelector",
+        requirement.VM: f"remove {said} from the VM's nodeSelector",
         requirement.AFFINITY: "change the VM's node affinity",
-        requirement.CLUSTER: f"take {said} out of KubeVirt's configuration",
+        requirement.CLUSTER: f"remove {said} from KubeVirt's configuration",
         requirement.SCHEDULABLE: "get virt-handler working",
         requirement.CORDONED: "uncordon",
         requirement.RESOURCES: _provide(required),
-        requirement.RUNTIME_CLASS: f"take {said} out of the RuntimeClass",
-        requirement.NAMESPACE: f"take {said} out of the namespace's node selector",
+        requirement.RUNTIME_CLASS: f"remove {said} from the RuntimeClass",
+        requirement.NAMESPACE: f"remove {said} from the namespace's node selector",
         requirement.KVM: "get KubeVirt's device plugin working",
     }.get(required.origin)
 
@@ -279,7 +279,7 @@ def _with_volumes(
     try:
         bound = _bound_volumes(claims, namespace, facts)
     except Unreadable as error:
-        return _lacking(target, f"which nodes reach the VM's volumes isn't known: {error.why}"), {}
+        return _lacking(target, f"which nodes reach the VM's volumes is not known: {error.why}"), {}
     hotplugged = {each.name or "" for each in _volumes(target.vmi) if each.is_hotplugged}
     required = tuple(
         Reachable(requirement.VOLUMES, volume.terms, name)

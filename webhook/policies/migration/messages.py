@@ -76,7 +76,7 @@ def selector_conflict(found: Sequence[Contradiction], availability: str) -> Reas
 
 def pending(reason: Reason) -> Reason:
     """The same as a warning: what becomes of a migration that is allowed all the same."""
-    return Reason(reason.code, f"{reason.text}; its target pod stays Pending")
+    return Reason(reason.code, f"the target pod will stay Pending: {reason.text}")
 
 
 def describe(found: Sequence[Contradiction]) -> str:

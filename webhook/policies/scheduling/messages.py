@@ -44,7 +44,7 @@ def preserved(name: str) -> Reason:
 
 def withdrawn(name: str, why: str) -> Reason:
     """KubeVirt would deny the VM with the name in it."""
-    text = f"schedulerName {quote(name)} is removed, which kubevirt-webhook had set: {why}"
+    text = f"schedulerName {quote(name)}, set by kubevirt-webhook, is removed: {why}"
     return Reason(Code.SCHEDULER_WITHDRAWN, text)
 
 

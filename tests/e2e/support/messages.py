@@ -1,0 +1,41 @@
+"""What users read of the webhook, taken apart: who says it, under which policy and mode, what, and the code."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import msgspec
+
+_SAID = re.compile(
+    r"(?:admission webhook \"(?P<webhook>[^\"]+)\" denied the request: )?"
+    r"kubevirt-webhook \((?P<policy>[a-z]+)(?:, (?P<mode>[a-z]+))?\): (?P<text>.*) \[(?P<code>[a-z-]+)\]",
+    re.DOTALL,
+)
+
+
+class Said(msgspec.Struct, frozen=True):
+    """One sentence of the webhook.
+
+    Attributes:
+        webhook: the entry of the configuration that denies; empty in a warning.
+        mode: as named; empty for ``enforce``.
+    """
+
+    webhook: str
+    policy: str
+    mode: str
+    text: str
+    code: str
+
+
+def parse(message: str) -> Said:
+    """A warning, or the message of a denial."""
+    found = _SAID.fullmatch(message)
+    assert found, message
+    return Said(**{name: value or "" for name, value in found.groupdict().items()})
+
+
+def codes(warnings: Iterable[str]) -> list[str]:
+    """The codes of warnings, in their order."""
+    return [parse(warning).code for warning in warnings]

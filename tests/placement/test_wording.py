@@ -1,0 +1,158 @@
+"""What placement says, held in ``tests/golden/placement.txt``: every requirement, and why a node does not meet it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from tests import golden_files, wording
+from tests.placement.samples import HOST, affinity, expression, expressions, node, vmi
+from webhook.errors import InputError
+from webhook.placement import advice, constraints, demand, podadmission, requirement, syntax
+from webhook.placement.affinity import Toleration
+from webhook.placement.allocation import Allocatable, Reachable
+from webhook.placement.contradictions import Contradiction
+from webhook.placement.expression import Expression, Term
+from webhook.placement.launcher_pods import LauncherPod
+from webhook.placement.migrations import Migration
+from webhook.placement.node import Node
+from webhook.placement.reading import read
+from webhook.placement.requirement import Elsewhere, Kvm, Label, OneOf, Requirement, Uncordoned, Untainted
+from webhook.placement.volumes import PersistentVolume
+
+FOO: Final = "example.com/foo"
+ZONE: Final = Expression.equals("zone", "b")
+ZONE_TERM: Final = Term((ZONE, Expression("disk", "Exists")))
+NAME_TERM: Final = Term((), (Expression("metadata.name", "In", ("n2",)),))
+INVALID_TERM: Final = Term.of((Expression("zone", "Is"),), (), "nodeSelectorTerms[0]")
+ORIGINS: Final = (
+    *(requirement.ADDED, requirement.VM, requirement.CLUSTER, requirement.KUBEVIRT, requirement.SCHEDULABLE),
+    *(requirement.HOST_MODEL, requirement.VENDOR, requirement.RUNTIME_CLASS, requirement.NAMESPACE),
+)
+
+
+def _offering(**allocatable: str) -> Node:
+    return Node.read({"metadata": {"name": "n1"}, "status": {"allocatable": allocatable}})
+
+
+TAINTS: Final = [{"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}]
+SOURCE: Final = Elsewhere(requirement.SOURCE_NODE, "n1", "host-1")
+# A requirement, and a node that does not meet it.
+UNMET: Final[tuple[tuple[Requirement, Node], ...]] = (
+    *((Label(origin, ZONE), node("n1", {"zone": "a"})) for origin in ORIGINS),
+    (Label(requirement.VM, ZONE), node("n1")),
+    (Label(requirement.SOURCE_NODE, Expression(HOST, "NotIn", ("far-away",))), node("far-away")),
+    (OneOf(requirement.AFFINITY, (ZONE_TERM,)), node("n1", {"zone": "b"})),
+    (OneOf(requirement.AFFINITY, (NAME_TERM,)), node("n1")),
+    (OneOf(requirement.AFFINITY, ()), node("n1")),
+    (OneOf(requirement.AFFINITY, (INVALID_TERM,)), node("n1")),
+    (OneOf(requirement.AFFINITY, (INVALID_TERM, ZONE_TERM)), node("n1")),
+    (Untainted(requirement.TAINTS, ()), node("n1", taints=TAINTS)),
+    (Untainted(requirement.TAINTS, (Toleration("other", "Exists"),)), node("n1", taints=TAINTS)),
+    (Uncordoned(requirement.CORDONED, ()), node("n1", cordoned=True)),
+    (SOURCE, node("n1")),
+    (SOURCE, node("n2", {HOST: "host-1"})),
+    (Kvm(requirement.KVM), node("n1", kvm="0")),
+    (Allocatable(requirement.RESOURCES, FOO, 2), _offering(**{FOO: "1"})),
+    (Allocatable(requirement.RESOURCES, FOO, 2), _offering(cpu="1")),
+    (Allocatable(requirement.RESOURCES, "memory", 2 * 1024**3), _offering(memory="1Gi")),
+    (Reachable(requirement.VOLUMES, (ZONE_TERM,), "root"), node("n1", {"zone": "a"})),
+)
+EXPRESSIONS: Final = (
+    *(Expression("zone", operator, ("a", "b")) for operator in ("In", "NotIn")),
+    *(Expression("zone", operator) for operator in ("Exists", "DoesNotExist")),
+    *(Expression("rank", operator, ("5",)) for operator in ("Gt", "Lt")),
+)
+INVALID_EXPRESSIONS: Final = (
+    Expression("not a key", "Exists"),
+    Expression("zone", "Is"),
+    Expression("zone", "In"),
+    Expression("zone", "Exists", ("a",)),
+    Expression("rank", "Gt"),
+    Expression("rank", "Lt", ("x",)),
+    Expression("zone", "In", ("a b",)),
+)
+INVALID_FIELDS: Final = (Expression("metadata.name", "Exists"), Expression("metadata.name", "In"))
+INVALID_KEYS: Final = ("", "a/b/c", "/a", "a" * 254 + "/n", "A/n", "x" * 64, "a b")
+
+
+def _advice() -> tuple[str, ...]:
+    required: Any = {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}
+    spec = {
+        "affinity": {"podAffinity": required, "podAntiAffinity": required},
+        "topologySpreadConstraints": [{"whenUnsatisfiable": "DoNotSchedule"}],
+    }
+    required_affinity = affinity(expressions(expression("zone", "In", "a")))["nodeAffinity"]
+    terms = required_affinity["requiredDuringSchedulingIgnoredDuringExecution"]
+    volume = read(PersistentVolume, {"spec": {"nodeAffinity": {"required": terms}}}, "volume")
+    nodes = [node("n1", {"zone": "a"}), node("n2", {"zone": "b"})]
+    return advice.notes(
+        vmi(spec), nodes, volumes={"root": volume}, requests={"memory": 500}, free={"n1": {"memory": 1000}, "n2": {}}
+    )
+
+
+def _gaps() -> tuple[str, ...]:
+    """What could not be taken into account."""
+    running = vmi(None, {"cpu": {"model": "Westmere"}}, nodeName="n1")
+    host_model = vmi(None, {"cpu": {"model": "host-model"}}, migrationState={"sourceState": {"node": "far-1"}})
+    receives = read(Migration, {"spec": {"receive": {"migrationID": "x"}}}, "migration")
+    container = {"name": "compute", "resources": {"requests": {FOO: "1"}}}
+    pod = {"spec": {"containers": [container], "resourceClaims": [{"name": "gpu"}]}}
+    claims = read(LauncherPod, pod, "pod")
+    offers_less = _offering(cpu="4")
+    many = {f"example.com/r{number}": "1" for number in range(100)}
+    return (
+        *constraints.gaps(running, Migration(), None, None),
+        *constraints.gaps(running, receives, None, None),
+        *constraints.gaps(host_model, receives, None, None),
+        *demand.of(vmi(), claims).gaps,
+        *demand.of(vmi(None, {"resources": {"requests": {FOO: "1"}}}), claims, offers_less).gaps,
+        *demand.of(vmi(None, {"resources": {"requests": many}}), None).gaps,
+        podadmission.gap(dict.fromkeys("gfedcba", "1")),
+    )
+
+
+def _selector_mistakes() -> tuple[InputError, ...]:
+    """What is wrong with selectors, as users write them."""
+    found = []
+    for texts in (["zone"], ["zone=a", "zone=b"]):
+        with pytest.raises(InputError) as mistake:
+            syntax.selector(texts, "--to")
+        found.append(mistake.value)
+    return (*found, *syntax.find_malformed({"zone": "not a label!", "a/b/c": "d"}, "spec.addedNodeSelector"))
+
+
+def _sections() -> dict[str, list[str]]:
+    pairs = [(asked, reason) for asked, on in UNMET for reason in asked.reasons(on)]
+    assert len(pairs) == len(UNMET)
+    both = Contradiction((Label(requirement.ADDED, ZONE), SOURCE))
+    return {
+        "why a node is not eligible": [str(reason) for _, reason in pairs],
+        "the same of many nodes": list(dict.fromkeys(f"2 node(s) {asked.lacking}" for asked, _ in pairs)),
+        "contradictions": [str(both)],
+        "conditions": [f"{each}; {each.lacking}" for each in EXPRESSIONS],
+        "terms": [str(each) for each in (ZONE_TERM, Term(), INVALID_TERM)],
+        "invalid conditions": [problem for each in INVALID_EXPRESSIONS for problem in each.problems()],
+        "invalid conditions on fields": [problem for each in INVALID_FIELDS for problem in each.field_problems()],
+        "invalid keys": [f"key {syntax.key_problem(key)}" for key in INVALID_KEYS],
+        "invalid values": [
+            f"value {problem}" for value in ("x" * 64, "a b") if (problem := syntax.value_problem(value))
+        ],
+        "invalid selectors": [str(mistake) for mistake in _selector_mistakes()],
+        "advice": list(_advice()),
+        "gaps": list(_gaps()),
+    }
+
+
+@pytest.mark.golden
+def test_placement_says() -> None:
+    lines = [line for title, texts in _sections().items() for line in (f"# {title}", *texts, "")]
+
+    golden_files.check("placement.txt", "\n".join(lines))
+
+
+def test_it_is_worded_as_kubernetes_words_it() -> None:
+    for texts in _sections().values():
+        for text in texts:
+            assert wording.mistakes(text) == [], text
