@@ -40,6 +40,7 @@ COMMANDS = (
     "review FILE",
     "explain migration VM",
     "explain spread VM",
+    "explain reason CODE",
     "expand -f FILE",
     "demo",
     "install",

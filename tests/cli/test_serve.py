@@ -253,8 +253,7 @@ def test_weak_pair_is_refused_in_one_sentence(tmp_path: Path, pair: Pair, golden
     (tmp_path / "crt").write_bytes(pair.certificate + b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n")
 
     sentence = refusal(*FILES, *tls(tmp_path))
-    assert str(tmp_path) in sentence
-    golden(re.sub(r" \([^()]*\)", " (REASON)", sentence.replace(str(tmp_path), "DIR")))
+    golden(re.sub(r" \([^()]*\)", " (REASON)", sentence))
 
 
 def test_a_signal_ends_a_start_that_hangs(tmp_path: Path) -> None:

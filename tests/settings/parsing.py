@@ -23,6 +23,6 @@ def mistakes(value: dict[str, Any]) -> list[tuple[str, tuple[int | str, ...]]]:
         SettingsModel.model_validate(value)
     found = refused.value.errors(include_url=False)
     return [
-        (details["ctx"]["what"] if details["type"] == OWN_ERROR else details["type"], details["loc"])
+        (details["ctx"]["code"] if details["type"] == OWN_ERROR else details["type"], details["loc"])
         for details in found
     ]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,22 +32,25 @@ def test_minutes_of_the_week(fields: dict[str, Any], spans: tuple[tuple[int, int
 
 
 @pytest.mark.parametrize(
-    ("written", "said"),
+    ("written", "key"),
     [
-        ("{from: 8:00, to: '18:00'}", 'eviction.blackouts[0].from: "8:00" is no time of day; write HH:MM, from 00:00'),
-        ("{from: 24:01, to: '18:00'}", '"24:01" is no time of day'),
-        ("{from: 22:00, to: 22:00}", "eviction.blackouts[0].to: it ends as it begins, at 22:00; write 00:00 to 24:00"),
-        ("{from: 22:00}", "eviction.blackouts[0].to: is missing; write for example to: 18:00"),
-        ("{from: 22:00, to: 23:00, days: [mon]}", 'Thu, Fri, Sat or Sun, not "mon"; did you mean Mon?'),
-        ("{from: 22:00, to: 23:00, timeZone: Europe/Berlin}", "write UTC or an offset such as +02:00; names of zones"),
-        ("{from: 22:00, to: 23:00, timeZone: '+15:00'}", '"+15:00" is no time zone that is known here'),
+        ("{from: 8:00, to: '18:00'}", "from"),
+        ("{from: 24:01, to: '18:00'}", "from"),
+        ("{from: 22:00, to: 22:00}", "to"),
+        ("{from: 22:00}", "to"),
+        ("{from: 22:00, to: 23:00, days: [mon]}", "days[0]"),
+        ("{from: 22:00, to: 23:00, timeZone: Europe/Berlin}", "timeZone"),
+        ("{from: 22:00, to: 23:00, timeZone: '+15:00'}", "timeZone"),
     ],
 )
-def test_mistakes(written: str, said: str) -> None:
+def test_mistakes(written: str, key: str, golden: Callable[[str], None]) -> None:
     with pytest.raises(InputErrors) as refused:
         parse(f"eviction:\n  blackouts:\n  - {written}\n".encode(), "settings.yaml")
 
-    assert said in str(refused.value)
+    (error,) = refused.value.mistakes
+    assert error.where == "settings.yaml:3"
+    assert error.what.startswith(f"eviction.blackouts[0].{key}: ")
+    golden(str(error))
 
 
 def test_times_need_no_quotes() -> None:

@@ -5,6 +5,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,8 @@ def test_off_needs_no_quotes(guard: str) -> None:
 
 
 class TestMistakes:
-    def test_are_told_all_at_once_in_the_order_of_the_file(self) -> None:
-        assert refusal(
+    def test_are_told_all_at_once_in_the_order_of_the_file(self, golden: Callable[[str], None]) -> None:
+        told = refusal(
             """\
 server:
   listen: ":8443"
@@ -77,32 +78,11 @@ webhooks:
     - {key: a, operator: exists}
     - 3
 """
-        ) == [
-            's.yaml:2: server.listen: ":8443" is no HOST:PORT; write for example 0.0.0.0:8443, or [::]:8443 for IPv6',
-            "s.yaml:3: server.opsListen: must be text, not 8080; put it in quotes",
-            's.yaml:4: server.maxInFlight: must be a whole number, not "64"; write it without quotes',
-            "s.yaml:5: tls.keyFile: tls.certFile is given without tls.keyFile; give both or none",
-            "s.yaml:6: excludedNamespaces[1]: must be text, not 3; put it in quotes",
-            (
-                's.yaml:6: excludedNamespaces[2]: "UP" is no name of a namespace; '
-                "use lower case letters, digits and -, and a letter or digit at both ends"
-            ),
-            (
-                "s.yaml:8: schedulers.default-scheduler: default-scheduler is what pods have anyway, "
-                "and means that the owner opted out; declare another scheduler"
-            ),
-            's.yaml:9: schedulers["a.b"].guard: "leese a/b" is no guard; write lease NAMESPACE/NAME, pods or off',
-            "s.yaml:10: schedulers.none.guard: is missing; write for example guard: pods",
-            "s.yaml:11: schedulers.empty: must be a mapping, not null",
-            's.yaml:12: scheduling.clusterWide: must be true or false, not "true"; write true without quotes',
-            's.yaml:12: scheduling.virtualMachines: must be true or false, not "yes"; write true without quotes',
-            "s.yaml:14: webhooks.timeoutSeconds: must be 1 to 3, not 30",
-            (
-                "s.yaml:17: webhooks.namespaceSelector.matchExpressions[0].operator: "
-                'must be In, NotIn, Exists or DoesNotExist, not "exists"; did you mean Exists?'
-            ),
-            "s.yaml:18: webhooks.namespaceSelector.matchExpressions[1]: must be a mapping, not 3",
-        ]
+        )
+
+        lines = [2, 3, 4, 5, 6, 6, 8, 9, 10, 11, 12, 12, 14, 17, 18]
+        assert [line.partition(": ")[0] for line in told] == [f"s.yaml:{line}" for line in lines]
+        golden("\n".join(told))
 
     def test_come_in_the_order_of_lines_not_of_sections(self) -> None:
         told = refusal("webhooks: {timeoutSeconds: 9}\nx: 1\nserver: {maxInFlight: 0}\n")
@@ -110,96 +90,92 @@ webhooks:
         assert [line.partition(": ")[0] for line in told] == ["s.yaml:1", "s.yaml:2", "s.yaml:3"]
 
     @pytest.mark.parametrize(
-        ("text", "told"),
+        ("text", "key", "suggested"),
         [
-            ("servr: {}", "servr: there is no such setting; did you mean server?"),
-            ("tls: {cert_file: x}", "tls.cert_file: there is no such setting; did you mean tls.certFile?"),
-            ("tls: {certfile: x}", "tls.certfile: there is no such setting; did you mean tls.certFile?"),
-            ("timeoutSeconds: 2", "timeoutSeconds: there is no such setting; did you mean webhooks.timeoutSeconds?"),
-            ("key-file: 2", "key-file: there is no such setting; did you mean tls.keyFile?"),
-            (
-                "namespace: x",
-                "namespace: there is no such setting; did you mean kubevirt.namespace or webhooks.service.namespace?",
-            ),
-            (
-                "webhooks: {namespaceSelector: {zzz: {}}}",
-                "webhooks.namespaceSelector.zzz: there is no such setting; known here: matchExpressions",
-            ),
+            ("servr: {}", "servr", "server"),
+            ("tls: {cert_file: x}", "tls.cert_file", "tls.certFile"),
+            ("tls: {certfile: x}", "tls.certfile", "tls.certFile"),
+            ("timeoutSeconds: 2", "timeoutSeconds", "webhooks.timeoutSeconds"),
+            ("key-file: 2", "key-file", "tls.keyFile"),
+            ("namespace: x", "namespace", "kubevirt.namespace or webhooks.service.namespace"),
+            ("webhooks: {namespaceSelector: {zzz: {}}}", "webhooks.namespaceSelector.zzz", "matchExpressions"),
             (
                 "schedulers: {a_b: {guard: pods, asumeAlive: true}}",
-                "schedulers.a_b.asumeAlive: there is no such setting; did you mean schedulers.a_b.assumeAlive?",
+                "schedulers.a_b.asumeAlive",
+                "schedulers.a_b.assumeAlive",
             ),
         ],
     )
-    def test_unknown_keys_are_guessed_at(self, text: str, told: str) -> None:
-        assert f"s.yaml:1: {told}" in refusal(text)
+    def test_unknown_keys_are_guessed_at(
+        self, text: str, key: str, suggested: str, golden: Callable[[str], None]
+    ) -> None:
+        (told,) = [line for line in refusal(text) if line.startswith(f"s.yaml:1: {key}: ")]
+
+        assert told.removesuffix("?").endswith(f" {suggested}")
+        golden(told)
 
     @pytest.mark.parametrize(
-        ("text", "told"),
+        ("text", "key"),
         [
-            ("server: []", "server: must be a mapping, not a list"),
-            ("schedulers: x", 'schedulers: must be a mapping, not "x"'),
-            ("excludedNamespaces: {a: b}", "excludedNamespaces: must be a list, not a mapping"),
-            ("excludedNamespaces: [null]", "excludedNamespaces[0]: must be text, not null"),
-            ("tls: {certFile: [a]}", "tls.certFile: must be text, not a list"),
-            ("server: {maxInFlight: 1.5}", "server.maxInFlight: must be a whole number, not 1.5"),
-            ("server: {maxInFlight: x1}", 'server.maxInFlight: must be a whole number, not "x1"'),
-            ("server: {maxInFlight: true}", "server.maxInFlight: must be a whole number, not true"),
-            ("scheduling: {clusterWide: 1}", "scheduling.clusterWide: must be true or false, not 1"),
-            ("scheduling: {clusterWide: maybe}", 'scheduling.clusterWide: must be true or false, not "maybe"'),
-            (
-                "scheduling: {clusterWide: Off}",
-                'scheduling.clusterWide: must be true or false, not "Off"; write false without quotes',
-            ),
-            (
-                "scheduling: {schedulerName: x}",
-                "scheduling.schedulerName: x is not declared under schedulers; declare it there, or use kubevirt",
-            ),
+            ("server: []", "server"),
+            ("schedulers: x", "schedulers"),
+            ("excludedNamespaces: {a: b}", "excludedNamespaces"),
+            ("excludedNamespaces: [null]", "excludedNamespaces[0]"),
+            ("tls: {certFile: [a]}", "tls.certFile"),
+            ("server: {maxInFlight: 1.5}", "server.maxInFlight"),
+            ("server: {maxInFlight: x1}", "server.maxInFlight"),
+            ("server: {maxInFlight: true}", "server.maxInFlight"),
+            ("scheduling: {clusterWide: 1}", "scheduling.clusterWide"),
+            ("scheduling: {clusterWide: maybe}", "scheduling.clusterWide"),
+            ("scheduling: {clusterWide: Off}", "scheduling.clusterWide"),
+            ("scheduling: {schedulerName: x}", "scheduling.schedulerName"),
             (
                 "webhooks: {namespaceSelector: {matchExpressions: [{key: a, operator: 3}]}}",
-                (
-                    "webhooks.namespaceSelector.matchExpressions[0].operator: "
-                    "must be In, NotIn, Exists or DoesNotExist, not 3"
-                ),
+                "webhooks.namespaceSelector.matchExpressions[0].operator",
             ),
-            ("schedulers: {my_one: {guard: x}}", 'schedulers.my_one.guard: "x" is no guard'),
+            ("schedulers: {my_one: {guard: x}}", "schedulers.my_one.guard"),
         ],
     )
-    def test_are_told_in_plain_words(self, text: str, told: str) -> None:
-        assert any(line.startswith(f"s.yaml:1: {told}") for line in refusal(text))
+    def test_are_told_in_plain_words(self, text: str, key: str, golden: Callable[[str], None]) -> None:
+        told = refusal(text)
+
+        assert any(line.startswith(f"s.yaml:1: {key}: ") for line in told)
+        golden("\n".join(told))
 
     @pytest.mark.parametrize(
-        ("text", "told"),
-        [
-            ("[]", "s.yaml:1: must be a mapping, not a list"),
-            ("\nhello", 's.yaml:2: must be a mapping, not "hello"'),
-            ("{}\n---\nserver: {}", "s.yaml:3: a second document starts here; keep one"),
-            ("server: {}\nserver: {}", 's.yaml:2: the key "server" stands twice; remove it here or in line 1'),
-            ("server:\n\t- x", "s.yaml:2: a tab stands where YAML knows only spaces; indent with spaces"),
-        ],
+        ("text", "line"),
+        [("[]", 1), ("\nhello", 2), ("{}\n---\nserver: {}", 3), ("server: {}\nserver: {}", 2), ("server:\n\t- x", 2)],
+        ids=["list", "text", "documents", "duplicate", "tab"],
     )
-    def test_of_the_whole_file(self, text: str, told: str) -> None:
-        assert refusal(text) == [told]
+    def test_of_the_whole_file(self, text: str, line: int, golden: Callable[[str], None]) -> None:
+        (told,) = refusal(text)
+
+        assert told.startswith(f"s.yaml:{line}: ")
+        golden(told)
 
     def test_in_words_of_pydantic_where_we_have_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(file, "_WANTED", {})
 
         assert refusal("server: []") == ["s.yaml:1: server: Input should be a valid dictionary or instance of Server"]
 
-    def test_a_missing_file(self, tmp_path: Path) -> None:
+    def test_a_missing_file(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         with pytest.raises(InputErrors) as refused:
             load(tmp_path / "none.yaml")
 
-        assert str(refused.value) == f"{tmp_path}/none.yaml: can't be read: No such file or directory"
+        (error,) = refused.value.mistakes
+        assert error.where == f"{tmp_path}/none.yaml"
+        golden(f"{error.what}; {error.fix}")
 
-    def test_a_large_file(self, tmp_path: Path) -> None:
+    def test_a_large_file(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         path = tmp_path / "s.yaml"
         path.write_bytes(b"#" * (file.MAX_BYTES + 1))
 
         with pytest.raises(InputErrors) as refused:
             load(path)
 
-        assert str(refused.value) == f"{path}: is larger than 1 MiB; it is no settings file"
+        (error,) = refused.value.mistakes
+        assert error.where == str(path)
+        golden(f"{error.what}; {error.fix}")
 
     @given(
         st.text()
@@ -354,9 +330,7 @@ class TestFollowing:
         await watcher.settle()
 
         assert watcher.file.current is before
-        assert [str(error) for error in watcher.refused] == [
-            f"{watcher.path}:1: scheduling.clusterWide: must be true or false, not 3"
-        ]
+        assert [str(error).partition(": ")[0] for error in watcher.refused] == [f"{watcher.path}:1"]
         assert watcher.file.problem is watcher.refused[0]
         assert watcher.reloaded == []
 
@@ -395,9 +369,7 @@ class TestFollowing:
         await watcher.settle()
         await watcher.settle()
 
-        assert [str(error) for error in watcher.refused] == [
-            f"{watcher.path}: can't be read: No such file or directory"
-        ]
+        assert [str(error).partition(": ")[0] for error in watcher.refused] == [str(watcher.path)]
         assert watcher.file.current is before
         await watcher.settle(GOOD)
         assert watcher.file.current.scheduling.cluster_wide

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -271,9 +272,7 @@ def test_guards(guard: object, read: SchedulerHealthSettings) -> None:
     "guard", ["", "Off", "lease", "lease a", "lease a/b/c", "lease A/b", "leasea/b", "lease a.b/c", "pods ", " off"]
 )
 def test_guards_that_are_none(guard: str) -> None:
-    assert mistakes({"schedulers": {"kubevirt": {"guard": guard}}}) == [
-        (f'"{guard}" is no guard', ("schedulers", "kubevirt", "guard"))
-    ]
+    assert mistakes({"schedulers": {"kubevirt": {"guard": guard}}}) == [("syntax", ("schedulers", "kubevirt", "guard"))]
 
 
 @pytest.mark.parametrize("guard", [True, 1, ["off"]])
@@ -321,29 +320,27 @@ def test_addresses(address: str) -> None:
     ],
 )
 def test_addresses_that_are_none(address: str) -> None:
-    assert mistakes({"server": {"listen": address}}) == [(f'"{address}" is no HOST:PORT', ("server", "listen"))]
+    assert mistakes({"server": {"listen": address}}) == [("syntax", ("server", "listen"))]
 
 
-@pytest.mark.parametrize(("key", "taken"), [("listen", "0.0.0.0:8443"), ("opsListen", "0.0.0.0:8080")])
-def test_explanations_have_a_listener_of_their_own(key: str, taken: str) -> None:
-    assert mistakes({"explain": {"listen": taken}}) == [(f"{taken} is server.{key} already", ("explain",))]
-    assert mistakes({"explain": {"listen": "nonsense"}}) == [('"nonsense" is no HOST:PORT', ("explain", "listen"))]
+@pytest.mark.parametrize("taken", ["0.0.0.0:8443", "0.0.0.0:8080"])
+def test_explanations_have_a_listener_of_their_own(taken: str) -> None:
+    assert mistakes({"explain": {"listen": taken}}) == [("address-in-use", ("explain",))]
+    assert mistakes({"explain": {"listen": "nonsense"}}) == [("syntax", ("explain", "listen"))]
     anywhere = {"listen": "a:0"}
     assert snapshot({"server": anywhere, "explain": anywhere}).server.explain_listen == "a:0"
 
 
 def test_the_listeners_differ() -> None:
-    assert mistakes({"server": {"listen": "a:1", "opsListen": "a:1"}}) == [
-        ("a:1 is server.listen already", ("server", "opsListen"))
-    ]
+    assert mistakes({"server": {"listen": "a:1", "opsListen": "a:1"}}) == [("address-in-use", ("server", "opsListen"))]
     assert snapshot({"server": {"listen": "a:0", "opsListen": "a:0"}}).server.ops_listen == "a:0"
 
 
-@pytest.mark.parametrize(("given", "missing"), [("certFile", "keyFile"), ("keyFile", "certFile")])
-def test_a_certificate_has_a_key(given: str, missing: str) -> None:
-    ((what, _),) = mistakes({"tls": {given: "x"}})
+@pytest.mark.parametrize("given", ["certFile", "keyFile"])
+def test_a_certificate_has_a_key(given: str) -> None:
+    ((code, _),) = mistakes({"tls": {given: "x"}})
 
-    assert what == f"tls.{given} is given without tls.{missing}"
+    assert code == "counterpart-missing"
 
 
 FILES = {"certFile": "c", "keyFile": "k"}
@@ -365,21 +362,19 @@ def test_where_the_certificate_comes_from(tls: dict[str, Any], mode: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("tls", "said"),
+    ("tls", "code", "key"),
     [
-        ({"mode": "mounted"}, "mounted needs tls.certFile and tls.keyFile"),
-        ({**FILES, "mode": "managed"}, "managed has no use for tls.certFile"),
-        ({**FILES, "mode": "self-signed"}, "self-signed has no use for tls.certFile"),
-        ({"caExpirationSeconds": 604_800}, "604800 is less than four times leafExpirationSeconds"),
-        ({"clientCaFile": "x"}, "tls.clientCaFile is given without tls.clientNames"),
-        ({"clientNames": ["x"]}, "tls.clientNames is given without tls.clientCaFile"),
-        ({"secretName": "A"}, '"A" is no name of a Secret'),
+        ({"mode": "mounted"}, "mode-and-files", "mode"),
+        ({**FILES, "mode": "managed"}, "mode-and-files", "mode"),
+        ({**FILES, "mode": "self-signed"}, "mode-and-files", "mode"),
+        ({"caExpirationSeconds": 604_800}, "too-short", "caExpirationSeconds"),
+        ({"clientCaFile": "x"}, "counterpart-missing", "client_names"),
+        ({"clientNames": ["x"]}, "counterpart-missing", "clientNames"),
+        ({"secretName": "A"}, "syntax", "secretName"),
     ],
 )
-def test_certificates_that_make_no_sense(tls: dict[str, Any], said: str) -> None:
-    ((what, _),) = mistakes({"tls": tls})
-
-    assert what == said
+def test_certificates_that_make_no_sense(tls: dict[str, Any], code: str, key: str) -> None:
+    assert mistakes({"tls": tls}) == [(code, ("tls", key))]
 
 
 NAMES = [
@@ -414,19 +409,15 @@ def test_kubevirt_s_namespace_may_be_empty(name: str, good: bool) -> None:
     if good:
         assert (name or "kubevirt") in snapshot(value).excluded_namespaces
     else:
-        assert mistakes(value) == [(f'"{name}" is no name of a namespace', ("kubevirt", "namespace"))]
+        assert [loc for _, loc in mistakes(value)] == [("kubevirt", "namespace")]
 
 
 def test_a_service_s_name_starts_with_a_letter() -> None:
-    assert mistakes({"webhooks": {"service": {"name": "1a"}}}) == [
-        ('"1a" is no name of a Service', ("webhooks", "service", "name"))
-    ]
+    assert mistakes({"webhooks": {"service": {"name": "1a"}}}) == [("syntax", ("webhooks", "service", "name"))]
 
 
 def test_what_is_too_long_is_told_shortly() -> None:
-    assert mistakes({"excludedNamespaces": ["x" * 64]}) == [
-        (f'"{"x" * 57}..." is longer than 63 characters', ("excludedNamespaces", 0))
-    ]
+    assert mistakes({"excludedNamespaces": ["x" * 64]}) == [("too-long", ("excludedNamespaces", 0))]
 
 
 @pytest.mark.parametrize(("name", "good"), [("a.b-c", True), ("a" * 253, True), ("a" * 254, False), ("a..b", False)])
@@ -444,31 +435,25 @@ def test_schedulers_names(name: str, good: bool) -> None:
 def test_default_scheduler_is_nobody_s_choice() -> None:
     value = {"schedulers": {"default-scheduler": {"guard": "off"}, "kubevirt": {"guard": "off"}}}
 
-    assert mistakes(value) == [
-        (
-            "default-scheduler is what pods have anyway, and means that the owner opted out",
-            ("schedulers", "default-scheduler", "[key]"),
-        )
-    ]
+    assert mistakes(value) == [("default-scheduler", ("schedulers", "default-scheduler", "[key]"))]
 
 
 @pytest.mark.parametrize(
-    ("value", "fix"),
+    "value",
     [
-        ({"scheduling": {"schedulerName": "x"}}, "declare it there, or use kubevirt"),
-        ({"schedulers": {}, "scheduling": {"schedulerName": "x"}}, "declare it there"),
-        (
-            {"schedulers": {"b": {"guard": "off"}, "a": {"guard": "off"}}, "scheduling": {"schedulerName": "x"}},
-            "declare it there, or use a or b",
-        ),
+        {"scheduling": {"schedulerName": "x"}},
+        {"schedulers": {}, "scheduling": {"schedulerName": "x"}},
+        {"schedulers": {"b": {"guard": "off"}, "a": {"guard": "off"}}, "scheduling": {"schedulerName": "x"}},
     ],
+    ids=["default", "none", "two"],
 )
-def test_the_scheduler_is_a_declared_one(value: dict[str, Any], fix: str) -> None:
+def test_the_scheduler_is_a_declared_one(value: dict[str, Any], golden: Callable[[str], None]) -> None:
     with pytest.raises(ValidationError) as refused:
         SettingsModel.model_validate(value)
     (details,) = refused.value.errors()
 
-    assert details["ctx"] == {"what": "x is not declared under schedulers", "fix": fix, "key": "schedulerName"}
+    assert (details["ctx"]["code"], details["ctx"]["key"]) == ("undeclared", "schedulerName")
+    golden(f"{details['ctx']['what']}; {details['ctx']['fix']}")
 
 
 @pytest.mark.parametrize("scheduling", [{}, {"clusterWide": True}])
@@ -479,9 +464,7 @@ def test_the_only_declared_scheduler_is_the_default(scheduling: dict[str, Any]) 
 
 
 def test_the_default_scheduler_name_is_checked_too() -> None:
-    assert mistakes({"schedulers": {"a": {"guard": "off"}, "b": {"guard": "off"}}}) == [
-        ("kubevirt is not declared under schedulers", ("scheduling",))
-    ]
+    assert mistakes({"schedulers": {"a": {"guard": "off"}, "b": {"guard": "off"}}}) == [("undeclared", ("scheduling",))]
 
 
 @pytest.mark.parametrize(
@@ -515,18 +498,18 @@ def test_ranges(path: tuple[str, ...], good: tuple[int, int], bad: tuple[int, in
         ({"key": "a.b/c_D.e", "operator": "NotIn", "values": ["x-Y.z_1", ""]}, None),
         ({"key": "a", "operator": "Exists", "values": []}, None),
         ({"key": "a", "operator": "DoesNotExist"}, None),
-        ({"key": "a", "operator": "In"}, "In needs at least one value"),
-        ({"key": "a", "operator": "NotIn", "values": []}, "NotIn needs at least one value"),
-        ({"key": "a", "operator": "Exists", "values": ["x"]}, "Exists takes no values"),
-        ({"key": "a", "operator": "DoesNotExist", "values": ["x"]}, "DoesNotExist takes no values"),
+        ({"key": "a", "operator": "In"}, "values-missing"),
+        ({"key": "a", "operator": "NotIn", "values": []}, "values-missing"),
+        ({"key": "a", "operator": "Exists", "values": ["x"]}, "values-excluded"),
+        ({"key": "a", "operator": "DoesNotExist", "values": ["x"]}, "values-excluded"),
         ({"key": "a", "operator": "in", "values": ["x"]}, "literal_error"),
         ({"operator": "Exists"}, "missing"),
         ({"key": "a"}, "missing"),
-        ({"key": "", "operator": "Exists"}, '"" is no key of a label'),
-        ({"key": "a/b/c", "operator": "Exists"}, '"a/b/c" is no key of a label'),
-        ({"key": "A/b", "operator": "Exists"}, '"A/b" is no key of a label'),
-        ({"key": "x" * 64, "operator": "Exists"}, f'"{"x" * 57}..." is no key of a label'),
-        ({"key": "a", "operator": "In", "values": ["-"]}, '"-" is no value of a label'),
+        ({"key": "", "operator": "Exists"}, "syntax"),
+        ({"key": "a/b/c", "operator": "Exists"}, "syntax"),
+        ({"key": "A/b", "operator": "Exists"}, "syntax"),
+        ({"key": "x" * 64, "operator": "Exists"}, "syntax"),
+        ({"key": "a", "operator": "In", "values": ["-"]}, "syntax"),
         ({"key": "a", "operator": "In", "values": "x"}, "tuple_type"),
         ({"key": "a", "operator": "In", "values": [1]}, "string_type"),
         ({"key": "a", "operator": "Exists", "value": "x"}, "extra_forbidden"),
@@ -585,14 +568,12 @@ def test_the_parity_watch_is_bounded(parity: dict[str, int]) -> None:
 
 @pytest.mark.parametrize("requester", ["", 'x"] || true', "a b", "-a"])
 def test_requesters_are_fit_for_a_condition(requester: str) -> None:
-    assert mistakes({"eviction": {"requesters": [requester]}}) == [
-        (f'"{requester}" is no name of a requester', ("eviction", "requesters", 0))
-    ]
+    assert mistakes({"eviction": {"requesters": [requester]}}) == [("syntax", ("eviction", "requesters", 0))]
 
 
 def test_the_longest_cool_down_is_no_less_than_the_first() -> None:
     assert mistakes({"eviction": {"coolDownSeconds": 60, "maxCoolDownSeconds": 59}}) == [
-        ("59 is less than coolDownSeconds (60)", ("eviction", "maxCoolDownSeconds"))
+        ("too-short", ("eviction", "maxCoolDownSeconds"))
     ]
-    assert mistakes({"eviction": {"coolDownSeconds": 7200}})[0][0] == "3600 is less than coolDownSeconds (7200)"
+    assert mistakes({"eviction": {"coolDownSeconds": 7200}})[0][0] == "too-short"
     assert [loc for _, loc in mistakes({"eviction": {"coolDownSeconds": -1}})] == [("eviction", "coolDownSeconds")]

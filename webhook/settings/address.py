@@ -1,4 +1,4 @@
-"""Hosts and ports, as people write them."""
+"""The syntax of hosts and ports."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAME: Final = rf"{_LABEL}(\.{_LABEL})*"
 
 
 def is_host(text: str) -> bool:
-    """Whether a text is an IP address, without brackets, or a DNS name that can be looked up and certified."""
+    """Whether a text is an IP address without brackets, or a DNS name that can be resolved and certified."""
     if ":" in text or re.fullmatch("[0-9.]+", text):
         try:
             ipaddress.ip_address(text)
@@ -23,12 +23,12 @@ def is_host(text: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether ``HOST:PORT`` can be reached from this host, or pod, alone."""
+    """Whether only this host, or pod, can reach ``HOST:PORT``."""
     return address.rpartition(":")[0] in ("127.0.0.1", "[::1]", "localhost")
 
 
 def is_address(text: str) -> bool:
-    """Whether a text is ``HOST:PORT``; an IPv6 address stands in brackets, and nothing else does."""
+    """Whether a text is ``HOST:PORT``; brackets are required for an IPv6 address, and not allowed otherwise."""
     match = re.fullmatch(r"(?:\[(?P<six>[^]]+)\]|(?P<host>[^]:[]+)):(?P<port>[0-9]{1,5})", text)
     if match is None or int(match["port"]) > 65535:
         return False

@@ -1,7 +1,7 @@
-"""Times of the week when nothing may happen, as an admin writes them and as the request path computes with them.
+"""Times of the week without evictions, as the settings file has them and as the request path reads them.
 
-Zones are UTC or a fixed offset: with a named zone the same time of the week would be another one half of the year, and
-the answer would depend on the zone data of the machine that gives it.
+Zones are UTC or a fixed offset: a named zone changes with daylight saving time, and would make the decision depend on
+the zone data of the machine.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ DAYS: Final[tuple[Day, ...]] = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 _DAY: Final = 24 * 60
 
-_WRITE_TIME: Final = "write HH:MM, from 00:00 to 24:00"
+_WRITE_TIME: Final = "use HH:MM, from 00:00 to 24:00"
 TimeOfDay = Annotated[str, Syntax("time of day", "([01][0-9]|2[0-3]):[0-5][0-9]|24:00", 5, _WRITE_TIME)]
 Zone = Annotated[
     str,
     Syntax(
-        "time zone that is known here",
+        "time zone",
         "UTC|[-+](0[0-9]|1[0-4]):[0-5][0-9]",
         40,
-        "write UTC or an offset such as +02:00; names of zones are not supported",
+        "use UTC or an offset such as +02:00; zone names are not supported",
     ),
 ]
 
@@ -37,25 +37,25 @@ class BlackoutModel(Section):
     """A time of the week."""
 
     days: Annotated[tuple[Day, ...], Field(strict=False)] = Field(
-        default=DAYS, description="The days on which it begins; absent: every day."
+        default=DAYS, description="Days on which it begins. Absent: every day."
     )
-    begin: TimeOfDay = Field(alias="from", description="When it begins, HH:MM.", examples=["08:00"])
+    begin: TimeOfDay = Field(alias="from", description="Begin, as HH:MM.", examples=["08:00"])
     end: TimeOfDay = Field(
-        alias="to", description="When it ends, HH:MM, on the next day if that is earlier.", examples=["18:00"]
+        alias="to", description="End, as HH:MM; on the next day if it is earlier than the begin.", examples=["18:00"]
     )
     time_zone: Zone = Field(
-        default="UTC", description="Of both: UTC or an offset such as +02:00. Zones by name are not supported."
+        default="UTC", description="Time zone: UTC or an offset such as +02:00. Zone names are not supported."
     )
 
     @field_validator("end")
     @classmethod
-    def _is_another(cls, end: str, info: ValidationInfo) -> str:
+    def _check_end(cls, end: str, info: ValidationInfo) -> str:
         if end == info.data.get("begin"):
-            raise mistake(f"it ends as it begins, at {end}", "write 00:00 to 24:00 for whole days")
+            raise mistake("empty-time", f"begin and end are equal ({end})", "for whole days use 00:00 to 24:00")
         return end
 
     def snapshot(self) -> snapshot.Blackout:
-        """In minutes of a week in UTC."""
+        """The blackout in minutes of a week in UTC."""
         days = [day for day in DAYS if day in self.days]
         name = "every day" if len(days) == len(DAYS) else ", ".join(days)
         text = f"{name} from {self.begin} to {self.end} {self.time_zone}"

@@ -1,4 +1,7 @@
-"""The settings file: read whole or not at all, every mistake told at once with its line, followed while it changes."""
+"""The settings file: read as a whole or not at all; all errors are reported at once, with their lines.
+
+`SettingsFile` follows changes of the file.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ from webhook.settings.model import SettingsModel
 from webhook.settings.snapshot import Settings
 from webhook.settings.syntax import OWN_ERROR
 
-# A ConfigMap can't be larger.
+# The size limit of a ConfigMap.
 MAX_BYTES: Final = 1024 * 1024
 POLL_SECONDS: Final = 2.0
 
-# Where a setting of the snapshot's `server` stands in the file.
+# The settings file's key of each field of the snapshot's `server`.
 _RESTART_KEYS: Final = {
     "listen": "server.listen",
     "ops_listen": "server.opsListen",
@@ -46,9 +49,9 @@ _RESTART_KEYS: Final = {
 }
 
 _WANTED: Final = {
-    "string_type": "text",
+    "string_type": "a string",
     "bool_type": "true or false",
-    "int_type": "a whole number",
+    "int_type": "an integer",
     "model_type": "a mapping",
     "dict_type": "a mapping",
     "tuple_type": "a list",
@@ -63,34 +66,34 @@ def load(path: str | os.PathLike[str]) -> Settings:
     """Read a settings file.
 
     Raises:
-        InputErrors: every mistake in it, or that it can't be read.
+        InputErrors: all errors in the file, or that it cannot be read.
     """
     return parse(_read(path), os.fspath(path))
 
 
 def parse(data: bytes, where: str) -> Settings:
-    """Settings from a file's content; an empty one means the defaults.
+    """Settings from a file's content; empty content means the defaults.
 
     Args:
         data: the content, UTF-8.
         where: the file's name, for messages.
 
     Raises:
-        InputErrors: every mistake in it.
+        InputErrors: all errors in the content.
     """
     return _validate(data, where).snapshot(hashlib.sha256(data).hexdigest())
 
 
 def default_settings() -> Settings:
-    """What holds where there is no file."""
+    """The settings without a file."""
     return SettingsModel.model_validate({}).snapshot("default")
 
 
 def effective(path: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """The whole settings as they stand in a file, with all defaults filled in; fit for YAML and JSON.
+    """All settings of a file including defaults, as plain JSON.
 
     Raises:
-        InputErrors: as `load`.
+        InputErrors: all errors in the file, or that it cannot be read.
     """
     model = SettingsModel.model_validate({}) if path is None else _validate(_read(path), os.fspath(path))
     return model.model_dump(mode="json", by_alias=True)
@@ -102,20 +105,20 @@ def schema() -> dict[str, Any]:
 
 
 class SettingsFile:
-    """A settings file that is followed: `current` is always a whole, checked state of it.
+    """Follows a settings file: `current` is always a complete, valid state of it.
 
-    A change counts once two polls in a row have seen it, so that half a write, or a file that is away for a moment
-    while a mounted ConfigMap is swapped, is nothing. A change of ``server`` or ``tls`` waits for the next start.
+    A change takes effect once two consecutive polls have read it, so a partial write, or a file that is missing while
+    the kubelet swaps a mounted ConfigMap, has no effect. A change of ``server`` or ``tls`` requires a restart.
 
     Args:
-        path: of the file; symbolic links are followed anew at each poll.
-        on_refused: gets the mistakes, once for a content; the state before stays.
-        on_reloaded: gets the old and the new state.
-        on_restart_needed: gets the keys (``server.listen``) that differ from those at the start, once for a set.
+        path: of the file; symbolic links are resolved at each poll.
+        on_refused: receives the errors, once for each content; the previous state is kept.
+        on_reloaded: receives the old and the new state.
+        on_restart_needed: receives the keys (``server.listen``) that changed since the start, once for each set.
         interval: between polls, in seconds.
 
     Raises:
-        InputErrors: as `load`.
+        InputErrors: all errors in the file, or that it cannot be read.
     """
 
     def __init__(
@@ -136,16 +139,16 @@ class SettingsFile:
         self._server_at_start = self._current.server
         self._refused: InputError | None = None
         self._restart_needed: list[str] = []
-        self._seen = self._judged = self._current.digest
+        self._seen = self._evaluated = self._current.digest
 
     @property
     def current(self) -> Settings:
-        """The last good state."""
+        """The last valid state."""
         return self._current
 
     @property
     def problem(self) -> InputError | None:
-        """Why the file as it is now is not in force; None if it is."""
+        """The error in the present file; None if it is in effect."""
         return self._refused
 
     async def watch(self) -> None:
@@ -155,14 +158,14 @@ class SettingsFile:
             await self.poll()
 
     async def poll(self) -> None:
-        """Look at the file once."""
+        """Read the file once."""
         read = await asyncio.to_thread(self._look)
         seen = str(read) if isinstance(read, InputError) else hashlib.sha256(read).hexdigest()
         settled = seen == self._seen
         self._seen = seen
-        if not settled or seen == self._judged:
+        if not settled or seen == self._evaluated:
             return
-        self._judged = seen
+        self._evaluated = seen
         self._refused = None
         try:
             if isinstance(read, InputError):
@@ -192,7 +195,7 @@ class SettingsFile:
 def _read(path: str | os.PathLike[str]) -> bytes:
     where = os.fspath(path)
     try:
-        return read_file(path, MAX_BYTES, "it is no settings file")
+        return read_file(path, MAX_BYTES, "a settings file is not larger")
     except InputError as error:
         raise InputErrors([InputError(error.what, where, error.fix)]) from error.__cause__
 
@@ -203,7 +206,9 @@ def _validate(data: bytes, where: str) -> SettingsModel:
     except InputError as error:
         raise InputErrors(mistakes_of(error)) from error
     if len(documents) > 1:
-        raise InputErrors([InputError("a second document starts here", documents[1].where(), "keep one")])
+        raise InputErrors(
+            [InputError("the file has more than one document", documents[1].where(), "keep one document")]
+        )
     document = documents[0] if documents else Document({}, where, 1)
     try:
         return SettingsModel.model_validate(document.value)
@@ -213,11 +218,11 @@ def _validate(data: bytes, where: str) -> SettingsModel:
 
 
 def _mistake(details: ErrorDetails, document: Document) -> tuple[int, InputError]:
-    """One of pydantic's errors in our words, and its line."""
+    """The line and the sentence of one of pydantic's errors."""
     context = details.get("ctx") or {}
     path: tuple[str | int, ...] = ()
     for part in details["loc"]:
-        # pydantic gives a defaulted field by its own name, and marks a mapping's key, as opposed to its value.
+        # pydantic uses a defaulted field's Python name, and marks a mapping's key to distinguish it from the value.
         alias = to_camel(part) if details["type"] == OWN_ERROR and isinstance(part, str) else part
         if part != "[key]":
             path = (*path, alias if alias in _node(path).get("properties", ()) else part)
@@ -234,19 +239,19 @@ def _sentence(details: ErrorDetails, context: Mapping[str, Any], path: KeyPath) 
     if kind == OWN_ERROR:
         return context["what"], context["fix"]
     if kind == "extra_forbidden":
-        return "there is no such setting", _other_setting(path)
+        return "unknown setting", _suggest(path)
     if kind == "missing":
-        return "is missing", f"write for example {path[-1]}: {node['examples'][0]}"
+        return "required setting is missing", f"use for example {path[-1]}: {node['examples'][0]}"
     if kind == "literal_error":
         near = _nearest(str(given), node["enum"])
         return f"must be {_either(node['enum'])}, not {_describe(given)}", f"did you mean {near}?" if near else ""
     if "minimum" in node and isinstance(given, int) and not isinstance(given, bool):
-        return f"must be {node['minimum']} to {node['maximum']}, not {given}", ""
+        return f"must be from {node['minimum']} to {node['maximum']}, not {given}", ""
     wanted = _WANTED.get(kind)
     if wanted is None:
         return details["msg"], ""
     plain = not isinstance(given, dict | list | None)
-    fix = "put it in quotes" if kind == "string_type" and plain else ""
+    fix = "write it in quotes" if kind == "string_type" and plain else ""
     if kind == "bool_type" and isinstance(given, str) and given.casefold() in _BOOLEANS:
         fix = f"write {_BOOLEANS[given.casefold()]} without quotes"
     elif kind == "int_type" and isinstance(given, str) and given.isdecimal():
@@ -274,18 +279,20 @@ def _nearest(text: str, choices: Iterable[str]) -> str | None:
 
 
 def _fold(name: str) -> str:
-    """What ``certFile``, ``cert_file`` and ``cert-file`` have in common."""
+    """One spelling of ``certFile``, ``cert_file`` and ``cert-file``."""
     return name.replace("_", "").replace("-", "").casefold()
 
 
-def _other_setting(path: KeyPath) -> str:
-    """What somebody may have meant by an unknown key: the same in another spelling or section, or a neighbour."""
+def _suggest(path: KeyPath) -> str:
+    """Settings for an unknown key: with the same name in another spelling or section, or with a similar name."""
     *parent, key = path
-    neighbours = list(_node(parent).get("properties", ()))
+    siblings = list(_node(parent).get("properties", ()))
     likely: list[KeyPath] = [place for place in _places() if _fold(place[-1]) == _fold(str(key))]
-    if not likely and (near := _nearest(str(key), neighbours)):
+    if not likely and (near := _nearest(str(key), siblings)):
         likely = [(*parent, near)]
-    return f"did you mean {_either(map(format_path, likely))}?" if likely else f"known here: {', '.join(neighbours)}"
+    return (
+        f"did you mean {_either(map(format_path, likely))}?" if likely else f"valid settings are {', '.join(siblings)}"
+    )
 
 
 def _places(path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -296,7 +303,7 @@ def _places(path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
 
 
 def _node(path: KeyPath) -> Mapping[str, Any]:
-    """The schema of what stands at a path; empty where nothing may."""
+    """The schema of the value at a path; empty if the path is not valid."""
     node: Mapping[str, Any] = _SCHEMA
     for part in path:
         if isinstance(part, int):

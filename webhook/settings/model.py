@@ -1,7 +1,7 @@
 """The settings file's shape: every key with its type, default, limits and description, and the snapshot made of it.
 
-Keys are camelCase as everywhere in Kubernetes, null means absent, nothing unknown is accepted and no value is turned
-into another type. `webhook.settings.file` tells the mistakes; pydantic stays in this package.
+Keys are camelCase as everywhere in Kubernetes, null means absent, unknown keys are not accepted, and values are not
+converted to another type. `webhook.settings.file` reports errors; only this package imports pydantic.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
+from webhook.errors import quote
 from webhook.settings import snapshot
 from webhook.settings.observability import Audit, Switch, Unenforced
 from webhook.settings.policies import EvictionModel, InstancetypesModel, MigrationModel, SchedulingModel
@@ -35,59 +36,65 @@ class Server(Section):
     """The listeners. Changes take effect at the next start."""
 
     listen: Address = Field(
-        default="0.0.0.0:8443", description="HOST:PORT of the webhooks, served with TLS; port 0: any."
+        default="0.0.0.0:8443", description="HOST:PORT for admission requests, served with TLS. Port 0: any free port."
     )
     ops_listen: Address = Field(
-        default="0.0.0.0:8080", description="HOST:PORT of health and metrics, served without TLS; port 0: any."
+        default="0.0.0.0:8080",
+        description="HOST:PORT for health checks and metrics, served without TLS. Port 0: any free port.",
     )
     max_in_flight: int = Field(
-        default=64, ge=1, le=10_000, description="Reviews judged at the same time; more of them wait, then get 429."
+        default=64,
+        ge=1,
+        le=10_000,
+        description="Maximum number of reviews evaluated concurrently; others wait, then get status 429.",
     )
     drain_seconds: int = Field(
         default=10,
         ge=0,
         le=120,
-        description="How long to go on serving after SIGTERM, not ready, until nobody calls us any more.",
+        description="How long to serve requests after SIGTERM while not ready, until the API server stops calling.",
     )
 
     @field_validator("ops_listen")
     @classmethod
-    def _is_another(cls, address: str, info: ValidationInfo) -> str:
+    def _check_ops_listen(cls, address: str, info: ValidationInfo) -> str:
         if address == info.data.get("listen") and not address.endswith(":0"):
-            raise mistake(f"{address} is server.listen already", "choose another port")
+            raise mistake("address-in-use", f"{address} is the value of server.listen", "use another port")
         return address
 
 
 class Tls(Section):
     """The serving certificate. Changes take effect at the next start."""
 
-    cert_file: str = Field(default="", description="PEM file of the certificate and its chain; empty: made at start.")
-    key_file: str = Field(default="", description="PEM file of the certificate's key; needed with certFile.")
+    cert_file: str = Field(
+        default="", description="PEM file of the certificate and its chain. Empty: generated at the start."
+    )
+    key_file: str = Field(default="", description="PEM file of the private key; required with certFile.")
     mode: Literal["managed", "mounted", "self-signed"] = Field(
         default="self-signed",
-        description="managed: of a CA of our own, kept in a Secret, renewed and made known to the API server by us; "
-        "mounted: certFile and keyFile, followed as they change; self-signed: made at start, for local use. "
-        "Where it isn't given, mounted with certFile, else self-signed.",
+        description="managed: signed by a CA that kubevirt-webhook keeps in a Secret, renews and writes into the "
+        "caBundles; mounted: certFile and keyFile, reloaded when they change; self-signed: generated at the start, "
+        "for local use. Absent: mounted with certFile, otherwise self-signed.",
     )
     secret_name: SecretName = Field(
-        default="kubevirt-webhook-ca", description="The managed CA's Secret, in the namespace of webhooks.service."
+        default="kubevirt-webhook-ca", description="Secret of the managed CA, in the namespace of webhooks.service."
     )
     leaf_expiration_seconds: int = Field(
         default=7 * 86_400,
         ge=10,
         le=90 * 86_400,
-        description="Life of a managed serving certificate; an old CA stays trusted for that long.",
+        description="Lifetime of a managed serving certificate; a replaced CA is trusted for that long.",
     )
     ca_expiration_seconds: int = Field(
-        default=365 * 86_400, ge=60, le=3650 * 86_400, description="Life of the managed CA."
+        default=365 * 86_400, ge=60, le=3650 * 86_400, description="Lifetime of the managed CA."
     )
     client_ca_file: str = Field(
         default="",
-        description="PEM file of the CA of the API server's client certificate, followed as it changes; "
-        "empty: anybody may call us.",
+        description="PEM file of the CA of the API server's client certificate, reloaded when it changes. "
+        "Empty: clients need no certificate.",
     )
     client_names: Annotated[tuple[str, ...], Field(strict=False)] = Field(
-        default=(), description="Common names that a client's certificate may have; needed with clientCaFile."
+        default=(), description="Accepted common names of client certificates; required with clientCaFile."
     )
 
     @model_validator(mode="before")
@@ -103,7 +110,7 @@ class Tls(Section):
         cert_file = info.data.get("cert_file")
         if cert_file is not None and bool(cert_file) != bool(key_file):
             given, missing = ("certFile", "keyFile") if cert_file else ("keyFile", "certFile")
-            raise mistake(f"tls.{given} is given without tls.{missing}", "give both or none")
+            raise mistake("counterpart-missing", f"tls.{given} requires tls.{missing}", "set both or neither")
         return key_file
 
     @field_validator("mode")
@@ -111,8 +118,9 @@ class Tls(Section):
     def _has_its_files(cls, mode: str, info: ValidationInfo) -> str:
         files = info.data.get("cert_file")
         if files is not None and bool(files) != (mode == "mounted"):
-            what = "needs tls.certFile and tls.keyFile" if mode == "mounted" else "has no use for tls.certFile"
-            raise mistake(f"{mode} {what}", "add them" if mode == "mounted" else "remove it, or use mounted")
+            what = "requires tls.certFile and tls.keyFile" if mode == "mounted" else "excludes tls.certFile"
+            fix = "set them" if mode == "mounted" else "remove tls.certFile, or use mounted"
+            raise mistake("mode-and-files", f"{mode} {what}", fix)
         return mode
 
     @field_validator("ca_expiration_seconds")
@@ -120,7 +128,8 @@ class Tls(Section):
     def _outlives_its_leaves(cls, seconds: int, info: ValidationInfo) -> int:
         leaf = info.data.get("leaf_expiration_seconds")
         if leaf is not None and seconds < 4 * leaf:
-            raise mistake(f"{seconds} is less than four times leafExpirationSeconds", f"use {4 * leaf} or more")
+            what = f"{seconds} is less than four times leafExpirationSeconds ({leaf})"
+            raise mistake("too-short", what, f"use {4 * leaf} or more")
         return seconds
 
     @field_validator("client_names")
@@ -128,43 +137,43 @@ class Tls(Section):
     def _go_with_their_ca(cls, names: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         file = info.data.get("client_ca_file")
         if file is not None and bool(file) != bool(names):
-            # A cluster's CA signs for many others than the API server.
+            # A cluster's CA signs certificates of many clients, not only of the API server.
             given, missing = ("clientCaFile", "clientNames") if file else ("clientNames", "clientCaFile")
-            raise mistake(f"tls.{given} is given without tls.{missing}", "give both or none")
+            raise mistake("counterpart-missing", f"tls.{given} requires tls.{missing}", "set both or neither")
         return names
 
 
 class Kubevirt(Section):
-    """KubeVirt itself."""
+    """The KubeVirt installation."""
 
     namespace: OptionalNamespace = Field(
         default="",
-        description="Where KubeVirt runs; empty: found by its KubeVirt object. Never matched by any webhook.",
+        description="Namespace of KubeVirt, which no webhook matches. Empty: that of the KubeVirt object.",
     )
     version: KubeVirtVersion = Field(
         default="",
-        description="The KubeVirt version whose rules count, such as 1.8 or v1.8.4, whatever the KubeVirt object says; "
-        "empty: the one that its status names.",
+        description="KubeVirt version whose rules apply, for example 1.8 or v1.8.4. Empty: that in the status of the "
+        "KubeVirt object.",
         examples=["v1.8.4"],
     )
 
 
 class Scheduler(Section):
-    """A scheduler profile that may be written into objects."""
+    """A scheduler whose name kubevirt-webhook may set."""
 
     guard: GuardText = Field(
-        description="How its health is watched: lease NAMESPACE/NAME (its leader election Lease, and pods that nobody "
-        "looks at), pods (only those pods) or off.",
+        description="Health check: lease NAMESPACE/NAME (its leader election Lease, and pods that it does not try to "
+        "schedule), pods (only those pods) or off.",
         examples=["pods"],
     )
     assume_alive: bool = Field(
         default=False,
-        description="Inject its name also while nothing is known of its health, as right after our start.",
+        description="Set its name also while its health is unknown, for example directly after the start.",
     )
     only_by_webhook: bool = Field(
         default=False,
-        description="No VM owner ever chooses this scheduler, so its name is kubevirt-webhook's choice even where "
-        "the annotation injected-scheduler is missing, as in a clone that filters annotations.",
+        description="No VM owner chooses this scheduler, so its name counts as set by kubevirt-webhook even if the "
+        "annotation injected-scheduler is missing, for example in a clone that filters annotations.",
     )
 
     def snapshot(self, name: str) -> snapshot.SchedulerSettings:
@@ -181,8 +190,8 @@ class Explain(Section):
 
     listen: OptionalAddress = Field(
         default="",
-        description="HOST:PORT; empty: off. On 127.0.0.1, [::1] and localhost served without TLS to whoever is there; "
-        "on any other with TLS, to bearers of tokens who may get the VMI and list nodes.",
+        description="HOST:PORT. Empty: off. On 127.0.0.1, [::1] and localhost served without TLS and authentication; "
+        "on other addresses with TLS, to users whose bearer token permits them to get the VMI and list nodes.",
         examples=["127.0.0.1:8090"],
     )
 
@@ -192,9 +201,9 @@ class MetricsModel(Section):
 
     listen: OptionalAddress = Field(
         default="",
-        description="HOST:PORT of a listener for metrics alone, which server.opsListen then has no more; empty: off. "
-        "On 127.0.0.1, [::1] and localhost served without TLS to whoever is there; on any other with TLS, to bearers "
-        "of tokens who may get the path /metrics.",
+        description="HOST:PORT of a separate listener for metrics, which server.opsListen then does not serve. Empty: "
+        "off. On 127.0.0.1, [::1] and localhost served without TLS and authentication; on other addresses with TLS, to "
+        "users whose bearer token permits them to get the path /metrics.",
         examples=["0.0.0.0:8444"],
     )
 
@@ -202,20 +211,23 @@ class MetricsModel(Section):
 class Service(Section):
     """The Service that the API server calls."""
 
-    namespace: Namespace = Field(default="kubevirt-webhook", description="Its namespace, and our own; never matched.")
-    name: ServiceName = Field(default="kubevirt-webhook", description="Its name.")
-    port: int = Field(default=443, ge=1, le=65535, description="Its port.")
+    namespace: Namespace = Field(
+        default="kubevirt-webhook",
+        description="Namespace of the Service and of kubevirt-webhook, which no webhook matches.",
+    )
+    name: ServiceName = Field(default="kubevirt-webhook", description="Name of the Service.")
+    port: int = Field(default=443, ge=1, le=65535, description="Port of the Service.")
 
 
 class MatchExpression(Section):
     """A requirement on a namespace's labels."""
 
-    key: LabelKey = Field(description="The label's key.", examples=["kubernetes.io/metadata.name"])
+    key: LabelKey = Field(description="Label key.", examples=["kubernetes.io/metadata.name"])
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
-        description="How the label relates to the values.", examples=["NotIn"]
+        description="Relation of the label to the values.", examples=["NotIn"]
     )
     values: Annotated[tuple[LabelValue, ...], Field(strict=False)] = Field(
-        default=(), description="At least one for In and NotIn, none for Exists and DoesNotExist."
+        default=(), description="At least one value for In and NotIn, none for Exists and DoesNotExist."
     )
 
     @field_validator("values")
@@ -223,9 +235,9 @@ class MatchExpression(Section):
     def _check_operator(cls, values: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         operator = info.data.get("operator")
         if operator in ("In", "NotIn") and not values:
-            raise mistake(f"{operator} needs at least one value", "list values, or use Exists or DoesNotExist")
+            raise mistake("values-missing", f"{operator} requires values", "add values, or use Exists or DoesNotExist")
         if operator in ("Exists", "DoesNotExist") and values:
-            raise mistake(f"{operator} takes no values", "remove them, or use In or NotIn")
+            raise mistake("values-excluded", f"{operator} excludes values", "remove them, or use In or NotIn")
         return values
 
     def snapshot(self) -> Mapping[str, Any]:
@@ -234,10 +246,10 @@ class MatchExpression(Section):
 
 
 class NamespaceSelector(Section):
-    """Which namespaces are matched at all, beside what the policies' labels say."""
+    """Namespaces that webhooks match at all, in addition to the policies' labels."""
 
     match_expressions: Annotated[tuple[MatchExpression, ...], Field(strict=False)] = Field(
-        default=(), description="Requirements on namespaces' labels; all must hold."
+        default=(), description="Requirements on namespaces' labels; all must be met."
     )
 
 
@@ -249,7 +261,7 @@ class Webhooks(Section):
         default=3,
         ge=1,
         le=3,
-        description="How long the API server waits for us, in seconds; it adds to every request's time.",
+        description="How long the API server waits for an answer; it can delay every request by that long.",
     )
     namespace_selector: NamespaceSelector = Field(default=NamespaceSelector(), description=NamespaceSelector.__doc__)
 
@@ -262,11 +274,12 @@ class SettingsModel(Section):
     kubevirt: Kubevirt = Field(default=Kubevirt(), description=Kubevirt.__doc__)
     excluded_namespaces: Annotated[tuple[Namespace, ...], Field(strict=False)] = Field(
         default=("kube-system", "kube-public", "kube-node-lease"),
-        description="Never matched, whatever their labels say; nor are kube-system, KubeVirt's namespace and our own.",
+        description="Namespaces that no webhook matches, in addition to kube-system and those of KubeVirt and "
+        "kubevirt-webhook.",
     )
     schedulers: dict[DeclaredName, Scheduler] = Field(
         default={"kubevirt": Scheduler(guard="lease kubevirt-scheduler/kubevirt-scheduler")},
-        description="The scheduler profiles that may be written into objects, by name; no other name ever is.",
+        description="The schedulers, by name, whose names kubevirt-webhook may set.",
     )
     scheduling: SchedulingModel = Field(default=SchedulingModel(), description=SchedulingModel.__doc__)
     instancetypes: InstancetypesModel = Field(default=InstancetypesModel(), description=InstancetypesModel.__doc__)
@@ -278,8 +291,8 @@ class SettingsModel(Section):
     audit: Audit = Field(default=Audit(), description=Audit.__doc__)
     events: Switch = Field(
         default="off",
-        description="Write Kubernetes Events about refusals and about what users should know. It needs the "
-        "rights to create and patch events in events.k8s.io; the webhook configurations then say NoneOnDryRun.",
+        description="Write Kubernetes Events about denials and warnings. It requires permission to create and patch "
+        "events in events.k8s.io, and sideEffects NoneOnDryRun in the webhook configurations.",
     )
     unenforced: Unenforced = Field(default=Unenforced(), description=Unenforced.__doc__)
 
@@ -290,7 +303,9 @@ class SettingsModel(Section):
         if server and explain.listen and not explain.listen.endswith(":0"):
             for name, taken in (("listen", server.listen), ("opsListen", server.ops_listen)):
                 if explain.listen == taken:
-                    raise mistake(f"{taken} is server.{name} already", "choose another port", "listen")
+                    raise mistake(
+                        "address-in-use", f"{taken} is the value of server.{name}", "use another port", "listen"
+                    )
         return explain
 
     @field_validator("metrics")
@@ -305,7 +320,7 @@ class SettingsModel(Section):
             }
             for name, taken in places.items():
                 if metrics.listen == taken:
-                    raise mistake(f"{taken} is {name} already", "choose another port", "listen")
+                    raise mistake("address-in-use", f"{taken} is the value of {name}", "use another port", "listen")
         return metrics
 
     @field_validator("scheduling")
@@ -315,11 +330,12 @@ class SettingsModel(Section):
         if declared and len(declared) == 1 and "scheduler_name" not in scheduling.model_fields_set:
             return scheduling.model_copy(update={"scheduler_name": next(iter(declared))})
         if not declared and "scheduler_name" not in scheduling.model_fields_set:
-            # Constraints need no scheduler of their own.
+            # Topology spread constraints do not require a declared scheduler.
             return scheduling
         if declared is not None and scheduling.scheduler_name not in declared:
-            fix = f"declare it there, or use {' or '.join(sorted(declared))}" if declared else "declare it there"
-            raise mistake(f"{scheduling.scheduler_name} is not declared under schedulers", fix, "schedulerName")
+            fix = f"declare it, or use {' or '.join(sorted(declared))}" if declared else "declare it"
+            what = f"{quote(scheduling.scheduler_name)} is not declared under schedulers"
+            raise mistake("undeclared", what, fix, "schedulerName")
         return scheduling
 
     def snapshot(self, digest: str) -> snapshot.Settings:

@@ -1,4 +1,4 @@
-"""The settings file's sections about what we write down: audit lines, and what was found not to be enforced."""
+"""The settings file's sections about records: audit lines, Events and the background scan."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
+from webhook.errors import quote
 from webhook.settings import snapshot
 from webhook.settings.section import Section
 from webhook.settings.syntax import mistake
@@ -15,7 +16,9 @@ STDOUT: Final = "stdout"
 
 def _check_output(text: str) -> str:
     if text != STDOUT and not text.startswith("/"):
-        raise mistake(f'"{text}" is neither {STDOUT} nor an absolute path', f"write {STDOUT}, or a path such as /a/b")
+        raise mistake(
+            "syntax", f"{quote(text)} is neither {STDOUT} nor an absolute path", f"use {STDOUT} or a path such as /a/b"
+        )
     return text
 
 
@@ -33,17 +36,17 @@ class Audit(Section):
 
     output: Output = Field(
         default=STDOUT,
-        description="Where they go: stdout, or the absolute path of a file in a directory that exists. Only one "
-        "process may write to a file.",
+        description="Destination: stdout, or the absolute path of a file in an existing directory. Only one process "
+        "may write to a file.",
         examples=["/var/log/kubevirt-webhook/audit.jsonl"],
     )
     max_bytes: int = Field(
         default=104_857_600,
         ge=1_048_576,
         le=10_737_418_240,
-        description="How large a file may get; then it becomes FILE.1 and a new one begins.",
+        description="Maximum size of the file in bytes; a full file is renamed to FILE.1, and a new one is started.",
     )
-    keep: int = Field(default=5, ge=1, le=100, description="How many such files are kept.")
+    keep: int = Field(default=5, ge=1, le=100, description="Number of renamed files to keep.")
 
     def snapshot(self) -> snapshot.AuditSettings:
         output = "" if self.output == STDOUT else self.output
@@ -51,20 +54,20 @@ class Audit(Section):
 
 
 class Unenforced(Section):
-    """Now and then, objects are looked for that are not as enforce would make them: they came while we were away."""
+    """The background scan: it looks for objects that differ from what enforce makes of them."""
 
     every_minutes: int = Field(
         default=0,
         ge=0,
         le=1440,
-        description="From one look to the next, the first one at our start; 0 switches it off. It needs the rights to "
+        description="Minutes between scans, the first one at the start; 0 disables the scan. It requires permission to "
         "list pods, virtualmachines and virtualmachineinstances.",
         examples=[30],
     )
     policy_reports: bool = Field(
         default=True,
-        description="Write what was found as PolicyReports too, where the cluster has that kind (wgpolicyk8s.io). It "
-        "needs the rights to list, create, patch and delete policyreports.",
+        description="Also write the results as PolicyReports, if the cluster serves that kind (wgpolicyk8s.io). It "
+        "requires permission to list, create, patch and delete policyreports.",
     )
 
     def snapshot(self) -> snapshot.UnenforcedSettings:

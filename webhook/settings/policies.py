@@ -1,4 +1,4 @@
-"""The settings file's sections of the policies, one each."""
+"""The settings file's sections of the policies."""
 
 from __future__ import annotations
 
@@ -14,103 +14,103 @@ from webhook.settings.syntax import Pattern, Reference, Requester, SchedulerName
 
 
 class SchedulingModel(Section):
-    """The scheduling policy: a scheduler's name for VMs whose owners chose none."""
+    """The scheduling policy: sets schedulerName of VMs whose owners set none."""
 
     cluster_wide: bool = Field(
         default=False,
-        description=f"Enforce in namespaces without the label {names.policy_label(names.SCHEDULING)} too.",
+        description=f"Also enforce in namespaces without the label {names.policy_label(names.SCHEDULING)}.",
     )
     scheduler_name: SchedulerName = Field(
         default="kubevirt",
-        description="The scheduler, one of those under schedulers, where a namespace has no annotation "
-        f"{names.SCHEDULER_NAME_ANNOTATION}; where only one is declared, it is that one.",
+        description="Scheduler declared under schedulers, for namespaces without the annotation "
+        f"{names.SCHEDULER_NAME_ANNOTATION}. If only one scheduler is declared, it is the default.",
     )
     virtual_machines: bool = Field(
-        default=True, description="Write the name into VirtualMachines too, when they are created."
+        default=True, description="Also set schedulerName in VirtualMachines when they are created."
     )
     virtual_machine_instances: bool = Field(
-        default=False, description="Write the name into VirtualMachineInstances too, when they are created."
+        default=False, description="Also set schedulerName in VirtualMachineInstances when they are created."
     )
     spread: names.Spread = Field(
         default="off",
-        description="The soft topology spread constraints that launcher pods get whose owners set none, where a "
-        f"namespace has no annotation {names.SPREAD_ANNOTATION}.",
+        description="Soft topology spread constraints of launcher pods whose owners set none, for namespaces without "
+        f"the annotation {names.SPREAD_ANNOTATION}.",
     )
     spread_virtual_machines: bool = Field(
-        default=False, description="Write the constraints into VirtualMachines too, when they are created."
+        default=False, description="Also set the constraints in VirtualMachines when they are created."
     )
     spread_virtual_machine_instances: bool = Field(
-        default=False, description="Write the constraints into VirtualMachineInstances too, when they are created."
+        default=False, description="Also set the constraints in VirtualMachineInstances when they are created."
     )
 
 
 class Parity(Section):
-    """Outside admission, some running VMs are compared with what KubeVirt's rules, as we know them, make of them."""
+    """The fidelity check: it compares running VMs with the result of KubeVirt's rules in kubevirt-webhook."""
 
     sample: int = Field(
         default=0,
         ge=0,
         le=1000,
-        description="VMs in a round; 0 switches it off. It needs the rights to list and get virtualmachines and to get "
-        "virtualmachineinstances and controllerrevisions.",
+        description="Number of VMs in a round; 0 disables the check. It requires permission to list and get "
+        "virtualmachines, and to get virtualmachineinstances and controllerrevisions.",
         examples=[20],
     )
-    every_minutes: int = Field(default=10, ge=1, le=1440, description="From one round to the next.")
+    every_minutes: int = Field(default=10, ge=1, le=1440, description="Minutes between rounds.")
 
     def snapshot(self) -> snapshot.ParitySettings:
         return snapshot.ParitySettings(sample=self.sample, every_seconds=60.0 * self.every_minutes)
 
 
 class InstancetypesModel(Section):
-    """The instancetypes policy: sizes and preferences for VMs whose owners chose none, and clear refusals."""
+    """The instancetypes policy: default instancetypes and preferences, an allow-list, and early denials."""
 
     cluster_wide: bool = Field(
         default=False,
-        description=f"Enforce in namespaces without the label {names.policy_label(names.INSTANCETYPES)} too.",
+        description=f"Also enforce in namespaces without the label {names.policy_label(names.INSTANCETYPES)}.",
     )
     default_instancetype: Reference = Field(
         default="",
-        description="The instancetype of VMs and VMIs whose owners chose no size, where a namespace has no annotation "
-        f"{names.DEFAULT_INSTANCETYPE_ANNOTATION}: NAME (cluster-wide) or KIND/NAME; empty: none.",
+        description="Instancetype of VMs and VMIs whose owners set no size, for namespaces without the annotation "
+        f"{names.DEFAULT_INSTANCETYPE_ANNOTATION}: NAME (cluster-wide) or KIND/NAME. Empty: none.",
         examples=["u1.medium"],
     )
     default_preference: Reference = Field(
         default="",
-        description="The preference of VMs and VMIs without one, where a namespace has no annotation "
-        f"{names.DEFAULT_PREFERENCE_ANNOTATION}: NAME (cluster-wide) or KIND/NAME; empty: none.",
+        description="Preference of VMs and VMIs whose owners set none, for namespaces without the annotation "
+        f"{names.DEFAULT_PREFERENCE_ANNOTATION}: NAME (cluster-wide) or KIND/NAME. Empty: none.",
         examples=["fedora"],
     )
     default_preference_scope: Literal["unsized", "all"] = Field(
         default="unsized",
-        description="Whether VMs whose owners chose a size get the default preference too (all), where a namespace has "
-        f"no annotation {names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION}.",
+        description="VMs that get the default preference: those whose owners set no size (unsized), or all. For "
+        f"namespaces without the annotation {names.DEFAULT_PREFERENCE_SCOPE_ANNOTATION}.",
     )
     allowed: Annotated[tuple[Pattern, ...], Field(strict=False)] | None = Field(
         default=None,
-        description="The only instancetypes that VMs and VMIs may name, where a namespace has no annotation "
-        f"{names.ALLOWED_INSTANCETYPES_ANNOTATION}: NAME (cluster-wide) or KIND/NAME, with * for any characters; "
-        "absent: all.",
+        description="Instancetypes that VMs and VMIs may name, for namespaces without the annotation "
+        f"{names.ALLOWED_INSTANCETYPES_ANNOTATION}: NAME (cluster-wide) or KIND/NAME, with * for any characters. "
+        "Absent: all.",
         examples=[["u1.*"]],
     )
     missing: Literal["warn", "deny"] = Field(
         default="warn",
-        description="What becomes of a VM that names an instancetype or preference that isn't there. KubeVirt admits "
-        "it, and does not start it until they are.",
+        description="Action for a VM that names an instancetype or preference that does not exist. KubeVirt accepts "
+        "the VM, and does not start it until they exist.",
     )
     expand: bool = Field(
         default=False,
-        description="Write what instancetype and preference say into new VMs and remove both, where a namespace has no "
-        f"annotation {names.EXPAND_INSTANCETYPES_ANNOTATION}. GitOps tools then see a difference for ever.",
+        description="Write the values of instancetype and preference into new VMs and remove both, for namespaces "
+        f"without the annotation {names.EXPAND_INSTANCETYPES_ANNOTATION}. GitOps tools then report a difference.",
     )
-    virtual_machines: bool = Field(default=True, description="Judge VirtualMachines.")
+    virtual_machines: bool = Field(default=True, description="Apply the policy to VirtualMachines.")
     virtual_machine_instances: bool = Field(
-        default=True, description="Fill VirtualMachineInstances that no VirtualMachine stands behind."
+        default=True, description="Apply the policy to VirtualMachineInstances without a VirtualMachine."
     )
     parity: Parity = Field(default=Parity(), description=Parity.__doc__)
     failure_policy: Literal["Ignore", "Fail"] = Field(
         default="Ignore",
-        description="What becomes of new VMs, and of changed ones, while kubevirt-webhook is down or cannot tell "
-        "whether their instancetype is allowed. Ignore: they are admitted, whatever the list says; Fail: denied.",
+        description="Action for new and changed VMs while kubevirt-webhook is down or cannot determine whether their "
+        "instancetype is allowed. Ignore: they are allowed; Fail: they are denied.",
     )
 
     def snapshot(self) -> snapshot.InstancetypeSettings:
@@ -130,39 +130,43 @@ class InstancetypesModel(Section):
 
 
 class MigrationModel(Section):
-    """The migration policy: user migrations with addedNodeSelector as a pure AND, refused early where it can't hold."""
+    """The migration policy: enforces addedNodeSelector, and denies migrations that cannot meet it."""
 
     cluster_wide: bool = Field(
-        default=False, description=f"Enforce in namespaces without the label {names.policy_label(names.MIGRATION)} too."
+        default=False,
+        description=f"Also enforce in namespaces without the label {names.policy_label(names.MIGRATION)}.",
     )
     collision: Literal["deny", "warn", "ignore"] = Field(
         default="deny",
-        description="What becomes of a selector that contradicts what the VM requires anyway. ignore: as in KubeVirt "
-        "alone, the added value is dropped and the migration goes where the VM itself may.",
+        description="Action for a selector that contradicts the VM's own requirements. ignore: KubeVirt drops the "
+        "added value, and the migration goes to a node that the VM itself permits.",
     )
     no_eligible_node: Literal["deny", "warn", "ignore"] = Field(
         default="deny",
-        description="What becomes of a migration that no node is eligible for now; warn or ignore it where an "
-        "autoscaler may add nodes.",
+        description="Action for a migration without an eligible node. Use warn or ignore with an autoscaler.",
     )
     reserved_keys: Literal["deny", "allow"] = Field(
-        default="deny", description="Whether a selector may have keys that KubeVirt itself writes, such as CPU vendors."
+        default="deny",
+        description="Action for a selector with keys that KubeVirt itself sets, for example CPU vendors.",
     )
     require_right: bool = Field(
         default=False,
-        description=f"Users need the verb use on migrationtargets.{names.DOMAIN} in the VM's namespace.",
+        description=f"Require the verb use on migrationtargets.{names.DOMAIN} in the VM's namespace.",
     )
     via_virtctl: Literal["allow", "deny"] = Field(
         default="allow",
-        description="With requireRight: whether virtctl may, behind which KubeVirt hides who asks.",
+        description="With requireRight: action for migrations by virtctl, whose user KubeVirt does not pass on.",
     )
     max_unfinished: int = Field(
-        default=0, ge=0, le=10_000, description="Unfinished user migrations that a namespace may have; 0: any number."
+        default=0,
+        ge=0,
+        le=10_000,
+        description="Maximum number of unfinished user migrations in a namespace; 0: no limit.",
     )
     failure_policy: Literal["Ignore", "Fail"] = Field(
         default="Fail",
-        description="What becomes of new migrations with addedNodeSelector while kubevirt-webhook is down or cannot "
-        "tell where they may go. Fail: they are denied; Ignore: they are created, and held to nothing.",
+        description="Action for new migrations with addedNodeSelector while kubevirt-webhook is down or cannot "
+        "determine their nodes. Fail: they are denied; Ignore: they are allowed, and not enforced.",
     )
 
     def snapshot(self, kubevirt_namespace: str) -> snapshot.MigrationSettings:
@@ -180,33 +184,33 @@ class MigrationModel(Section):
 
 
 class EvictionModel(Section):
-    """The eviction policy: the descheduler's evictions of VMs, vetoed where they could only fail, and paced."""
+    """The eviction policy: denies evictions by the descheduler that cannot succeed, and limits their rate."""
 
     cluster_wide: bool = Field(
-        default=False, description=f"Enforce in namespaces without the label {names.policy_label(names.EVICTION)} too."
+        default=False, description=f"Also enforce in namespaces without the label {names.policy_label(names.EVICTION)}."
     )
     requesters: Annotated[tuple[Requester, ...], Field(strict=False)] = Field(
         default=("sigs.k8s.io/descheduler",),
-        description="Evictions are judged only if their annotation requested-by says one of these; drains have none.",
+        description="Values of the annotation requested-by of evictions to evaluate; drains have no such annotation.",
     )
     cool_down_seconds: int = Field(
         default=300,
         ge=0,
         le=86_400,
-        description="How long a VM stays where it is after a migration; doubled with each that follows soon; 0: not.",
+        description="How long a VM is not evicted after a migration; doubled by each further migration. 0: off.",
     )
     max_cool_down_seconds: int = Field(
-        default=3600, ge=0, le=604_800, description="What the doubling ends at; at least coolDownSeconds."
+        default=3600, ge=0, le=604_800, description="Maximum of the doubled time; at least coolDownSeconds."
     )
     max_per_namespace: int = Field(
-        default=0, ge=0, le=10_000, description="Unfinished evacuations that a namespace may have; 0: any number."
+        default=0, ge=0, le=10_000, description="Maximum number of unfinished evacuations in a namespace; 0: no limit."
     )
     max_per_cluster: int = Field(
         default=0,
         ge=0,
         le=10_000,
-        description="Unfinished evacuations that the cluster may have; 0: any number. With it each judged eviction "
-        "lists all migrations of the cluster.",
+        description="Maximum number of unfinished evacuations in the cluster; 0: no limit. With a limit, each "
+        "evaluated eviction lists all migrations of the cluster.",
     )
     blackouts: Annotated[tuple[BlackoutModel, ...], Field(strict=False)] = Field(
         default=(), description="Times of the week when the descheduler evicts no VM."
@@ -217,7 +221,9 @@ class EvictionModel(Section):
     def _is_no_less(cls, longest: int, info: ValidationInfo) -> int:
         shortest = info.data.get("cool_down_seconds", 0)
         if longest < shortest:
-            raise mistake(f"{longest} is less than coolDownSeconds ({shortest})", f"write at least {shortest}")
+            raise mistake(
+                "too-short", f"{longest} is less than coolDownSeconds ({shortest})", f"use {shortest} or more"
+            )
         return longest
 
     def snapshot(self, kubevirt_namespace: str) -> snapshot.EvictionSettings:

@@ -1,4 +1,4 @@
-"""The types of single settings: addresses, names, labels, references, each with its syntax."""
+"""The types of single settings, each with its syntax: addresses, names, labels and references."""
 
 from __future__ import annotations
 
@@ -14,23 +14,26 @@ from webhook import names
 from webhook.releases.version import parse_version
 from webhook.settings.address import is_address
 
-# The type of our own errors; their context has `what`, `fix` and `key` (below the place that pydantic names).
+# The type of errors made by `mistake`; their context has `code`, `what`, `fix` and `key`.
 OWN_ERROR: Final = "settings"
 
 _LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN: Final = rf"{_LABEL}(\.{_LABEL})*"
 _QUALIFIED: Final = "[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _GUARD: Final = f"off|pods|lease +{_LABEL}/{_SUBDOMAIN}"
-_LOWER: Final = "use lower case letters, digits and -, and a letter or digit at both ends"
+_LOWER: Final = "use lowercase letters, digits and -; begin and end with a letter or digit"
 
 
-def mistake(what: str, fix: str = "", key: str = "") -> PydanticCustomError:
-    """An error of our own, told as `webhook.settings.file` tells it.
+def mistake(code: str, what: str, fix: str = "", key: str = "") -> PydanticCustomError:
+    """An error in a setting, for validators to raise.
 
     Args:
-        key: where it is, below the place that pydantic names.
+        code: the kind of error, for tests.
+        what: a clause about the setting.
+        fix: a clause in the imperative.
+        key: the setting, relative to the one that pydantic names.
     """
-    return PydanticCustomError(OWN_ERROR, "{what}", {"what": what, "fix": fix, "key": key})
+    return PydanticCustomError(OWN_ERROR, "{what}", {"code": code, "what": what, "fix": fix, "key": key})
 
 
 @dataclass(frozen=True)
@@ -44,9 +47,9 @@ class Syntax:
 
     def check(self, text: str) -> str:
         if len(text) > self.longest:
-            raise mistake(f"{_shorten(text)} is longer than {self.longest} characters", "shorten it")
+            raise mistake("too-long", f"{_shorten(text)} is longer than {self.longest} characters", "shorten it")
         if not re.fullmatch(self.pattern, text):
-            raise mistake(f"{_shorten(text)} is no {self.what}", self.fix)
+            raise mistake("syntax", f"{_shorten(text)} is not a valid {self.what}", self.fix)
         return text
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
@@ -64,56 +67,53 @@ def _shorten(text: str) -> str:
 
 def _check_address(text: str) -> str:
     if not is_address(text):
-        raise mistake(f"{_shorten(text)} is no HOST:PORT", "write for example 0.0.0.0:8443, or [::]:8443 for IPv6")
+        fix = "use for example 0.0.0.0:8443, or [::]:8443 for IPv6"
+        raise mistake("syntax", f"{_shorten(text)} is not a valid HOST:PORT", fix)
     return text
 
 
 def _check_scheduler_name(text: str) -> str:
     if text == names.DEFAULT_SCHEDULER:
-        what = f"{names.DEFAULT_SCHEDULER} is what pods have anyway, and means that the owner opted out"
-        raise mistake(what, "declare another scheduler")
+        what = f"{names.DEFAULT_SCHEDULER} cannot be declared: in a VM it means that the owner opted out"
+        raise mistake("default-scheduler", what, "declare another scheduler")
     return text
 
 
 def _check_guard(text: str) -> str:
     if not re.fullmatch(_GUARD, text):
-        raise mistake(f"{_shorten(text)} is no guard", "write lease NAMESPACE/NAME, pods or off")
+        raise mistake("syntax", f"{_shorten(text)} is not a valid guard", "use lease NAMESPACE/NAME, pods or off")
     return text
 
 
 def _check_version(text: str) -> str:
     if text and parse_version(text) is None:
-        raise mistake(f"{_shorten(text)} is not a version of KubeVirt", "write for example 1.8 or v1.8.4")
+        raise mistake("syntax", f"{_shorten(text)} is not a valid KubeVirt version", "use for example 1.8 or v1.8.4")
     return text
 
 
 Address = Annotated[str, AfterValidator(_check_address)]
 KubeVirtVersion = Annotated[str, AfterValidator(_check_version)]
 OptionalAddress = Annotated[str, AfterValidator(lambda text: _check_address(text) if text else text)]
-Namespace = Annotated[str, Syntax("name of a namespace", _LABEL, 63, _LOWER)]
-OptionalNamespace = Annotated[str, Syntax("name of a namespace", f"({_LABEL})?", 63, _LOWER)]
-ServiceName = Annotated[str, Syntax("name of a Service", "[a-z]([-a-z0-9]*[a-z0-9])?", 63, f"{_LOWER}, no digit first")]
-SecretName = Annotated[str, Syntax("name of a Secret", _SUBDOMAIN, 253, _LOWER)]
-SchedulerName = Annotated[
-    str, Syntax("name of a scheduler", _SUBDOMAIN, 253, f"{_LOWER}; dots may separate such parts")
+Namespace = Annotated[str, Syntax("namespace name", _LABEL, 63, _LOWER)]
+OptionalNamespace = Annotated[str, Syntax("namespace name", f"({_LABEL})?", 63, _LOWER)]
+ServiceName = Annotated[
+    str, Syntax("Service name", "[a-z]([-a-z0-9]*[a-z0-9])?", 63, f"{_LOWER}; do not begin with a digit")
 ]
+SecretName = Annotated[str, Syntax("Secret name", _SUBDOMAIN, 253, _LOWER)]
+SchedulerName = Annotated[str, Syntax("scheduler name", _SUBDOMAIN, 253, f"{_LOWER}; dots may separate parts")]
 DeclaredName = Annotated[SchedulerName, AfterValidator(_check_scheduler_name)]
-LabelKey = Annotated[
-    str, Syntax("key of a label", f"({_SUBDOMAIN}/)?{_QUALIFIED}", 317, "write NAME or DOMAIN/NAME, as in a label")
-]
-LabelValue = Annotated[str, Syntax("value of a label", f"({_QUALIFIED})?", 63, "use letters, digits, -, _ and .")]
+LabelKey = Annotated[str, Syntax("label key", f"({_SUBDOMAIN}/)?{_QUALIFIED}", 317, "use NAME or DOMAIN/NAME")]
+LabelValue = Annotated[str, Syntax("label value", f"({_QUALIFIED})?", 63, "use letters, digits, -, _ and .")]
 Reference = Annotated[
     str,
-    Syntax(
-        "reference to an instancetype or preference", f"(([A-Za-z]+/)?{_SUBDOMAIN})?", 317, "write NAME or KIND/NAME"
-    ),
+    Syntax("reference to an instancetype or preference", f"(([A-Za-z]+/)?{_SUBDOMAIN})?", 317, "use NAME or KIND/NAME"),
 ]
 Pattern = Annotated[
-    str, Syntax("pattern of instancetypes", "([A-Za-z]+/)?[a-z0-9*][-a-z0-9.*]*", 317, "write NAME or KIND/NAME")
+    str, Syntax("instancetype pattern", "([A-Za-z]+/)?[a-z0-9*][-a-z0-9.*]*", 317, "use NAME or KIND/NAME")
 ]
 Requester = Annotated[
     str,
-    Syntax("name of a requester", "[A-Za-z0-9][-A-Za-z0-9_./]*", 253, "write it as in the annotation requested-by"),
+    Syntax("requester", "[A-Za-z0-9][-A-Za-z0-9_./]*", 253, "use the value of the annotation requested-by"),
 ]
 # YAML 1.1 reads an unquoted off as false.
 GuardText = Annotated[
