@@ -90,7 +90,7 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Clust
         configuration: the cluster's.
 
     Raises:
-        Refused: KubeVirt would not create it.
+        Refusal: KubeVirt would not create it.
         InputError: an object is malformed.
     """
     types = configuration.rules.types
