@@ -159,8 +159,10 @@ def _rows(value: Any, own: Mapping[str, str], whole: tuple[str, ...], path: str 
     """The fields that came from one origin.
 
     Args:
-        own: their paths, with a remark on each.
-        whole: below these paths, fields that all have this origin are one row.
+        value: plain JSON: the object, or a part of it.
+        own: the paths of the fields of that origin, with a remark on each.
+        whole: below these paths, a value that is all of that origin is one row.
+        path: the path of ``value``; empty: the whole object.
     """
     if not isinstance(value, dict | list) or not value:
         if path in own:

@@ -171,7 +171,11 @@ async def _plan(
     """The plan, with the cluster's settings and image unless others are given.
 
     Args:
-        given: a settings file's content and name.
+        installer: reads the cluster's settings and image.
+        overlay: the overlay of the manifests.
+        given: content and name of a settings file; None: the cluster's settings, else the overlay's.
+        image: the image of the replicas; None: the cluster's, else the overlay's.
+        narrow: changes the overlay's NetworkPolicy.
     """
     from webhook.cli.data import directory
     from webhook.install import plan

@@ -38,11 +38,13 @@ class ReviewRequest(msgspec.Struct, frozen=True):
 
     @property
     def request(self) -> dict[str, Any]:
+        """``request`` of the AdmissionReview, plain JSON."""
         request: dict[str, Any] = self.review["request"]
         return request
 
     @property
     def body(self) -> bytes:
+        """The AdmissionReview as encoded JSON."""
         return msgspec.json.encode(self.review)
 
 
@@ -64,7 +66,10 @@ async def to_review_request(
     """The review in a document, or the review that creating its object would cause.
 
     Args:
+        document: an AdmissionReview, or the manifest of an object.
+        cluster: reads the stored object where the manifest would update one.
         user: the sender of a manifest; None for KubeVirt's controller (launcher pods) or an admin (other objects).
+        deadline: on the running loop's clock, in seconds; look-ups end by then.
         namespace: of manifests that have none; None for ``default``.
 
     Raises:

@@ -26,9 +26,13 @@ class _Needed(Exception):  # noqa: N818 - never leaves this module
 
 
 class Search:
-    """Looks up objects, first in the files, then in the source.
+    """Looks up objects, first in the files of a command, then in the source.
 
     The rules are plain functions that cannot wait: where they need an unread object, it is read and they run again.
+
+    Args:
+        found: the objects in the files.
+        source: the source of all others; None: they do not exist.
     """
 
     def __init__(self, found: given.GivenObjects, source: Objects | None) -> None:
@@ -70,6 +74,9 @@ async def configuration_of(
     """KubeVirt's configuration, and a clause that names its source.
 
     Args:
+        found: the objects in the files, among which may be a KubeVirt object.
+        source: the cluster whose KubeVirt object counts where the files have none; None: KubeVirt's built-in settings
+            count.
         release: whose rules apply, instead of the release of the KubeVirt object.
 
     Raises:

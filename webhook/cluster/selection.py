@@ -116,7 +116,7 @@ async def _ready(cluster: Cluster) -> None:
 
 @contextmanager
 def _suggest_files(kubeconfig: Path | None) -> Iterator[None]:
-    """Add ``--cluster-from`` to the errors of a command that was not told which cluster to use."""
+    """Add ``--cluster-from`` to the errors of a command that names no cluster."""
     try:
         yield
     except InputError as error:

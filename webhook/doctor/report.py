@@ -96,9 +96,11 @@ async def examine(
     """Run every check.
 
     Args:
+        api: the connection to the API server.
         settings: None for those in the cluster's ConfigMap.
         manifests: the directory of the manifests.
         url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is checked.
+        clock: the source of time, and of sleep.
 
     Raises:
         InputError: the API server does not answer, or the ConfigMap cannot be read and no settings were passed.

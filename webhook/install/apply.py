@@ -47,9 +47,11 @@ class Installer:
     """Brings objects into a cluster, and takes them out.
 
     Args:
+        api: the connection to the API server.
         tell: gets a line for each thing done.
-        force: take fields over that another field manager set to something else.
-        seconds: to wait at most for a roll-out, for caBundles, or for objects to be gone.
+        force: take over fields that another field manager set to something else.
+        seconds: how long to wait at most for a roll-out, for caBundles, or for objects to be deleted.
+        clock: the source of monotonic time, and of sleep.
     """
 
     def __init__(
@@ -89,7 +91,14 @@ class Installer:
         return status == 200
 
     async def changes(self, plan: Plan) -> list[PlannedChange]:
-        """What `install` would change; asks the API server, which changes nothing. Raises as `get`."""
+        """The changes that `install` would make, by a dry run in the API server.
+
+        Args:
+            plan: the planned installation.
+
+        Raises:
+            InputError: the API server gives no answer, or denies a request.
+        """
         result = []
         for manifest in plan.manifests:
             before = _comparable(await self.get(manifest))
@@ -103,14 +112,16 @@ class Installer:
         return result
 
     async def install(self, plan: Plan, *, wait: bool = True) -> None:
-        """Make everything as planned.
+        """Create or change everything as planned.
 
         Args:
-            wait: for the replicas before they are called for more than they were; else all is applied at once.
+            plan: the planned installation.
+            wait: wait for the replicas before the API server calls them for more than before; False: apply all of it at
+                once.
 
         Raises:
-            InputError: the API server refuses something, or the replicas don't become ready in time. What was done
-                stays; the next `install` goes on.
+            InputError: the API server denies a request, or the replicas do not become ready in time. What was done is
+                kept; the next `install` continues.
         """
         for manifest in plan.before:
             await self._apply_and_report(manifest)
@@ -134,14 +145,24 @@ class Installer:
             await self._delete(manifest)
 
     async def present(self, manifests: Iterable[Manifest]) -> list[Manifest]:
-        """Those that are there. Raises as `get`."""
+        """The objects that exist in the cluster, in the given order.
+
+        Args:
+            manifests: the objects to look for.
+
+        Raises:
+            InputError: the API server gives no answer, or denies a request.
+        """
         return [manifest for manifest in manifests if await self.get(manifest) is not None]
 
     async def uninstall(self, manifests: Iterable[Manifest]) -> None:
-        """Take objects out: first what has us called, then the others, the last made first.
+        """Delete objects: first the webhook configurations, then the others, the last created first.
+
+        Args:
+            manifests: the objects, in the order in which they were created; those that do not exist are skipped.
 
         Raises:
-            InputError: the API server refuses, or something is still there after the time.
+            InputError: the API server denies a request, or an object still exists after the timeout.
         """
         objects = list(manifests)
         calling = [one for one in objects if one["kind"] in CONFIGURATIONS]

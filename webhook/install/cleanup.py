@@ -48,12 +48,14 @@ class CleanupTransport(Transport, Requests, Protocol):
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What is to be done to one VM.
+    """The clean-up of one VM.
 
     Attributes:
-        operations: JSON patch, which applies only to the values that were found.
-        texts: the same in words.
-        left: what stays, in words, and why.
+        namespace: the VM's namespace.
+        name: the VM's name.
+        operations: a JSON patch, which applies only to the values that were found.
+        texts: the operations in words.
+        left: what is kept, in words, and why; empty: nothing is.
     """
 
     namespace: str
@@ -64,15 +66,17 @@ class Task(msgspec.Struct, frozen=True):
 
     @property
     def title(self) -> str:
+        """The VM as ``VirtualMachine NAMESPACE/NAME``."""
         return f"VirtualMachine {self.namespace}/{self.name}"
 
 
 def task(vm: UnstructuredVm, *, allow_restart_required: bool, schedulers: Collection[str] = ()) -> Task | None:
-    """What is to be done to a VM; None where nothing in it is ours.
+    """The clean-up of a VM; None where nothing in it came from this server.
 
     Args:
-        allow_restart_required: change templates of running VMs too, which then ask for a restart.
-        schedulers: those that nobody but this server ever chose, so that they are ours without a mark.
+        vm: the VM.
+        allow_restart_required: change the templates of running VMs too, which then need a restart.
+        schedulers: those that only this server ever chose, so that they are removed even without an annotation.
     """
     annotations = vm.meta.annotations or {}
     operations: list[Operation] = []
@@ -144,7 +148,7 @@ def _spread_operations(vm: UnstructuredVm) -> tuple[list[Operation], str]:
 
 
 def _marks(vm: UnstructuredVm, annotation: str) -> dict[tuple[str, ...], str]:
-    """What an annotation of ours says on a VM and on its template, by its path."""
+    """The values of one of the server's annotations on a VM and on its template, by their paths."""
     path = ("metadata", "annotations", annotation)
     found = {
         path: (vm.meta.annotations or {}).get(annotation),
@@ -180,11 +184,12 @@ def _mapping(value: object, *keys: str) -> Mapping[str, Any]:
 
 
 class Cleanup:
-    """Finds marked VMs, and cleans them.
+    """Finds VMs that carry the server's annotations, and cleans them.
 
     Args:
-        namespace: the only one; empty: all.
-        schedulers: those that nobody but this server ever chose.
+        api: the connection to the API server.
+        namespace: the only namespace to clean; empty: all.
+        schedulers: those that only this server ever chose.
     """
 
     def __init__(self, api: CleanupTransport, namespace: str = "", schedulers: Collection[str] = ()) -> None:
@@ -207,7 +212,11 @@ class Cleanup:
         return found
 
     async def remaining(self) -> tuple[int, int]:
-        """How many VMIs and how many launcher pods carry a mark. Raises as `tasks`."""
+        """How many VMIs and how many launcher pods carry one of the server's annotations.
+
+        Raises:
+            InputError: VMIs or pods cannot be listed.
+        """
         return await self._count_marked(_MARKED_VMIS, {}), await self._count_marked(_LAUNCHERS, _LAUNCHER_LABEL)
 
     async def clean(self, one: Task) -> str:

@@ -15,12 +15,12 @@ from webhook.settings.snapshot import SchedulingSettings, Settings
 
 
 def fails_closed(endpoint: Endpoint, settings: Settings) -> bool:
-    """Whether requests are denied while nobody answers."""
+    """Whether requests are denied while no replica answers."""
     return endpoint.fails_closed(settings) and endpoint.stage == "enforce"
 
 
 def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, Any]]:
-    """CEL that keeps requests away on which we would do nothing anyway."""
+    """CEL that keeps requests away which the policy would allow without changes anyway."""
     scheduling = settings.scheduling
     by_place = {
         ("mutate", names.SCHEDULING, "pods"): _pod_conditions(scheduling),
@@ -65,10 +65,10 @@ def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, A
 
 
 def _kubevirts_updates(settings: Settings) -> dict[str, str]:
-    """CEL without which KubeVirt could not work on VMs while we are down, where that denies requests.
+    """CEL without which KubeVirt could not work on VMs while no replica answers, where that denies requests.
 
-    What it creates is somebody's template (of a pool, a clone, a snapshot) and is asked about, as is another
-    instancetype. Where KubeVirt runs is not always known, and then a tenant may call an account as its are called: all
+    What KubeVirt creates follows a user's template (of a pool, a clone, a snapshot) and is matched, as is another
+    instancetype. Where KubeVirt runs is not always known, and then a tenant may name an account like KubeVirt's: all
     that this gains is an update that leaves the instancetype as it is.
     """
     user, place = "request.userInfo.username", settings.scheduling.kubevirt_namespace

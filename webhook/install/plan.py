@@ -47,12 +47,13 @@ _AFTER_DRAIN_SECONDS: Final = 20
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Objects in the order in which they are made.
+    """Objects in the order in which they are created.
 
     Attributes:
-        before: all that comes before the Deployment.
-        configurations: the webhook configurations, which say when we are called.
-        unwanted: what an earlier installation with other settings may have left.
+        before: all that is created before the Deployment.
+        deployment: the Deployment of the replicas.
+        configurations: the webhook configurations, by which the API server calls the replicas.
+        unwanted: the objects that an earlier installation with other settings may have left.
     """
 
     before: tuple[Manifest, ...]
@@ -62,6 +63,7 @@ class Plan(msgspec.Struct, frozen=True):
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
+        """All objects in the order in which they are created."""
         return (*self.before, self.deployment, *self.configurations)
 
 
@@ -102,11 +104,12 @@ def of(
     """The plan for a settings file.
 
     Args:
-        directory: the manifests'.
-        text: the settings file.
-        where: its name, for messages.
-        image: what the replicas run.
-        narrow: what becomes of the NetworkPolicy.
+        directory: the directory of the manifests.
+        overlay: the name of the overlay.
+        text: the content of the settings file.
+        where: the name of the settings file, for messages.
+        image: the image of the replicas.
+        narrow: changes the overlay's NetworkPolicy; default: it is kept.
 
     Raises:
         InputError: the settings have mistakes, or don't fit the manifests.

@@ -33,11 +33,11 @@ API_VERSION: Final = "admissionregistration.k8s.io/v1"
 
 
 class RegistrationTarget(msgspec.Struct, frozen=True):
-    """What tells one registration of ours from another.
+    """How the API server is to call one server, and under which names.
 
     Attributes:
         url: ``https://HOST:PORT`` for a server outside the cluster; empty: the settings' Service.
-        ca_bundle: PEM that the API server shall trust; empty: none is written.
+        ca_bundle: PEM that the API server is to trust; empty: none is written.
         suffix: appended to the configurations' names.
         only_ignore: every failurePolicy is Ignore.
     """
@@ -49,7 +49,10 @@ class RegistrationTarget(msgspec.Struct, frozen=True):
 
 
 def check_url(url: str) -> None:
-    """Refuse what the API server could not call us by.
+    """Check that the API server can call a server by a URL.
+
+    Args:
+        url: the URL of a server outside the cluster.
 
     Raises:
         InputError: the URL is not ``https://HOST[:PORT]`` and nothing else.
@@ -196,9 +199,12 @@ class _Problem(msgspec.Struct):
 
 
 class Registration:
-    """Configurations that live as long as this process: for a server outside the cluster.
+    """Configurations that exist as long as this process: for a server outside the cluster.
 
-    It creates and deletes, never overwrites: what somebody else made stays.
+    It creates and deletes, and never overwrites the configurations of others.
+
+    Args:
+        api: the connection to the API server.
     """
 
     def __init__(self, api: Requests) -> None:
@@ -247,7 +253,7 @@ class Registration:
         return f"{path} was not deleted ({status}): {_message(body)}; delete it by hand"
 
     async def _ours(self, path: str) -> str | None:
-        """The uid of a configuration whose creation had no answer, if it is there and is what we sent."""
+        """The uid of a configuration whose creation had no answer, if it exists with the content that was sent."""
         status, body = await self._api.request("GET", path, seconds=_DELETE_SECONDS)
         if status != 200:
             return None

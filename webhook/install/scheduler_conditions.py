@@ -22,7 +22,7 @@ def unset(parent: str, field: str) -> str:
 
 
 def has_annotation(root: str, mark: str = _MARK) -> str:
-    """That an object carries an annotation with a choice of ours."""
+    """CEL: an object carries one of the server's annotations."""
     return f"has({root}.metadata.annotations) && {mark} in {root}.metadata.annotations"
 
 
@@ -39,7 +39,7 @@ def only_ours(field: str, scheduling: SchedulingSettings) -> str:
 
 
 def of_vms(scheduling: SchedulingSettings) -> dict[str, str]:
-    """The conditions on VMs, by name: those that leave a choice open, and those that carry our choice or did so."""
+    """The conditions on VMs, by name: those without a scheduler, and those that have or had an injected one."""
     spec = "object.spec.template.spec"
     template = "has(object.spec) && has(object.spec.template) && has(object.spec.template.spec)"
     free, ours, was_ours = (

@@ -17,6 +17,7 @@ def stage(wanted: Manifest, live: Manifest | None) -> Manifest:
     """What holds while the replicas change.
 
     Args:
+        wanted: the configuration as planned.
         live: the configuration as it is; None: there is none.
     """
     present = {entry["name"]: entry for entry in (live or {}).get("webhooks") or ()}
@@ -28,7 +29,7 @@ def stage(wanted: Manifest, live: Manifest | None) -> Manifest:
 
 
 def uncallable(wanted: Manifest, live: Manifest | None) -> list[str]:
-    """The entries that the API server couldn't verify us by, or that aren't there at all."""
+    """The entries that do not exist yet, or have no caBundle by which the API server could verify the replicas."""
     bundles = {entry["name"]: entry["clientConfig"].get("caBundle") for entry in (live or {}).get("webhooks") or ()}
     return [entry["name"] for entry in wanted.get("webhooks", ()) if not bundles.get(entry["name"])]
 
@@ -38,6 +39,6 @@ def _inert(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _without_bundle(entry: dict[str, Any]) -> dict[str, Any]:
-    """As the installer writes it: caBundles belong to somebody else."""
+    """An entry as the installer writes it: caBundles belong to another field manager."""
     config = {key: value for key, value in entry["clientConfig"].items() if key != "caBundle"}
     return {**entry, "clientConfig": config}

@@ -45,7 +45,15 @@ def lookup(root: object, path: Sequence[str]) -> object:
 
 
 def present(root: object, path: Sequence[str]) -> int:
-    """How many leading segments of a path lead to a value; all of them if the whole path does. Raises as `lookup`."""
+    """How many leading segments of a path lead to a value; all of them if the whole path does.
+
+    Args:
+        root: a view or plain JSON.
+        path: JSON names, from the root.
+
+    Raises:
+        TypeError: the path leads through a value that is neither an object nor null.
+    """
     value = root
     for depth, segment in enumerate(path):
         if isinstance(value, msgspec.Struct):

@@ -6,20 +6,28 @@ from webhook.k8s.views import Object, View
 
 
 class TaintView(View, frozen=True):
+    """One of a Node's ``spec.taints`` (core/v1 Taint)."""
+
     key: str | None = None
     value: str | None = None
     effect: str | None = None
 
 
 class NodeSpec(View, frozen=True):
+    """``spec`` of a Node (core/v1 NodeSpec): what keeps pods away from it."""
+
     taints: list[TaintView] | None = None
     unschedulable: bool | None = None
 
 
 class NodeStatus(View, frozen=True):
+    """``status`` of a Node (core/v1 NodeStatus): quantities by resource name, as the kubelet wrote them."""
+
     allocatable: dict[str, str | int | float | None] | None = None
 
 
 class NodeView(Object, frozen=True):
+    """A Node (core/v1), as far as eligibility depends on it; `webhook.placement.node` parses it."""
+
     spec: NodeSpec | None = None
     status: NodeStatus | None = None

@@ -8,12 +8,16 @@ from webhook.k8s.views import Object, View
 
 
 class SpreadExpression(View, frozen=True):
+    """One of the ``matchExpressions`` of a topology spread constraint (metav1.LabelSelectorRequirement)."""
+
     key: str | None = None
     operator: str | None = None
     values: list[str] | None = None
 
 
 class SpreadSelector(View, frozen=True):
+    """``labelSelector`` of a topology spread constraint (metav1.LabelSelector)."""
+
     match_labels: dict[str, str] | None = None
     match_expressions: list[SpreadExpression] | None = None
 
@@ -32,16 +36,22 @@ class SpreadConstraint(View, frozen=True):
 
 
 class PodSpec(View, frozen=True):
+    """``spec`` of a Pod, as far as the scheduling policy reads it."""
+
     scheduler_name: str | None = None
     node_name: str | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
 
 
 class Pod(Object, frozen=True):
+    """A Pod (core/v1), as the scheduling policy reads it."""
+
     spec: PodSpec | None = None
 
 
 class DeleteOptions(View, frozen=True):
+    """``deleteOptions`` of an Eviction (metav1.DeleteOptions)."""
+
     dry_run: list[str] | None = None
 
 
@@ -57,18 +67,26 @@ class Eviction(Object, frozen=True):
 
 
 class NodeAffinityTerms(View, frozen=True):
+    """The required node affinity of a pod (core/v1 NodeSelector), its terms as plain JSON."""
+
     node_selector_terms: list[dict[str, Any]] | None = None
 
 
 class PodNodeAffinity(View, frozen=True):
+    """``spec.affinity.nodeAffinity`` of a Pod; the preferred terms exclude no node and are not read."""
+
     required_during_scheduling_ignored_during_execution: NodeAffinityTerms | None = None
 
 
 class TargetPodAffinity(View, frozen=True):
+    """``spec.affinity`` of a migration's target pod."""
+
     node_affinity: PodNodeAffinity | None = None
 
 
 class TargetPodSpec(View, frozen=True):
+    """``spec`` of a migration's target pod, as far as it selects nodes by their labels."""
+
     node_selector: dict[str, str] | None = None
     affinity: TargetPodAffinity | None = None
 
@@ -87,16 +105,22 @@ class TargetPod(Object, frozen=True):
 
 
 class PodCondition(View, frozen=True):
+    """One of the ``status.conditions`` of a Pod, by its type alone."""
+
     type: str | None = None
 
 
 class PendingPodStatus(View, frozen=True):
+    """``status`` of a Pod that waits for a node: what kube-scheduler has written into it so far."""
+
     phase: str | None = None
     conditions: list[PodCondition] | None = None
     nominated_node_name: str | None = None
 
 
 class PodVolume(View, frozen=True):
+    """One of the ``spec.volumes`` of a Pod; only whether it is a claim is read, so its source stays plain JSON."""
+
     persistent_volume_claim: Any = None
     ephemeral: Any = None
 

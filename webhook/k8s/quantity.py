@@ -47,8 +47,8 @@ class Quantity:
 
     Args:
         nanos: the value in billionths.
-        format_: how it is to be written.
-        text: as it was written, where Kubernetes would write it the same again.
+        format_: the notation of the value: decimal suffixes, binary suffixes or an exponent.
+        text: the text as written, where Kubernetes would write the value so again; empty: it is formatted anew.
         scale: Kubernetes holds an int64 of this power of ten; None: a decimal of any size.
     """
 
@@ -254,11 +254,12 @@ def _float32(value: float) -> float:
 def overcommit(guest: Quantity, percent: int) -> Quantity:
     """The memory to request for a guest whose memory is overcommitted, in the guest's format.
 
+    KubeVirt computes it in float32 and rounds each step (pkg/instancetype/apply/memory.go); the result here is equal to
+    the byte.
+
     Args:
         guest: the guest's memory.
-        percent: of it that is not requested, 0 to 100.
-
-    KubeVirt computes it in float32 (pkg/instancetype/apply/memory.go), each step rounded; so must we, to the byte.
+        percent: the share of it that is not requested, 0 to 100.
     """
     share = _float32(1 - _float32(_float32(percent) / 100))
     asked = int(_float32(_float32(guest.value) * share))

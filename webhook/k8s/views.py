@@ -17,6 +17,8 @@ class View(msgspec.Struct, rename="camel", frozen=True, gc=False):
 
 
 class OwnerReference(View, frozen=True):
+    """One of the ``metadata.ownerReferences`` of an object (metav1.OwnerReference)."""
+
     api_version: str | None = None
     kind: str | None = None
     name: str | None = None
@@ -31,6 +33,8 @@ class OwnerReference(View, frozen=True):
 
 
 class ObjectMeta(View, frozen=True):
+    """``metadata`` of an object (metav1.ObjectMeta)."""
+
     name: str | None = None
     generate_name: str | None = None
     namespace: str | None = None
@@ -42,9 +46,11 @@ class ObjectMeta(View, frozen=True):
     deletion_timestamp: str | None = None
 
     def label(self, key: str) -> str | None:
+        """The value of a label; None where the object does not have it."""
         return self.labels.get(key) if self.labels else None
 
     def annotation(self, key: str) -> str | None:
+        """The value of an annotation; None where the object does not have it."""
         return self.annotations.get(key) if self.annotations else None
 
     def controller_owner(self) -> OwnerReference | None:
@@ -71,11 +77,12 @@ class Object(View, frozen=True):
 
     @property
     def meta(self) -> ObjectMeta:
+        """The object's ``metadata``; an empty one where it has none."""
         return self.metadata or NO_META
 
 
 class Namespace(Object, frozen=True):
-    pass
+    """A Namespace (core/v1): its labels and annotations hold modes and defaults."""
 
 
 class Unstructured(Object, frozen=True):
@@ -88,7 +95,10 @@ class Unstructured(Object, frozen=True):
     data: dict[str, Any] | None = None
 
     def plain(self) -> dict[str, Any]:
-        """The object as plain JSON; its ``spec``, ``status`` and ``data`` are shared, its metadata what we read."""
+        """The object as plain JSON. Its ``metadata`` has only the fields of the view.
+
+        Its ``spec``, ``status`` and ``data`` are shared with the view, so they must not be changed.
+        """
         known = {"apiVersion": self.api_version, "kind": self.kind, "metadata": self._plain_metadata()}
         rest = {"spec": self.spec, "status": self.status, "data": self.data}
         return known | {name: value for name, value in rest.items() if value is not None}
@@ -99,22 +109,28 @@ class Unstructured(Object, frozen=True):
 
 
 class StoredMeta(ObjectMeta, frozen=True):
+    """``metadata`` of an object that the API server has stored, with the counter of changes of its ``spec``."""
+
     generation: int | None = None
 
 
 class StoredObject(Unstructured, frozen=True):
-    """The same as `Unstructured` of an object that the API server has stored, which counts its changes."""
+    """An `Unstructured` object that the API server has stored, with its ``metadata.generation``."""
 
     metadata: StoredMeta | None = None
 
 
 class LeaseSpec(View, frozen=True):
+    """``spec`` of a Lease (coordination.k8s.io/v1): who leads, since when and for how many seconds."""
+
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
     renew_time: str | None = None
 
 
 class Lease(Object, frozen=True):
+    """A Lease (coordination.k8s.io/v1), by which replicas elect their leader (client-go, ``tools/leaderelection``)."""
+
     spec: LeaseSpec | None = None
 
 

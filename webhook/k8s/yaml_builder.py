@@ -42,10 +42,10 @@ class Document:
     """One YAML document, or one object of a ``List``.
 
     Attributes:
-        value: dict, list, str, int, float or bool, nested; not to be changed while lines are asked for.
-        file: the name that the file was given by.
-        line: where the value starts, from 1.
-        lines: what `line_of` looks up; empty for JSON.
+        value: dict, list, str, int, float or bool, nested; it must not change while `line_of` is in use.
+        file: the name of the file, as the user gave it.
+        line: the line where the value starts, from 1.
+        lines: the lines of its parts, for `line_of`; empty for JSON.
     """
 
     value: Any
@@ -103,7 +103,14 @@ class _Collection:
 
 
 class DocumentBuilder:
-    """Makes documents of a parser's events."""
+    """Builds documents from a parser's events.
+
+    Args:
+        where: the name of the source, for messages and `Document.file`.
+
+    Attributes:
+        mistakes: the mistakes so far, by their text, so that each is reported once.
+    """
 
     def __init__(self, where: str) -> None:
         self._where = where

@@ -53,16 +53,16 @@ def read_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
 def parse_documents(source: str | bytes, where: str) -> Iterator[Document]:
     """Read all documents of a YAML text; empty ones are skipped.
 
-    A document with mistakes is left out; they are raised when everything else has been read, so that all are told at
-    once and nobody who reads to the end can miss them.
+    A document with mistakes is left out. All mistakes are raised together once everything else has been read, so that a
+    reader who consumes every document cannot miss them.
 
     Args:
         source: text, or UTF-8 bytes.
         where: the name of the source, for messages and `Document.file`.
 
     Raises:
-        InputError: bad syntax or encoding, a key that is no string or stands twice, a tag or number that JSON doesn't
-            know, an alias of itself, more than `MAX_DEPTH` levels or `MAX_ALIASED` by aliases.
+        InputError: bad syntax or encoding, a key that is not a string or a duplicate, a tag or number that JSON does
+            not have, an alias of itself, more than `MAX_DEPTH` levels or `MAX_ALIASED` by aliases.
         InputErrors: several of these.
     """
     text = _text(source, where)

@@ -125,8 +125,9 @@ class ClusterConfig:
         """The settings of a KubeVirt object's ``spec.configuration``; None: the built-in ones.
 
         Args:
-            default_architecture: of VMs that name none.
-            rules: of the release that reads them.
+            configuration: plain JSON; None: there is no KubeVirt object, so the built-in settings count.
+            default_architecture: the architecture of VMs that name none, as Go names it.
+            rules: the rules of the release of KubeVirt that reads the settings.
 
         Raises:
             InputError: a value has the wrong type, which the API server would not have accepted.
@@ -171,7 +172,9 @@ class ClusterConfig:
         """The settings of a cluster's KubeVirt object; one that KubeVirt's operator hasn't taken up yet doesn't count.
 
         Args:
-            release: the one that runs, whatever the object says; None: the one that it names, or else the newest.
+            kubevirt: the KubeVirt object, plain JSON.
+            release: the release that runs, whatever the object says; None: the one that the object names, or else the
+                newest.
 
         Raises:
             InputError: it is malformed.

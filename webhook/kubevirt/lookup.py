@@ -47,7 +47,11 @@ def already_exists(kind: str, name: str) -> Refusal:
 
 
 def among(objects: Iterable[Any]) -> Get:
-    """Look-ups in a collection of plain objects; of several with the same name the last counts."""
+    """Look-ups in a collection of plain objects; among several with one name, the last counts.
+
+    Args:
+        objects: plain JSON, each with its ``kind``.
+    """
     known = {}
     for item in objects:
         metadata = item.get("metadata") or {}

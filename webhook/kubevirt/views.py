@@ -11,6 +11,8 @@ from webhook.k8s.views import Object, OwnedMeta, Unstructured, View
 
 
 class ActiveStatus(View, frozen=True):
+    """``status`` of a VMI, as far as it names the VMI's pods."""
+
     active_pods: dict[str, str] | None = None
 
 
@@ -21,6 +23,7 @@ class ActiveVmi(Object, frozen=True):
 
     @property
     def active_pods(self) -> dict[str, str]:
+        """The name of the node by the UID of each launcher pod; empty before the first one."""
         return (self.status.active_pods if self.status else None) or {}
 
 
@@ -34,53 +37,73 @@ class MatcherView(View, frozen=True):
 
 
 class TemplateMeta(View, frozen=True):
+    """``spec.template.metadata`` of a VirtualMachine."""
+
     # The CRD has no schema for it (x-kubernetes-preserve-unknown-fields), so values may be of any type.
     annotations: dict[str, Any] | None = None
 
     def annotation(self, key: str) -> Any:
+        """The value of an annotation, of any JSON type; None where the template does not have it."""
         return self.annotations.get(key) if self.annotations else None
 
 
 class VmiSpec(View, frozen=True):
+    """``spec`` of a VirtualMachineInstance, as far as the scheduling policy reads it."""
+
     scheduler_name: str | None = None
     topology_spread_constraints: list[SpreadConstraint] | None = None
 
 
 class TemplateSpec(View, frozen=True):
+    """``spec.template.spec`` of a VirtualMachine, as far as the scheduling policy reads it."""
+
     scheduler_name: str | None = None
     # Plain JSON, for what is the owner's of it is written back as it was.
     topology_spread_constraints: list[dict[str, Any]] | None = None
 
 
 class VmTemplate(View, frozen=True):
+    """``spec.template`` of a VirtualMachine."""
+
     metadata: TemplateMeta | None = None
     spec: TemplateSpec | None = None
 
 
 class VmSpec(View, frozen=True):
+    """``spec`` of a VirtualMachine, as far as the scheduling policy reads it."""
+
     instancetype: MatcherView | None = None
     template: VmTemplate | None = None
 
 
 class RevisionRef(View, frozen=True):
+    """``status.instancetypeRef.controllerRevisionRef`` of a VirtualMachine."""
+
     name: str | None = None
 
 
 class StatusRef(View, frozen=True):
+    """``status.instancetypeRef`` of a VirtualMachine."""
+
     controller_revision_ref: RevisionRef | None = None
 
 
 class VmStatus(View, frozen=True):
+    """``status`` of a VirtualMachine, as far as it pins an instancetype."""
+
     instancetype_ref: StatusRef | None = None
 
 
 class VirtualMachine(Object, frozen=True):
+    """A VirtualMachine (kubevirt.io/v1), as the scheduling policy reads it."""
+
     metadata: OwnedMeta | None = None
     spec: VmSpec | None = None
     status: VmStatus | None = None
 
     @property
     def template(self) -> VmTemplate | None:
+        """``spec.template``; None where the VM has none."""
         return self.spec.template if self.spec else None
 
     @property
@@ -91,6 +114,8 @@ class VirtualMachine(Object, frozen=True):
 
 
 class VirtualMachineInstance(Object, frozen=True):
+    """A VirtualMachineInstance (kubevirt.io/v1), as the scheduling policy reads it."""
+
     spec: VmiSpec | None = None
 
     @property
@@ -100,6 +125,8 @@ class VirtualMachineInstance(Object, frozen=True):
 
 
 class InstancetypeSpec(View, frozen=True):
+    """``spec`` of an instancetype of either scope, as far as it conflicts with a scheduler."""
+
     scheduler_name: str | None = None
 
 
@@ -110,20 +137,28 @@ class Instancetype(Object, frozen=True):
 
 
 class RevisionData(View, frozen=True):
+    """``data`` of a ControllerRevision: the instancetype or preference that virt-controller captured."""
+
     kind: str | None = None
     spec: InstancetypeSpec | None = None
     api_version: str | None = None
 
 
 class ControllerRevision(Object, frozen=True):
+    """A ControllerRevision (apps/v1), in which virt-controller keeps the instancetype of a VM that has started."""
+
     data: RevisionData | None = None
 
 
 class KubeVirtSpec(View, frozen=True):
+    """``spec`` of a KubeVirt object, its configuration as plain JSON."""
+
     configuration: dict[str, Any] | None = None
 
 
 class KubeVirtStatus(View, frozen=True):
+    """``status`` of a KubeVirt object, with the versions by which its release is detected."""
+
     phase: str | None = None
     default_architecture: str | None = None
     observed_kube_virt_version: str | None = None
@@ -132,12 +167,14 @@ class KubeVirtStatus(View, frozen=True):
 
 
 class KubeVirt(Object, frozen=True):
+    """A KubeVirt object (kubevirt.io/v1): the cluster's installation and its configuration."""
+
     spec: KubeVirtSpec | None = None
     status: KubeVirtStatus | None = None
 
 
 class UnstructuredVm(Unstructured, frozen=True):
-    """A VM for the same rules, with the record of who wrote which field."""
+    """A VirtualMachine as plain JSON for KubeVirt's rules, with the record of who wrote which field."""
 
     metadata: OwnedMeta | None = None
 
@@ -148,6 +185,8 @@ class UnstructuredVm(Unstructured, frozen=True):
 
 
 class StartedStatus(View, frozen=True):
+    """``status`` of a VirtualMachine, as far as it shows whether a VMI exists."""
+
     created: bool | None = None
 
 
@@ -158,4 +197,5 @@ class StartedVm(Object, frozen=True):
 
     @property
     def has_started(self) -> bool:
+        """Whether the VM's VMI exists, as virt-controller reports it."""
         return bool(self.status and self.status.created)

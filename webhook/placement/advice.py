@@ -29,9 +29,12 @@ def notes(
     """Notes about the eligible nodes, clauses.
 
     Args:
-        volumes: what the VM's hotplugged volumes are bound to, by the volumes' names.
-        requests: what its pod requests, by resource, each in a unit of its own.
-        free: what nodes have left of it, by node and resource in the same units; nodes that aren't here aren't judged.
+        vmi: the VMI that migrates.
+        eligible: the nodes that meet all requirements.
+        volumes: the PersistentVolumes to which the VM's hotplugged volumes are bound, by the volumes' names.
+        requests: the requests of the VM's pod, by resource, each in a unit of its own.
+        free: the unrequested rest of nodes, by node and resource in the same units; nodes that are missing here are not
+            evaluated.
     """
     nodes = tuple(eligible)
     return (

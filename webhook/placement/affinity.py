@@ -9,15 +9,20 @@ from webhook.placement.expression import Expression, Term
 
 
 class ExpressionView(View, frozen=True):
+    """An expression over node labels or fields (core/v1 NodeSelectorRequirement)."""
+
     key: str | None = None
     operator: str | None = None
     values: list[str] | None = None
 
     def expression(self) -> Expression:
+        """The expression in the form that is evaluated; an absent key or operator is the empty string."""
         return Expression(self.key or "", self.operator or "", tuple(self.values or ()))
 
 
 class TermView(View, frozen=True):
+    """One of the alternatives of required node affinity (core/v1 NodeSelectorTerm)."""
+
     match_expressions: list[ExpressionView | None] | None = None
     match_fields: list[ExpressionView | None] | None = None
 
@@ -28,6 +33,11 @@ class TermView(View, frozen=True):
         return len(views) + sum(len(view.values or ()) for view in views if view)
 
     def term(self, path: str) -> Term:
+        """The term in the form that is evaluated.
+
+        Args:
+            path: the place of the term in its list, for messages.
+        """
         return Term.of(_expressions(self.match_expressions), _expressions(self.match_fields), path)
 
 
@@ -36,6 +46,8 @@ def _expressions(views: list[ExpressionView | None] | None) -> tuple[Expression,
 
 
 class NodeSelector(View, frozen=True):
+    """Required node affinity, of which one term must match (core/v1 NodeSelector)."""
+
     node_selector_terms: list[TermView | None] | None = None
 
     @property
@@ -51,28 +63,38 @@ class NodeSelector(View, frozen=True):
 
 
 class NodeAffinity(View, frozen=True):
+    """``nodeAffinity`` of a Pod or a VMI (core/v1 NodeAffinity); preferred terms exclude no node and are not read."""
+
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
 
     @property
     def required(self) -> NodeSelector | None:
+        """The required node affinity, by a shorter name; None where there is none."""
         return self.required_during_scheduling_ignored_during_execution
 
 
 class PodAffinity(View, frozen=True):
+    """``podAffinity`` or ``podAntiAffinity`` of a Pod or a VMI (core/v1), whose terms depend on other pods."""
+
     required_during_scheduling_ignored_during_execution: list[Any] | None = None
 
     @property
     def is_required(self) -> bool:
+        """Whether there is at least one required term."""
         return bool(self.required_during_scheduling_ignored_during_execution)
 
 
 class Affinity(View, frozen=True):
+    """``spec.affinity`` of a Pod or a VMI (core/v1 Affinity)."""
+
     node_affinity: NodeAffinity | None = None
     pod_affinity: PodAffinity | None = None
     pod_anti_affinity: PodAffinity | None = None
 
 
 class Toleration(View, frozen=True):
+    """One of the ``spec.tolerations`` of a Pod or a VMI (core/v1); `webhook.placement.taints` evaluates it."""
+
     key: str | None = None
     operator: str | None = None
     value: str | None = None
@@ -88,5 +110,6 @@ class Placed(View, frozen=True):
 
     @property
     def required_affinity(self) -> NodeSelector | None:
+        """The required node affinity; None where there is none."""
         node = self.affinity.node_affinity if self.affinity else None
         return node.required if node else None

@@ -20,12 +20,14 @@ class Allocatable(Requirement, frozen=True, gc=False):
 
     @property
     def clause(self) -> str:
+        """The requirement as a clause that names its origin."""
         if self.origin == KVM:
             return f"KubeVirt requests {self.resource} for every VM"
         return f"the VM's pod requests {self.amount_text} {self.resource}"
 
     @property
     def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
         return f"with insufficient allocatable {self.resource} (the VM's pod requests {self.amount_text})"
 
     @property
@@ -34,6 +36,7 @@ class Allocatable(Requirement, frozen=True, gc=False):
         return resources.format_request(self.resource, self.amount)
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not meet the requirement; empty if it does."""
         if not node.lacks(self.resource, self.amount):
             return ()
         has = (node.allocatable or {}).get(self.resource)
@@ -52,8 +55,10 @@ class Reachable(OneOf, frozen=True, gc=False):
 
     @property
     def clause(self) -> str:
+        """The requirement as a clause that names the volume."""
         return f"volume {quote(self.volume)} is only available where its PersistentVolume's node affinity allows it"
 
     @property
     def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
         return f"outside the node affinity of the PersistentVolume of volume {quote(self.volume)}"

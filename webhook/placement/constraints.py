@@ -60,6 +60,7 @@ def of(
     """All that the target pod of a migration asks of a node, what the migration adds first.
 
     Args:
+        vmi: the VMI that migrates.
         migration: with what it adds. One that sends to another cluster makes no pod here: there is nothing to ask.
         source_pod: the launcher pod that the VM runs in; None: what follows from the rest alone, see `gaps`.
         source_pod_added: what the migration had added by which that pod was made, if it was and is still known.
@@ -100,7 +101,7 @@ def of(
 
 
 def _labels(vmi: Vmi, spec: PlacedVmiSpec, migration: Migration, pod: Mapping[str, str]) -> int:
-    """As how many labels at most an object asks of nodes, each of which is built, told apart and looked up."""
+    """An upper bound of the labels that an object requires of nodes; each one is built, compared and looked up."""
     return sum(
         map(
             len,
@@ -164,6 +165,7 @@ def _affinity(placed: Placed, absent: tuple[Expression, ...] = ()) -> Iterator[R
     """Required node affinity.
 
     Args:
+        placed: the ``spec`` of a VMI or a pod.
         absent: what KubeVirt appends to every term. One that was empty, and so matched nothing, then matches by it.
     """
     required = placed.required_affinity
@@ -195,11 +197,12 @@ def _tolerations(pod: LauncherPod | None) -> tuple[Toleration, ...]:
 def _tolerating(
     placed: Placed, *, tolerated: tuple[str, ...] = (), admitted: tuple[Toleration, ...] = ()
 ) -> Iterator[Requirement]:
-    """What is asked of taints.
+    """The requirements on taints and on cordoned nodes.
 
     Args:
-        tolerated: the keys whose NoExecute taints are tolerated by default.
-        admitted: what else is tolerated.
+        placed: the ``spec`` of a VMI or a pod, with its tolerations.
+        tolerated: the keys whose NoExecute taints Kubernetes tolerates by default.
+        admitted: further tolerations, which admission plugins add.
     """
     own = tuple(dict.fromkeys((*(toleration or Toleration() for toleration in placed.tolerations or ()), *admitted)))
     said = {each.key or "" for each in own if each.effect in {None, "", NO_EXECUTE}}
@@ -224,6 +227,7 @@ def _vendor(known: Mapping[str, object], labels: Mapping[str, str]) -> Iterator[
     """The CPU's vendor stays. A key that the migration adds doesn't switch this off, as it does in KubeVirt.
 
     Args:
+        known: the keys that KubeVirt, its settings, the VM or the migration already set.
         labels: of the node that the VM comes from.
     """
     if any(key.startswith(generated.CPU_VENDOR) for key in known):
@@ -234,9 +238,10 @@ def _vendor(known: Mapping[str, object], labels: Mapping[str, str]) -> Iterator[
 
 
 def _mirrored_labels(known: Mapping[str, object], made: Mapping[str, str]) -> Iterator[Label]:
-    """What KubeVirt required of the present pod by rules that we don't know: those of future versions.
+    """The labels of the present pod that KubeVirt required by rules which are unknown here: those of future versions.
 
-    Its own labels are all ``true``; another value was a selector's, of the VM or the cluster, which may have changed.
+    KubeVirt's own labels are all ``true``. Another value came from a selector of the VM or the cluster, which may have
+    changed since.
     """
     for key, value in sorted(made.items()):
         domain = key.partition("/")[0]

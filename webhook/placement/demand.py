@@ -56,8 +56,10 @@ def of(
     """What the target pod of a VMI requests at least.
 
     Args:
+        vmi: the VMI that migrates.
         pod: the one that the VM runs in; None: what follows from the VMI alone.
-        node: where it runs.
+        node: the node where that pod runs; None: it is not known.
+        kubevirt: the cluster's KubeVirt object; None: KubeVirt's built-in settings.
     """
     settings = kubevirt or PlacementKubeVirt()
     if pod is None or pod.spec is None or not pod.spec.containers:
@@ -98,7 +100,9 @@ def _total(spec: LauncherPodSpec, compute: Nanos | None) -> Nanos:
     """What a pod requests.
 
     Args:
-        compute: what the container of the guest requests instead of what it says.
+        spec: the ``spec`` of the pod.
+        compute: requests that replace those of the guest's container, in billionths by resource; None: nothing is
+            replaced.
     """
     return podrequests.total(
         [
@@ -116,7 +120,11 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, kubevirt
     """What KubeVirt renders into the container of the guest now, as far as it follows from the VMI.
 
     Args:
-        compute: what that container of the present pod requests.
+        vmi: the VMI that the container runs.
+        compute: the requests of that container in the present pod, in billionths by resource; empty: there is no
+            present pod.
+        pod: the present launcher pod; None: there is none.
+        kubevirt: the cluster's KubeVirt object.
     """
     domain = vmi.domain
     own = domain.resources or GuestResources()
@@ -182,11 +190,14 @@ def _cpu(vmi: Vmi, present: int | None, ratio: int) -> Nanos:
 
 
 def _memory(asked: int, present: int, overcommitted: int | None, pod: LauncherPod | None) -> int:
-    """What is asked for the guest, and KubeVirt's overhead, which the present pod shows.
+    """The memory that KubeVirt requests for the guest, with its overhead, which the present pod shows.
 
     Args:
-        overcommitted: the guest's memory where the settings request less of it; they may have been stricter when the
-            present pod was made, so that the overhead is known only where an annotation tells it.
+        asked: the memory that the VM requests now, without overhead.
+        present: the memory that the present pod requests, with overhead.
+        overcommitted: the guest's memory where the settings request less of it, else None. The settings may have been
+            stricter when the present pod was created, so the overhead is known only where an annotation states it.
+        pod: the present launcher pod; None: there is none.
     """
     told = resources.nanos(pod.meta.annotation(_OVERHEAD) or "0") if pod else None
     if told:

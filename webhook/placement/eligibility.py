@@ -17,5 +17,10 @@ def reasons(requirements: Requirements, node: Node) -> tuple[UnmetRequirement, .
 
 
 def eligibility(requirements: Requirements, nodes: Iterable[Node]) -> dict[str, tuple[UnmetRequirement, ...]]:
-    """The same for many nodes, by their names."""
+    """Why each of many nodes is not eligible, by the nodes' names; empty for an eligible node.
+
+    Args:
+        requirements: the requirements of a migration's target pod.
+        nodes: the nodes to evaluate.
+    """
     return {node.name: reasons(requirements, node) for node in nodes}

@@ -94,7 +94,7 @@ class Expression(msgspec.Struct, frozen=True):
         return tuple(found)
 
     def field_problems(self) -> tuple[str, ...]:
-        """The same for an expression over fields."""
+        """Why the expression can match no node when it stands over fields instead of labels; empty if it can."""
         if self.operator not in _FIELD_OPERATORS:
             return (_no_operator(self.operator, _FIELD_OPERATORS),)
         if len(self.values) != 1:

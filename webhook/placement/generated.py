@@ -52,7 +52,10 @@ def keys(vmi: Vmi, kubevirt: PlacementKubeVirt, source: Mapping[str, str]) -> It
     """The labels that must be ``true``; they overwrite the VM's own.
 
     Args:
-        source: the node selector of the VM's present pod, which tells an older KubeVirt from a newer one.
+        vmi: the VMI that is placed.
+        kubevirt: the cluster's KubeVirt object.
+        source: the node selector of the VM's present pod, by which older and newer releases of KubeVirt are
+            distinguished.
     """
     cpu = vmi.cpu
     if cpu.dedicated_cpu_placement:
@@ -84,9 +87,9 @@ def absent(vmi: Vmi) -> Iterator[str]:
 
 
 def host_model(labels: Mapping[str, str]) -> dict[str, str]:
-    """What a node's labels say of its own CPU, as the labels that other nodes need to run the same; sorted.
+    """The labels that other nodes need to run the CPU model of a node, sorted.
 
-    Where they don't name its model, KubeVirt loses the features too.
+    Empty where the node's labels do not name its model: KubeVirt then loses the features too.
     """
     found = {
         ours + key.removeprefix(nodes): value

@@ -11,24 +11,34 @@ from webhook.placement.podrequests import Nanos, ResourceRequirements
 
 
 class Hugepages(View, frozen=True):
+    """``spec.domain.memory.hugepages`` of a VMI."""
+
     page_size: str | None = None
 
 
 class ReservedOverhead(View, frozen=True):
+    """``spec.domain.memory.reservedOverhead`` of a VMI."""
+
     added_overhead: str | int | float | None = None
 
 
 class Memory(View, frozen=True):
+    """``spec.domain.memory`` of a VMI; the amounts are quantities."""
+
     guest: str | int | float | None = None
     hugepages: Hugepages | None = None
     reserved_overhead: ReservedOverhead | None = None
 
 
 class GuestResources(ResourceRequirements, frozen=True):
+    """``spec.domain.resources`` of a VMI."""
+
     overcommit_guest_overhead: bool | None = None
 
 
 class IoThreads(View, frozen=True):
+    """``spec.domain.ioThreads`` of a VMI."""
+
     supplemental_pool_thread_count: int | None = None
 
 
@@ -40,14 +50,20 @@ class HostDevice(View, frozen=True):
 
 
 class Lun(View, frozen=True):
+    """``lun`` of one of a VMI's disks."""
+
     reservation: bool | None = None
 
 
 class Disk(View, frozen=True):
+    """One of the ``spec.domain.devices.disks`` of a VMI."""
+
     lun: Lun | None = None
 
 
 class Devices(View, frozen=True):
+    """``spec.domain.devices`` of a VMI, as far as they need resources of a node."""
+
     disks: list[Disk | None] | None = None
     gpus: list[HostDevice | None] | None = None
     host_devices: list[HostDevice | None] | None = None
@@ -68,11 +84,15 @@ class Devices(View, frozen=True):
 
 
 class CpuFeature(View, frozen=True):
+    """One of the ``spec.domain.cpu.features`` of a VMI."""
+
     name: str | None = None
     policy: str | None = None
 
 
 class Cpu(View, frozen=True):
+    """``spec.domain.cpu`` of a VMI."""
+
     cores: int | None = None
     sockets: int | None = None
     threads: int | None = None
@@ -93,32 +113,46 @@ class Cpu(View, frozen=True):
 
 
 class Machine(View, frozen=True):
+    """``spec.domain.machine`` or ``status.machine`` of a VMI."""
+
     type: str | None = None
 
 
 class FeatureState(View, frozen=True):
+    """The state of one Hyper-V feature (KubeVirt, FeatureState); ``enabled`` may be absent."""
+
     enabled: bool | None = None
 
 
 class DomainFeatures(View, frozen=True):
+    """``spec.domain.features`` of a VMI, with the Hyper-V features by their JSON names."""
+
     hyperv: dict[str, FeatureState | None] | None = None
 
 
 class SevPolicy(View, frozen=True):
+    """``spec.domain.launchSecurity.sev.policy`` of a VMI."""
+
     encrypted_state: bool | None = None
 
 
 class Sev(View, frozen=True):
+    """``spec.domain.launchSecurity.sev`` of a VMI."""
+
     policy: SevPolicy | None = None
 
 
 class LaunchSecurity(View, frozen=True):
+    """``spec.domain.launchSecurity`` of a VMI; of SNP and TDX only their presence counts."""
+
     sev: Sev | None = None
     snp: dict[str, Any] | None = None
     tdx: dict[str, Any] | None = None
 
 
 class Domain(View, frozen=True):
+    """``spec.domain`` of a VMI (KubeVirt, api/core/v1, DomainSpec)."""
+
     cpu: Cpu | None = None
     memory: Memory | None = None
     resources: GuestResources | None = None

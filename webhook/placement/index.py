@@ -52,7 +52,11 @@ _MAX_THRESHOLDS: Final = 32
 
 
 class NodeIndex:
-    """Nodes by name, kept up to date with `put` and `remove`."""
+    """Nodes by name, kept up to date with `put` and `remove`.
+
+    Args:
+        nodes: the nodes to begin with; of several with one name the last is kept.
+    """
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self._nodes: list[Node | None] = []  # by position; None: the position is free

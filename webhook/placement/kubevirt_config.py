@@ -14,6 +14,8 @@ _HYPERV_DIRECT: Final = "hyperv-direct"
 
 
 class Developer(View, frozen=True):
+    """``spec.configuration.developerConfiguration`` of a KubeVirt object."""
+
     node_selectors: dict[str, str] | None = None
     feature_gates: list[str] | None = None
     disabled_feature_gates: list[str] | None = None
@@ -23,16 +25,22 @@ class Developer(View, frozen=True):
 
 
 class Hypervisor(View, frozen=True):
+    """One of the ``spec.configuration.hypervisors`` of a KubeVirt object."""
+
     name: str | None = None
 
 
 class PlacementConfiguration(View, frozen=True):
+    """``spec.configuration`` of a KubeVirt object."""
+
     default_runtime_class: str | None = None
     developer_configuration: Developer | None = None
     hypervisors: list[Hypervisor | None] | None = None
 
 
 class PlacementKubeVirtSpec(View, frozen=True):
+    """``spec`` of a KubeVirt object."""
+
     configuration: PlacementConfiguration | None = None
 
 
@@ -44,15 +52,17 @@ class PlacementKubeVirt(Object, frozen=True):
     release: Release = msgspec.field(default=NEWEST, name="kubevirt-webhook/release")
 
     def with_release(self, release: Release) -> PlacementKubeVirt:
-        """The same settings under another release of KubeVirt."""
+        """A copy with these settings under another release of KubeVirt."""
         return msgspec.structs.replace(self, release=release)
 
     @property
     def configuration(self) -> PlacementConfiguration:
+        """``spec.configuration``; an empty one, so KubeVirt's built-in settings, where it is absent."""
         return (self.spec.configuration if self.spec else None) or PlacementConfiguration()
 
     @property
     def developer(self) -> Developer:
+        """``spec.configuration.developerConfiguration``; an empty one where it is absent."""
         return self.configuration.developer_configuration or Developer()
 
     @property

@@ -17,6 +17,8 @@ JOB_NAME: Final = "kubevirt.io/migrationJobName"
 
 
 class LauncherPodSpec(Placed, frozen=True):
+    """``spec`` of a launcher pod."""
+
     node_name: str | None = None
     containers: list[Container | None] | None = None
     init_containers: list[Container | None] | None = None
@@ -27,27 +29,35 @@ class LauncherPodSpec(Placed, frozen=True):
 
 
 class LauncherPodStatus(View, frozen=True):
+    """``status`` of a launcher pod."""
+
     phase: str | None = None
 
 
 class LauncherPod(Object, frozen=True):
+    """A Pod (core/v1) in which KubeVirt runs a VM."""
+
     spec: LauncherPodSpec | None = None
     status: LauncherPodStatus | None = None
 
     @property
     def node_name(self) -> str:
+        """The node to which the pod is bound; empty: none yet."""
         return (self.spec.node_name if self.spec else None) or ""
 
     @property
     def phase(self) -> str:
+        """The pod's phase, for example ``Running``; empty: the kubelet has not written any."""
         return (self.status.phase if self.status else None) or ""
 
     @property
     def node_selector(self) -> dict[str, str]:
+        """The pod's ``nodeSelector``; empty where it has none."""
         return (self.spec.node_selector if self.spec else None) or {}
 
     @property
     def is_over(self) -> bool:
+        """Whether all containers of the pod have ended, so that it no longer takes anything of its node."""
         return self.phase in ENDED_PHASES
 
 

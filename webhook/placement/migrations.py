@@ -16,16 +16,22 @@ ENDED_PHASES: Final = ("Succeeded", "Failed")
 
 
 class SourceState(View, frozen=True):
+    """``status.migrationState.sourceState`` of a migration or a VMI: the pod that the VM migrates from."""
+
     node: str | None = None
     node_selectors: dict[str, str] | None = None
 
 
 class MigrationState(View, frozen=True):
+    """``status.migrationState`` of a migration or a VMI."""
+
     source_state: SourceState | None = None
     end_timestamp: str | None = None
 
 
 class MigrationSpec(View, frozen=True):
+    """``spec`` of a VirtualMachineInstanceMigration."""
+
     vmi_name: str | None = None
     added_node_selector: dict[str, str] | None = None
     send_to: dict[str, Any] | None = None
@@ -34,11 +40,15 @@ class MigrationSpec(View, frozen=True):
 
 
 class PhaseTransition(View, frozen=True):
+    """One of the ``status.phaseTransitionTimestamps`` of a migration."""
+
     phase: str | None = None
     phase_transition_timestamp: str | None = None
 
 
 class MigrationStatus(View, frozen=True):
+    """``status`` of a VirtualMachineInstanceMigration."""
+
     phase: str | None = None
     migration_state: MigrationState | None = None
     phase_transition_timestamps: list[PhaseTransition | None] | None = None
@@ -57,14 +67,17 @@ class Migration(Object, frozen=True):
 
     @property
     def added_selector(self) -> dict[str, str]:
+        """``spec.addedNodeSelector``; empty where the migration adds no labels."""
         return (self.spec.added_node_selector if self.spec else None) or {}
 
     @property
     def phase(self) -> str:
+        """The migration's phase, for example ``Running``; empty: KubeVirt has not written any."""
         return (self.status.phase if self.status else None) or ""
 
     @property
     def is_unfinished(self) -> bool:
+        """Whether the migration has neither succeeded nor failed."""
         return self.phase not in ENDED_PHASES
 
     @property
@@ -79,6 +92,7 @@ class Migration(Object, frozen=True):
 
     @property
     def vmi_name(self) -> str:
+        """The name of the VMI that migrates; empty where the migration names none."""
         return (self.spec.vmi_name if self.spec else None) or ""
 
     @property
@@ -88,7 +102,7 @@ class Migration(Object, frozen=True):
 
     @property
     def is_prioritized(self) -> bool:
-        """Whether it has a priority, which virt-api lets nobody write but KubeVirt's controller (1.7 and later)."""
+        """Whether it has a priority, which virt-api accepts from KubeVirt's controller alone (1.7 and later)."""
         return bool(self.spec and self.spec.priority)
 
     @property
@@ -111,7 +125,7 @@ def entries_of(written: dict[str, str] | None, *keys: str) -> dict[str, str]:
 
 
 def _reduce_migration(migration: Migration) -> Migration:
-    """What lists keep of a migration: whose it is, how it ended, and that it is somebody's; not what they wrote."""
+    """What lists keep of a migration: its VMI, its result, and its origin, without the texts that users wrote."""
     meta, spec = migration.meta, migration.spec or MigrationSpec()
     marks = dict.fromkeys(entries_of(meta.annotations, EVACUATION, WORKLOAD_UPDATE), "")
     kept = ObjectMeta(meta.name, None, meta.namespace, meta.uid, None, marks, None, meta.creation_timestamp)

@@ -87,9 +87,12 @@ class Node(msgspec.Struct, frozen=True, gc=False):
 
     @classmethod
     def read(cls, json: Any) -> Node:
-        """The same from plain JSON.
+        """A node from plain JSON.
+
+        Args:
+            json: a Node (core/v1), decoded.
 
         Raises:
-            InputError: it is no node.
+            InputError: the value is not a node.
         """
         return cls.of(read(nodes.NodeView, json, "node"))

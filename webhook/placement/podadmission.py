@@ -28,11 +28,15 @@ _TOLD: Final = 5
 
 
 class RuntimeClassScheduling(View, frozen=True):
+    """``scheduling`` of a RuntimeClass (node.k8s.io/v1)."""
+
     node_selector: dict[str, str] | None = None
     tolerations: list[Toleration | None] | None = None
 
 
 class RuntimeClass(Object, frozen=True):
+    """A RuntimeClass (node.k8s.io/v1), whose admission plugin merges its ``scheduling`` into pods."""
+
     scheduling: RuntimeClassScheduling | None = None
 
     @property
@@ -57,8 +61,11 @@ def unexplained_labels(
     """What the present pod's node selector has from elsewhere than KubeVirt, its settings, the VM and a migration.
 
     Args:
-        added: by the migration that made the pod.
-        labels: of the RuntimeClass.
+        pod: the VM's present launcher pod.
+        vmi: the VMI that the pod runs.
+        kubevirt: the cluster's KubeVirt object.
+        added: the labels that the migration which created the pod added; empty: no migration created it.
+        labels: the labels that the pod's RuntimeClass requires.
     """
     spec = vmi.spec or PlacedVmiSpec()
     known = {**added, **(kubevirt.developer.node_selectors or {}), **(spec.node_selector or {})}
@@ -74,7 +81,8 @@ def of_namespace(annotation: str | None, shown: Mapping[str, str]) -> tuple[Labe
     """What the namespace's annotation requires.
 
     Args:
-        shown: by the present pod, from nowhere else: proof that the API server has the plugin switched on.
+        annotation: the value of ``scheduler.alpha.kubernetes.io/node-selector``; None: the namespace does not have it.
+        shown: the labels that only this plugin can have put into the present pod: proof that it is switched on.
     """
     pairs = (pair.partition("=") for pair in (annotation or "").split(","))
     wanted = {key.strip(): value.strip() for key, _, value in pairs}

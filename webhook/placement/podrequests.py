@@ -22,6 +22,8 @@ class ResourceRequirements(View, frozen=True):
 
 
 class Container(View, frozen=True):
+    """One of the containers of a Pod (core/v1 Container), by what it requests."""
+
     name: str | None = None
     restart_policy: str | None = None
     resources: ResourceRequirements | None = None
@@ -48,6 +50,7 @@ def total(
     """The sum of what runs together, or what an init container needs where that is more.
 
     Args:
+        containers: the requests of each container, in billionths by resource.
         init_containers: in their order, each with whether it is a sidecar (restartPolicy Always), which keeps running.
         pod_level: the pod's own requests, which replace those of its containers: CPU, memory and huge pages.
         overhead: of the pod's RuntimeClass.

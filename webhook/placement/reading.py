@@ -15,7 +15,9 @@ def read(view: type[T], json: Any, what: str) -> T:
     """Plain JSON as a view.
 
     Args:
-        what: what it is, for the message, for example ``vmi``.
+        view: the class to convert to.
+        json: the decoded object.
+        what: the name of the object in messages, for example ``vmi``.
 
     Raises:
         InputError: a value has a type that the API server would not have accepted.

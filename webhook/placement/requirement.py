@@ -106,18 +106,21 @@ class Label(Requirement, frozen=True, gc=False):
 
     @property
     def clause(self) -> str:
+        """The requirement as a clause that names its origin."""
         return _CLAUSES[self.origin].format(self.expression)
 
     @property
     def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
         by = _BY[self.origin]
         return by if self.origin == SOURCE_NODE else f"{self.expression.lacking} ({by})"
 
     def reason(self, value: str | None) -> UnmetRequirement:
-        """What a failing node with this value of the label is told; None: it has no such label."""
+        """Why a node with this value of the label does not meet the requirement; None: it lacks the label."""
         return UnmetRequirement(self, f"has {_label(self.expression.key, value)}")
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not meet the requirement; empty if it does."""
         value = node.labels.get(self.expression.key)
         return () if self.expression.accepts(value) else (self.reason(value),)
 
@@ -133,6 +136,7 @@ class OneOf(Requirement, frozen=True, gc=False):
 
     @property
     def clause(self) -> str:
+        """The requirement as a clause; where no term can match, with the mistakes in them."""
         if all(term.hopeless for term in self.terms):
             why = f" ({'; '.join(self.problems)})" if self.problems else ""
             return f"the VM's node affinity has no term that a node could match{why}"
@@ -140,6 +144,7 @@ class OneOf(Requirement, frozen=True, gc=False):
 
     @property
     def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
         return "outside the VM's node affinity"
 
     @property
@@ -154,7 +159,7 @@ class OneOf(Requirement, frozen=True, gc=False):
         return tuple(problem for term in self.terms for problem in term.problems)
 
     def reason(self, values: tuple[str | None, ...]) -> UnmetRequirement:
-        """What a failing node with these values of `keys` is told."""
+        """Why a node with these values of `keys` does not meet the requirement; None: it lacks the label."""
         if not values:
             return UnmetRequirement(
                 self, "has another name" if any(not term.hopeless for term in self.terms) else "cannot match"
@@ -162,6 +167,7 @@ class OneOf(Requirement, frozen=True, gc=False):
         return UnmetRequirement(self, f"has {', '.join(map(_label, self.keys, values))}")
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not meet the requirement; empty if it does."""
         if any(term.matches(node.labels, node.name) for term in self.terms):
             return ()
         return (self.reason(tuple(node.labels.get(key) for key in self.keys)),)
@@ -174,20 +180,24 @@ class Untainted(Requirement, frozen=True, gc=False):
 
     @property
     def clause(self) -> str:
+        """The requirement as a clause."""
         return "the VM tolerates only some taints" if self.tolerations else "the VM tolerates no taints"
 
     @property
     def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
         return "with taints that the VM does not tolerate"
 
     def tolerates(self, taint: Taint) -> bool:
+        """Whether one of the tolerations covers a taint."""
         return is_tolerated(taint, self.tolerations)
 
     def reason(self, taint: Taint) -> UnmetRequirement:
-        """What a node with this taint, which is not tolerated, is told."""
+        """Why a node with this taint, which is not tolerated, does not meet the requirement."""
         return UnmetRequirement(self, f"has the taint {taint}")
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not meet the requirement, one reason for each taint; empty if it does."""
         return tuple(self.reason(taint) for taint in node.taints if not self.tolerates(taint))
 
 
@@ -198,10 +208,12 @@ class Uncordoned(Requirement, frozen=True, gc=False):
 
     @property
     def clause(self) -> str:
+        """The requirement as a clause."""
         return "the VM does not tolerate cordoned nodes"
 
     @property
     def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
         return "cordoned"
 
     @property
@@ -210,9 +222,11 @@ class Uncordoned(Requirement, frozen=True, gc=False):
         return is_tolerated(CORDON, self.tolerations)
 
     def reason(self) -> UnmetRequirement:
+        """Why a cordoned node does not meet the requirement."""
         return UnmetRequirement(self, "is cordoned")
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not meet the requirement; empty if it does."""
         return (self.reason(),) if node.unschedulable and not self.is_waived else ()
 
 
@@ -229,17 +243,24 @@ class Elsewhere(Requirement, frozen=True, gc=False):
 
     @property
     def clause(self) -> str:
+        """The requirement as a clause."""
         return "the migration must leave the VM's current node"
 
     @property
     def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
         return "where the VM runs now"
 
     def reason(self, *, same: bool) -> UnmetRequirement:
-        """What a node is told that is the present one, or only shares its hostname."""
+        """Why a node does not meet the requirement.
+
+        Args:
+            same: the node is the present one; False: it only shares the present node's hostname.
+        """
         return UnmetRequirement(self, "is the current node" if same else f"has the same {HOSTNAME}={self.hostname}")
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not meet the requirement; empty if it does."""
         if node.name == self.node:
             return (self.reason(same=True),)
         if self.hostname and node.labels.get(HOSTNAME) == self.hostname:
@@ -254,16 +275,20 @@ class Kvm(Requirement, frozen=True, gc=False):
 
     @property
     def clause(self) -> str:
+        """The requirement as a clause."""
         return f"KubeVirt requests {self.device} for every VM"
 
     @property
     def lacking(self) -> str:
+        """The nodes that do not meet the requirement, to follow ``3 node(s)``."""
         return f"without {self.device}"
 
     def reason(self) -> UnmetRequirement:
+        """Why a node without the device does not meet the requirement."""
         return UnmetRequirement(self, "does not offer it")
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
+        """Why a node does not meet the requirement; empty if it does."""
         return (self.reason(),) if node.no_kvm else ()
 
 

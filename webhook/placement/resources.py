@@ -75,7 +75,12 @@ def format_request(resource: str, amount: int) -> str:
 
 
 def format_offer(resource: str, amount: int) -> str:
-    """The same rounded down, so that less than what is requested always shows as less."""
+    """An amount that a node offers, rounded down, so that less than a request always shows as less.
+
+    Args:
+        resource: the name of the resource, for example ``memory``.
+        amount: thousandths of CPUs, or whole units of any other resource.
+    """
     return _format_amount(resource, amount // _MIB * _MIB if _is_odd(resource, amount) else amount)
 
 

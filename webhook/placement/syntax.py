@@ -68,7 +68,8 @@ def selector(texts: Iterable[str], where: str) -> dict[str, str]:
     """A node selector as people write it, ``KEY=VALUE`` for each label.
 
     Args:
-        where: the option or parameter that they write it in.
+        texts: one ``KEY=VALUE`` for each label.
+        where: the option or parameter of the texts, for messages.
 
     Raises:
         InputError: a text is none, names what can be no label, or asks for two values of one.
@@ -90,7 +91,8 @@ def find_malformed(selector: Mapping[str, str], where: str) -> tuple[InputError,
     """What is wrong with the keys and values of a node selector; empty if all can be labels.
 
     Args:
-        where: its path, for example ``spec.addedNodeSelector``.
+        selector: values by key, as a user wrote them.
+        where: the path of the selector, for example ``spec.addedNodeSelector``.
     """
     mistakes = []
     for key, value in sorted(selector.items()):

@@ -32,7 +32,13 @@ def is_tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
 
 
 class Tolerated:
-    """The taints that some tolerations cover, as `is_tolerated` says, but found at once: both may be thousands."""
+    """The taints that some tolerations cover, as `is_tolerated` evaluates them, by look-up instead of comparison.
+
+    Taints and tolerations may both be thousands.
+
+    Args:
+        tolerations: the tolerations of a pod or a VMI.
+    """
 
     def __init__(self, tolerations: Iterable[Toleration]) -> None:
         self._covered: Final[set[tuple[str, str, str | None]]] = set()

@@ -18,16 +18,22 @@ HOST_MODEL: Final = "host-model"
 
 
 class ClaimSource(View, frozen=True):
+    """``persistentVolumeClaim`` of one of a VMI's volumes."""
+
     claim_name: str | None = None
     hotpluggable: bool | None = None
 
 
 class DataVolumeSource(View, frozen=True):
+    """``dataVolume`` of one of a VMI's volumes."""
+
     name: str | None = None
     hotpluggable: bool | None = None
 
 
 class Volume(View, frozen=True):
+    """One of the ``spec.volumes`` of a VMI."""
+
     name: str | None = None
     persistent_volume_claim: ClaimSource | None = None
     data_volume: DataVolumeSource | None = None
@@ -47,10 +53,14 @@ class Volume(View, frozen=True):
 
 
 class Network(View, frozen=True):
+    """One of the ``spec.networks`` of a VMI."""
+
     multus: dict[str, Any] | None = None
 
 
 class PlacedVmiSpec(Placed, frozen=True):
+    """``spec`` of a VMI, as far as it decides over nodes."""
+
     networks: list[Network | None] | None = None
     architecture: str | None = None
     domain: Domain | None = None
@@ -61,10 +71,14 @@ class PlacedVmiSpec(Placed, frozen=True):
 
 
 class TopologyHints(View, frozen=True):
+    """``status.topologyHints`` of a VMI: the frequency of the time stamp counter, in Hz."""
+
     tsc_frequency: int | None = None
 
 
 class Condition(View, frozen=True):
+    """One of the ``status.conditions`` of a VMI."""
+
     type: str | None = None
     status: str | None = None
     reason: str | None = None
@@ -72,15 +86,21 @@ class Condition(View, frozen=True):
 
 
 class BackupStatus(View, frozen=True):
+    """``status.changedBlockTracking.backupStatus`` of a VMI."""
+
     backup_name: str | None = None
     completed: bool | None = None
 
 
 class BlockTracking(View, frozen=True):
+    """``status.changedBlockTracking`` of a VMI; KubeVirt denies migrations during a backup."""
+
     backup_status: BackupStatus | None = None
 
 
 class VmiStatus(View, frozen=True):
+    """``status`` of a VMI, as far as it decides over nodes."""
+
     changed_block_tracking: BlockTracking | None = None
     phase: str | None = None
     conditions: list[Condition | None] | None = None
@@ -99,10 +119,12 @@ class Vmi(Object, frozen=True):
 
     @property
     def cpu(self) -> Cpu:
+        """``spec.domain.cpu``; an empty one where it is absent."""
         return self.domain.cpu or Cpu()
 
     @property
     def domain(self) -> Domain:
+        """``spec.domain``; an empty one where it is absent."""
         return (self.spec.domain if self.spec else None) or Domain()
 
     @property
@@ -153,12 +175,14 @@ class Vmi(Object, frozen=True):
 
 
 class EvacueeStatus(View, frozen=True):
+    """``status`` of a VMI, as far as it shows an evacuation."""
+
     phase: str | None = None
     evacuation_node_name: str | None = None
 
 
 class Evacuee(Object, frozen=True):
-    """A VMI as it is asked whether it is being evacuated."""
+    """A VMI, read only for whether KubeVirt evacuates it."""
 
     status: EvacueeStatus | None = None
 

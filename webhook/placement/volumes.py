@@ -11,14 +11,20 @@ from webhook.placement.expression import Term
 
 
 class VolumeAffinity(View, frozen=True):
+    """``spec.nodeAffinity`` of a PersistentVolume."""
+
     required: NodeSelector | None = None
 
 
 class VolumeSpec(View, frozen=True):
+    """``spec`` of a PersistentVolume."""
+
     node_affinity: VolumeAffinity | None = None
 
 
 class PersistentVolume(Object, frozen=True):
+    """A PersistentVolume (core/v1), by the nodes from which it can be reached."""
+
     spec: VolumeSpec | None = None
 
     @property
@@ -29,6 +35,8 @@ class PersistentVolume(Object, frozen=True):
 
 
 class ClaimSpec(View, frozen=True):
+    """``spec`` of a PersistentVolumeClaim."""
+
     volume_name: str | None = None
 
 

@@ -93,8 +93,9 @@ def ineffective_fields(version: Version, kind: str, spec: Any) -> list[str]:
     """The fields of an object, as paths below ``spec``, that a release does not know, so that they have no effect.
 
     Args:
-        kind: of the object; one that is not KubeVirt's has none.
-        spec: plain JSON of whatever types.
+        version: the version of the release.
+        kind: the kind of the object; one that is not KubeVirt's has no such fields.
+        spec: ``spec`` of the object, plain JSON of any type.
     """
     return [
         path

@@ -47,6 +47,8 @@ def is_open(release: Release, gate: str, enabled: Collection[str], disabled: Col
     """Whether a feature gate is open.
 
     Args:
+        release: the release of KubeVirt.
+        gate: the name of the feature gate.
         enabled: what ``developerConfiguration.featureGates`` names, which counts more.
         disabled: what ``disabledFeatureGates`` names.
     """

@@ -31,7 +31,7 @@ def token_of(request: web.BaseRequest) -> str:
     """The bearer's token.
 
     Raises:
-        Refused: there is none.
+        RequestDenied: there is none.
     """
     scheme, _, token = (request.headers.get("Authorization") or "").partition(" ")
     token = token.strip()
@@ -46,7 +46,7 @@ def user_of(token: str, facts: Facts) -> UserInfo:
     """Whose token it is.
 
     Raises:
-        Refused: nobody's.
+        RequestDenied: nobody's.
         Unreadable: that is not known now.
     """
     user = read(facts, TokenKey(token), "whose token this is")
@@ -65,7 +65,7 @@ def authorize(user: UserInfo, rights: Mapping[str, AccessKey], facts: Facts, *, 
         shown: why they are needed, as a clause.
 
     Raises:
-        Refused: one is missing.
+        RequestDenied: one is missing.
         Unreadable: that is not known now.
     """
     facts.need(*rights.values())

@@ -85,7 +85,7 @@ class Reports:
         """The uids of our reports by namespace; None where the cluster has no such kind.
 
         Raises:
-            Refused, Unreachable, TimeoutError: they can't be listed.
+            ApiError, ApiConnectionError, TimeoutError: they can't be listed.
         """
         query = {"labelSelector": "=".join(_OURS)}
         listed = pages(self._api, POLICY_REPORTS, query=query, limit=_PAGE_LIMIT, seconds=_SECONDS)

@@ -153,7 +153,7 @@ class DriftScanner:
         """All objects of a namespace, or of all; those that the list's view can't hold end the round.
 
         Raises:
-            _GivenUp: they can't be listed.
+            _ScanGivenUp: they can't be listed.
         """
         listed = pages(self._transport, resource, namespace, query, limit=_PAGE_LIMIT, seconds=_LIST_SECONDS)
         try:

@@ -157,7 +157,11 @@ async def _check_default(
     """Check that the object which a default names exists.
 
     Args:
+        installation: the installation to check.
+        subject: the subject of the findings.
         place: the annotation or setting that has the default.
+        matcher: the matcher, of the instancetype or of the preference.
+        given: the reference, as the annotation or setting has it; empty: there is no default.
         namespace: where to look for a namespaced kind; if empty, it is different in every namespace, and not checked.
     """
     if not given:

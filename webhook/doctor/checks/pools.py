@@ -34,6 +34,8 @@ class PoolVmTemplate(View, frozen=True):
 
 
 class PoolSpec(View, frozen=True):
+    """``spec`` of a VirtualMachinePool (pool.kubevirt.io)."""
+
     virtual_machine_template: PoolVmTemplate | None = None
 
 

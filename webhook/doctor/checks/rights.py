@@ -48,6 +48,7 @@ def _required_access(installation: Installation, *, managed: bool) -> Iterator[A
     """The permissions of the service account in the roles of the manifests.
 
     Args:
+        installation: the installation to check.
         managed: whether certificates are managed; otherwise only reading the configurations is needed for them.
     """
     for role in _roles(installation):

@@ -66,6 +66,7 @@ def outlook(found: Inventory, version: tuple[int, int]) -> Outlook:
 
     Args:
         found: with at least one VM on an open node.
+        version: major and minor version of kube-scheduler.
     """
     hosts, guests = part(found.open, found.guests)
     stock = Conditions(version, found.points)
@@ -143,7 +144,7 @@ def _measure(spread: SpreadEstimate, measure: str) -> float:
 
 
 def _are_alike(hosts: Sequence[Host], guests: Sequence[VmGuest]) -> bool:
-    """Whether the same number of VMs on each node is what one wants."""
+    """Whether nodes and VMs are so alike that the same number of VMs on each node is the even spread."""
     return all(
         max(values) <= _ALIKE * min(values)
         for values in (

@@ -92,6 +92,7 @@ def estimate(hosts: Sequence[Host], guests: Sequence[VmGuest], conditions: Condi
     Args:
         hosts: the nodes without these VMs; they stay as they are.
         guests: in the order in which they are started.
+        conditions: the conditions under which they are started.
     """
     chance = random.Random(_SEED)  # noqa: S311 - not for secrets
     copies = [host.copy() for host in hosts]
@@ -128,7 +129,10 @@ def pile(host: Host, demand: GuestDemand, profile: scores.Profile, version: tupl
     """How many equal VMs the scheduler puts on one of two equal nodes before the other one looks better.
 
     Args:
-        host: the nodes without VMs.
+        host: a node without VMs.
+        demand: what each VM requests.
+        profile: the scheduler's profile, with the weights of its scores.
+        version: major and minor version of kube-scheduler.
     """
     other = host.copy()
     used = host.copy()
@@ -142,7 +146,7 @@ def pile(host: Host, demand: GuestDemand, profile: scores.Profile, version: tupl
 
 
 def bias(host: Host, demand: GuestDemand, version: tuple[int, int]) -> int:
-    """By how many points NodeResourcesBalancedAllocation prefers the node with one such VM to the same without."""
+    """How much more NodeResourcesBalancedAllocation scores a node with one such VM than the node without it."""
     used = host.copy()
     used.add(demand)
     return scores.balance(used, demand, version) - scores.balance(host, demand, version)

@@ -95,7 +95,7 @@ class Host:
         self.guests[guest.namespace] += 1
 
     def copy(self) -> Host:
-        """The same node, to put other pods on."""
+        """A copy of the node, to which other pods can be added."""
         return Host(
             *(self.name, self.cpu, self.memory, self.devices, self.pods, self.lists_image, self.labels, self.is_open),
             *(self.used_cpu, self.used_memory, self.used_devices, self.used_pods),

@@ -67,6 +67,8 @@ def take(
     """Count what nodes offer and pods request.
 
     Args:
+        nodes: all nodes of the cluster.
+        pods: all pods of the cluster, launcher pods among them.
         will_spread: whether launcher pods made now in a namespace get a constraint on host names.
     """
     nodes = [node for node in nodes if node.meta.name]

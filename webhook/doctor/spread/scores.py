@@ -61,7 +61,9 @@ def balance(host: Host, demand: GuestDemand, version: tuple[int, int]) -> int:
     """NodeResourcesBalancedAllocation: how alike the requested shares of CPU and memory are.
 
     Args:
-        version: of kube-scheduler.
+        host: the node, with what its pods request.
+        demand: what the pod requests.
+        version: major and minor version of kube-scheduler.
     """
     with_pod = _balance(host, host.used_cpu + demand.cpu, host.used_memory + demand.memory)
     if version < CHANGE_SCORED_SINCE:
@@ -99,8 +101,12 @@ def total(
     """The nodes' scores for a launcher pod, without those plugins that score all nodes alike.
 
     Args:
-        points: `image_points` of the launcher's image.
-        is_spread: the pod has the constraint.
+        hosts: the nodes to score.
+        guest: the VM of the launcher pod.
+        profile: the scheduler's profile, with the weights of its scores.
+        version: major and minor version of kube-scheduler.
+        points: `image_points` of the launcher's image, on the nodes that list it.
+        is_spread: whether the pod has a topology spread constraint.
     """
     spread = topology(hosts, guest.namespace) if is_spread else [0] * len(hosts)
     scores = []

@@ -31,6 +31,9 @@ class TimedTransport(Transport, Protocol):
 class Reader:
     """Reads each object and list once, so that all checks see the same state.
 
+    Args:
+        api: the connection to the API server.
+
     Attributes:
         api: for requests that do not read an object.
         malformed: objects that could not be decoded and were skipped, by kind.
@@ -54,8 +57,9 @@ class Reader:
         """All objects of a kind; none if the cluster does not serve it.
 
         Args:
-            namespace: empty for all.
-            query: selectors.
+            resource: the resource to list.
+            namespace: only the objects of this namespace; empty: all namespaces.
+            query: parameters of the query, for example selectors.
         """
         key = (resource, namespace, tuple(query.items()))
         if key not in self._reads:

@@ -9,9 +9,9 @@ from webhook.placement.expression import Expression
 
 
 def selects(selector: Selector | None, labels: Mapping[str, str]) -> bool:
-    """Whether an object with these labels is selected. An empty selector selects all.
+    """Whether a label selector matches an object with these labels. An empty or absent selector matches all.
 
-    So does a malformed one, which the API server takes from nobody: better a false alarm than a false calm.
+    A malformed one counts as a match: the API server does not accept it, and a false alarm is better than a missed one.
     """
     if selector is None:
         return True

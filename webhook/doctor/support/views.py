@@ -19,23 +19,31 @@ RBAC: Final = "rbac.authorization.k8s.io"
 
 
 class SelectorExpression(View, frozen=True):
+    """One of the ``matchExpressions`` of a label selector (metav1.LabelSelectorRequirement)."""
+
     key: str = ""
     operator: str = ""
     values: list[str] | None = None
 
 
 class Selector(View, frozen=True):
+    """A label selector (metav1.LabelSelector)."""
+
     match_labels: dict[str, str] | None = None
     match_expressions: list[SelectorExpression] | None = None
 
 
 class Rule(View, frozen=True):
+    """One of the ``rules`` of a webhook entry (admissionregistration/v1 RuleWithOperations)."""
+
     api_groups: list[str] | None = None
     operations: list[str] | None = None
     resources: list[str] | None = None
 
 
 class ClientConfig(View, frozen=True):
+    """``clientConfig`` of a webhook entry (admissionregistration/v1 WebhookClientConfig); the bundle is in base64."""
+
     ca_bundle: str | None = None
 
 
@@ -69,24 +77,32 @@ class InstalledWebhookConfiguration(Object, frozen=True):
 
     @property
     def ours(self) -> list[WebhookEntry]:
-        """Those that call us."""
+        """The entries that call this server."""
         return [entry for entry in self.entries if entry.name.endswith(f".{names.DOMAIN}")]
 
 
 class KeySelector(View, frozen=True):
+    """``configMap`` of a volume: the ConfigMap by name."""
+
     name: str | None = None
 
 
 class InstalledVolume(View, frozen=True):
+    """One of the volumes of the server's pods."""
+
     config_map: KeySelector | None = None
 
 
 class InstalledContainer(View, frozen=True):
+    """One of the containers of the server's, or of a scheduler's, pods."""
+
     image: str | None = None
     args: list[str] | None = None
 
 
 class InstalledPodSpec(View, frozen=True):
+    """``spec`` of a Pod, or of a Deployment's template."""
+
     scheduler_name: str | None = None
     node_name: str | None = None
     containers: list[InstalledContainer] | None = None
@@ -94,48 +110,66 @@ class InstalledPodSpec(View, frozen=True):
 
 
 class Template(View, frozen=True):
+    """``spec.template`` of a Deployment."""
+
     spec: InstalledPodSpec = InstalledPodSpec()
 
 
 class DeploymentSpec(View, frozen=True):
+    """``spec`` of a Deployment."""
+
     replicas: int | None = None
     template: Template = Template()
 
 
 class DeploymentStatus(View, frozen=True):
+    """``status`` of a Deployment, as far as it shows a roll-out."""
+
     ready_replicas: int | None = None
     updated_replicas: int | None = None
 
 
 class Deployment(Object, frozen=True):
+    """A Deployment (apps/v1): the server's, or a scheduler's."""
+
     spec: DeploymentSpec = DeploymentSpec()
     status: DeploymentStatus = DeploymentStatus()
 
 
 class InstalledPodStatus(View, frozen=True):
+    """``status`` of a Pod."""
+
     phase: str | None = None
 
 
 class InstalledPod(Object, frozen=True):
+    """A Pod (core/v1), as far as it shows what runs where."""
+
     spec: InstalledPodSpec = InstalledPodSpec()
     status: InstalledPodStatus = InstalledPodStatus()
 
 
 class ConfigMap(Object, frozen=True):
+    """A ConfigMap (core/v1): the settings of the server or of a scheduler."""
+
     data: dict[str, str] | None = None
 
 
 class CaData(View, frozen=True):
+    """``data`` of the managed CA's Secret: the certificate, in base64."""
+
     # The key beside it is skipped, not read.
     ca_crt: str = msgspec.field(default="", name="ca.crt")
 
 
 class InstalledCaSecret(Object, frozen=True):
+    """The Secret (core/v1) of the managed CA."""
+
     data: CaData | None = None
 
 
 class Image(View, frozen=True):
-    """One of many; nodes have the same ones, so that each name is kept once."""
+    """One of the ``status.images`` of a Node. Nodes have many in common, so each name is kept in memory once."""
 
     names: tuple[str, ...] | None = None
     size_bytes: int | None = None
@@ -146,16 +180,22 @@ class Image(View, frozen=True):
 
 
 class ImagesStatus(View, frozen=True):
+    """``status`` of a Node: what it offers, and the images that it lists."""
+
     images: list[Image] | None = None
     allocatable: Listed | None = None
 
 
 class ImagesNode(Object, frozen=True):
+    """A Node (core/v1), as the scores of kube-scheduler see it."""
+
     spec: NodeSpec = NodeSpec()
     status: ImagesStatus = ImagesStatus()
 
 
 class RunningContainer(podrequests.Container, frozen=True):
+    """One of the containers of a Pod, with its image and what it requests."""
+
     image: str | None = None
 
 
@@ -166,6 +206,8 @@ class InstalledTopology(View, frozen=True):
 
 
 class RunningSpec(View, frozen=True):
+    """``spec`` of a Pod, as the scores of kube-scheduler see it."""
+
     scheduler_name: str | None = None
     node_name: str | None = None
     node_selector: dict[str, str] | None = None
@@ -184,6 +226,8 @@ class RunningPod(Object, frozen=True):
 
 
 class InstalledKubeVirtStatus(View, frozen=True):
+    """``status`` of a KubeVirt object: the phase and the versions of the installation."""
+
     phase: str | None = None
     observed_kube_virt_version: str | None = None
     target_kube_virt_version: str | None = None
@@ -191,14 +235,14 @@ class InstalledKubeVirtStatus(View, frozen=True):
 
 
 class InstalledKubeVirt(Object, frozen=True):
-    """As plain JSON, too: how it is configured is `webhook.kubevirt.config`'s to read."""
+    """A KubeVirt object as plain JSON, for `webhook.kubevirt.config` reads its configuration."""
 
     spec: dict[str, Any] | None = None
     status: dict[str, Any] | None = None
 
     @property
     def state(self) -> InstalledKubeVirtStatus:
-        """What its operator says."""
+        """``status``, as virt-operator writes it; an empty one where it is malformed."""
         try:
             return msgspec.convert(self.status or {}, InstalledKubeVirtStatus)
         except msgspec.ValidationError:
@@ -206,6 +250,8 @@ class InstalledKubeVirt(Object, frozen=True):
 
 
 class PolicyRule(View, frozen=True):
+    """One of the ``rules`` of a ClusterRole (rbac/v1 PolicyRule)."""
+
     verbs: list[str] | None = None
     api_groups: list[str] | None = None
     resources: list[str] | None = None
@@ -213,15 +259,21 @@ class PolicyRule(View, frozen=True):
 
 
 class Role(Object, frozen=True):
+    """A ClusterRole (rbac/v1)."""
+
     rules: list[PolicyRule] | None = None
 
 
 class RoleRef(View, frozen=True):
+    """``roleRef`` of a ClusterRoleBinding."""
+
     kind: str = ""
     name: str = ""
 
 
 class Subject(View, frozen=True):
+    """One of the ``subjects`` of a ClusterRoleBinding (rbac/v1 Subject)."""
+
     kind: str = ""
     name: str = ""
     namespace: str = ""
@@ -231,6 +283,8 @@ class Subject(View, frozen=True):
 
 
 class Binding(Object, frozen=True):
+    """A ClusterRoleBinding (rbac/v1)."""
+
     role_ref: RoleRef = RoleRef()
     subjects: list[Subject] | None = None
 

@@ -49,11 +49,12 @@ class TooLargeError(ApiConnectionError):
 
 
 class ApiError(Exception):
-    """An HTTP answer other than the one that was asked for.
+    """An HTTP answer with a status other than the expected one.
 
     Args:
         status: the HTTP status, or the ``code`` of a Status object inside a watch.
-        body: a Status object, usually; never shown to anybody, since it may quote what it refuses.
+        body: the body of the answer, usually a Status object. It is never shown, since it may quote the object that was
+            denied.
     """
 
     def __init__(self, status: int, body: bytes) -> None:
@@ -75,26 +76,31 @@ class Transport(Protocol):
         """The HTTP status and the whole body.
 
         Args:
-            most: bytes that the body may have.
+            path: the absolute path of the URL, already percent-encoded.
+            query: parameters of the query, not yet encoded.
+            most: limit of the body, in bytes.
+
+        Returns:
+            The HTTP status, whatever it is, and the body.
 
         Raises:
-            Unreachable: there was no answer.
-            TooLarge: the body is larger.
+            ApiConnectionError: there was no answer.
+            TooLargeError: the body is larger than ``most``.
         """
 
     async def post(self, path: str, body: Any) -> tuple[int, bytes]:
         """The HTTP status and the whole body of the answer to plain JSON.
 
         Raises:
-            Unreachable: there was no answer.
+            ApiConnectionError: there was no answer.
         """
 
     def watch(self, path: str, query: Mapping[str, str]) -> AsyncGenerator[bytes, None]:
         """The body of a 200 answer in pieces of any size; the first, empty one says that it has begun.
 
         Raises:
-            Refused: the answer has another status.
-            Unreachable: there was no answer, or the connection broke.
+            ApiError: the answer has another status.
+            ApiConnectionError: there was no answer, or the connection broke.
         """
 
     async def close(self) -> None:
@@ -102,7 +108,7 @@ class Transport(Protocol):
 
 
 class Requests(Protocol):
-    """The same connection, for those who write."""
+    """A connection to the API server for callers that also write."""
 
     async def request(
         self,
@@ -117,7 +123,7 @@ class Requests(Protocol):
         """The HTTP status and the whole body of the answer to plain JSON.
 
         Raises:
-            Unreachable: there was no answer.
+            ApiConnectionError: there was no answer.
         """
 
 
@@ -129,17 +135,17 @@ _decode_status: Final = msgspec.json.Decoder(_ApiStatus).decode
 
 
 def explain(verb: str, resource: Resource[Any], namespace: str, status: int, body: bytes) -> Unavailable:
-    """Why an answer is not the one that was asked for, without quoting anything that a person wrote.
+    """Why an answer is not the expected one, without a quotation of anything that a person wrote.
 
     Args:
-        verb: the verb as RBAC calls it: ``get``, ``list`` or ``watch``.
-        resource: what was asked for.
-        namespace: where it was asked; empty for all namespaces.
+        verb: the verb as RBAC names it: ``get``, ``list`` or ``watch``.
+        resource: the resource of the request.
+        namespace: the namespace of the request; empty for all namespaces.
         status: the HTTP status of the answer.
-        body: a Status object, usually.
+        body: the body of the answer, usually a Status object.
 
     Returns:
-        `Forbidden` for 403, which names the missing permission.
+        `Forbidden` for 403, which names the missing permission; `Unavailable` for all others.
     """
     if status == 403:
         where = f" in namespace {namespace}" if namespace else ""
@@ -188,7 +194,19 @@ async def fetch(
 async def fetch_body(
     transport: Transport, resource: Resource[Any], namespace: str, name: str, seconds: float
 ) -> bytes | Unavailable | None:
-    """The same as `fetch`, not yet decoded."""
+    """One object by GET, as the bytes that the API server sent. Never raises for what fails on the way.
+
+    Args:
+        transport: the connection to the API server.
+        resource: the resource of the object.
+        namespace: the object's namespace; empty for cluster-scoped resources.
+        name: the object's name.
+        seconds: timeout of the request.
+
+    Returns:
+        The object as encoded JSON; None where it does not exist or its name is not a valid segment of a path;
+        `Unavailable` with the reason where it could not be read.
+    """
     if not is_segment(name) or (resource.namespaced and not is_segment(namespace)):
         return None
     path = resource.path(quote(namespace, safe=""), quote(name, safe=""))
@@ -216,10 +234,15 @@ async def _get(
 
 
 def decode(body: bytes, view: type[S], what: str) -> S | Unavailable:
-    """What the API server sent, as a view.
+    """An answer of the API server, decoded into a view.
 
     Args:
-        what: it is, for the reason why it can't be decoded.
+        body: encoded JSON.
+        view: the class to decode into.
+        what: a noun phrase for the content, for the reason why it cannot be decoded.
+
+    Returns:
+        The view, or `Unavailable` where the body is not such an object.
     """
     try:
         return msgspec.json.decode(body, type=view)

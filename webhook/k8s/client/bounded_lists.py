@@ -32,9 +32,11 @@ async def fetch_list(
     """The objects of one namespace that carry a label. Never raises for what goes wrong on the way.
 
     Args:
-        namespace: empty: all namespaces.
-        label: ``KEY=VALUE``; empty: whatever their labels.
-        seconds: to wait at most.
+        transport: the connection to the API server.
+        resource: the resource to list.
+        namespace: only the objects of this namespace; empty: all namespaces.
+        label: a label as ``KEY=VALUE``; empty: objects with any labels.
+        seconds: timeout of the whole list, all pages together.
 
     Returns:
         What ``resource.keep`` keeps of them; `Unavailable` also where they are too many or too large.

@@ -31,6 +31,8 @@ _LEVELS: Final = MAX_LEVELS + 3
 
 
 class ListMeta(View, frozen=True):
+    """``metadata`` of a list (metav1.ListMeta): the version of its content, and the token of its next page."""
+
     resource_version: str | None = None
     # ``continue`` is a keyword of Python.
     continue_: str | None = msgspec.field(default=None, name="continue")
@@ -55,6 +57,7 @@ class Page(View, Generic[V], frozen=True):
 
     @property
     def meta(self) -> ListMeta:
+        """The page's ``metadata``; an empty one where the API server sent none."""
         return self.metadata or ListMeta()
 
 
@@ -73,14 +76,16 @@ async def pages(
     """All objects of a resource; all pages show the moment of the first.
 
     Args:
+        transport: the connection to the API server.
+        resource: the resource to list.
         namespace: empty for all.
         query: selectors.
         limit: objects in a page at most.
         seconds: to wait for a page at most.
 
     Raises:
-        Refused: the answer is not a list; 410 where the moment of the first page is too long ago.
-        Unreachable: there was no answer, or one object alone is too large.
+        ApiError: the answer is not a list; 410 where the moment of the first page is too long ago.
+        ApiConnectionError: there was no answer, or one object alone is too large.
         TimeoutError: there was none in time.
         msgspec.DecodeError, UnicodeDecodeError: it can't be decoded.
     """

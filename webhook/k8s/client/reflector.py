@@ -41,17 +41,19 @@ logger = logging.getLogger(__name__)
 
 
 class Timing(msgspec.Struct, frozen=True):
-    """How a `Reflector` paces itself; all in seconds but ``page_limit``.
+    """How a `Reflector` paces itself; all values are seconds, except ``page_limit``.
 
     Attributes:
-        page_limit: objects in a page of a list: what is decoded without giving others a turn.
-        list_timeout: for one page.
-        watch_shortest: of the ``timeoutSeconds`` asked for; jittered, so that replicas don't return in step.
-        watch_longest: of the same.
-        watch_margin: how much longer a watch may last before we cut it: then the connection is dead.
-        absent_retry: until the next look for a resource that the API server doesn't serve.
-        backoff_first: after the first failure, doubled each time.
-        backoff_longest: at most.
+        page_limit: objects in a page of a list, which are decoded without a turn for other tasks.
+        list_timeout: timeout of one page.
+        watch_shortest: lower bound of the ``timeoutSeconds`` that a watch requests; the value is random, so that
+            replicas do not return in step.
+        watch_longest: upper bound of the requested ``timeoutSeconds``.
+        watch_margin: how long a watch may outlast its ``timeoutSeconds`` before it is cut: its connection is dead by
+            then.
+        absent_retry: pause before the next LIST of a resource that the API server does not serve.
+        backoff_first: pause after the first failure, doubled after each further one.
+        backoff_longest: upper bound of that pause.
     """
 
     page_limit: int = 100
@@ -90,6 +92,8 @@ class Reflector(Generic[V]):
         transform: what to keep of a view; None: nothing.
         on_change: called with the old and the new view, as kept (None: there was, or is, none), after the copy has
             changed; for the first list still before `has_synced`. Must neither block nor raise.
+        clock: the source of monotonic time, and of sleep.
+        timing: pauses, timeouts and the size of a page.
         jitter: picks a number between two.
     """
 
@@ -309,7 +313,7 @@ class Reflector(Generic[V]):
         return self._transform(view) if self._transform else view
 
     def _replace(self, fresh: Room[V]) -> None:
-        """Swap the whole copy: nobody sees a part of a list."""
+        """Swap the whole copy at once, so that no reader sees a part of a list."""
         former, self._store = self._store, fresh
         if self._on_change:
             for name in former.names():

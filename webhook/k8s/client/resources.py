@@ -31,6 +31,7 @@ class Resource(msgspec.Struct, Generic[V], frozen=True):
 
     @property
     def api_version(self) -> str:
+        """The ``apiVersion`` of the resource's objects: ``GROUP/VERSION``, or the version alone for the core group."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str = "", name: str = "") -> str:

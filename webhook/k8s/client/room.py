@@ -48,21 +48,30 @@ class Counted(Room[V]):
         self._kept: Final[dict[ObjectName, V]] = {}
 
     def get(self, name: ObjectName) -> V | None:
+        """What is kept of an object; None where nothing is."""
         return self._kept.get(name)
 
     def put(self, name: ObjectName, view: V) -> bool:
+        """Keep an object under a name; False where the room is full and the name is not in it yet."""
         if name not in self._kept and len(self._kept) >= self._most:
             return False
         self._kept[name] = view
         return True
 
     def drop(self, name: ObjectName) -> V | None:
+        """Remove an object, which the API server has deleted.
+
+        Returns:
+            What was kept of it; None where nothing was.
+        """
         return self._kept.pop(name, None)
 
     def refuse(self, name: ObjectName) -> None:
+        """Remove an object that exists but cannot be kept, for example because it is too large."""
         self._kept.pop(name, None)
 
     def names(self) -> Iterable[ObjectName]:
+        """The names of all objects that are kept."""
         return self._kept
 
     def __iter__(self) -> Iterator[V]:
@@ -94,6 +103,7 @@ class Rationed(Room[V], Generic[V]):
         self.size = 0
 
     def get(self, name: ObjectName) -> V | None:
+        """What is kept of an object; None where nothing is."""
         kept = self._kept.get(name[0])
         return kept.get(name[1]) if kept else None
 
@@ -105,6 +115,10 @@ class Rationed(Room[V], Generic[V]):
         return [kept[name] for name in sorted(kept)]
 
     def put(self, name: ObjectName, view: V) -> bool:
+        """Keep an object under a name; False where its namespace or the whole room has no bytes left.
+
+        The namespace then counts as incomplete.
+        """
         self.drop(name)
         namespace, cost = name[0], self._cost(view)
         taken = self._sizes.get(namespace, 0) + cost
@@ -117,6 +131,11 @@ class Rationed(Room[V], Generic[V]):
         return True
 
     def drop(self, name: ObjectName) -> V | None:
+        """Remove an object, which the API server has deleted, and free its bytes.
+
+        Returns:
+            What was kept of it; None where nothing was.
+        """
         namespace = name[0]
         kept = self._kept.get(namespace) or {}
         view = kept.pop(name[1], None)
@@ -130,10 +149,12 @@ class Rationed(Room[V], Generic[V]):
         return view
 
     def refuse(self, name: ObjectName) -> None:
+        """Remove an object that exists but cannot be kept; its namespace counts as incomplete."""
         self.drop(name)
         self._incomplete.add(name[0])
 
     def names(self) -> Iterable[ObjectName]:
+        """The names of all objects that are kept, namespace by namespace."""
         return ((namespace, name) for namespace, kept in self._kept.items() for name in kept)
 
     def __iter__(self) -> Iterator[V]:

@@ -73,7 +73,7 @@ class KubernetesTransport(Transport):
 
     @property
     def server(self) -> str:
-        """The URL of the API server, for our own log: users' warnings don't name it."""
+        """The URL of the API server, for the server's own log: warnings to users do not name it."""
         return self._credentials.host
 
     async def get(
@@ -82,16 +82,30 @@ class KubernetesTransport(Transport):
         """The HTTP status and the whole body.
 
         Args:
-            most: bytes that the body may have.
+            path: the absolute path of the URL, already percent-encoded.
+            query: parameters of the query, not yet encoded.
+            most: limit of the body, in bytes.
+
+        Returns:
+            The HTTP status, whatever it is, and the body.
 
         Raises:
-            Unreachable: there was no answer.
-            TooLarge: the body is larger.
+            ApiConnectionError: there was no answer.
+            TooLargeError: the body is larger than ``most``.
         """
         return await self.request("GET", path, query, seconds=_GET_SECONDS, most=most)
 
     async def post(self, path: str, body: Any) -> tuple[int, bytes]:
-        """The HTTP status and the whole body of the answer to plain JSON. Raises as `get`."""
+        """The HTTP status and the whole body of the answer to a POST of plain JSON.
+
+        Args:
+            path: the absolute path of the URL, already percent-encoded.
+            body: plain JSON, not yet encoded.
+
+        Raises:
+            ApiConnectionError: there was no answer.
+            TooLargeError: the body of the answer is too large.
+        """
         return await self.request("POST", path, body=body)
 
     async def request(
@@ -120,8 +134,8 @@ class KubernetesTransport(Transport):
             The HTTP status, whatever it is, and the whole body.
 
         Raises:
-            Unreachable: there was no answer.
-            TooLarge: its body is larger than it may be.
+            ApiConnectionError: there was no answer.
+            TooLargeError: its body is larger than it may be.
             msgspec.DecodeError: the bytes hold no JSON.
         """
         if isinstance(body, bytes):
@@ -137,8 +151,8 @@ class KubernetesTransport(Transport):
         """The body of a 200 answer in pieces of any size; the first, empty one says that it has begun.
 
         Raises:
-            Refused: the answer has another status.
-            Unreachable: there was no answer, or the connection broke.
+            ApiError: the answer has another status.
+            ApiConnectionError: there was no answer, or the connection broke.
         """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS)
         try:
@@ -157,7 +171,7 @@ class KubernetesTransport(Transport):
         """A whole body. One that is too large is left unread, which ends its connection.
 
         Raises:
-            TooLarge: it has more bytes than it may.
+            TooLargeError: it has more bytes than it may.
         """
         chunks, size = [], 0
         async with self._readers:
@@ -229,11 +243,11 @@ async def connect(kubeconfig: str | None = None) -> KubernetesTransport:
     """Prepare a connection; no request is sent yet.
 
     Args:
-        kubeconfig: path of a kubeconfig; None: our service account inside a pod, else ``$KUBECONFIG`` or kubectl's
-            own default.
+        kubeconfig: path of a kubeconfig; None: the pod's service account inside a pod, else ``$KUBECONFIG`` or
+            kubectl's own default.
 
     Raises:
-        InputError: the kubeconfig or the service account can't be used.
+        InputError: the kubeconfig or the service account cannot be used.
     """
     if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         return KubernetesTransport(ServiceAccount())

@@ -16,6 +16,8 @@ EVENT_LEVELS: Final = MAX_LEVELS + 2
 
 
 class WatchEvent(View, frozen=True):
+    """One event of a watch (metav1.WatchEvent in apimachinery); the object is decoded later, by its type."""
+
     type: str
     object: msgspec.Raw
 
@@ -52,7 +54,7 @@ class LineBuffer:
         """The lines that ``chunk`` ends, without their newlines; what follows the last one is kept for later.
 
         Raises:
-            TooLarge: what is kept is longer than a line may be.
+            TooLargeError: what is kept is longer than a line may be.
         """
         *ended, rest = chunk.split(b"\n")
         if ended and self._open:

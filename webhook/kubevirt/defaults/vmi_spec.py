@@ -52,7 +52,11 @@ def network_interface(spec: Json, configuration: ClusterConfig) -> None:
 
 
 def input_device(spec: Json) -> None:
-    """An input device, still without bus and type, where one is asked for and none is there."""
+    """An input device, still without bus and type, where ``autoattachInputDevice`` is true and no device is there.
+
+    Args:
+        spec: the spec of a VMI, decoded; changed.
+    """
     devices = spec["domain"]["devices"]
     if devices.get("autoattachInputDevice") and not devices.get("inputs"):
         devices["inputs"] = [{"name": _INPUT}]
@@ -111,7 +115,8 @@ def _request_memory(domain: Json, overcommit: int) -> None:
     """Request what the limit is, or else the guest's memory, which may be one huge page.
 
     Args:
-        overcommit: the guest's memory in percent of what is requested.
+        domain: ``spec.domain`` of a VMI, decoded; changed.
+        overcommit: the guest's memory as a percentage of its request.
     """
     resources, memory = domain["resources"], domain.get("memory", {})
     if _amount(resources, "limits", "memory") and not _amount(resources, "requests", "memory"):

@@ -54,12 +54,13 @@ def children(value: dict[str, Any] | list[Any], path: str = "") -> Iterator[tupl
 class Origins:
     """Watches an object while it is built, and remembers who set which leaf.
 
-    Watching is cheap, a copy for each change; the paths are worked out only when somebody asks.
+    Watching is cheap, a copy for each change; the paths are computed only by `by_path`.
 
     Args:
-        watched: the object; what it holds now came from ``origin``.
-        origin: of what it holds now.
-        given: the plain JSON that was decoded into it, which lacks what only Go's structs bring; None: nothing does.
+        watched: the object, decoded; its present content came from ``origin``.
+        origin: the origin of its present content.
+        given: the plain JSON that was decoded into it, which lacks what only Go's structs bring; None: the struct
+            brought nothing.
     """
 
     def __init__(self, watched: Any, origin: Origin = Origin.VM, given: Any = None) -> None:

@@ -15,6 +15,7 @@ def changed(shape: Struct, changes: Mapping[str, Shape | None]) -> Struct:
     """A shape with some fields replaced or removed; the given one stays as it is.
 
     Args:
+        shape: the shape to start from.
         changes: the new shape by the field's path, with dots and through lists; None removes the field. A path that
             leads nowhere changes nothing.
     """

@@ -86,10 +86,16 @@ class Scalar:
         self.kept: Final = kept
 
     def take(self, value: Any, live: bool) -> Any:
+        """A copy of a value that is not null; ``_OMITTED`` for a zero that Go's ``omitempty`` drops.
+
+        Raises:
+            _Wrong: the value is of another kind.
+        """
         checked = value if type(value) is self.kept else self._check(value)
         return checked if checked or not self._omitted else _OMITTED
 
     def absent(self, live: bool) -> Any:
+        """The zero where Go writes it without a value, else ``_OMITTED``."""
         return self.zero if self.always else _OMITTED
 
 
@@ -97,6 +103,12 @@ class Amount(Scalar):
     """A quantity. Read, it stays as it was written, which can decide over its value; written, it is canonical."""
 
     def take(self, value: Any, live: bool) -> Any:
+        """The quantity, as it was written where ``live`` is set, else in its canonical form.
+
+        Raises:
+            _Wrong: the value is not a quantity.
+            TooComplex: the review has no steps left for it.
+        """
         # A long one, with a large exponent, takes a hundred microseconds.
         spend(1 + len(value) if isinstance(value, str) else _NUMBER_STEPS, _LISTED)
         written = super().take(value, live)
@@ -104,7 +116,11 @@ class Amount(Scalar):
 
 
 class Struct:
-    """An object with known fields; others are dropped."""
+    """An object with known fields; others are dropped.
+
+    Args:
+        **fields: the shape of each field by its JSON name.
+    """
 
     def __init__(self, **fields: Shape) -> None:
         self.fields: Final = fields
@@ -115,6 +131,12 @@ class Struct:
         self._required: Final = [(name, shape) for name, shape in fields.items() if _is_required(shape)]
 
     def take(self, value: Any, live: bool) -> Json:
+        """A copy of an object with the known fields, and with those that Go writes without a value.
+
+        Raises:
+            _Wrong: the value, or one in it, is of another kind; the error holds its path.
+            TooComplex: the review has no steps left for it.
+        """
         if type(value) is not dict:
             raise _Wrong(f"is {_kind(value)}, not an object")
         known, taken = self._known, {}
@@ -138,34 +160,57 @@ class Struct:
         return taken
 
     def absent(self, live: bool) -> Any:
+        """``_OMITTED``: a pointer to a struct is dropped where it is nil."""
         return _OMITTED
 
 
 class Value:
-    """A struct that is no pointer: it is always there."""
+    """A struct that is not a pointer, so that it is always there.
+
+    Args:
+        shape: the struct.
+    """
 
     def __init__(self, shape: Struct) -> None:
         self.shape: Final = shape
 
     def take(self, value: Any, live: bool) -> Json:
+        """A copy of the struct, as `Struct.take` makes it.
+
+        Raises:
+            _Wrong: the value, or one in it, is of another kind.
+            TooComplex: the review has no steps left for it.
+        """
         return self.shape.take(value, live)
 
     def absent(self, live: bool) -> Json:
+        """The struct as Go writes it without any value."""
         return self.shape.take({}, live)
 
 
 class OrNull:
-    """A pointer, list or time without ``omitempty``: written as null where there is none, and as ``[]`` where empty."""
+    """A pointer, list or time without ``omitempty``: written as null where there is none, and as ``[]`` where empty.
+
+    Args:
+        shape: the type of a value that is there.
+    """
 
     def __init__(self, shape: Shape) -> None:
         self.shape: Final = shape
 
     def take(self, value: Any, live: bool) -> Any:
+        """A copy of the value; an empty list instead of ``_OMITTED``.
+
+        Raises:
+            _Wrong: the value, or one in it, is of another kind.
+            TooComplex: the review has no steps left for it.
+        """
         taken = self.shape.take(value, live)
         return [] if taken is _OMITTED else taken
 
     def absent(self, live: bool) -> None:
-        return None
+        """None, which is written as null."""
+        return None  # noqa: RET501 - a value, not the lack of one
 
 
 def _is_required(shape: Shape) -> bool:
@@ -174,13 +219,24 @@ def _is_required(shape: Shape) -> bool:
 
 
 class List:
-    """A list; an empty one is as good as absent."""
+    """A list; an empty one equals an absent one.
+
+    Args:
+        item: the type of the items; a null among structs is an empty struct.
+        limit: the number of items that a list may have.
+    """
 
     def __init__(self, item: Shape, limit: int = MAX_ITEMS) -> None:
         self.item: Final = item
         self.limit: Final = limit
 
     def take(self, value: Any, live: bool) -> Any:
+        """A copy of a list; ``_OMITTED`` for an empty one.
+
+        Raises:
+            _Wrong: the value is not a list or has too many items, or an item is of another kind.
+            TooComplex: the review has no steps left for it.
+        """
         if type(value) is not list:
             raise _Wrong(f"is {_kind(value)}, not a list")
         if len(value) > self.limit:
@@ -196,6 +252,7 @@ class List:
         return taken or _OMITTED
 
     def absent(self, live: bool) -> Any:
+        """``_OMITTED``: Go drops a list that is nil."""
         return _OMITTED
 
 
@@ -210,6 +267,12 @@ class Map:
         self._item = item
 
     def take(self, value: Any, live: bool) -> Any:
+        """A copy of an object with free keys.
+
+        Raises:
+            _Wrong: the value is not an object or has too many keys, or an item is of another kind.
+            TooComplex: the review has no steps left for it.
+        """
         if type(value) is not dict:
             raise _Wrong(f"is {_kind(value)}, not an object")
         if len(value) > MAX_KEYS:
@@ -227,16 +290,23 @@ class Map:
         return taken if taken or live else _OMITTED
 
     def absent(self, live: bool) -> Any:
+        """``_OMITTED``: Go drops a map that is nil."""
         return _OMITTED
 
 
 class Free:
-    """What nobody here looks into: copied, without nulls."""
+    """A value that no rule here reads: copied, without nulls."""
 
     def take(self, value: Any, live: bool) -> Any:
+        """A copy of the value.
+
+        Raises:
+            _Wrong: the value has more than `MAX_DEPTH` levels, or a list or object in it more than `MAX_KEYS` items.
+        """
         return _copy(value, MAX_DEPTH)
 
     def absent(self, live: bool) -> Any:
+        """``_OMITTED``: an absent value is dropped."""
         return _OMITTED
 
 
@@ -317,9 +387,11 @@ def decode(shape: Struct, value: Any, where: str = "", *, quoting: bool = True) 
     """A JSON object as KubeVirt reads it.
 
     Args:
-        where: the object's place, for messages.
-        quoting: messages may show keys that people chose; False for objects that were read on behalf of someone who
-            may not be allowed to read them.
+        shape: the object's type.
+        value: plain JSON.
+        where: the object's place, for messages; empty: messages begin with the path in the object.
+        quoting: messages may show keys that people chose; False for objects that were read on behalf of someone who may
+            not be allowed to read them.
 
     Raises:
         InputError: a value is of the wrong kind or absurdly large.
@@ -330,7 +402,16 @@ def decode(shape: Struct, value: Any, where: str = "", *, quoting: bool = True) 
 
 
 def encode(shape: Struct, value: Any, where: str = "") -> Json:
-    """A JSON object as KubeVirt writes it. Raises as `decode`."""
+    """A JSON object as KubeVirt writes it.
+
+    Args:
+        shape: the object's type.
+        value: an object that `decode` returned, or plain JSON.
+        where: the object's place, for messages.
+
+    Raises:
+        InputError: a value is of the wrong kind or absurdly large.
+    """
     return _through(shape, value, where, live=False)
 
 

@@ -47,10 +47,10 @@ def apply(
         instancetype: its spec, decoded; None for none.
         preference: its spec, decoded; None for none.
         spec: the spec of a VMI or template, decoded; changed.
-        annotations: of the VMI or template; changed.
+        annotations: the annotations of the VMI or template; changed.
         base: the path of ``spec`` in the object that the user knows.
-        note: is told after each of the two.
-        rules: of the release that applies them.
+        note: runs after each of the two, with the origin of what has changed.
+        rules: the rules of the release that applies them.
 
     Returns:
         All conflicts in KubeVirt's order. If there are any, ``spec`` is half done and to be thrown away.

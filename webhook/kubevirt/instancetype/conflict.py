@@ -11,7 +11,7 @@ CAUSES_SHOWN: Final = 10
 
 
 class Refusal(InputError):  # noqa: N818 - an answer, not a fault
-    """KubeVirt, or we in its place, would not accept this; ``what`` is the text that a user would see."""
+    """KubeVirt, or the rules here in its place, would not accept an object; ``what`` is the text for the user."""
 
 
 class NotFound(Refusal):
@@ -51,14 +51,23 @@ class Cause(Refusal):
 
 
 class Conflict(Cause):
-    """A field that both the VM and its instancetype set."""
+    """A field that both the VM and its instancetype set.
+
+    Args:
+        path: the field's path in the object that the user knows.
+    """
 
     def __init__(self, path: str) -> None:
         super().__init__("FieldValueInvalid", conflict_sentence([path]), path)
 
 
 class Conflicts(Refusal):
-    """All fields that both the VM and its instancetype set, in KubeVirt's order."""
+    """All fields that both the VM and its instancetype set.
+
+    Args:
+        conflicts: the fields, in KubeVirt's order.
+        what: the text that a user sees; empty: that of KubeVirt's webhook for VMs.
+    """
 
     def __init__(self, conflicts: Iterable[Conflict], what: str = "") -> None:
         self.conflicts: Final = tuple(conflicts)
@@ -70,7 +79,7 @@ class Conflicts(Refusal):
         return [conflict.field for conflict in self.conflicts]
 
     def in_vmi(self) -> Conflicts:
-        """The same, in the words in which virt-controller says it of a VMI."""
+        """These conflicts with the text that virt-controller writes into the status of a VM whose VMI has them."""
         return Conflicts(self.conflicts, f"VMI conflicts with instancetype spec in fields: [{', '.join(self.paths)}]")
 
 

@@ -21,12 +21,12 @@ from webhook.kubevirt.vm.manifest import read_vm
 
 
 def expand(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:
-    """A VM without matchers that says itself what they said; a VM without matchers as it is.
+    """The VM with what its matchers name written out, and without the matchers; unchanged where it has none.
 
     Args:
         vm: plain JSON.
-        get: looks instancetypes, preferences and revisions up.
-        configuration: the cluster's.
+        get: looks up instancetypes, preferences and revisions.
+        configuration: the cluster's settings.
 
     Returns:
         A new object that shares nothing with ``vm``.
@@ -41,7 +41,21 @@ def expand(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:
 
 
 def explain(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Json, dict[str, Origin]]:
-    """The same as `expand`, with the origin of every leaf by its path. Raises as `expand`."""
+    """The VM with what its matchers name written out, and where every field came from.
+
+    Args:
+        vm: plain JSON.
+        get: looks up instancetypes, preferences and revisions.
+        configuration: the cluster's settings.
+
+    Returns:
+        A new object that shares nothing with ``vm``, and the origin of each of its leaves by the leaf's path.
+
+    Raises:
+        Conflicts: the VM and the instancetype set the same fields.
+        Refusal: an object is missing, the default interface is forbidden, or KubeVirt would crash.
+        InputError: an object is malformed.
+    """
     decoded, origins = _expand(vm, get, configuration, traced=True)
     expanded = encode(configuration.rules.types.vm, decoded)
     return expanded, origins.by_path(expanded)
@@ -69,12 +83,22 @@ def resolve(
     *,
     traced: bool = True,
 ) -> tuple[Json, Origins]:
-    """The expansion of a decoded VM, a new object, from the specs of what it names; and who set its fields.
+    """The expansion of a decoded VM from the specs of what it names, and who set its fields.
 
     Args:
-        traced: with origins; of none where nobody wants to know.
+        vm: decoded; it stays as it is.
+        found_instancetype: the spec of the instancetype that the VM names, decoded; None: it names none.
+        found_preference: the spec of the preference that the VM names, decoded; None: it names none.
+        configuration: the cluster's settings.
+        traced: remember the origins, which takes time; False: they are empty.
 
-    Raises as `expand`.
+    Returns:
+        A new decoded VM, and the origins of its fields.
+
+    Raises:
+        Conflicts: the VM and the instancetype set the same fields.
+        Refusal: the default interface is forbidden, or KubeVirt would crash.
+        InputError: an object is malformed.
     """
     expanded: Json = copy_json(vm)
     origins = Origins(expanded if traced else {})

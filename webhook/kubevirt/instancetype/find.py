@@ -52,7 +52,8 @@ def find_pinned(matcher: MatcherView, namespace: str, status: VmStatus | None = 
     """The revision that pins a VM's instancetype, or None.
 
     Args:
-        namespace: the VM's.
+        matcher: ``spec.instancetype`` of the VM.
+        namespace: the VM's namespace.
         status: the VM's stored status; None at CREATE, where a status is only what the client claims.
     """
     if matcher.revision_name:

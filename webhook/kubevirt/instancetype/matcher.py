@@ -83,7 +83,8 @@ class Matcher:
 
         Args:
             vm: decoded.
-            get: looks objects up.
+            get: looks up instancetypes, preferences and revisions.
+            rules: the rules of the cluster's release of KubeVirt.
 
         Raises:
             Refusal: it can't be found.
@@ -144,7 +145,12 @@ class Matcher:
             raise Refusal(f"got unexpected kind in {self.title}: ")
 
     def stale_revision(self, vm: Json, old: Json) -> list[Cause]:
-        """What KubeVirt's admission finds wrong in an update: another name with the same revision."""
+        """Why KubeVirt's admission denies an update that keeps the revision of the former name; empty if it does not.
+
+        Args:
+            vm: the VM as it is to be, decoded.
+            old: the VM as it is stored, decoded.
+        """
         given, before = vm["spec"].get(self.field), old["spec"].get(self.field)
         if given is None or before is None or "revisionName" not in given:
             return []

@@ -25,10 +25,10 @@ class Reference:
         return f"{self.kind}/{self.name}"
 
     def matcher(self) -> Json:
-        """The matcher that means the same in a VM.
+        """The matcher that names the same object in a VM.
 
-        A cluster-wide kind is left out, as KubeVirt takes it anyway: a kind that stands there would stay when its owner
-        names another object, since all appliers merge into what is there.
+        A cluster-wide kind is left out, since it is KubeVirt's default: a kind in the matcher would be kept when its
+        owner names another object, since all appliers merge into what is there.
         """
         return {"name": self.name} if self.is_cluster_wide else {"kind": self.kind, "name": self.name}
 

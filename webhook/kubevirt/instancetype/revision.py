@@ -55,8 +55,9 @@ def capture(vm: Json, captured: Json, rules: Rules = NEWEST) -> Json:
     """The revision that virt-controller stores.
 
     Args:
-        vm: decoded.
+        vm: the VM that owns the revision, decoded.
         captured: the live instancetype or preference, decoded, with its kind.
+        rules: the rules of the release that stores it.
     """
     metadata, kind = captured["metadata"], captured["kind"]
     labels = {
@@ -90,7 +91,14 @@ def label(revision: Any) -> str | None:
 
 
 def latest(revision: Any) -> bool:
-    """Whether a revision says that its object is of the one API version that there is. Raises as `label`."""
+    """Whether a revision is labeled with the API version v1beta1, the newest one.
+
+    Args:
+        revision: plain JSON.
+
+    Raises:
+        InputError: the revision is malformed.
+    """
     labels = decode(_REVISION, revision)["metadata"].get("labels", {})
     return bool(labels.get(_VERSION_LABEL) == _VERSION)
 
@@ -100,7 +108,8 @@ def payload(revision: Any, shape: Struct, rules: Rules = NEWEST) -> Json:
 
     Args:
         revision: plain JSON.
-        shape: the type that is expected, one of the rules'.
+        shape: the expected type, one of the rules'.
+        rules: the rules of the release that reads the revision.
 
     Raises:
         Refusal: it holds something else.
@@ -154,16 +163,17 @@ def _older(data: Any, where: str, rules: Rules) -> Json | None:
 
 
 def holds(revision: Any, made: Json, rules: Rules = NEWEST) -> bool:
-    """Whether a revision that is there holds the same spec as one that would be made.
+    """Whether a stored revision holds the same spec as one that would be created.
 
-    Quantities are compared by value, as KubeVirt does.
+    Quantities are compared by value, as in KubeVirt.
 
     Args:
-        revision: plain JSON.
-        made: by `capture`.
+        revision: the stored revision, plain JSON.
+        made: the revision that `capture` returned.
+        rules: the rules of the release that reads the revision.
 
     Raises:
-        Refusal: it holds nothing, or what KubeVirt can't decode.
+        Refusal: it holds nothing, or something that KubeVirt cannot decode.
         InputError: it is malformed.
     """
     read = content(revision, rules)

@@ -39,13 +39,13 @@ def apply(preference: Json, spec: Json, annotations: dict[str, str], rules: Rule
     """Apply a preference's spec to a VMI's, in KubeVirt's order.
 
     Args:
-        preference: decoded.
-        spec: of a VMI or template, decoded; changed.
-        annotations: of the VMI or template; changed.
-        rules: of the release that applies it.
+        preference: the preference's spec, decoded.
+        spec: the spec of a VMI or template, decoded; changed.
+        annotations: the annotations of the VMI or template; changed.
+        rules: the rules of the release that applies it.
 
     Raises:
-        Crash: it prefers CPU features, and nobody has made a ``cpu`` to hold them.
+        Crash: it prefers CPU features, and neither the VM nor its instancetype has a ``cpu`` to hold them.
     """
     domain = spec["domain"]
     _cpu_features(preference, domain)

@@ -61,8 +61,9 @@ def shape_of(kind: str, version: str, types: Types) -> Struct:
     """The type of an older version, of objects of a kind of either scope.
 
     Args:
+        kind: the kind of the object, of either scope.
         version: one of `VERSIONS`.
-        types: of the release that reads it.
+        types: the types of the release that reads it.
     """
     return _shape("Preference" in kind, version, types)
 

@@ -22,9 +22,15 @@ _Changes = dict[str, Shape | None]
 class Types:
     """The types of one release.
 
+    Args:
+        release: the release, by whose capabilities the fields differ.
+
     Attributes:
-        vm, vmi, instancetype, preference: of whole objects; those of the latter two for both scopes.
-        by_kind: the four kinds of instancetypes and preferences.
+        vm: the type of a whole VirtualMachine.
+        vmi: the type of a whole VirtualMachineInstance.
+        instancetype: the type of whole instancetypes of both scopes.
+        preference: the type of whole preferences of both scopes.
+        by_kind: the types of the four kinds of instancetypes and preferences.
     """
 
     __slots__ = ("by_kind", "instancetype", "preference", "vm", "vmi")

@@ -35,12 +35,12 @@ class Stage(Enum):
 
 
 class CreationDenied(Refusal):
-    """KubeVirt would not go on; the text is its own.
+    """KubeVirt would not create the VMI; the text is its own.
 
     Args:
-        stage: where.
+        stage: the stage of the creation that denies it.
         what: the message.
-        causes: one by one, where there are several or they have fields.
+        causes: the single causes, where there are several or they have fields.
     """
 
     def __init__(self, stage: Stage, what: str, causes: Sequence[Cause] = ()) -> None:
@@ -85,13 +85,14 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Clust
 
     Args:
         vm: plain JSON. With a UID it is one that KubeVirt has admitted already, without it is new.
-        get: looks objects up.
+        get: looks up the objects that the rules need.
         new_uuid: makes the UUID and the serial number of a new machine's firmware.
-        configuration: the cluster's.
+        configuration: the cluster's settings.
 
     Raises:
-        Refused: KubeVirt would not create it.
+        Refusal: KubeVirt would not create it.
         InputError: an object is malformed.
+        CreationDenied: KubeVirt would not create it.
     """
     types = configuration.rules.types
     given = read_vm(vm, configuration.rules)
@@ -117,9 +118,16 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Clust
 
 
 def from_vmi(vmi: Any, new_uuid: Callable[[], str], configuration: ClusterConfig = DEFAULTS) -> Created:
-    """A VMI that somebody creates himself, as it is stored: instancetypes are nothing to it, whatever it is annotated.
+    """A VMI that no VM stands behind, as it is stored: instancetypes do not apply to it, whatever its annotations say.
 
-    Raises as `from_vm`.
+    Args:
+        vmi: plain JSON.
+        new_uuid: makes the UUID and the serial number of a new machine's firmware.
+        configuration: the cluster's settings.
+
+    Raises:
+        CreationDenied: KubeVirt would not create it.
+        InputError: the VMI is malformed.
     """
     decoded = decode(configuration.rules.types.vmi, vmi)
     stored, by_path = _store(decoded, Origins(decoded, given=vmi), configuration, new_uuid)
@@ -127,9 +135,16 @@ def from_vmi(vmi: Any, new_uuid: Callable[[], str], configuration: ClusterConfig
 
 
 def expand_vm(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Created:
-    """A VM that says itself what its instancetype and preference said, as ``virtctl expand`` answers.
+    """A VM with its instancetype and preference written out, as ``virtctl expand`` answers.
 
-    Raises as `from_vm`.
+    Args:
+        vm: plain JSON.
+        get: looks up instancetypes, preferences and revisions.
+        configuration: the cluster's settings.
+
+    Raises:
+        CreationDenied: KubeVirt would not expand it.
+        InputError: an object is malformed.
     """
     seen = _Seen(get)
     try:

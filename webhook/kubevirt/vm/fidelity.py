@@ -45,11 +45,11 @@ class Incomparable(Exception):  # noqa: N818 - a state of affairs
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field in which a VMI isn't what it should be.
+    """One field in which a VMI differs from what its VM makes of it.
 
     Attributes:
-        path: of a leaf, for example ``spec.domain.devices.disks[0].disk.bus``; never its value.
-        origin: who should have set it; None where nobody should have.
+        path: the path of a leaf, for example ``spec.domain.devices.disks[0].disk.bus``; never its value.
+        origin: the origin that should have set it; None where no origin should have.
     """
 
     path: str
@@ -160,10 +160,14 @@ def _check(vm: Json, vmi: Json) -> None:
 
 
 def _check_resized(vm: Json, revision: Any) -> None:
-    """A VMI that was resized live keeps what was decided at its start, ``maxGuest`` for example.
+    """Check that the VMI's instancetype cannot have changed since its start.
 
-    virt-controller writes the VM's present generation on a running VMI where the template is still the same, whatever
-    became of the matchers; the revision of the start keeps the first one: ``revision-start-vm-UID-GENERATION``.
+    A VMI that was resized live keeps what was decided at its start, ``maxGuest`` for example. virt-controller writes
+    the VM's present generation on a running VMI where the template has not changed, whatever became of the matchers;
+    the revision of the start keeps the first one: ``revision-start-vm-UID-GENERATION``.
+
+    Raises:
+        Incomparable: the generations differ.
     """
     if not isinstance(revision, str) or not any(matcher.field in vm["spec"] for matcher in MATCHERS):
         return

@@ -38,17 +38,17 @@ def fill(vmi: Any, found: Mapping[Matcher, tuple[Reference, Any]], configuration
 
     Args:
         vmi: plain JSON.
-        found: what was named, and the whole object of that name, plain JSON.
-        configuration: the cluster's.
+        found: the references of the VMI, each with the whole object of that name, plain JSON.
+        configuration: the cluster's settings.
 
     Returns:
         New objects that share nothing with the arguments.
 
     Raises:
         Conflicts: the VMI and the instancetype set the same fields.
-        Cause: a requirement isn't met, or a spread doesn't divide.
         Refusal: the default network interface is forbidden, or KubeVirt would crash.
         InputError: an object is malformed.
+        Cause: a requirement is not met, or a spread of CPUs does not divide.
     """
     rules = configuration.rules
     shape = rules.types.vmi

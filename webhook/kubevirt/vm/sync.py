@@ -73,8 +73,8 @@ class Round:
 
         Raises:
             Conflicts: the VM and the instancetype set the same fields.
-            Refusal: an object is missing or no instancetype, or KubeVirt would crash.
             InputError: an object is malformed.
+            Refusal: an object is missing or is not an instancetype, or KubeVirt would crash.
         """
         vm, policy = self._vm, self._configuration.reference_policy
         if any(matcher.field in vm["spec"] for matcher in MATCHERS):
@@ -91,10 +91,15 @@ class Round:
         )
 
     def build(self, *, traced: bool = True) -> Built:
-        """The VMI that the controller then creates; after `sync`. Raises as `webhook.kubevirt.vm.vmi.build`.
+        """The VMI that the controller then creates; after `sync`.
 
         Args:
-            traced: with the origin of every field.
+            traced: remember the origin of every field.
+
+        Raises:
+            Conflicts: the VM and the instancetype set the same fields.
+            Refusal: the default network interface is forbidden, or KubeVirt would crash.
+            InputError: an object is malformed.
         """
         preference = PREFERENCE_MATCHER.find(self._vm, self._store.get, self._rules)
         built = vmi.start(self._vm, preference, self._configuration, traced=traced)
@@ -220,6 +225,18 @@ class Round:
 
 
 def run(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Synced, Built]:
-    """A round and the VMI that comes of it. Raises as `Round` and its methods."""
+    """One round over a VM, and the VMI that the controller then creates.
+
+    Args:
+        vm: plain JSON.
+        get: looks up instancetypes, preferences and revisions.
+        configuration: the cluster's settings.
+
+    Raises:
+        Conflicts: the VM and the instancetype set the same fields.
+        Refusal: an object is missing or is not an instancetype, the default network interface is forbidden, or KubeVirt
+            would crash.
+        InputError: an object is malformed.
+    """
     whole = Round(vm, get, configuration)
     return whole.sync(), whole.build()

@@ -33,10 +33,15 @@ _FINALIZER: Final = "kubevirt.io/virtualMachineControllerFinalize"
 class Built:
     """A VMI under construction, decoded.
 
+    Args:
+        vmi: the decoded VMI to start from; changed.
+        rules: the rules of the release that constructs it.
+        traced: remember the origin of every field, which takes time.
+
     Attributes:
-        vmi: what it is so far.
-        origins: who set which of its fields; of none where nobody wants to know, for watching takes its time.
-        rules: of the release that constructs it.
+        vmi: its content so far.
+        origins: the origin of each of its fields; empty where they are not traced.
+        rules: the rules of the release that constructs it.
     """
 
     def __init__(self, vmi: Json, rules: Rules, *, traced: bool = True) -> None:
@@ -60,12 +65,12 @@ def build(
     Args:
         vm: plain JSON.
         found_instancetype: the whole object, live or from its revision, plain JSON; None for none.
-        found_preference: the same.
-        configuration: the cluster's.
+        found_preference: the whole object, live or from its revision, plain JSON; None for none.
+        configuration: the cluster's settings.
 
     Returns:
-        A new object that shares nothing with the arguments. What KubeVirt's own webhook then makes of it, `vmidefaults`
-        says.
+        A new object that shares nothing with the arguments. `webhook.kubevirt.webhooks.vmi_mutator` says what
+        KubeVirt's own webhook then makes of it.
 
     Raises:
         Conflicts: the VM and the instancetype set the same fields.
@@ -81,7 +86,19 @@ def trace(
     found_preference: Any = None,
     configuration: ClusterConfig = DEFAULTS,
 ) -> Built:
-    """The same as `build`, still decoded, with the origin of every field. Raises as `build`."""
+    """The VMI that virt-controller creates for a VM, still decoded, with the origin of every field.
+
+    Args:
+        vm: plain JSON.
+        found_instancetype: the whole object, live or from its revision, plain JSON; None for none.
+        found_preference: the whole object, live or from its revision, plain JSON; None for none.
+        configuration: the cluster's settings.
+
+    Raises:
+        Conflicts: the VM and the instancetype set the same fields.
+        Refusal: the default network interface is forbidden, or KubeVirt would crash.
+        InputError: an object is malformed.
+    """
     rules = configuration.rules
     decoded = read_vm(vm, rules)
     wanted = [
@@ -103,11 +120,20 @@ def explain(
     """The VMI as it is stored, after KubeVirt's own webhook, and where each of its fields came from.
 
     Args:
-        vm, found_instancetype, found_preference, configuration: as for `build`.
-        new_uuid: as for `vmidefaults.create`; never needed, since virt-controller derives the UUID from the name.
+        vm: plain JSON.
+        found_instancetype: the whole object, live or from its revision, plain JSON; None for none.
+        found_preference: the whole object, live or from its revision, plain JSON; None for none.
+        configuration: the cluster's settings.
+        new_uuid: makes the firmware's UUID; it is not needed, since virt-controller derives the UUID from the name.
 
     Returns:
-        The VMI and, for every leaf's path, its origin. Raises as `build` and `vmidefaults.create`.
+        The VMI and, for every leaf's path, its origin.
+
+    Raises:
+        Conflicts: the VM and the instancetype set the same fields.
+        Refusal: the default network interface is forbidden, the architecture is not known, or KubeVirt would deny the
+            VMI or crash.
+        InputError: an object is malformed.
     """
     built = trace(vm, found_instancetype, found_preference, configuration)
     vmi_mutator.mutate(built.vmi, configuration, new_uuid, built.origins.note)
@@ -121,7 +147,8 @@ def start(vm: Json, found_preference: Json | None, configuration: ClusterConfig,
     Args:
         vm: decoded.
         found_preference: the whole object, decoded; None for none.
-        traced: with origins.
+        configuration: the cluster's settings.
+        traced: remember the origin of every field.
 
     Raises:
         Refusal: the default network interface is forbidden.
@@ -166,7 +193,7 @@ def apply(built: Built, vm: Json, found_instancetype: Json | None, found_prefere
         built: after `start`; changed.
         vm: decoded.
         found_instancetype: the whole object, decoded; None for none.
-        found_preference: the same.
+        found_preference: the whole object, decoded; None for none.
 
     Raises:
         Conflicts: the VM and the instancetype set the same fields.
@@ -194,7 +221,7 @@ def apply(built: Built, vm: Json, found_instancetype: Json | None, found_prefere
 
 
 def _requests(vm: Json, spec: Json) -> None:
-    """What was asked for at run time: to start paused, and to dump the memory."""
+    """What the VM's status requests of the next VMI: to start paused, and to leave out the volume of a memory dump."""
     requests = vm["status"].get("stateChangeRequests")
     first = requests[0] if isinstance(requests, list) and requests else None
     if isinstance(first, dict) and first.get("action") == "Start":

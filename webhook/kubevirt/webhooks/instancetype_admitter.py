@@ -25,7 +25,7 @@ def instancetype(given: Any, rules: Rules = NEWEST) -> VmAdmission:
 
     Args:
         given: plain JSON.
-        rules: of the release that answers.
+        rules: the rules of the release that answers.
 
     Raises:
         InputError: it is malformed.
@@ -43,7 +43,15 @@ def instancetype(given: Any, rules: Rules = NEWEST) -> VmAdmission:
 
 
 def preference(given: Any, rules: Rules = NEWEST) -> VmAdmission:
-    """The answer to a preference of either scope. Raises as `instancetype`."""
+    """The answer to a preference of either scope.
+
+    Args:
+        given: plain JSON.
+        rules: the rules of the release that answers.
+
+    Raises:
+        InputError: it is malformed.
+    """
     spec = decode(rules.types.preference, given)["spec"]
     name = spec.get("cpu", {}).get("preferredCPUTopology")
     wanted = cpu_topology.preferred_topology(spec)

@@ -76,9 +76,9 @@ def mutate(
 
     Args:
         vm: plain JSON.
-        get: looks objects up: whatever inference may need, preferences, revisions.
+        get: looks up objects: preferences, revisions, and whatever inference needs.
         new_uuid: makes the UUID and the serial number of a new machine's firmware.
-        configuration: the cluster's.
+        configuration: the cluster's settings.
         old: the VM before an update, plain JSON; None for a creation.
 
     Returns:
@@ -102,7 +102,23 @@ def amend(
     note: Note = ignore,
     find: _Find | None = None,
 ) -> VmAdmission:
-    """The same as `mutate` on decoded VMs, the first of which is changed; the answer comes without it."""
+    """What KubeVirt's mutating webhook makes of a decoded VM, which is changed.
+
+    Args:
+        vm: decoded; changed.
+        get: looks up objects: preferences, revisions, and whatever inference needs.
+        new_uuid: makes the UUID and the serial number of a new machine's firmware.
+        configuration: the cluster's settings.
+        old: the VM before an update, decoded; None for a creation.
+        note: runs after each step, with the origin of what has changed.
+        find: looks up what a matcher names, and remembers it; None: a new look-up for each.
+
+    Returns:
+        The answer, without the VM.
+
+    Raises:
+        InputError: an object is malformed.
+    """
     rules = configuration.rules
     if "deletionTimestamp" in vm["metadata"]:
         return VmAdmission()
@@ -204,8 +220,8 @@ def validate(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> VmAd
 
     Args:
         vm: plain JSON.
-        get: looks instancetypes, preferences and revisions up.
-        configuration: the cluster's.
+        get: looks up instancetypes, preferences and revisions.
+        configuration: the cluster's settings.
 
     Returns:
         The answer; its VM is the expanded copy that KubeVirt goes on to validate.
@@ -221,10 +237,16 @@ def validate(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> VmAd
 
 
 def judge(vm: Json, get: Get, configuration: ClusterConfig, find: _Find | None = None) -> VmAdmission:
-    """The same of a decoded VM, which is changed; the answer comes without it.
+    """What KubeVirt's validating webhook answers to a decoded VM, which is changed.
 
     Args:
-        find: remembers what was found before; None: nothing was.
+        vm: decoded; on success it is the expanded copy that KubeVirt goes on to validate.
+        get: looks up instancetypes, preferences and revisions.
+        configuration: the cluster's settings.
+        find: looks up what a matcher names, and remembers it; None: a new look-up for each.
+
+    Returns:
+        The answer, without the VM.
 
     Raises:
         Crash: KubeVirt would crash.

@@ -36,6 +36,7 @@ def create(vmi: Any, configuration: ClusterConfig, new_uuid: Callable[[], str]) 
 
     Args:
         vmi: plain JSON.
+        configuration: the cluster's settings.
         new_uuid: makes the firmware's UUID, where the VMI has none.
 
     Returns:
@@ -43,7 +44,7 @@ def create(vmi: Any, configuration: ClusterConfig, new_uuid: Callable[[], str]) 
 
     Raises:
         InputError: the VMI is malformed.
-        Refusal: KubeVirt would refuse it, or its architecture is none that KubeVirt knows.
+        Refusal: KubeVirt would deny it, or its architecture is not one that KubeVirt supports.
     """
     shape = configuration.rules.types.vmi
     created = decode(shape, vmi)
@@ -52,7 +53,17 @@ def create(vmi: Any, configuration: ClusterConfig, new_uuid: Callable[[], str]) 
 
 
 def mutate(vmi: Json, configuration: ClusterConfig, new_uuid: Callable[[], str], note: Note = ignore) -> None:
-    """The same on a decoded VMI, which is changed. Raises as `create`."""
+    """What KubeVirt's webhook makes of a decoded VMI, which is changed.
+
+    Args:
+        vmi: decoded; changed.
+        configuration: the cluster's settings.
+        new_uuid: makes the firmware's UUID, where the VMI has none.
+        note: runs after each step, with the origin of what has changed.
+
+    Raises:
+        Refusal: KubeVirt would deny it, or its architecture is not one that KubeVirt supports.
+    """
     spec, rules = vmi["spec"], configuration.rules
     architecture = spec.get("architecture") or configuration.default_architecture
     if architecture not in ARCHITECTURES:

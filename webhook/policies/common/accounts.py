@@ -14,8 +14,10 @@ def is_kubevirts(user: UserInfo, name: str, facts: Facts, namespace: str) -> boo
     """Whether a request comes from one of KubeVirt's accounts; None where the cluster has no KubeVirt.
 
     Args:
-        name: of the service account.
-        namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
+        user: the request's ``userInfo``.
+        name: the name of the service account, for example ``kubevirt-controller``.
+        facts: the review's facts.
+        namespace: the namespace where KubeVirt runs; empty: wherever a KubeVirt object is.
 
     Raises:
         Unreadable: where KubeVirt runs is not known.
@@ -30,7 +32,13 @@ def is_kubevirts(user: UserInfo, name: str, facts: Facts, namespace: str) -> boo
 
 
 def access_to_path(user: UserInfo, verb: str, path: str) -> AccessKey:
-    """The same for a path that is no resource's, such as ``/metrics``."""
+    """The question whether RBAC lets a user do something with a path that is not a resource's, such as ``/metrics``.
+
+    Args:
+        user: the user, as the API server authenticated it.
+        verb: the verb as RBAC names it, for example ``get``.
+        path: the absolute path of the URL.
+    """
     return msgspec.structs.replace(access(user, verb, "", ""), path=path)
 
 

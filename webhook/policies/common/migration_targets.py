@@ -41,7 +41,12 @@ class Target(msgspec.Struct, frozen=True):
     gaps: tuple[str, ...]
 
     def review(self, facts: Facts) -> Verdict:
-        """Which nodes have it. Raises as `find`."""
+        """Which nodes meet the target's requirements.
+
+        Raises:
+            Unreadable: the nodes cannot be read.
+            NotRead: the nodes have not been read yet; for the Reviewer.
+        """
         nodes = read(facts, NodesKey(), "the nodes")
         assert nodes is not None
         return nodes.review(self.requirements)
@@ -69,7 +74,18 @@ def find(namespace: str, name: str, facts: Facts, migration: Migration = NO_MIGR
 
 
 def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target:
-    """The same for a VMI that is at hand. Raises as `find`."""
+    """The target of a migration of a VMI that the caller has already read.
+
+    Args:
+        vmi: the VMI.
+        namespace: the VMI's namespace.
+        facts: the review's facts.
+        migration: the migration, with the labels that it adds.
+
+    Raises:
+        Unreadable: a fact that the target depends on cannot be read.
+        NotRead: a fact has not been read yet; for the Reviewer.
+    """
     nodes = read(facts, NodesKey(), "the nodes")
     kubevirt = read(facts, PlacementKey(), "KubeVirt's configuration") or BUILT_IN
     assert nodes is not None

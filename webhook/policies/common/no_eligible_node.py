@@ -71,7 +71,12 @@ class Lacking(dict[int, str]):
         return text
 
     def first(self, failures: Sequence[Failure], most: int) -> list[str]:
-        """The words for failures, of many the first, and how many there are more."""
+        """The words for the first failures, and the number of the others.
+
+        Args:
+            failures: the failures of one group of nodes.
+            most: how many failures are written out.
+        """
         told = list(map(self.__getitem__, map(id, failures[:most])))
         return [*told, f"{len(failures) - most} more"] if len(failures) > most else told
 

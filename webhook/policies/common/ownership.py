@@ -38,9 +38,12 @@ _UNREADABLE: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class Manifests:
-    """What the manifests declare that were applied to an object, the one that is being applied now among them.
+    """What the manifests declare that were applied to an object, among them the one of the present request.
 
-    What cannot be read declares nothing. Nothing is decoded before the first question.
+    A record that cannot be read declares nothing. Nothing is decoded before the first question.
+
+    Args:
+        found: the object, with its ``managedFields`` and its last-applied annotation.
     """
 
     def __init__(self, found: Object) -> None:

@@ -26,7 +26,9 @@ def read(facts: Facts, key: Key[T], what: str) -> T | None:
     """The fact; None where the API server said 404.
 
     Args:
-        what: it is, for the clause.
+        facts: the review's facts.
+        key: the fact to read.
+        what: a noun phrase for the fact, for the clause.
 
     Raises:
         Unreadable: it could not be read.

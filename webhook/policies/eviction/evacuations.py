@@ -47,7 +47,9 @@ def count_evacuations(places: Sequence[Place], cap: int, facts: Facts) -> Mappin
     A VMI that is gone or can't be read is not counted: its owner may have made it unreadable.
 
     Args:
+        places: namespace and name of each VM that may be evacuated.
         cap: the larger of the caps; no more VMIs are read than it takes to find it reached among as many forged ones.
+        facts: the review's facts.
 
     Raises:
         NotRead: the VMIs have not been read yet; for the Reviewer.

@@ -122,6 +122,8 @@ def too_many(count: int, cap: int, where: str) -> Reason:
     """A cap of the settings is reached.
 
     Args:
+        count: VMs that are being evacuated now.
+        cap: the limit of the settings.
         where: ``namespace NAME`` or ``the cluster``.
     """
     text = f"{pluralize(count, 'evacuation')} in progress in {where} (limit {cap}); retry later"

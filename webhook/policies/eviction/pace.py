@@ -25,6 +25,7 @@ def blackout(blackouts: Iterable[Blackout], now: float) -> Reason | None:
     """The blackout that holds now.
 
     Args:
+        blackouts: the blackouts of the settings.
         now: Unix time in seconds.
     """
     minute = (int(now // 60) + _EPOCH) % WEEK
@@ -41,8 +42,9 @@ def cool_down(migrations: Iterable[Migration], now: float, settings: EvictionSet
     migrations of a VM, which bounds it at sixteen times.
 
     Args:
-        migrations: the VM's.
+        migrations: the VM's migrations, in any order.
         now: Unix time in seconds.
+        settings: the section of the policy, with the cool-down in seconds.
     """
     ends = sorted((at for one in migrations if (at := one.ended_at) is not None), reverse=True)
     if not ends or not settings.cool_down_seconds:
@@ -65,7 +67,8 @@ def too_many(evacuated: Mapping[str, int], namespace: str, settings: EvictionSet
 
     Args:
         evacuated: VMs that are being evacuated, by namespace.
-        namespace: of the VM that is to be evicted.
+        namespace: the namespace of the VM that is to be evicted.
+        settings: the section of the policy, with the caps; 0: no cap.
     """
     # What one namespace has beyond its own cap must not fill that of all.
     most = settings.max_per_namespace or sys.maxsize

@@ -65,7 +65,12 @@ class Findings:
         self.warnings: list[Reason] = []
 
     def note(self, reason: Reason, *, warn: bool = False) -> None:
-        """Adds a reason, and the same as a warning."""
+        """Add a reason to the decision's.
+
+        Args:
+            reason: the reason, with its code.
+            warn: add it to the warnings for the user too.
+        """
         self.reasons.append(reason)
         if warn:
             self.warnings.append(reason)
@@ -85,7 +90,9 @@ def plain_vm(vm: Unstructured, namespace: str, status: dict[str, Any]) -> Json:
     """A VM as plain JSON for KubeVirt's rules.
 
     Args:
-        status: what counts as its status, whatever the sender claims.
+        vm: the VM as it was sent.
+        namespace: the request's namespace, which counts even where the VM names none.
+        status: the status for the rules, whatever the sender claims.
     """
     plain = vm.plain()
     return {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "spec": vm.spec or {}, "status": status}
@@ -104,6 +111,8 @@ def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit
 
     Args:
         vm: decoded, without the defaults.
+        defaults: the defaults that the VM lacks, the instancetype first.
+        lookups: the look-ups of the review.
 
     Raises:
         Unreadable, InputError: the VM cannot be judged.
@@ -125,6 +134,10 @@ def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Refusal |
     Args:
         vm: decoded.
         added: the defaults among its matchers.
+        lookups: the look-ups of the review.
+
+    Returns:
+        The refusal of KubeVirt's webhooks; None: they would accept the VM.
 
     Raises:
         Unreadable, InputError: the VM cannot be judged.

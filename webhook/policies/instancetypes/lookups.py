@@ -20,7 +20,11 @@ from webhook.releases.version import OLDEST
 
 
 class UnsupportedReleaseError(Exception):
-    """The rules for instancetypes of the cluster's KubeVirt are not known, since it is too old."""
+    """The rules for instancetypes of the cluster's KubeVirt are not known, since it is too old.
+
+    Args:
+        release: the release of the cluster's KubeVirt.
+    """
 
     def __init__(self, release: Release) -> None:
         super().__init__(f"KubeVirt {release} is older than {OLDEST}, the first release whose rules are known")
@@ -29,12 +33,17 @@ class UnsupportedReleaseError(Exception):
 class Lookups:
     """What KubeVirt's rules look up, from one review's facts.
 
-    Instancetypes, preferences and their revisions are read; volumes and their sources never are: the server has no
-    right to them, since what it found would tell a user about namespaces that aren't theirs. A ControllerRevision of
-    something else is not there: the answer must not depend on an object that its reader may not read.
+    Instancetypes, preferences and their revisions are read. Volumes and their sources never are: the server has no
+    permission to read them, since what it found would show a user the content of other users' namespaces. A
+    ControllerRevision with other content counts as absent: the answer must not depend on an object that its reader may
+    not read.
+
+    Args:
+        facts: the review's facts.
 
     Attributes:
-        passed_over: a rule asked for something that the server doesn't read, and was told that it isn't there.
+        passed_over: whether a rule looked up an object that the server does not read, and got the answer that it does
+            not exist.
     """
 
     def __init__(self, facts: Facts) -> None:
@@ -63,14 +72,26 @@ class Lookups:
         return plain if kind != "ControllerRevision" or _is_captured(found, plain) else None
 
     def get_fresh(self, kind: str, namespace: str, name: str) -> Json | None:
-        """The same from the API server itself; raises as `get`."""
+        """An object from the API server itself, not from a watched copy; None where there is none.
+
+        Args:
+            kind: the kind of the object.
+            namespace: the object's namespace; empty for cluster-scoped kinds.
+            name: the object's name.
+
+        Raises:
+            Unreadable: it cannot be read now.
+            NotRead: it has not been read yet; for the Reviewer.
+        """
         return Lookups(self._facts.fresh()).get(kind, namespace, name)
 
     def expect(self, references: Iterable[Reference], namespace: str, *, presets: bool = False) -> None:
-        """Say beforehand what will be looked up, so that all of it is read at the same time.
+        """Declare what will be looked up, so that all of it is read concurrently.
 
         Args:
-            presets: those of the namespace too.
+            references: the instancetypes and preferences.
+            namespace: the namespace of those that are not cluster-wide.
+            presets: read the namespace's VirtualMachineInstancePresets too.
 
         Raises:
             NotRead: it has not been read yet; for the Reviewer.
@@ -80,10 +101,18 @@ class Lookups:
         self._facts.need(*keys, *([ListKey(PRESETS, namespace)] if presets else []))
 
     def sizing_preset(self, namespace: str, metadata: Any) -> tuple[str, str] | None:
-        """As `webhook.kubevirt.vm.preset.sizing_preset`, of a namespace. Raises as `get`.
+        """The VirtualMachineInstancePreset that gives a VMI its size, by name, with the field; None where none does.
 
-        A VM that gets no size because of a preset which is gone would not start, so what a copy says of it is read
-        again.
+        A VM that gets no size because of a preset that no longer exists would not start, so what a copy says of it is
+        read again.
+
+        Args:
+            namespace: the namespace of the VMI.
+            metadata: the VMI's metadata, plain JSON.
+
+        Raises:
+            Unreadable: the presets cannot be read now.
+            NotRead: they have not been read yet; for the Reviewer.
         """
         found = None
         for facts in (self._facts, self._facts.fresh()):
@@ -94,11 +123,12 @@ class Lookups:
         return found
 
     def configuration(self) -> ClusterConfig:
-        """The cluster's; KubeVirt's own defaults where there is no KubeVirt.
+        """The cluster's settings of KubeVirt; KubeVirt's own defaults where there is no KubeVirt.
 
         Raises:
             UnsupportedReleaseError: the cluster's KubeVirt is too old.
-            Unreadable, NotRead: as `get`.
+            Unreadable: the KubeVirt object cannot be read now.
+            NotRead: it has not been read yet; for the Reviewer.
         """
         found = read(self._facts, ConfigurationKey(), "KubeVirt's configuration") or DEFAULTS
         if not found.rules.release.is_supported:
@@ -107,7 +137,13 @@ class Lookups:
 
     @property
     def rules(self) -> Rules:
-        """Those of the cluster's release of KubeVirt. Raises as `configuration`."""
+        """The rules of the cluster's release of KubeVirt.
+
+        Raises:
+            UnsupportedReleaseError: the cluster's KubeVirt is too old.
+            Unreadable: the KubeVirt object cannot be read now.
+            NotRead: it has not been read yet; for the Reviewer.
+        """
         return self.configuration().rules
 
 

@@ -41,15 +41,15 @@ def separate(
     namespace: str,
     lookups: Lookups,
 ) -> Merged | None:
-    """What the owner wrote of a matcher that holds our default too; None where the owner chose nothing in it.
+    """What the owner wrote of a matcher that also holds the injected default; None where the owner chose nothing in it.
 
     Args:
-        default: the matcher before the update, ours.
-        given: the matcher now.
-        manifests: of the VM now.
-
-    Raises:
-        Unreadable, NotRead: as `Lookups.get`.
+        matcher: the matcher, of the instancetype or of the preference.
+        default: its value before the update, which was injected.
+        given: its value now.
+        manifests: the manifests of the VM as it is to be.
+        namespace: the VM's namespace.
+        lookups: the look-ups of the review.
     """
     present = {name: value for name, value in given.items() if value is not None}
     changed = {name for name, value in present.items() if value != default.get(name)}
@@ -65,7 +65,7 @@ def separate(
 
 
 def _merge_patched(matcher: Matcher, own: dict[str, Any], kind: str, namespace: str, lookups: Lookups) -> Merged:
-    """A patch has changed the name beside our kind, and no manifest tells whether that kind was meant to stay."""
+    """The matcher after a patch of its name alone, where no manifest shows whether the injected kind is to be kept."""
     name = own["name"]
     ours = Reference(matcher.kind_of(kind), name)
     if ours.is_cluster_wide:

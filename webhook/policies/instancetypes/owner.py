@@ -40,10 +40,12 @@ def has_opted_out(whole: Unstructured) -> bool:
 
 
 def default_of(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> str | None:
-    """The mark of a default that we wrote into a VM; None where its owner has named another one since, or none.
+    """The annotation of a default that was injected into a VM; None where its owner has chosen otherwise since.
 
     Args:
-        manifests: of the VM. What its owner declares is the owner's, whatever a mark says.
+        matcher: the matcher, of the instancetype or of the preference.
+        vm: the VM.
+        manifests: the manifests of the VM. What its owner declares is the owner's, whatever an annotation says.
     """
     given, mark = (vm.spec or {}).get(matcher.field), vm.meta.annotation(MARKS[matcher.field])
     if not mark or not isinstance(given, dict) or given.get("inferFromVolume"):
@@ -54,7 +56,10 @@ def default_of(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> str 
 
 
 def _kind(matcher: Matcher, given: Json) -> object:
-    """The kind that a matcher means, in full; KubeVirt 1.6 writes it in lower case where we had left it out."""
+    """The full kind that a matcher names.
+
+    KubeVirt 1.6 writes it in lower case where the injected default left it out.
+    """
     kind = given.get("kind") or ""
     try:
         return matcher.kind_of(kind) if isinstance(kind, str) else kind
@@ -65,14 +70,16 @@ def _kind(matcher: Matcher, given: Json) -> object:
 def preset_size(metadata: Any, namespace: str, lookups: Lookups, warnings: list[Reason]) -> str | None:
     """A clause about the preset that gives a VMI its size; None if none does.
 
-    Hardly anyone has presets, so not to know is said, and no reason to give no default.
+    Presets are rare, so an unreadable one becomes a warning, and does not keep the default away.
 
     Args:
-        metadata: the VMI's, or its VM's template's; plain JSON.
-        warnings: take what could not be read.
+        metadata: the metadata of the VMI, or of its VM's template; plain JSON.
+        namespace: the VMI's namespace.
+        lookups: the look-ups of the review.
+        warnings: gets a warning for what could not be read.
 
     Raises:
-        NotRead: as `Lookups.get`.
+        NotRead: the presets have not been read yet; for the Reviewer.
     """
     try:
         found = lookups.sizing_preset(namespace, metadata)
@@ -120,9 +127,13 @@ def reason_forbidden(vm: Json, namespace: str, lookups: Lookups, settings: Insta
 
     Args:
         vm: decoded.
+        namespace: the VM's namespace.
+        lookups: the look-ups of the review.
+        settings: the section of the policy for the namespace, with the allowed instancetypes.
 
     Raises:
-        Unreadable, NotRead: as `Lookups.get`.
+        Unreadable: an object that the answer depends on cannot be read now.
+        NotRead: it has not been read yet; for the Reviewer.
     """
     if settings.allowed is None:
         return None

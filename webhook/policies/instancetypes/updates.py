@@ -146,8 +146,10 @@ def _fit(
     """Which defaults fit the VM as it is to be, and why those that stand in it do not any more.
 
     Args:
+        update: the VM before and after the update.
         outgrown: the defaults that leave anyway.
         carried: the defaults that may be put back.
+        lookups: the look-ups of the review.
 
     Raises:
         Unreadable, InputError: the VM cannot be judged.
@@ -179,7 +181,13 @@ def _slot(
     """What an update does to one matcher.
 
     Args:
+        matcher: the matcher, of the instancetype or of the preference.
+        vm: the VM as it is to be.
+        old: the VM as it is stored.
         manifests: of the stored VM, and of the VM as it is to be.
+        namespace: the VM's namespace.
+        lookups: the look-ups of the review.
+        findings: gets the reasons and the changes.
     """
     was = owner.default_of(matcher, old, manifests[0])
     mark, given = vm.meta.annotation(MARKS[matcher.field]), (vm.spec or {}).get(matcher.field)
@@ -203,10 +211,10 @@ def _slot(
 
 
 def _was_expanded(old: Unstructured) -> bool:
-    """Whether a stored VM says in its template what its default instancetype said, written out by us or by KubeVirt.
+    """Whether a stored VM's template has what its default instancetype said, written out by this server or by KubeVirt.
 
-    An owner who wrote a size instead is among those who wrote it; virt-controller writes what it expands, and what we
-    write has no writer.
+    An owner who wrote a size instead is among the writers of that field; virt-controller writes what it expands, and
+    what this server writes has no writer.
     """
     if not old.meta.annotation(names.INSTANCETYPE_MARK) or (old.spec or {}).get(INSTANCETYPE_MATCHER.field) is not None:
         return False
@@ -227,7 +235,7 @@ def _expanded_default(matcher: Matcher, old: Unstructured) -> Default | None:
 def _separate(
     matcher: Matcher, vm: Unstructured, merged: merging.Merged, manifests: Manifests, findings: Findings
 ) -> Iterator[Change]:
-    """What leaves the owner's part of a matcher alone, and takes our mark away with the rest."""
+    """The changes that leave the owner's part of a matcher alone, and remove the default's annotation with the rest."""
     given = (vm.spec or {})[matcher.field]
     if merged.value is None:
         findings.note(messages.owner_removed_name(matcher.field))
@@ -242,7 +250,7 @@ def _separate(
 
 
 def _remove_annotation(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> Iterator[Change]:
-    """What takes our mark away; one that a manifest declares would only come back."""
+    """The change that removes a default's annotation; none where a manifest declares it, and would bring it back."""
     path = ("metadata", "annotations", MARKS[matcher.field])
     mark = vm.meta.annotation(path[-1])
     if mark and not manifests.declare(path, mark):
@@ -315,7 +323,7 @@ def _has_lost_its_size(update: _Update, outgrown: Mapping[Matcher, str], put_bac
 
 
 def _without_our_scheduler(vm: Unstructured, spec: Json) -> Json:
-    """A spec without the scheduler that is our choice, which gives way by itself where an instancetype sets one."""
+    """A spec without the injected scheduler, which is withdrawn by itself where an instancetype sets one."""
     template = spec.get("template")
     inner = template.get("spec") if isinstance(template, dict) else None
     mark = vm.meta.annotation(names.SCHEDULER_MARK)

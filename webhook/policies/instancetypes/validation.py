@@ -123,7 +123,7 @@ def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
 
 
 def _ways_out(vm: Unstructured, operation: str, candidate: Json, lookups: Lookups) -> tuple[Reason, ...]:
-    """What may be news to whoever is refused: an instancetype or preference stands in the way that nobody had named."""
+    """What may be new to the user of a denied request: an injected instancetype or preference is in the way."""
     manifests = Manifests(vm)
     marks = {matcher: mark for matcher in MATCHERS if (mark := owner.default_of(matcher, vm, manifests))}
     if operation == "CREATE":

@@ -39,10 +39,12 @@ _ASKED: Final = {"instancetype": names.INSTANCETYPE_ANNOTATION, "preference": na
 
 
 class _Wanted(msgspec.Struct, frozen=True):
-    """What a VMI shall be filled with.
+    """What a VMI is to be filled with.
 
     Attributes:
-        asked: by the owner, not by a default.
+        matcher: the matcher, of the instancetype or of the preference.
+        text: the reference, as the annotation or the setting has it.
+        asked: whether the owner's annotation names it, not a default.
     """
 
     matcher: Matcher
@@ -178,10 +180,10 @@ def _fit(
     lookups: Lookups,
     warnings: list[Reason],
 ) -> tuple[Filled | None, list[Matcher]]:
-    """The VMI with as much as fits, and what that is.
+    """The VMI with as much as fits, and the matchers that it was filled with.
 
-    Both, else without a default: the instancetype alone, else the preference alone. What the owner asked for is never
-    left out for the sake of a default.
+    Both, else without a default: the instancetype alone, else the preference alone. What the owner's annotations name
+    is never left out for the sake of a default.
     """
     plain = vmi.plain()
     plain = {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "status": {}}
@@ -207,10 +209,10 @@ def _fit(
 
 
 def _give_up(one: _Wanted, code: str, denial: Denial, warnings: list[Reason]) -> None:
-    """Deny what was asked for; leave a default out.
+    """Deny the request for what the owner named; leave a default out with a warning.
 
     Raises:
-        _Refused: it was asked for.
+        _Refused: the owner named it.
     """
     if one.asked:
         raise _Refused(code, denial)

@@ -133,6 +133,8 @@ def _reason_to_keep(matcher: Matcher, vm: Unstructured, spec: Json, *, anyway: b
     """Why a VM keeps what it says of one matcher; None if it says nothing.
 
     Args:
+        matcher: the matcher, of the instancetype or of the preference.
+        vm: the VM as it was sent.
         spec: the VM's, decoded.
         anyway: a preference may stand beside a size.
     """
@@ -184,13 +186,18 @@ def _expand(
     settings: InstancetypeSettings,
     findings: Findings,
 ) -> Decision | None:
-    """The VM with what its matchers say written out; None where it stays as it is.
+    """The VM with what its matchers name written out; None where it stays as it is.
 
-    What will be refused stays: once written out, nobody could tell any more. The marks of defaults are left: by them
-    they are put back where an overwrite takes all of it away.
+    A VM that validation will deny stays as it is: once written out, the mistake could not be found. The annotations of
+    defaults are kept: by them the defaults are put back where an overwrite removes all of it.
 
     Args:
+        vm: the VM as it was sent.
         candidate: the VM as plain JSON, without the defaults.
+        defaults: the defaults that fit.
+        lookups: the look-ups of the review.
+        settings: the section of the policy for the namespace.
+        findings: gets the reasons and the warnings.
     """
     candidate = with_defaults(candidate, defaults)
     given = [candidate["spec"].get(matcher.field) for matcher in MATCHERS]

@@ -55,9 +55,9 @@ class Alone(_Part, frozen=True):
     """What KubeVirt by itself would do with the same migration, without this webhook.
 
     Attributes:
-        drops: what it would not ask for, though it was added.
-        nodes: those that it could go to.
-        text: the whole in words, to follow "KubeVirt by itself".
+        drops: the labels that the migration adds and KubeVirt's target pod would not require.
+        nodes: the nodes that the VM could migrate to.
+        text: all of it in words, to follow "KubeVirt by itself".
     """
 
     drops: tuple[str, ...]
@@ -101,7 +101,7 @@ class NodeGroupReport(_Part, frozen=True):
 
 
 class OneNode(_Part, frozen=True):
-    """A node that was asked about: all reasons against it; none: it is eligible."""
+    """The node of the request, with all reasons against it; none: it is eligible."""
 
     name: str
     eligible: bool
@@ -146,6 +146,6 @@ class MigrationExplanation(_Part, frozen=True):
 
     @property
     def favourable(self) -> bool:
-        """Whether the migration can succeed; of a node that was asked about, whether it can go there."""
+        """Whether the migration can succeed; for a request about one node, whether the VM can migrate there."""
         possible = self.node.eligible if self.node else bool(self.eligible.count)
         return possible and not self.obstacles

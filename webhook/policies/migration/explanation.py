@@ -67,10 +67,13 @@ def explain(
     """What a migration of a VM with an added selector would come to now.
 
     Args:
+        namespace: the VM's namespace.
+        name: the VM's name.
         added: the selector, whose syntax has been checked.
-        node: to be told of in full; empty: none.
-        deputy: facts are read with other rights than the asker's, which have been checked for the VMI and the nodes
-            only: neither the VM nor its volumes are looked at.
+        facts: the facts of the request.
+        node: a node to explain in full; empty: none.
+        deputy: facts are read with other permissions than the requester's, which have been checked for the VMI and the
+            nodes only: neither the VM nor its volumes are read.
 
     Raises:
         NotThere: there is nothing to explain.
@@ -230,7 +233,7 @@ def _openings(verdict: Verdict) -> tuple[OpeningReport, ...]:
 
 
 def _change(failure: Failure) -> str | None:
-    """What somebody could do about it; None: nothing, short of another VM."""
+    """The change that would remove a failure; None: there is none, except another VM."""
     required = failure.requirement
     if failure.taint:
         return f"remove the taint {failure.taint}, or have the VM tolerate it"

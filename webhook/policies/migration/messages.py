@@ -24,7 +24,7 @@ def no_added_selector() -> Reason:
 
 
 def nothing_to_constrain(migration: str) -> Reason:
-    """The same, said of its target pod."""
+    """The migration of a target pod adds no labels."""
     return Reason(Code.NO_ADDED_SELECTOR, f"skipped: migration {quote(migration)} has no addedNodeSelector")
 
 
@@ -66,6 +66,7 @@ def selector_conflict(found: Sequence[Contradiction], availability: str) -> Reas
     """The added selector contradicts what the VM requires.
 
     Args:
+        found: the contradictions between the added labels and the VM's own requirements.
         availability: ``0/6 nodes are available for this migration``.
     """
     keys = ", ".join(sorted({key for one in found for key in one.keys}))
@@ -75,7 +76,7 @@ def selector_conflict(found: Sequence[Contradiction], availability: str) -> Reas
 
 
 def pending(reason: Reason) -> Reason:
-    """The same as a warning: what becomes of a migration that is allowed all the same."""
+    """A reason as a warning: the migration is allowed, and its target pod will wait."""
     return Reason(reason.code, f"the target pod will stay Pending: {reason.text}")
 
 

@@ -109,7 +109,7 @@ def already_bound(node: str) -> Reason:
 
 
 def foreign_scheduler(name: str) -> Reason:
-    """Somebody else chose the pod's scheduler."""
+    """The pod's scheduler was not set by this server."""
     text = f"skipped: the pod has schedulerName {quote(name)}, which kubevirt-webhook did not set"
     return Reason(Code.FOREIGN_SCHEDULER, text)
 

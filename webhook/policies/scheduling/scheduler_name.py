@@ -45,10 +45,10 @@ _TEMPLATE_MARK: Final = ("spec", "template", *_MARK)
 
 
 def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision:
-    """Put a virt-launcher pod on the declared scheduler, or take our own choice back while that scheduler is dead.
+    """Put a virt-launcher pod on the declared scheduler, or undo that choice while the scheduler is unavailable.
 
-    The pod alone can't tell: the API server has written ``default-scheduler`` into it before any webhook runs, also
-    where the owner asked for exactly that. The VMI that owns the pod can.
+    The pod alone cannot show what the owner chose: the API server has written ``default-scheduler`` into it before any
+    webhook runs, also where the owner wrote exactly that. The VMI that owns the pod can.
     """
     if request.operation != "CREATE":
         return skip(common.immutable_after_create("a pod's schedulerName", request.operation))
@@ -85,7 +85,7 @@ def _stranger(request: Request[Pod], facts: Facts, settings: SchedulingSettings)
 
 
 def _keep_or_fall_back(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> Decision:
-    """What to do with a pod that carries our own earlier choice."""
+    """The decision on a pod that already has an injected scheduler."""
     why = _reason_unavailable(name, namespace, facts, settings)
     if why is None:
         return skip(messages.already_injected(name))
@@ -95,7 +95,7 @@ def _keep_or_fall_back(name: str, namespace: str, facts: Facts, settings: Schedu
 
 
 def _reason_unavailable(name: str, namespace: str, facts: Facts, settings: SchedulingSettings) -> str | None:
-    """Why a choice of ours can't be served now; None if it can, or if that is not known."""
+    """Why an injected scheduler cannot place the pod now; None if it can, or if that is not known."""
     if name not in settings.schedulers:
         return messages.no_longer_declared()
     health = facts.get(SchedulerKey(name, namespace))
@@ -133,7 +133,7 @@ def _inject_pod(
 def virtualmachines(
     vm: VirtualMachine, request: Request[VirtualMachine], facts: Facts, settings: SchedulingSettings
 ) -> Decision:
-    """Write the declared scheduler into a new VM's template; on UPDATE the owner's word counts, and ours gives way."""
+    """Write the declared scheduler into a new VM's template; at UPDATE, the owner's choice replaces an injected one."""
     if not settings.virtual_machines:
         return skip(common.disabled("scheduling.virtualMachines"))
     if request.operation not in ("CREATE", "UPDATE"):
@@ -158,7 +158,7 @@ def virtualmachines(
 def _evaluate_update(
     vm: VirtualMachine, request: Request[VirtualMachine], facts: Facts, settings: SchedulingSettings
 ) -> Decision:
-    """What becomes of our choice: nothing new is added, what an overwrite took is put back, the owner's word counts."""
+    """The decision on an update: it never injects anew, and puts back what an overwrite removed unintentionally."""
     namespace = request.namespace or vm.meta.namespace or ""
     status = request.old_object.status if request.old_object else None
     if not vm.scheduler_name:
@@ -174,14 +174,17 @@ def _evaluate_update(
 
 
 def _is_new(vm: VirtualMachine, old: VirtualMachine | None, found: Decision) -> bool:
-    """Whether an update names an instancetype that nobody knows yet: a new VM would not get our choice beside it."""
+    """Whether an update names an instancetype that cannot be resolved yet.
+
+    A new VM would not get an injected scheduler beside it.
+    """
     before = old.spec.instancetype if old and old.spec else None
     named = vm.spec.instancetype if vm.spec else None
     return found.code == Code.INSTANCETYPE_UNRESOLVED and named != before
 
 
 def _withdrawn(vm: VirtualMachine, manifests: Manifests, why: str) -> Decision:
-    """The decision to take our choice out of a VM that KubeVirt would refuse with it."""
+    """The decision to remove the injected scheduler from a VM that KubeVirt would deny with it."""
     reason = messages.withdrawn(vm.scheduler_name, why)
     field = Change(_VM_SCHEDULER, vm.scheduler_name, None, reason.code)
     changes = (field, *_remove_annotations(vm, manifests, reason.code))
@@ -191,11 +194,11 @@ def _withdrawn(vm: VirtualMachine, manifests: Manifests, why: str) -> Decision:
 def _carry_over(
     vm: VirtualMachine, request: Request[VirtualMachine], namespace: str, facts: Facts, settings: SchedulingSettings
 ) -> Decision:
-    """Put our choice and its marks back where an overwrite has swept all of them away.
+    """Put the injected scheduler and its annotations back where an overwrite has removed all of them.
 
     A VirtualMachinePool and `kubectl replace` write ``spec`` and annotations anew. Left alone, the VM would change its
-    scheduler, which asks for a restart. An owner who takes the field out and leaves the mark, or names another
-    scheduler, means it.
+    scheduler, which requires a restart. An owner who removes the field and keeps the annotation, or names another
+    scheduler, intends it.
     """
     old = request.old_object
     if old is None or not _is_ours(old, settings) or Manifests(old).declare(_VM_SCHEDULER, old.scheduler_name):
@@ -212,24 +215,24 @@ def _carry_over(
 
 
 def _only_ours(name: str, settings: SchedulingSettings) -> bool:
-    """Whether the admin says that nobody but this server ever chooses a scheduler."""
+    """Whether the settings declare that only this server ever chooses a scheduler."""
     declared = settings.schedulers.get(name)
     return declared is not None and declared.only_by_webhook
 
 
 def _marks(vm: VirtualMachine) -> dict[tuple[str, ...], object]:
-    """What our marks on a VM and on its template say, by their paths; `ABSENT` for none."""
+    """The values of the server's annotations on a VM and on its template, by their paths; `ABSENT` for none."""
     return {path: lookup(vm, path) for path in (_MARK, _TEMPLATE_MARK)}
 
 
 def _is_ours(vm: VirtualMachine, settings: SchedulingSettings) -> bool:
-    """Whether the scheduler in a VM's template is our choice: a clone or a restore may bring one of the marks alone."""
+    """Whether the scheduler in a VM's template was injected: a clone or a restore may bring only one annotation."""
     name = vm.scheduler_name
     return bool(name) and (name in _marks(vm).values() or _only_ours(name, settings))
 
 
 def _restore_annotations(vm: VirtualMachine) -> Decision:
-    """The decision on a VM that carries our choice: marks that something on the way has dropped are put back."""
+    """The decision on a VM with an injected scheduler: annotations that a copy has lost are put back."""
     name = vm.scheduler_name
     if all(mark == name for mark in _marks(vm).values()):
         return skip(messages.already_injected(name))
@@ -237,7 +240,7 @@ def _restore_annotations(vm: VirtualMachine) -> Decision:
 
 
 def _remove_annotations(vm: VirtualMachine, manifests: Manifests, reason: str) -> Iterator[Change]:
-    """What takes our marks away; those that a manifest declares would only come back."""
+    """The changes that remove the server's annotations, except those that a manifest declares, and would bring back."""
     for path, mark in _marks(vm).items():
         if mark is not ABSENT and not manifests.declare(path, mark):
             yield Change(path, mark, None, reason)
@@ -287,9 +290,9 @@ def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSettings
 
 
 def _instancetype_objects(vm: VirtualMachine, namespace: str, facts: Facts, status: VmStatus | None) -> Decision | None:
-    """Why the VM's instancetype forbids a scheduler in the template; None if it doesn't.
+    """Why the VM's instancetype forbids a scheduler in the template; None if it does not.
 
-    KubeVirt refuses a VM that sets what its instancetype sets, even to the same value.
+    KubeVirt denies a VM that sets what its instancetype sets, even to the same value.
     """
     matcher = vm.spec.instancetype if vm.spec else None
     if matcher is None:

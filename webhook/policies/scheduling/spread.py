@@ -107,7 +107,9 @@ def launchers_of(
     """What the next launcher pods of a VM get, as far as the VM says: KubeVirt copies constraints and annotations.
 
     Args:
-        annotation: the owner's, of the VMI or of the VM's template; None for none.
+        found: the VMI, or the VM where no VMI exists.
+        settings: the section of the policy for the namespace.
+        annotation: the value of the owner's annotation on the VMI or on the VM's template; None for none.
     """
     if _is_unwanted(annotation, settings):
         return skip(messages.spread_off())
@@ -121,6 +123,7 @@ def without_injected(present: list[dict[str, Any]], mark: str, manifests: Manife
     Args:
         present: the constraints, plain JSON, at least one.
         mark: what the annotation says that was injected; a value of `names.Spread` other than ``off``.
+        manifests: the manifests of the VM.
     """
     if _is_injected(present, mark) and not manifests.declare(_VM_CONSTRAINTS, present):
         return []
@@ -147,9 +150,11 @@ def _evaluate_create(
     """The decision on a new object.
 
     Args:
+        view: the VM or the VMI.
         own: the value of the owner's annotation, which counts before the namespace's; None for none.
+        settings: the section of the policy for the namespace.
         path: where the constraints stand.
-        marks: where the annotations stand that say that they were injected.
+        *marks: the paths of the annotations that state that the constraints were injected.
     """
     present, mark = lookup(view, path), lookup(view, marks[0])
     if isinstance(present, list) and present:
@@ -199,7 +204,7 @@ def _restore_overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Deci
 
 
 def _is_injected(present: object, mark: object) -> bool:
-    """Whether constraints are those that an annotation of ours says, unchanged."""
+    """Whether constraints are exactly those that the server's annotation says were injected."""
     if not isinstance(mark, str) or mark not in _TOPOLOGY_KEYS:
         return False
     injected = constraints(mark)
