@@ -7,7 +7,7 @@ from collections import Counter
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.builders import launcher_pod, review
@@ -149,6 +149,8 @@ async def test_a_wait_given_up_in_the_moment_of_a_return_is_passed_over() -> Non
     assert await patient
 
 
+# The turn that c gives back goes to a, and there is still one left, which c may have.
+@example(3, [("t", "a", 0), ("t", "c", 0), ("t", "a", 0), ("t", "c", 1), ("g", "c", 0)])
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(1, 6),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final, Protocol
@@ -86,7 +87,6 @@ class App:
 
     def server(self) -> Connections:
         """The server of this app; make it inside the running loop."""
-        self._clock = asyncio.get_running_loop().time
         return Connections(self.answer, self.answer_at_once, clients=self._clients, keep_alive=KEEP_ALIVE)
 
     def answer_at_once(self, request: Request) -> Answer | None:
@@ -149,7 +149,7 @@ class App:
 
     async def _reviewed(self, endpoint: Endpoint, request: Request, deadline: float) -> Answer:
         """The answer to a review, once its body is there, it has its turn, and look-ups have been made."""
-        now = self._clock()
+        now = time.monotonic()
         until = now + (deadline - now) * PATIENCE
         share = Share(self.bodies, until)
         try:
@@ -176,7 +176,7 @@ class App:
         return namespace if self._reviewer.is_watched(namespace) else ""
 
     def _served(self, path: str, request: Request, answer: Answer) -> Answer:
-        request.end = self._clock()
+        request.end = time.monotonic()
         self._traffic.on_served(path, answer.status, request.end - request.start)
         return answer
 

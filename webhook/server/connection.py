@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from typing import Any, Final
@@ -32,8 +33,8 @@ JITTER: Final = 0.2
 STALLED: Final = 10.0
 # How long to read on where the answer came before the end of the body: a client that still writes reads it only then.
 LINGER: Final = 10.0
-# How long the rest of an everyday body may take before a task waits for it: Go sends a body in several pieces, which
-# arrive within a fraction of a millisecond.
+# How long the rest of an everyday body may take before a task waits for it: Go sends the first 4 KB and then the rest,
+# which arrives within a fraction of a millisecond.
 _PATIENCE: Final = 0.005
 # Of a body, before the rest waits in the kernel's buffers.
 _BUFFER_BYTES: Final = 256 * 1024
@@ -44,7 +45,7 @@ class Connection(BaseProtocol):
 
     Args:
         server: that it belongs to.
-        closes_at: on the loop's clock; an answer given later is the last one.
+        closes_at: on the clock of `time.monotonic`; an answer given later is the last one.
         generation: of the server's connections, to which it belongs since its handshake began.
 
     Attributes:
@@ -71,7 +72,8 @@ class Connection(BaseProtocol):
         )
         super().__init__(loop, parser)
         self._server = server
-        self._clock = loop.time
+        # uvloop's own clock stands still within a turn of the loop, and knows milliseconds alone.
+        self._clock = time.monotonic
         self._idle_until = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._request: Request | None = None
@@ -324,7 +326,7 @@ class Connections(web.Server):
     def __call__(self) -> Connection:  # type: ignore[override] # it is the transport's protocol all the same
         """The protocol of a new connection."""
         age = self._lifetime * self._jitter(1 - JITTER, 1 + JITTER)
-        return Connection(self, asyncio.get_running_loop().time() + age, self._generation)
+        return Connection(self, time.monotonic() + age, self._generation)
 
     @property
     def connections(self) -> list[Connection]:  # type: ignore[override] # the same

@@ -53,7 +53,7 @@ class Request(msgspec.Struct):
 
     Attributes:
         connection: that it came on, a `webhook.server.connection.Connection`.
-        start: when its head was there, on the loop's clock.
+        start: when its head was there, on the clock of `time.monotonic`, which is the loop's.
         end: when its answer was; the same clock.
         body: as far as it has been read.
         begun: a review of it that has to wait for look-ups.

@@ -86,11 +86,13 @@ class Turns:
         self._held[key] += 1
 
     def _serve(self) -> None:
-        """Grant the turn that has come back.
+        """Grant the turn that has come back, and one more where its key may have another one now.
 
-        A key that may not have it holds turns itself, so that fewer keys than turns are passed over.
+        A key that may not have one holds turns itself, so that fewer keys than turns are passed over.
         """
-        for _ in range(len(self._queues)):
+        passed = 0
+        while passed < len(self._queues):
+            passed += 1
             key, waiters = next(iter(self._queues.items()))
             self._queues.move_to_end(key)
             if self._held[key] >= self._free:
@@ -102,7 +104,7 @@ class Turns:
             self._grant(key)
             self._remove(key, waiter)
             waiter.set_result(None)
-            return
+            passed = 0
 
     def _withdraw(self, key: str, waiter: _Waiter) -> None:
         """End a wait that was given up."""
