@@ -39,7 +39,7 @@ def test_the_descheduler_is_told_when_a_vm_has_nowhere_to_go(place: Place) -> No
 
     vetoed = place.evict(place.launcher(), DESCHEDULER)
     assert vetoed.status == 429
-    assert "no eligible node" in vetoed.message
+    assert vetoed.message.endswith("[no-eligible-node]")
     assert "evacuationNodeName" not in place.get(VMIS)["status"]
 
     drained = place.evict(place.launcher())

@@ -222,7 +222,7 @@ def test_a_default_that_does_not_fit_an_inferred_preference_is_named(place: Plac
         place.vm(template=ROOTED, preference={"inferFromVolume": "root"})
 
     (said,) = refused.value.warnings
-    assert "name another one in spec.instancetype" in said
+    assert said.endswith("[instancetype-denied]")
 
 
 def test_an_empty_label_makes_a_vm_that_kubevirt_never_looks_at(place: Place) -> None:
@@ -301,4 +301,4 @@ def test_what_crashes_kubevirts_webhook_is_a_sentence(place: Place, apart: Place
         said.append(refused.value.message)
 
     assert said[0].endswith("EOF")
-    assert said[1].endswith("the preference spreads vCPUs with a ratio of 0, by which KubeVirt would divide")
+    assert "the preference spreads vCPUs with a ratio of 0, by which KubeVirt would divide" in said[1]

@@ -156,11 +156,11 @@ def test_a_vm_whose_only_node_is_its_own(place: Place, server: WebhookServer, re
     assert f"insufficient allocatable {resource} " in reason["text"]
     assert answer["gaps"] == []
 
-    with pytest.raises(ApiError, match=f"no eligible node: of 4, .*3 with insufficient allocatable {resource} "):
+    with pytest.raises(ApiError, match=rf"0/4 nodes .*3 node\(s\) with insufficient allocatable {resource} "):
         place.migrate(**ANYWHERE)
     vetoed = place.evict(place.launcher(), DESCHEDULER)
     assert vetoed.status == 429
-    assert f"3 with insufficient allocatable {resource} " in vetoed.message
+    assert f"3 node(s) with insufficient allocatable {resource} " in vetoed.message
 
     # What the webhook says is what comes of it: nobody is kept from trying, but warned.
     migration = place.migrate()
