@@ -303,4 +303,4 @@ def test_what_crashes_kubevirts_webhook_is_a_sentence(place: Place, apart: Place
         said.append(refused.value.message)
 
     assert said[0].endswith("EOF")
-    assert said[1].endswith("the preference spreads vCPUs with a ratio of 0, by which KubeVirt would divide")
+    assert "the preference spreads vCPUs with a ratio of 0, by which KubeVirt would divide" in said[1]

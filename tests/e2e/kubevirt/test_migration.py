@@ -21,6 +21,8 @@ from .place import DEFAULTS, IN_A, POLICIES, Place, made, make_place
 
 pytestmark = pytest.mark.kubevirt
 
+CONTRADICTION = "addedNodeSelector requires zone=b, but the VM's nodeSelector requires zone=a"
+
 
 def test_an_added_selector_that_contradicts_the_vm_is_refused_by_both_ways_in(place: Place) -> None:
     place.vm(template=IN_A)
