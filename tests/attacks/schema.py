@@ -66,6 +66,7 @@ _OPEN: Final[dict[str, Node]] = {
     "annotations": TEXT,
     "configuration": TEXT,
     "realtime": TEXT,
+    "utilityVolumes": TEXT,
     "snp": TEXT,
     "tdx": TEXT,
     "sendTo": TEXT,
