@@ -19,6 +19,7 @@ from aiohttp import web
 from certs.authority import Authority
 from tests import builders
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, running, status
+from tests.scheduler.configurations import configuration
 from webhook.doctor.report import Report, examine
 from webhook.doctor.support import views
 from webhook.doctor.support.finding import Finding
@@ -199,7 +200,7 @@ class World:
 
     def scheduler(self, *profiles: Json, text: str = "") -> None:
         """Its Deployment, and the ConfigMap that it mounts."""
-        place, config = "kubevirt-scheduler", {"kind": "KubeSchedulerConfiguration", "profiles": list(profiles)}
+        place, config = "kubevirt-scheduler", configuration(*profiles)
         data = {"notes.txt": "{", "config.yaml": text or yaml.safe_dump(config)}
         self.server.put(views.CONFIG_MAPS, "scheduler", place, data=data)
         volumes = [{"emptyDir": {}}, {"configMap": {"name": "scheduler"}}]

@@ -125,7 +125,7 @@ def _default_profile(configuration: Mapping[str, Any], scheduler: Scheduler) -> 
             ("profiles", found[0]),
             f"a profile has the schedulerName {quote(names.DEFAULT_SCHEDULER)}",
             "two schedulers place the same pods, and overcommit nodes",
-            "remove the profile, or say with --cluster-scheduler that this configures the cluster's own scheduler",
+            "remove the profile, unless this is the cluster's own scheduler (scheduler lint --cluster-scheduler)",
         )
 
 

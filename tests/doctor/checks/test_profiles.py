@@ -3,8 +3,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.doctor.world import PROFILE, World, codes
+from tests.scheduler.configurations import configuration
 from webhook.doctor.checks.profiles import check
 from webhook.doctor.support import views
 from webhook.doctor.support.finding import Finding
@@ -12,6 +14,7 @@ from webhook.doctor.support.installation import Installation
 from webhook.settings.snapshot import SchedulerHealthSettings, SchedulerSettings
 
 GUARD = SchedulerHealthSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
+MOUNTING = {"template": {"spec": {"volumes": [{"configMap": {"name": "scheduler"}}]}}}
 WHERE = "ConfigMap kubevirt-scheduler/scheduler"
 
 
@@ -38,41 +41,40 @@ async def test_one_that_does_what_vms_need(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "spreads_badly", "lost"),
+    ("given", "failures", "warnings"),
     [
-        ({}, True, ""),
-        ({"score": off("ImageLocality")}, False, ""),
-        ({"multiPoint": off("ImageLocality")}, False, ""),
-        ({"score": off("*")}, False, ""),
-        ({"score": {**off("*"), "enabled": [{"name": "ImageLocality"}]}}, True, ""),
-        ({"multiPoint": off("ImageLocality"), "score": {"enabled": [{"name": "ImageLocality"}]}}, True, ""),
-        ({"multiPoint": {"enabled": [{"name": "ImageLocality"}]}, "score": off("ImageLocality")}, False, ""),
-        ({"score": off("ImageLocality"), "filter": off("TaintToleration")}, False, "TaintToleration"),
-        ({"multiPoint": off("ImageLocality", "InterPodAffinity")}, False, "InterPodAffinity"),
-        (
-            {"multiPoint": off("*")},
-            False,
-            "TaintToleration, InterPodAffinity, NodeAffinity, NodeResourcesFit and 1 more",
-        ),
-        ({"score": off("ImageLocality", "InterPodAffinity")}, False, ""),
-        ({"score": "none", "filter": [], "multiPoint": {"disabled": "x"}}, True, ""),
+        ({}, [], ["image-locality-on"]),
+        ({"score": off("ImageLocality")}, [], []),
+        ({"score": off("ImageLocality"), "filter": off("TaintToleration")}, ["filter-off"], []),
+        ({"score": off("ImageLocality", "InterPodAffinity")}, [], []),
+        ({"score": "none", "filter": [], "multiPoint": {"disabled": "x"}}, [], ["image-locality-on"]),
     ],
 )
-async def test_plugins(world: World, given: dict[str, Any], spreads_badly: bool, lost: str) -> None:
+async def test_mistakes_of_a_configuration_are_those_that_lint_finds(
+    world: World, given: dict[str, Any], failures: list[str], warnings: list[str]
+) -> None:
     world.scheduler(profile(**given))
 
     findings = await looked(world)
 
-    assert codes(findings, "warning") == ["profile kubevirt: image-locality-enabled"] * spreads_badly
-    failures = [finding for finding in findings if finding.verdict == "failure"]
-    assert [finding.code for finding in failures] == ["filters-disabled"] * bool(lost)
-    assert all(finding.found.endswith(f": {lost}") for finding in failures)
+    assert codes(findings, "failure") == [f"profile kubevirt: {code}" for code in failures]
+    assert codes(findings, "warning") == [f"profile kubevirt: {code}" for code in warnings]
+    assert all(finding.found.startswith(f"{WHERE}") and finding.todo for finding in findings if finding.verdict != "ok")
 
 
 async def test_a_second_profile_of_the_default_name(world: World) -> None:
     world.scheduler({"schedulerName": "default-scheduler"}, PROFILE)
 
-    assert codes(await looked(world), "warning") == ["profile kubevirt: default-profile"]
+    assert codes(await looked(world), "failure") == ["profile kubevirt: default-profile-twice"]
+
+
+async def test_the_clusters_own_scheduler_needs_the_default_profile(world: World) -> None:
+    world.server.put(views.DEPLOYMENTS, "scheduler", "kube-system", spec=MOUNTING)
+    world.server.put(views.CONFIG_MAPS, "scheduler", "kube-system", data={"c": yaml.safe_dump(configuration(PROFILE))})
+
+    findings = await looked(world, SchedulerHealthSettings("lease", "kube-system", "kube-scheduler"))
+
+    assert codes(findings, "failure") == ["profile kubevirt: default-profile-missing"]
 
 
 @pytest.mark.parametrize(
