@@ -11,6 +11,10 @@ from webhook.releases import gates
 from webhook.releases.release import NEWEST, Release
 
 _HYPERV_DIRECT: Final = "hyperv-direct"
+# KubeVirt's own.
+_PARALLEL_MIGRATIONS: Final = 5
+# The gate of the queue in which migrations wait by their priority.
+MIGRATION_QUEUE: Final = "MigrationPriorityQueue"
 
 
 class Developer(View, frozen=True):
@@ -26,7 +30,12 @@ class Hypervisor(View, frozen=True):
     name: str | None = None
 
 
+class Migrations(View, frozen=True):
+    parallel_migrations_per_cluster: int | None = None
+
+
 class PlacementConfiguration(View, frozen=True):
+    migrations: Migrations | None = None
     default_runtime_class: str | None = None
     developer_configuration: Developer | None = None
     hypervisors: list[Hypervisor | None] | None = None
@@ -54,6 +63,13 @@ class PlacementKubeVirt(Object, frozen=True):
     @property
     def developer(self) -> Developer:
         return self.configuration.developer_configuration or Developer()
+
+    @property
+    def parallel_migrations(self) -> int:
+        """How many migrations run in the cluster at the same time."""
+        migrations = self.configuration.migrations
+        number = migrations.parallel_migrations_per_cluster if migrations else None
+        return _PARALLEL_MIGRATIONS if number is None else number
 
     @property
     def needs_kvm(self) -> bool:

@@ -25,9 +25,10 @@ from tests.policies.eviction.world import (
 )
 from tests.policies.migration.world import FOO, NODES, ONE_DEVICE, node, requesting
 from webhook.errors import Unavailable
-from webhook.facts import ConfigurationKey, Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
+from webhook.facts import ConfigurationKey, Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, PlacementKey
 from webhook.names import Code
 from webhook.placement.allocation import Allocatable
+from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.launcher_pods import LAUNCHER_PODS
 from webhook.placement.migrations import UNFINISHED
 from webhook.placement.requirement import CORDONED as CORDON
@@ -36,6 +37,8 @@ from webhook.placement.vmis import EVACUEES, VMIS, Evacuee, Vmi
 from webhook.policies.common import messages as common
 from webhook.policies.common import migration_targets
 from webhook.policies.eviction import evacuations, messages
+from webhook.releases.release import release_of
+from webhook.releases.version import parse_version
 from webhook.settings.snapshot import WEEK, Blackout
 
 ALWAYS = (Blackout("every day from 00:00 to 24:00 UTC", ((0, WEEK),)),)
@@ -256,6 +259,7 @@ class TestDenied:
 
 CLUSTER = ListKey(UNFINISHED, "")
 XS = ObjectKey(EVACUEES, "a", "x")
+QUEUE: Json = {"featureGates": ["MigrationPriorityQueue"]}
 
 
 def evacuee(name: str, phase: str = "Running", mark: str | None = "node-a1") -> Evacuee:
@@ -299,6 +303,32 @@ class TestForged:
         world = facts() | evacuating("mallory", "x", "x", "x")
 
         assert decide(world, max_per_cluster=2).code == Code.ELIGIBLE
+
+    @pytest.mark.parametrize(
+        ("version", "configuration", "code"),
+        [
+            ("1.9", {}, Code.ELIGIBLE),
+            ("1.8", {}, Code.TOO_MANY_EVACUATIONS),
+            ("1.8", {"developerConfiguration": {"featureGates": ["MigrationPriorityQueue"]}}, Code.ELIGIBLE),
+            (
+                "1.6",
+                {"developerConfiguration": {"featureGates": ["MigrationPriorityQueue"]}},
+                Code.TOO_MANY_EVACUATIONS,
+            ),
+            ("1.8", {"migrations": {"parallelMigrationsPerCluster": 6}}, Code.ELIGIBLE),
+        ],
+    )
+    def test_without_a_queue_no_more_are_seen_than_run_at_once(
+        self, version: str, configuration: Json, code: str
+    ) -> None:
+        """KubeVirt up to 1.8 creates the migrations of further evacuations only when others have ended."""
+        parsed = parse_version(version)
+        assert parsed
+        kubevirt = msgspec.convert({"spec": {"configuration": configuration}}, PlacementKubeVirt)
+        world = facts() | evacuating("drained", "a", "b", "c", "d", "e")
+        world |= {PlacementKey(): kubevirt.with_release(release_of(parsed))}
+
+        assert decide(world, max_per_cluster=10).code == code
 
     def test_no_vmi_is_read_where_caps_are_far(self) -> None:
         world = {key: value for key, value in (facts() | evacuating("a", "x")).items() if key != XS}

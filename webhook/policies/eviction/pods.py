@@ -10,9 +10,10 @@ from webhook import names
 from webhook.admission.decision import Decision, Denial, Reason, skip
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
-from webhook.facts import ConfigurationKey, Facts, ListKey, ObjectKey
+from webhook.facts import ConfigurationKey, Facts, ListKey, ObjectKey, PlacementKey
 from webhook.k8s.pods import Eviction
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
+from webhook.placement.kubevirt_config import BUILT_IN, MIGRATION_QUEUE
 from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
 from webhook.placement.migrations import MIGRATIONS, UNFINISHED, Migration
 from webhook.placement.vmis import VMIS, Vmi
@@ -140,9 +141,10 @@ def _too_many(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple
 
     No VMI is read where no more evacuations are claimed than the caps allow.
     """
-    caps = [cap for cap in (settings.max_per_namespace, settings.max_per_cluster) if cap]
-    if not caps:
+    if not settings.max_per_namespace and not settings.max_per_cluster:
         return None, None
+    settings = _visible_caps(settings, facts)
+    caps = [cap for cap in (settings.max_per_namespace, settings.max_per_cluster) if cap]
     unfinished: tuple[Migration, ...] | Unavailable | None = None
     doubt = None
     if settings.max_per_cluster:
@@ -157,6 +159,23 @@ def _too_many(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple
     if len(claimed) < min(caps):
         return None, doubt
     return pace.too_many(evacuations.count_evacuations(claimed, max(caps), facts), namespace, settings), doubt
+
+
+def _visible_caps(settings: EvictionSettings, facts: Facts) -> EvictionSettings:
+    """The caps as far as migrations show how many VMs are being evacuated.
+
+    Without a queue of migrations, up to 1.8, KubeVirt creates no more of them than run at the same time. A VM that it
+    is to evacuate beyond that has none yet, so a larger cap would never be reached.
+    """
+    kubevirt = read(facts, PlacementKey(), "KubeVirt's configuration") or BUILT_IN
+    if kubevirt.is_enabled(MIGRATION_QUEUE):
+        return settings
+    visible = max(1, kubevirt.parallel_migrations)
+    return msgspec.structs.replace(
+        settings,
+        max_per_namespace=min(settings.max_per_namespace, visible),
+        max_per_cluster=min(settings.max_per_cluster, visible),
+    )
 
 
 def _with_doubt(decision: Decision, doubt: Reason | None) -> Decision:
