@@ -285,6 +285,18 @@ class TestTypes:
             {"name": "gpu", **kept}
         ]
 
+    @pytest.mark.parametrize(("version", "kept"), [("1.6", {"logical": 512, "physical": 0}), ("1.7", {"logical": 512})])
+    def test_block_sizes_of_zero(self, version: str, kept: Json) -> None:
+        types = rules(version).types
+        sizes = {"custom": {"logical": 512, "discardGranularity": 0 if version == "1.6" else None}}
+        disks = {"devices": {"disks": [{"name": "root", "blockSize": sizes}]}}
+        preferred = {"devices": {"preferredDiskBlockSize": sizes}}
+
+        (disk,) = encode(types.vmi, {"spec": {"domain": disks}})["spec"]["domain"]["devices"]["disks"]
+        assert disk["blockSize"]["custom"] == kept
+        written = encode(types.preference, {"spec": preferred})["spec"]["devices"]["preferredDiskBlockSize"]
+        assert written["custom"] == kept
+
     def test_types_are_made_once(self) -> None:
         assert rules("1.7") is rules("1.7.4")
 
