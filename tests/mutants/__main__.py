@@ -33,8 +33,16 @@ STAGES = {
         "--ignore=tests/kubevirt/go_json/test_malformed.py",
         "--ignore=tests/kubevirt/go_json/test_origins.py",
     ],
+    "tests of releases": [
+        "tests/releases",
+        "tests/placement/test_releases.py",
+        "tests/policies/common/test_migration_targets.py",
+    ],
 }
-_COPIED = ("webhook", "certs", "tests/vectors", "tests/kubevirt", "tests/k8s", "tests/data")
+_COPIED = (
+    *("webhook", "certs", "tests/vectors", "tests/kubevirt", "tests/k8s", "tests/data"),
+    *("tests/releases", "tests/placement", "tests/policies"),
+)
 _WORKERS = 2
 _SECONDS = 300
 _WANTED = 0.9

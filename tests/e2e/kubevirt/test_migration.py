@@ -95,7 +95,7 @@ def test_explain_names_the_node_that_kubevirt_takes(place: Place) -> None:
 
 
 def test_explain_names_the_nodes_that_take_a_vm_from_elsewhere(place: Place) -> None:
-    place.real.configure(developerConfiguration={"featureGates": ["DecentralizedLiveMigration"]})
+    place.real.configure(developerConfiguration={"featureGates": ["Snapshot", "DecentralizedLiveMigration"]})
     eventually(lambda: _receiver(place), what="virt-api to take VMs that are received")
     eventually(lambda: _phase(place) == "WaitingForSync", what="the VMI to wait for its source")
     asked = ["explain", "migration", f"{place.namespace}/web", "-o", "json", "--to", "zone=b"]
