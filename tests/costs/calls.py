@@ -8,6 +8,7 @@ not in the event loop.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import sys
 from collections import Counter
@@ -160,11 +161,15 @@ async def _calls(server: _Server, path: str, body: bytes) -> Counter[str]:
             codes[frame.f_code] += 1
 
     before = sys.getprofile()
+    # What other tests have left behind ends now, and not meanwhile.
+    gc.collect()
+    gc.disable()
     sys.setprofile(note)
     try:
         await server.ask(path, body)
     finally:
         sys.setprofile(before)
+        gc.enable()
     named: Counter[str] = Counter()
     for code, times in codes.items():
         module = _module(code.co_filename)

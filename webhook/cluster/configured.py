@@ -51,7 +51,9 @@ class Configured:
 
     def _take(self, kubevirts: Iterable[KubeVirt]) -> None:
         candidates = list(kubevirts)
-        counts = next((one for one in candidates if one.status and one.status.phase), next(iter(candidates), None))
+        counts = candidates[0] if candidates else None
+        if len(candidates) > 1:
+            counts = next((one for one in candidates if one.status and one.status.phase), counts)
         if counts is not self._read:
             self._update(counts)
 

@@ -10,6 +10,7 @@ import msgspec
 
 from webhook.placement.expression import (
     DOES_NOT_EXIST,
+    EXISTS,
     GREATER,
     IN,
     LESS,
@@ -66,6 +67,10 @@ class Contradiction(msgspec.Struct, frozen=True, gc=False):
         return tuple(one.expression.key for one in self.requirements if isinstance(one, Label) and one.origin == ADDED)
 
 
+# By itself.
+_ALWAYS_POSSIBLE: Final = frozenset({NOT_IN, EXISTS, DOES_NOT_EXIST})
+
+
 def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
     """All of them, label by label in the order of the requirements, then those of node affinities."""
     asked: dict[str, list[_Asked]] = {}
@@ -79,7 +84,14 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
             if requirement.hostname:
                 expression = Expression(HOSTNAME, NOT_IN, (requirement.hostname,))
                 asked.setdefault(HOSTNAME, []).append((requirement, expression))
-    found = [contradiction for each in asked.values() for contradiction in _of_one_label(each)]
+    found: list[Contradiction] = []
+    for each in asked.values():
+        # Most labels are asked for once, and one value, or any, is always possible.
+        expression = each[0][1]
+        if len(each) > 1 or (
+            expression.operator not in _ALWAYS_POSSIBLE and not (expression.operator == IN and expression.values)
+        ):
+            found += _of_one_label(each)
     for requirement in requirements:
         if isinstance(requirement, OneOf):
             found += _of_affinity(requirement, asked, names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from webhook.releases.version import Version
 
@@ -32,6 +33,8 @@ class Capability:
         return reached(self.since, version) and not reached(self.until, version) and version not in self.never
 
 
+# A review asks a dozen times, always of the same release.
+@lru_cache(maxsize=1024)
 def reached(firsts: tuple[Version, ...], version: Version) -> bool:
     """Whether a release is at or after the first ones of a change, of which each minor version may have its own."""
     for first in firsts:

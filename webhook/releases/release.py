@@ -31,7 +31,7 @@ class Release:
     @property
     def rules_version(self) -> Version:
         """The version whose rules count."""
-        return min(self.version, versions.NEWEST) if self.is_newer else self.version
+        return _rules_version(self.version)
 
     @property
     def is_newer(self) -> bool:
@@ -55,9 +55,14 @@ class Release:
 
 
 @lru_cache(maxsize=64)
+def _rules_version(version: Version) -> Version:
+    return min(version, versions.NEWEST) if version.line > versions.NEWEST.line else version
+
+
+@lru_cache(maxsize=64)
 def release_of(version: Version) -> Release:
     """The release of a version."""
-    known = min(version, versions.NEWEST) if version.line > versions.NEWEST.line else version
+    known = _rules_version(version)
     return Release(version, frozenset(each for each in CAPABILITIES.values() if each.is_in(known)))
 
 
