@@ -1,8 +1,8 @@
 """Certificates of a CA in a Secret, renewed by any number of replicas without a leader.
 
-Every replica does the same: it reads all caBundles, then the Secret, and does what comes next. What it writes, it
-writes only over what it has read, so that a replica that was asleep can't undo what others did meanwhile: a caBundle
-that changed since refuses the write, and one that didn't is as old as the Secret that was read after it.
+Every replica does the same: it reads all caBundles, then the Secret, and does the next step. Every write names the
+resourceVersion that was read, so a paused replica cannot undo later writes of others: the API server rejects the write
+of a caBundle that has changed, and an unchanged caBundle is as old as the Secret that was read after it.
 """
 
 from __future__ import annotations
@@ -17,25 +17,39 @@ from cryptography import x509
 
 from certs.authority import Authority, parse_bundle, verifies
 from certs.source import CertificateError, Pair
-from certs.state import KEYS, RENEWED_AT, CaState, Terms, plan_next_state
+from certs.state import KEYS, RENEWED_AT, CaState, Observation, Terms, plan_next_state
 
-# Until the next look: after a step, after a failure or while somebody else must act, and in quiet times. The last is
-# how long a caBundle that somebody took away stays away, and how late we are after the wall clock has jumped.
+# Seconds until the next step: after a change, after a failure, and otherwise. The last is also how long a removed
+# caBundle is missing, and the delay after a jump of the wall clock.
 BUSY_SECONDS: Final = 0.2
 RETRY_SECONDS: Final = 2.0
 QUIET_SECONDS: Final = 5.0
-# How long a replica must have known a retired CA before it lets go of it, and between two CAs that it makes, by the
-# monotonic clock: a wall clock that jumps must neither end a CA nor make a new one every few seconds.
+# How long a replica must have known a retired CA before it removes it, and the time between two CAs that it creates, by
+# the monotonic clock: a jump of the wall clock must neither remove a CA nor create one every few seconds.
 GRACE_SECONDS: Final = 300.0
-# How long a CA must have been in every caBundle before it signs: API servers learn of a change by a watch.
+# How long a CA must have been in every caBundle before it signs, because API servers receive changes by a watch.
 SPREAD_SECONDS: Final = 10.0
 
 
+class RotationEvent:
+    """The events in the log."""
+
+    RETRYING: Final = "certificate rotation failed; retrying"
+    CONFIGURATIONS_MISSING: Final = "webhook configurations do not exist yet; certificates are not published to them"
+    MISSING: Final = "CA Secret is missing; creating it again, the serving certificate does not change"
+    INVALID: Final = "CA Secret is invalid; repairing it, the serving certificate does not change"
+    LEAF_ISSUED: Final = "serving certificate issued"
+    BUNDLES_WRITTEN: Final = "caBundles updated"
+    CA_CREATED: Final = "new CA created; it is published in the caBundles before it signs"
+    CA_PROMOTED: Final = "new CA is in every caBundle; it signs from now on"
+    CAS_REMOVED: Final = "expired CAs are removed from the caBundles"
+
+
 class NotNow(Exception):  # noqa: N818 - a state of affairs
-    """The API server didn't do it this time.
+    """The API server did not execute a request.
 
     Args:
-        why: a clause that says what was tried and what came of it.
+        why: a clause about the request and the answer.
     """
 
     def __init__(self, why: str) -> None:
@@ -49,12 +63,12 @@ class StoredSecret:
 
     Attributes:
         version: its resourceVersion.
-        asked: somebody asked for another CA.
+        is_rotation_requested: its annotation requests a new CA.
     """
 
     data: Mapping[str, bytes]
     version: str
-    asked: bool = False
+    is_rotation_requested: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,30 +85,30 @@ class WebhookConfiguration:
 
 
 class SecretStore(Protocol):
-    """The Secret. Every method raises `NotNow` where there is no answer, or a refusal."""
+    """The Secret. Every method raises `NotNow` if the API server does not execute the request."""
 
     async def read(self) -> StoredSecret | None:
-        """Its newest state; None: it doesn't exist."""
+        """Its newest state; None if it does not exist."""
 
     async def create(self, data: Mapping[str, bytes]) -> bool:
-        """Make it; False: somebody was faster."""
+        """Create it; False if it exists already."""
 
     async def replace(self, data: Mapping[str, bytes], version: str, *, answered: bool) -> bool:
-        """Change it; False: its version is another one by now, or it is gone.
+        """Change it; False if its version has changed or it does not exist.
 
         Args:
-            answered: take back that somebody asked for another CA.
+            answered: remove the annotation that requests a new CA.
         """
 
 
 class Bundles(Protocol):
-    """The webhook configurations. Every method raises `NotNow` where there is no answer, or a refusal."""
+    """The webhook configurations. Every method raises `NotNow` if the API server does not execute the request."""
 
     async def read(self) -> Mapping[str, WebhookConfiguration | None]:
-        """The newest state of every configuration that there should be, by name; None: it doesn't exist."""
+        """The newest state of every expected configuration by name; None if it does not exist."""
 
     async def write(self, name: str, version: str, bundles: Mapping[str, bytes]) -> bool:
-        """Change caBundles by name of the entry; False: the configuration is another one by now, or it is gone."""
+        """Change caBundles by name of the entry; False if the configuration has changed or does not exist."""
 
 
 class RotationClock(Protocol):
@@ -111,13 +125,13 @@ class RotationClock(Protocol):
 
 
 class Log(Protocol):
-    """Where events go; structlog's loggers are such."""
+    """A log, for example of structlog."""
 
     def info(self, event: str, **fields: Any) -> Any:
-        """Something happened as it should."""
+        """Log an expected event."""
 
     def warning(self, event: str, **fields: Any) -> Any:
-        """Somebody should look."""
+        """Log an event that an admin should examine."""
 
 
 @dataclass(frozen=True)
@@ -132,11 +146,11 @@ class _Leaf:
 
 
 class Rotation:
-    """One replica's part.
+    """The rotation by one replica.
 
     Args:
-        serve: takes a pair into service; raises where that can't be, and then the one before stays.
-        jitter: picks a number between two.
+        serve: serves with a new pair; if it raises, the previous pair is kept.
+        jitter: returns a number between two numbers.
     """
 
     def __init__(
@@ -162,9 +176,9 @@ class Rotation:
         self._known: dict[x509.Certificate, float] = {}
         self._made: float | None = None
         self._published: tuple[x509.Certificate, float] | None = None
-        self._told: dict[str, object] = {}
+        self._logged: dict[str, object] = {}
         self._missing: tuple[str, ...] = ()
-        self._problem = "the certificate has not been looked at yet"
+        self._problem = "not created yet"
         self._ready = False
         self.failures = 0
         self.authority_end: datetime | None = None
@@ -173,49 +187,53 @@ class Rotation:
 
     @property
     def leaf_end(self) -> datetime | None:
-        """When the certificate that we serve with expires."""
+        """When the serving certificate expires."""
         return self._leaf.pair.leaf.not_valid_after_utc if self._leaf else None
 
     def waiting_for(self) -> tuple[str, ...]:
-        """What is missing before the API server can call us, in words; empty once it could (and it stays so).
+        """Clauses about what is missing before the API server can call the server; empty once it could.
 
-        Of several configurations one that is missing keeps nobody from calling us by the others.
+        If only some configurations are missing, the API server can call the server by the others.
         """
         if self._ready:
             return ()
         if self._leaf is None:
             return (f"the serving certificate: {self._problem}",)
         if self.found and len(self._missing) == len(self.found):
-            return tuple(f"{name}: it doesn't exist yet" for name in self._missing)
+            return tuple(f"{name} does not exist yet" for name in self._missing)
         self._ready = True
         return ()
 
     async def run(self) -> None:
-        """Look and act until cancelled."""
+        """Repeat `step` until cancelled."""
         while True:
             seconds = await self.step()
             await self._clock.sleep(seconds * self._jitter(0.8, 1.2))
 
     async def step(self) -> float:
-        """Look once, and do what comes next; the seconds until the next look."""
+        """Read the state and do the next step.
+
+        Returns:
+            The seconds until the next step.
+        """
         try:
             return await self._step()
         except (NotNow, CertificateError) as error:
             self.failures += 1
             self._problem = error.why if isinstance(error, NotNow) else str(error)
-            self._tell("certificates: tried again soon", why=self._problem)
+            self._log_once(RotationEvent.RETRYING, why=self._problem)
             return RETRY_SECONDS
 
     async def _step(self) -> float:
-        # In this order: what the configurations lack of a Secret that is read after them is not there yet; the other
-        # way round it may have come and gone.
+        # The order matters: a CA that is in the Secret, and was not in the caBundles before, is to be published. In
+        # the other order it may have been published and removed already.
         found = await self._bundles.read()
         now = self._now()
         stored = await self._store.read()
         self.found = found
         self._missing = tuple(name for name, configuration in found.items() if configuration is None)
         state, problems = CaState.decode(stored.data if stored else {}, now + self._terms.overlap)
-        self._tell_problems(stored, problems)
+        self._log_problems(stored, problems)
         self._remember(state, found)
         if await self._advance_secret(state, stored, found, now, repair=bool(problems and stored)):
             return BUSY_SECONDS
@@ -225,8 +243,8 @@ class Rotation:
         self.rotated = state.rotated
         if issued or written:
             return BUSY_SECONDS
-        self._tell("webhook configurations are missing; certificates wait for them", names=self._missing)
-        self._told.pop("certificates: tried again soon", None)
+        self._log_once(RotationEvent.CONFIGURATIONS_MISSING, names=self._missing)
+        self._logged.pop(RotationEvent.RETRYING, None)
         return min(QUIET_SECONDS, self._terms.leaf.total_seconds() / 20)
 
     async def _advance_secret(
@@ -238,20 +256,19 @@ class Rotation:
         *,
         repair: bool,
     ) -> bool:
-        """Bring the Secret one step further, if there is one."""
+        """Write the next state of the Secret; whether there was one to write."""
         leaf = self._leaf
-        planned_state = plan_next_state(
-            state,
-            self._terms,
+        observed = Observation(
             now,
             _all(found),
-            mine=leaf.authority if leaf and leaf.valid(now) else None,
-            content=leaf is not None and leaf.valid(now) and now < leaf.renew,
-            asked=bool(stored and stored.asked),
-            may_make=self._made is None or self._clock.now() - self._made >= self._grace,
+            serving_ca=leaf.authority if leaf and leaf.valid(now) else None,
+            has_leaf=leaf is not None and leaf.valid(now) and now < leaf.renew,
+            is_rotation_requested=bool(stored and stored.is_rotation_requested),
+            may_create=self._made is None or self._clock.now() - self._made >= self._grace,
             may_promote=self._published is not None and self._clock.now() - self._published[1] >= SPREAD_SECONDS,
             may_retire=lambda each: self._clock.now() - self._known[each.certificate] >= self._grace,
         )
+        planned_state = plan_next_state(state, self._terms, observed)
         if planned_state == state and not repair:
             return False
         made = planned_state.incoming is not None and planned_state.incoming != state.incoming
@@ -265,14 +282,14 @@ class Rotation:
         if done:
             if made:
                 self._made = self._clock.now()
-            self._tell_change(state, planned_state)
+            self._log_change(state, planned_state)
         return True
 
     def _issue_leaf(self, state: CaState, found: Mapping[str, WebhookConfiguration | None], now: datetime) -> bool:
-        """Serve with a new leaf, if one is due and everybody who calls us can verify it."""
+        """Serve with a new leaf certificate, if one is due and every caBundle verifies it."""
         issuer, leaf = state.issuer, self._leaf
         if issuer is None or (why := issuer.unusable(self._terms.hosts, now)):
-            self._problem = why if issuer else "the new CA is being published"
+            self._problem = why if issuer else "the new CA is not in every caBundle yet"
             return False
         same = leaf is not None and leaf.authority == issuer.certificate
         if leaf and same and leaf.valid(now) and now < leaf.renew:
@@ -280,57 +297,59 @@ class Rotation:
         bundles = _all(found)
         lacking = [name for name, each in found.items() if each and not _has(each, issuer)]
         if lacking and not same:
-            self._problem = f"{', '.join(lacking)} has no caBundle with our CA yet"
+            self._problem = f"the caBundles of {', '.join(lacking)} lack the CA"
             return False
         pair = issuer.issue(self._terms.hosts, now, self._terms.leaf)
         made = pair.leaf
         checked = {pair.authority} if same else {pair.authority, *bundles}
         if not all(verifies(each, made, host, self._now()) for each in checked for host in self._terms.hosts):
-            self._problem = "a new certificate was not accepted by our own caBundle; the one before stays"
-            self._tell("certificates: tried again soon", why=self._problem)
+            self._problem = "the caBundles do not verify the new certificate; the previous one is kept"
+            self._log_once(RotationEvent.RETRYING, why=self._problem)
             return False
         self._serve(pair)
-        # Of the life that a short-lived CA leaves it.
+        # The lifetime may be limited by that of the CA.
         life = (made.not_valid_after_utc - now) * RENEWED_AT
         self._leaf = _Leaf(pair, issuer.certificate, now + life * self._jitter(0.9, 1.0))
         self._log.info(
-            "serving certificate issued",
+            RotationEvent.LEAF_ISSUED,
             expires=made.not_valid_after_utc.isoformat(),
             ca=_common_name(issuer.certificate),
         )
         return True
 
     async def _write_ca_bundles(self, state: CaState, found: Mapping[str, WebhookConfiguration | None]) -> bool:
-        """Bring every caBundle to what the Secret says; those that mean the same stay as they are."""
+        """Write the Secret's CAs into every caBundle that does not contain the same CAs."""
         wanted = state.trust_bundle()
-        meant = set(parse_bundle(wanted))
-        if not meant:
+        certificates = set(parse_bundle(wanted))
+        if not certificates:
             return False
-        refused: list[str] = []
+        failures: list[str] = []
         changed = False
         for name, configuration in found.items():
             if configuration is None:
                 continue
-            entries = {entry: wanted for entry, pem in configuration.bundles.items() if set(parse_bundle(pem)) != meant}
+            entries = {
+                entry: wanted for entry, pem in configuration.bundles.items() if set(parse_bundle(pem)) != certificates
+            }
             if not entries:
                 continue
             try:
                 if await self._bundles.write(name, configuration.version, entries):
-                    self._log.info("caBundles written", configuration=name, entries=sorted(entries))
+                    self._log.info(RotationEvent.BUNDLES_WRITTEN, configuration=name, entries=sorted(entries))
             except NotNow as error:
-                # One that can't be written must not keep the others from what they need.
-                refused.append(error.why)
+                # A failed write must not prevent those of the other configurations.
+                failures.append(error.why)
             else:
                 changed = True
-        if refused:
-            raise NotNow("; ".join(refused))
+        if failures:
+            raise NotNow("; ".join(failures))
         return changed
 
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.wall(), UTC)
 
     def _remember(self, state: CaState, found: Mapping[str, WebhookConfiguration | None]) -> None:
-        """Since when we have known each retired CA, and have seen the incoming one in every caBundle."""
+        """Record when each retired CA was first read, and when the incoming one was first in every caBundle."""
         now = self._clock.now()
         incoming = state.incoming.certificate if state.incoming else None
         if incoming is None or any(incoming not in parse_bundle(each) for each in _all(found)):
@@ -339,31 +358,32 @@ class Rotation:
             self._published = (incoming, now)
         self._known = {each.certificate: self._known.get(each.certificate, now) for each in state.retired}
 
-    def _tell_problems(self, stored: StoredSecret | None, problems: tuple[str, ...]) -> None:
+    def _log_problems(self, stored: StoredSecret | None, problems: tuple[str, ...]) -> None:
         gone = stored is None and self._leaf is not None
-        self._tell("the CA's Secret is gone; it is made anew, the certificate in service stays", gone=gone)
+        self._log_once(RotationEvent.MISSING, gone=gone)
         broken = problems if stored and stored.data else ()
-        self._tell("the CA's Secret is broken; it is repaired, the certificate in service stays", why=broken)
+        self._log_once(RotationEvent.INVALID, why=broken)
 
-    def _tell_change(self, old: CaState, new: CaState) -> None:
+    def _log_change(self, old: CaState, new: CaState) -> None:
         if new.incoming and new.incoming != old.incoming:
-            self._log.info("new CA made; it is published before it signs", ca=_common_name(new.incoming.certificate))
+            self._log.info(RotationEvent.CA_CREATED, ca=_common_name(new.incoming.certificate))
         if new.issuer and new.issuer != old.issuer:
-            self._log.info(
-                "every caBundle has the new CA; it signs from now on", ca=_common_name(new.issuer.certificate)
-            )
+            self._log.info(RotationEvent.CA_PROMOTED, ca=_common_name(new.issuer.certificate))
         before, after = ({each.certificate for each in state.retired if not each.leaving} for state in (old, new))
         if before - after:
-            self._log.info(
-                "old CAs have had their time; caBundles lose them", cas=sorted(map(_common_name, before - after))
-            )
+            self._log.info(RotationEvent.CAS_REMOVED, cas=sorted(map(_common_name, before - after)))
 
-    def _tell(self, event: str, **fields: object) -> None:
-        """Log what stays true for a while once, and again when it changes; empty fields: it is not true now."""
+    def _log_once(self, event: str, **fields: object) -> None:
+        """Log a lasting condition once, and again when it changes.
+
+        Args:
+            event: of `RotationEvent`.
+            fields: empty values mean that the condition has ended.
+        """
         if not any(fields.values()):
-            self._told.pop(event, None)
-        elif self._told.get(event) != fields:
-            self._told[event] = fields
+            self._logged.pop(event, None)
+        elif self._logged.get(event) != fields:
+            self._logged[event] = fields
             self._log.warning(event, **fields)
 
 

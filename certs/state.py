@@ -1,10 +1,10 @@
-"""What the Secret holds, and which change of it comes next. Pure, but for the keys that are made.
+"""The content of the CA's Secret, and the decision about its next state. It is pure, except that it generates keys.
 
-A CA is first `incoming`: published, without a leaf. Once every caBundle has it, it becomes the `issuer`, and the issuer
-before it is `retired`: trusted until no leaf of it can be valid any more. Then it is `leaving`, and is forgotten once
-no caBundle has it. A CA that a caBundle trusts and the Secret doesn't know is retired, not dropped, if it is bound as
-ours are: somebody may be serving with it, whoever edited the Secret. Any other is dropped, unless the Secret holds
-nothing yet.
+A CA is first `incoming`: published in caBundles, and signing nothing. Once every caBundle has it, it becomes the
+`issuer`, and the previous issuer is `retired`: trusted until all its leaf certificates have expired. Then it is
+`leaving`, and is removed from the Secret once no caBundle has it. A CA that a caBundle trusts and the Secret does not
+contain is retired, not removed, if its name constraints are those of a CA made here, because a replica may serve with
+it. Other CAs are removed, unless the Secret is empty.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ RETIRED: Final = "retired.json"
 ROTATED: Final = "rotated"
 KEYS: Final = (CA_CRT, CA_KEY, NEXT_CRT, NEXT_KEY, RETIRED, ROTATED)
 
-# A Secret that is deleted again and again must not make caBundles grow without an end.
+# A Secret that is deleted repeatedly must not let caBundles grow without a limit.
 MOST_RETIRED: Final = 16
 
-# A CA or leaf is renewed when two thirds of its life are over.
+# The part of its lifetime after which a CA or leaf certificate is renewed.
 RENEWED_AT: Final = 2 / 3
 
 
 @dataclass(frozen=True)
 class Retired:
-    """A CA that signs no more.
+    """A CA that no longer signs.
 
     Attributes:
-        until: from then on no leaf of it is valid.
-        leaving: caBundles are to be without it.
+        until: when its last leaf certificate expires.
+        leaving: whether it is being removed from the caBundles.
     """
 
     certificate: x509.Certificate
@@ -51,13 +51,13 @@ class Retired:
 
 @dataclass(frozen=True)
 class Terms:
-    """For whom and how long certificates are made.
+    """The hosts and lifetimes of certificates.
 
     Attributes:
-        hosts: that the API server calls us by.
-        authority: life of a CA.
-        leaf: life of a serving certificate.
-        skew: by how much the replicas' clocks may differ.
+        hosts: the names that the API server connects to.
+        authority: the lifetime of a CA.
+        leaf: the lifetime of a serving certificate.
+        skew: the tolerated difference between the replicas' clocks.
     """
 
     hosts: tuple[str, ...]
@@ -67,7 +67,7 @@ class Terms:
 
     @property
     def overlap(self) -> timedelta:
-        """How long a CA stays trusted after its last signature."""
+        """How long a CA is trusted after its last signature."""
         return self.leaf + self.skew
 
 
@@ -81,17 +81,17 @@ class CaState:
     rotated: datetime | None = None
 
     def trust_bundle(self) -> bytes:
-        """The caBundle that every configuration is to have: PEM, newest first."""
+        """The caBundle for every webhook configuration: PEM, newest CA first."""
         signing = [each.certificate for each in (self.incoming, self.issuer) if each]
         return bundle(dict.fromkeys([*signing, *(each.certificate for each in self.retired if not each.leaving)]))
 
     def all_certificates(self) -> set[x509.Certificate]:
-        """Every CA that it says something of."""
+        """Every CA in it."""
         signing = {each.certificate for each in (self.incoming, self.issuer) if each}
         return signing | {each.certificate for each in self.retired}
 
     def encode(self) -> dict[str, bytes]:
-        """The Secret's data; a key that isn't there is to be absent."""
+        """The Secret's data; other keys must be absent."""
         data: dict[str, bytes] = {}
         for authority, crt, key in ((self.issuer, CA_CRT, CA_KEY), (self.incoming, NEXT_CRT, NEXT_KEY)):
             if authority:
@@ -104,10 +104,10 @@ class CaState:
 
     @classmethod
     def decode(cls, data: Mapping[str, bytes], end: datetime) -> tuple[CaState, tuple[str, ...]]:
-        """What can be read of a Secret, and what is wrong with the rest, as clauses.
+        """The valid parts of a Secret, and a clause about each invalid part.
 
         Args:
-            end: until when a CA is trusted whose certificate is there, but not its key.
+            end: how long to trust a CA whose certificate is valid but whose key is not.
         """
         problems: list[str] = []
         found: list[Authority | None] = []
@@ -124,60 +124,80 @@ class CaState:
         try:
             retired += [_parse_retired(each) for each in json.loads(data.get(RETIRED, b"[]"))]
         except (ValueError, KeyError, TypeError, AttributeError):
-            problems.append(f"{RETIRED}: not as we wrote it")
+            problems.append(f"{RETIRED} is not valid")
         try:
             rotated = _time(data[ROTATED].decode()) if ROTATED in data else None
         except ValueError:
             rotated = None
-            problems.append(f"{ROTATED}: not a time")
+            problems.append(f"{ROTATED} is not a valid time")
         issuer, incoming = found
-        # With retired ones alone it is as a replica leaves it that may not make a CA now.
+        # A Secret with retired CAs alone is valid: a replica leaves it so while it may not create a CA.
         if data and issuer is None and incoming is None and not retired and not problems:
-            problems.append("it holds no CA")
+            problems.append("the Secret contains no CA")
         return cls(issuer, incoming, tuple(retired), rotated), tuple(problems)
 
 
-def plan_next_state(
-    state: CaState,
-    terms: Terms,
-    now: datetime,
-    bundles: Collection[bytes],
-    *,
-    mine: x509.Certificate | None = None,
-    content: bool = False,
-    asked: bool = False,
-    may_make: bool = True,
-    may_promote: bool = True,
-    may_retire: Callable[[Retired], bool] = lambda _: True,
-) -> CaState:
-    """The content of the Secret that comes next; equal to the present one where nothing is to do.
+@dataclass(frozen=True)
+class Observation:
+    """What a replica knows besides the Secret.
 
-    Args:
-        state: read after `bundles`: what those lack of it is still to be written.
-        bundles: the caBundle (PEM, maybe empty) of every entry of every configuration that exists.
-        mine: the CA of the leaf that the caller serves with, while that leaf is valid.
-        content: the caller needs no new leaf for now. Then it doesn't matter to it for which hosts a CA is: in a
-            rollout that renames the Service, others may need another one than the caller.
-        asked: somebody wants another CA.
-        may_make: whether the caller may make a CA that nobody asked for.
-        may_promote: whether the incoming CA has been in every caBundle for long enough to sign. Where nobody can be
-            serving yet, it may at once.
-        may_retire: whether the caller has known of a retired CA for long enough to let it go.
+    Attributes:
+        now: the wall clock, in UTC.
+        bundles: the caBundle (PEM, maybe empty) of every entry of every existing configuration, read before the Secret.
+        serving_ca: the CA of the replica's valid leaf certificate; None if it has none.
+        has_leaf: the replica needs no new leaf certificate now. Then the hosts of the issuer do not matter to it: in a
+            rollout that renames the Service, other replicas may need another CA.
+        is_rotation_requested: the annotation of the Secret requests a new CA.
+        may_create: whether the replica may create a CA without a request.
+        may_promote: whether the incoming CA has been in every caBundle for long enough to sign. If no replica can be
+            serving yet, it is promoted without this.
+        may_retire: whether the replica has known a retired CA for long enough to remove it.
     """
-    trusting = [set(parse_bundle(each)) for each in bundles]
-    state = _adopt(state, terms, now, mine, {each for one in trusting for each in one})
-    if state.incoming and state.incoming.unusable((), now):
-        state = replace(_retire(state, state.incoming, now + terms.overlap), incoming=None)
-    elif (
-        state.incoming
-        and all(state.incoming.certificate in one for one in trusting)
-        and (may_promote or not (state.issuer or state.retired))
-    ):
-        promoted = replace(state, issuer=state.incoming, incoming=None, rotated=now)
-        return _retire(promoted, state.issuer, now + terms.overlap) if state.issuer else promoted
-    if state.incoming is None and (asked or (may_make and _due(state.issuer, () if content else terms.hosts, now))):
-        state = replace(state, incoming=Authority.new(terms.hosts, now, terms.authority))
-    return replace(state, retired=tuple(_age(state.retired, now, trusting, may_retire)))
+
+    now: datetime
+    bundles: Collection[bytes]
+    serving_ca: x509.Certificate | None = None
+    has_leaf: bool = False
+    is_rotation_requested: bool = False
+    may_create: bool = True
+    may_promote: bool = True
+    may_retire: Callable[[Retired], bool] = lambda _: True
+
+
+def plan_next_state(state: CaState, terms: Terms, observed: Observation) -> CaState:
+    """The next content of the Secret; equal to the present one if there is nothing to do.
+
+    A promotion waits for the next call before anything else changes, so that each write changes one thing.
+    """
+    trusted = [set(parse_bundle(pem)) for pem in observed.bundles]
+    state = _adopt_unknown(state, terms, observed, {each for bundle_ in trusted for each in bundle_})
+    if state.incoming and state.incoming.unusable((), observed.now):
+        state = replace(_retire(state, state.incoming, observed.now + terms.overlap), incoming=None)
+    elif state.incoming and _can_promote(state, state.incoming, trusted, observed):
+        return _promote(state, state.incoming, terms, observed.now)
+    if state.incoming is None and _needs_new_ca(state, terms, observed):
+        state = replace(state, incoming=Authority.new(terms.hosts, observed.now, terms.authority))
+    return replace(state, retired=tuple(_age(state.retired, trusted, observed)))
+
+
+def _can_promote(
+    state: CaState, incoming: Authority, trusted: Sequence[set[x509.Certificate]], observed: Observation
+) -> bool:
+    is_published = all(incoming.certificate in certificates for certificates in trusted)
+    is_first = not (state.issuer or state.retired)
+    return is_published and (observed.may_promote or is_first)
+
+
+def _promote(state: CaState, incoming: Authority, terms: Terms, now: datetime) -> CaState:
+    promoted = replace(state, issuer=incoming, incoming=None, rotated=now)
+    return _retire(promoted, state.issuer, now + terms.overlap) if state.issuer else promoted
+
+
+def _needs_new_ca(state: CaState, terms: Terms, observed: Observation) -> bool:
+    if observed.is_rotation_requested:
+        return True
+    hosts = () if observed.has_leaf else terms.hosts
+    return observed.may_create and _due(state.issuer, hosts, observed.now)
 
 
 def _due(issuer: Authority | None, hosts: Sequence[str], now: datetime) -> bool:
@@ -188,28 +208,27 @@ def _due(issuer: Authority | None, hosts: Sequence[str], now: datetime) -> bool:
     return now >= start + (end - start) * RENEWED_AT
 
 
-def _adopt(
-    state: CaState, terms: Terms, now: datetime, mine: x509.Certificate | None, found: Iterable[x509.Certificate]
-) -> CaState:
-    """What a caBundle trusts and the Secret doesn't know is kept for an overlap, if it is bound as our own CAs are.
+def _adopt_unknown(state: CaState, terms: Terms, observed: Observation, trusted: Iterable[x509.Certificate]) -> CaState:
+    """Retire the CAs that a caBundle trusts and the Secret does not contain, if they are bound to the same hosts.
 
-    Who may write caBundles for a moment shall not have a CA of theirs trusted for a week. Where the Secret holds
-    nothing yet, whoever served before (with mounted certificates, or another tool's) may serve on: all of it is kept.
+    Otherwise, an attacker who can write a caBundle once could have a CA trusted for a week. If the Secret is empty, all
+    are retired: the previous servers, with mounted certificates or those of another tool, can continue to serve.
     """
     known = state.all_certificates()
     unknown = [
         each
-        for each in found
+        for each in trusted
         if each not in known
-        and each != mine
-        and each.not_valid_after_utc > now
+        and each != observed.serving_ca
+        and each.not_valid_after_utc > observed.now
         and (not known or is_bound(each, terms.hosts))
     ]
     unknown.sort(key=lambda each: (each.not_valid_before_utc, each.serial_number), reverse=True)
-    if mine and mine not in known:
-        unknown.insert(0, mine)
+    if observed.serving_ca and observed.serving_ca not in known:
+        unknown.insert(0, observed.serving_ca)
     room = max(0, MOST_RETIRED - len(state.retired))
-    return replace(state, retired=(*state.retired, *(Retired(each, now + terms.overlap) for each in unknown[:room])))
+    until = observed.now + terms.overlap
+    return replace(state, retired=(*state.retired, *(Retired(each, until) for each in unknown[:room])))
 
 
 def _retire(state: CaState, authority: Authority, until: datetime) -> CaState:
@@ -222,15 +241,12 @@ def _cap(retired: Sequence[Retired]) -> tuple[Retired, ...]:
 
 
 def _age(
-    retired: Iterable[Retired],
-    now: datetime,
-    trusting: Sequence[set[x509.Certificate]],
-    may_retire: Callable[[Retired], bool],
+    retired: Iterable[Retired], trusted: Sequence[set[x509.Certificate]], observed: Observation
 ) -> Iterable[Retired]:
     for each in retired:
         if not each.leaving:
-            yield replace(each, leaving=now >= each.until and may_retire(each))
-        elif any(each.certificate in one for one in trusting):
+            yield replace(each, leaving=observed.now >= each.until and observed.may_retire(each))
+        elif any(each.certificate in certificates for certificates in trusted):
             yield each
 
 
@@ -247,5 +263,5 @@ def _parse_retired(plain: Mapping[str, object]) -> Retired:
 def _time(text: str) -> datetime:
     time = datetime.fromisoformat(text)
     if time.tzinfo is None:
-        raise ValueError("a time without its zone")
+        raise ValueError("the time has no time zone")
     return time

@@ -101,7 +101,7 @@ class World:
 
     def ask(self) -> None:
         assert self.secret
-        self.secret = replace(self.secret, version=self.version(), asked=True)
+        self.secret = replace(self.secret, version=self.version(), is_rotation_requested=True)
 
     def version(self) -> str:
         return str(next(self._versions))
@@ -188,7 +188,9 @@ class Replica:
         secret = self.world.secret
         done = secret is not None and secret.version == version
         if done and secret:
-            self.world.secret = StoredSecret(dict(data), self.world.version(), secret.asked and not answered)
+            self.world.secret = StoredSecret(
+                dict(data), self.world.version(), secret.is_rotation_requested and not answered
+            )
             self.world.writes += 1
         self.world.at("replaced secret")
         return done

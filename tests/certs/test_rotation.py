@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from certs.authority import Authority, bundle, parse_bundle, verifies
-from certs.rotation import GRACE_SECONDS, SPREAD_SECONDS, NotNow
+from certs.rotation import GRACE_SECONDS, SPREAD_SECONDS, NotNow, RotationEvent
 from certs.source import CertificateError, Pair, self_signed
 from certs.state import CA_CRT, CA_KEY, MOST_RETIRED, NEXT_KEY, RETIRED, ROTATED, CaState
 from tests.certs.memory import ENTRIES, HOST, NAMES, START, TERMS, Killed, Replica, World, refuse
@@ -108,7 +108,7 @@ async def test_order_of_a_rotation() -> None:
     assert [retired.certificate for retired in state(world).retired] == [old.certificate]
     assert all(old.pem in each for each in trusted(world)), "others may still serve with it"
     assert world.secret
-    assert not world.secret.asked
+    assert not world.secret.is_rotation_requested
 
 
 async def test_the_old_ca_goes_after_the_overlap() -> None:
@@ -122,7 +122,9 @@ async def test_the_old_ca_goes_after_the_overlap() -> None:
 
     assert state(world).retired == ()
     assert trusted(world) == [{state(world).issuer.pem}] * 6  # type: ignore[union-attr]
-    assert world.replicas[0].log.said("have had their time") or world.replicas[1].log.said("have had their time")
+    assert world.replicas[0].log.said(RotationEvent.CAS_REMOVED) or world.replicas[1].log.said(
+        RotationEvent.CAS_REMOVED
+    )
 
 
 async def test_a_leaf_is_renewed_at_two_thirds_of_its_life_and_never_served_expired() -> None:
@@ -212,10 +214,10 @@ async def test_configurations_that_come_later(missing: int) -> None:
     await world.settle()
     assert replica.leaf
     if missing == 3:
-        assert replica.rotation.waiting_for() == tuple(f"{name}: it doesn't exist yet" for name in NAMES)
+        assert replica.rotation.waiting_for() == tuple(f"{name} does not exist yet" for name in NAMES)
     else:
         assert replica.rotation.waiting_for() == ()
-    assert replica.log.said("configurations are missing") == [{"names": NAMES[:missing]}]
+    assert replica.log.said(RotationEvent.CONFIGURATIONS_MISSING) == [{"names": NAMES[:missing]}]
     for name in NAMES[:missing]:
         world.create(name)
     await replica.step()
@@ -295,7 +297,7 @@ async def test_a_secret_edited_by_hand_heals_in_the_same_order(edit: Callable[[d
     if edit is not _half_next:
         assert [replica.leaf for replica in world.replicas][:3] != before
     if edit not in (_another_ca, _emptied, _other_hosts, _expired):
-        told = [fields["why"] for replica in world.replicas for fields in replica.log.said("Secret is broken")]
+        told = [fields["why"] for replica in world.replicas for fields in replica.log.said(RotationEvent.INVALID)]
         assert told
         assert len(told) <= 6
     late = world.start()
@@ -312,7 +314,7 @@ async def test_a_deleted_secret_heals_and_a_second_time_too() -> None:
         await rotated(world, old)
     assert old
     assert old.certificate in [retired.certificate for retired in state(world).retired]
-    assert sum(len(replica.log.said("Secret is gone")) for replica in world.replicas) >= 2
+    assert sum(len(replica.log.said(RotationEvent.MISSING)) for replica in world.replicas) >= 2
 
 
 async def test_a_secret_that_is_deleted_all_the_time_makes_no_endless_bundle() -> None:
@@ -367,7 +369,7 @@ async def test_a_configuration_that_cannot_be_written_stops_the_rotation_not_the
     await world.wait(6)
     assert [len(replica.pairs) for replica in world.replicas] == [2, 2], "the CA of before signs on"
     assert world.replicas[0].rotation.failures
-    assert world.replicas[0].log.said("tried again soon")[-1] == {"why": f"write {NAMES[1]} was refused"}
+    assert world.replicas[0].log.said(RotationEvent.RETRYING)[-1] == {"why": f"write {NAMES[1]} was refused"}
 
     world.at = lambda _: None
     await rotated(world, old)
@@ -387,7 +389,7 @@ async def test_a_leaf_that_nobody_would_accept_is_not_served() -> None:
     world.at = at
     await replica.step()
     assert replica.leaf == serving
-    assert replica.log.said("tried again soon")[-1]["why"].startswith("a new certificate was not accepted")
+    assert "do not verify the new certificate" in replica.log.said(RotationEvent.RETRYING)[-1]["why"]
     world.at = lambda _: None
     await world.settle()
     assert replica.leaf != serving

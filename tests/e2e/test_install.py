@@ -288,11 +288,11 @@ def test_from_the_first_installation_to_the_last_object(
     with Nodes(kube), Watcher(kube) as watcher:
         assert command(cluster, "install", "--image=one").stdout.endswith("installed\n")
         installed = objects(kube)
-        assert command(cluster, "install").stdout == "nothing to change\n"
+        assert command(cluster, "install").stdout == "no changes\n"
         assert objects(kube) == installed
         assert {tuple(images) for images in watcher.called.values()} == {("one", "one")}
         assert command(cluster, "cleanup", check=False).stderr.startswith(
-            "Error: MutatingWebhookConfiguration kubevirt-webhook: we would put back"
+            "Error: MutatingWebhookConfiguration kubevirt-webhook: "
         )
 
         # More entries than before: they are called only once all old replicas are gone.
@@ -316,7 +316,7 @@ def test_from_the_first_installation_to_the_last_object(
         assert kube.get(*DEPLOYMENT)["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 50
         assert kube.get("rbac.authorization.k8s.io/v1/clusterroles", "kubevirt-webhook-parity")
         # Settings and image stay where none are given.
-        assert command(cluster, "install").stdout == "nothing to change\n"
+        assert command(cluster, "install").stdout == "no changes\n"
 
         # And fewer again.
         fewer = settings_file(tmp_path)
@@ -343,7 +343,7 @@ def test_from_the_first_installation_to_the_last_object(
     assert all("WebhookConfiguration" in line for line in deleted[:3])
     assert deleted[-1] == "Namespace kubevirt-webhook: deleted"
     assert objects(kube) == before
-    assert command(cluster, "uninstall").stdout == "nothing is installed\n"
+    assert command(cluster, "uninstall").stdout == "kubevirt-webhook is not installed\n"
 
 
 def test_replicas_that_do_not_become_ready_are_told(own_plane: OwnPlane) -> None:
@@ -351,7 +351,7 @@ def test_replicas_that_do_not_become_ready_are_told(own_plane: OwnPlane) -> None
     done = command(cluster, "install", "--timeout=2", check=False)
 
     assert done.returncode == 2
-    assert "0 of 2 replicas are ready" in done.stderr
+    assert "0/2 replicas are ready" in done.stderr
     assert done.stderr.count("\n") == 1
     # What nobody serves is not called.
     conditions = [
@@ -401,11 +401,11 @@ def test_cleanup_takes_back_what_is_ours(marked: Tenant) -> None:
 
     shown = command(access, "cleanup", where, "--dry-run").stdout
     assert {name: found(marked, name) for name in stored} == stored
-    assert f"VirtualMachine {marked.namespace}/stopped: removes schedulerName kubevirt and the annotation" in shown
-    assert f"{marked.namespace}/running: not done: removes schedulerName kubevirt and the annotation" in shown
+    assert f"VirtualMachine {marked.namespace}/stopped: remove schedulerName kubevirt and annotation" in shown
+    assert f"{marked.namespace}/running: skipped because the VM is running: remove schedulerName" in shown
     assert "plain" not in shown
 
-    assert command(access, "cleanup", where).stdout.endswith("3 of 3 VMs cleaned\n")
+    assert command(access, "cleanup", where).stdout.endswith("cleaned 3/3 VMs\n")
     assert [scheduler_of(found(marked, name)) for name in stored] == [None, "kubevirt", "theirs", "kubevirt"]
     assert [marks(found(marked, name)) for name in stored] == [set(), {"injected-scheduler"}, set(), set()]
     # Its template is as it was: no restart is asked for.
@@ -415,11 +415,11 @@ def test_cleanup_takes_back_what_is_ours(marked: Tenant) -> None:
             assert found(marked, name)["spec"][field] == stored[name]["spec"][field]
     assert found(marked, "plain")["metadata"]["resourceVersion"] == stored["plain"]["metadata"]["resourceVersion"]
 
-    assert "nothing to clean" in command(access, "cleanup", where).stdout
+    assert "no VM to clean" in command(access, "cleanup", where).stdout
     command(access, "cleanup", where, "--allow-restart-required")
     assert scheduler_of(found(marked, "running")) is None
     assert marks(found(marked, "running")) == set()
-    assert command(access, "cleanup", where).stdout == "nothing to clean\n"
+    assert command(access, "cleanup", where).stdout == "no VM to clean\n"
 
 
 def test_cleanup_takes_injected_constraints_back_and_leaves_the_owners(
@@ -436,7 +436,7 @@ def test_cleanup_takes_injected_constraints_back_and_leaves_the_owners(
     template = {"spec": {"topologySpreadConstraints": own}}
     tenant.owner.patch(VMS, "theirs", {"spec": {"template": template}}, tenant.namespace)
 
-    assert command(access, "cleanup", where).stdout.endswith("2 of 2 VMs cleaned\n")
+    assert command(access, "cleanup", where).stdout.endswith("cleaned 2/2 VMs\n")
 
     ours, theirs = (found(tenant, name) for name in ("ours", "theirs"))
     assert "topologySpreadConstraints" not in ours["spec"]["template"]["spec"]

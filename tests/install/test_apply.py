@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -22,8 +23,8 @@ class World:
     def __init__(self, **options: Any) -> None:
         self.api = Memory()
         self.replicas = Replicas(self.api)
-        self.told: list[str] = []
-        self.installer = Installer(self.api, self.told.append, clock=FakeClock(), **options)
+        self.reported: list[str] = []
+        self.installer = Installer(self.api, self.reported.append, clock=FakeClock(), **options)
 
     def entries(self, path: str = FIRST) -> dict[str, Any]:
         return {one["name"]: one for one in self.api.objects[path].get("webhooks", ())}
@@ -37,7 +38,7 @@ def world() -> World:
     return World()
 
 
-async def test_first_everything_then_nothing(world: World) -> None:
+async def test_first_everything_then_nothing(world: World, golden: Callable[[str], None]) -> None:
     first = await world.installer.changes(planned())
     assert {change.title for change in first} == {plan.title(one) for one in planned().manifests}
     assert all(change.before is None for change in first)
@@ -47,12 +48,12 @@ async def test_first_everything_then_nothing(world: World) -> None:
 
     assert {plan.path(one) for one in planned().manifests} == world.api.objects.keys()
     assert await world.installer.changes(planned()) == []
-    assert "Deployment kubevirt-webhook/kubevirt-webhook: created" in world.told
+    golden("\n".join(world.reported))
     for entry in world.entries().values():
         assert NOT_YET not in entry["matchConditions"]
-    before = len(world.told)
+    before = len(world.reported)
     await world.installer.install(planned())
-    assert world.told[before:] == []
+    assert world.reported[before:] == []
 
 
 async def test_what_is_called_is_prepared_before_the_roll_out_and_switched_on_after(world: World) -> None:
@@ -86,7 +87,7 @@ async def test_what_is_called_is_prepared_before_the_roll_out_and_switched_on_af
     await world.installer.install(planned())
     assert during[0].keys() == old.keys()
     assert not [path for path in world.api.objects if path.endswith("parity")]
-    assert "ClusterRole kubevirt-webhook-parity: deleted" in world.told
+    assert "ClusterRole kubevirt-webhook-parity: deleted" in world.reported
 
 
 async def test_unwanted_objects_are_shown(world: World) -> None:
@@ -99,11 +100,12 @@ async def test_unwanted_objects_are_shown(world: World) -> None:
     ]
 
 
-async def test_replicas_that_do_not_come(world: World) -> None:
+async def test_replicas_that_do_not_come(world: World, golden: Callable[[str], None]) -> None:
     world.replicas.serve = False
-    with pytest.raises(InputError, match="0 of 2 replicas are ready, 0 are new, and there are 0, 180 s long"):
+    with pytest.raises(InputError) as caught:
         await world.installer.install(planned())
-    assert any(line.startswith("waiting: 0 of 2") for line in world.told)
+    golden("\n".join([*world.reported, str(caught.value)]))
+    assert any(line.startswith("waiting: ") for line in world.reported)
     assert all(entry["matchConditions"] == [NOT_YET] for entry in world.entries().values())
 
     # Begun again, it goes on.
@@ -112,36 +114,40 @@ async def test_replicas_that_do_not_come(world: World) -> None:
     assert all(NOT_YET not in entry["matchConditions"] for entry in world.entries().values())
 
 
-async def test_a_roll_out_that_has_not_begun_is_waited_for(world: World) -> None:
+async def test_a_roll_out_that_has_not_begun_is_waited_for(world: World, golden: Callable[[str], None]) -> None:
     await world.installer.install(planned())
 
     def slow(path: str) -> None:
         world.api.objects[DEPLOYMENT]["metadata"]["generation"] = 2
 
     world.api.then = slow
-    with pytest.raises(InputError, match="the roll-out has not begun yet, 180 s long"):
+    with pytest.raises(InputError) as caught:
         await world.installer.install(planned(MORE))
+    golden(str(caught.value))
 
 
-async def test_a_roll_out_that_has_failed_is_not_waited_for(world: World) -> None:
+async def test_a_roll_out_that_has_failed_is_not_waited_for(world: World, golden: Callable[[str], None]) -> None:
     def failed(path: str) -> None:
         if path == DEPLOYMENT:
             world.api.objects[path]["status"] = {"conditions": [{"reason": "ProgressDeadlineExceeded"}]}
 
     world.api.then = failed
-    with pytest.raises(InputError, match="its replicas don't become ready"):
+    with pytest.raises(InputError) as caught:
         await world.installer.install(planned())
+    assert caught.value.where == "Deployment kubevirt-webhook/kubevirt-webhook"
+    golden(str(caught.value))
 
 
-async def test_nobody_writes_ca_bundles(world: World) -> None:
+async def test_nobody_writes_ca_bundles(world: World, golden: Callable[[str], None]) -> None:
     def rolled(path: str) -> None:
         if path == DEPLOYMENT:
             counts = dict.fromkeys(("replicas", "updatedReplicas", "availableReplicas"), 2)
             world.api.objects[path]["status"] = counts
 
     world.api.then = rolled
-    with pytest.raises(InputError, match=r"kubevirt-webhook: \d+ entries have no caBundle, virtual"):
+    with pytest.raises(InputError) as caught:
         await world.installer.install(planned())
+    golden(str(caught.value))
 
 
 async def test_without_waiting_all_is_applied_at_once(world: World) -> None:
@@ -167,37 +173,41 @@ async def test_uninstall_begins_with_what_has_us_called(world: World) -> None:
     assert await world.installer.present(plan.everything(MANIFESTS)) == []
 
 
-async def test_what_does_not_go_is_told(world: World) -> None:
+async def test_what_does_not_go_is_told(world: World, golden: Callable[[str], None]) -> None:
     await world.installer.install(planned())
     there = await world.installer.present(plan.everything(MANIFESTS))
     world.api.answers["DELETE", "/namespaces/kubevirt-webhook"] = 202, {}
-    with pytest.raises(InputError, match="Namespace kubevirt-webhook is still being deleted"):
+    with pytest.raises(InputError) as caught:
         await world.installer.uninstall(there)
+    golden(str(caught.value))
     world.api.answers["DELETE", "/namespaces/kubevirt-webhook"] = 403, {"message": "no"}
-    with pytest.raises(InputError, match="use an account that may delete it"):
+    with pytest.raises(InputError) as caught:
         await world.installer.uninstall(there)
+    golden(str(caught.value))
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    "answer",
     [
-        (
-            (409, {"message": 'conflict with "gitops":\n- .spec.replicas'}),
-            r"\(409\): conflict with \"gitops\": - .spec.replicas; let one tool",
-        ),
-        ((403, {"message": "forbidden"}), "use an account that may patch it"),
-        ((422, b"nonsense"), "no reason given"),
-        ((500, {}), "no reason given"),
-        (None, "did not answer in time; begin again"),
+        (409, {"message": 'conflict with "gitops":\n- .spec.replicas'}),
+        (403, {"message": "forbidden"}),
+        (422, b"nonsense"),
+        (500, {}),
+        None,
     ],
+    ids=["conflict", "forbidden", "no status", "no message", "no answer"],
 )
-async def test_refusals_are_one_sentence(world: World, answer: tuple[int, Any] | None, told: str) -> None:
+async def test_refusals_are_one_sentence(
+    world: World, answer: tuple[int, Any] | None, golden: Callable[[str], None]
+) -> None:
     await world.installer.install(planned())
     world.api.answers["PATCH", "/deployments/kubevirt-webhook"] = answer
 
-    with pytest.raises(InputError, match=f"Deployment kubevirt-webhook/kubevirt-webhook: .*{told}") as caught:
+    with pytest.raises(InputError) as caught:
         await world.installer.changes(planned(MORE))
+    assert caught.value.where == "Deployment kubevirt-webhook/kubevirt-webhook"
     assert "\n" not in str(caught.value)
+    golden(str(caught.value))
 
 
 async def test_what_others_wrote_is_no_difference(world: World) -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -290,29 +290,34 @@ async def test_registers_and_takes_back() -> None:
     assert await registration.unregister() == []
 
 
-async def test_refuses_to_overwrite_and_leaves_nothing_behind() -> None:
+async def test_refuses_to_overwrite_and_leaves_nothing_behind(golden: Callable[[str], None]) -> None:
     api = Api({f"{VALIDATING}/kubevirt-webhook"})
 
-    with pytest.raises(InputError, match="ValidatingWebhookConfiguration kubevirt-webhook: it exists already; end the"):
+    with pytest.raises(InputError) as caught:
         await Registration(api).register(configurations(builders.settings()))
+    golden(str(caught.value))
     assert api.objects == {f"{VALIDATING}/kubevirt-webhook": "foreign"}
 
 
-async def test_refusal_of_the_api_server_is_told() -> None:
+async def test_refusal_of_the_api_server_is_told(golden: Callable[[str], None]) -> None:
     api = Api(refused=f"{MUTATING}/zz-kubevirt-webhook")
 
-    with pytest.raises(InputError, match=r"refused it \(403\): forbidden: no rights"):
+    with pytest.raises(InputError) as caught:
         await Registration(api).register(configurations(builders.settings()))
+    golden(str(caught.value))
     assert api.objects == {}
 
 
 @pytest.mark.parametrize("theirs", [False, True])
-async def test_creation_without_an_answer_is_taken_back_if_it_happened(theirs: bool) -> None:
+async def test_creation_without_an_answer_is_taken_back_if_it_happened(
+    theirs: bool, golden: Callable[[str], None]
+) -> None:
     api = Api()
     api.silent = f"{MUTATING}/zz-kubevirt-webhook"
     registration = Registration(api)
-    with pytest.raises(InputError, match="can't be created: no answer"):
+    with pytest.raises(InputError) as caught:
         await registration.register(configurations(builders.settings()))
+    golden(str(caught.value))
     assert api.objects == {}
 
     class Slow(Api):
@@ -328,31 +333,33 @@ async def test_creation_without_an_answer_is_taken_back_if_it_happened(theirs: b
     assert set(slow.objects) == ({slow.silent} if theirs else set())
 
 
-async def test_what_a_failed_registration_leaves_behind_is_told() -> None:
+async def test_what_a_failed_registration_leaves_behind_is_told(golden: Callable[[str], None]) -> None:
     api = Api(refused=f"{MUTATING}/zz-kubevirt-webhook")
     api.broken = True
 
-    with pytest.raises(InputError, match=r"forbidden: no rights; .*/kubevirt-webhook was not deleted \(500\)"):
+    with pytest.raises(InputError) as caught:
         await Registration(api).register(configurations(builders.settings()))
+    golden(str(caught.value))
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    "url",
     [
-        ("http://h", "https only"),
-        ("h:8443", "https only"),
-        ("https://", "names no host"),
-        ("https://[::1", "is no URL"),
-        ("https://h:99999", "is no URL"),
-        ("https://héllo:8443", "names no host"),
-        ("https://h:9/pre", "more than a host and a port"),
-        ("https://h?x=1", "more than a host and a port"),
-        ("https://u:p@h", "more than a host and a port"),
+        "http://h",
+        "h:8443",
+        "https://",
+        "https://[::1",
+        "https://h:99999",
+        "https://héllo:8443",
+        "https://h:9/pre",
+        "https://h?x=1",
+        "https://u:p@h",
     ],
 )
-def test_urls_that_nobody_can_call(url: str, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_urls_that_nobody_can_call(url: str, golden: Callable[[str], None]) -> None:
+    with pytest.raises(InputError) as caught:
         check_url(url)
+    golden(str(caught.value))
 
 
 @pytest.mark.parametrize("url", ["https://localhost:8443", "https://h/", "https://[::1]:8443", "https://10.0.0.1"])
@@ -370,7 +377,7 @@ async def test_what_somebody_replaced_is_not_ours_to_delete() -> None:
     assert api.objects == {f"{MUTATING}/kubevirt-webhook": "foreign"}
 
 
-async def test_what_can_not_be_deleted_is_told() -> None:
+async def test_what_can_not_be_deleted_is_told(golden: Callable[[str], None]) -> None:
     api = Api()
     registration = Registration(api)
     await registration.register(configurations(builders.settings()))
@@ -378,4 +385,4 @@ async def test_what_can_not_be_deleted_is_told() -> None:
 
     problems = await registration.unregister()
     assert len(problems) == 3
-    assert "delete it by hand" in problems[0]
+    golden("\n".join(problems))

@@ -168,7 +168,7 @@ async def test_the_secret_over_its_version_and_beside_what_others_keep_in_it() -
     assert not await secret.create({CA_CRT: b"2"})
     found = await secret.read()
     assert found
-    assert (found.data, found.asked) == ({CA_CRT: b"1", CA_KEY: b"k"}, False)
+    assert (found.data, found.is_rotation_requested) == ({CA_CRT: b"1", CA_KEY: b"k"}, False)
     api.objects[SECRET]["data"] |= {"theirs": "eA==", CA_CRT: "x"}
 
     assert await secret.replace({CA_CRT: b"3"}, found.version, answered=True)

@@ -1,4 +1,4 @@
-"""Installing and uninstalling: server-side apply in an order that leaves no gap, after showing what would change."""
+"""Installs and uninstalls by server-side apply, in an order in which no webhook is called before it is served."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ from webhook.install.registration import Manifest
 from webhook.install.stages import stage, uncallable
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
 from webhook.k8s.client.clock import REAL_TIME, Clock
+from webhook.text import pluralize
 
 FIELD_MANAGER: Final = "kubevirt-webhook-install"
 
 _APPLY: Final = "application/apply-patch+yaml"
 _SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 1.0
-# What the API server writes into every object, and controllers into ours.
+# Fields that the API server writes into every object.
 _WRITTEN: Final = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 _REVISION: Final = "deployment.kubernetes.io/revision"
 
 
 class PlannedChange(msgspec.Struct, frozen=True):
-    """One object that is not as it is to be.
+    """One object that differs from the plan.
 
     Attributes:
-        before: as it is, without what the API server adds; None: it isn't there.
-        after: as it will be; None: it will be gone.
+        before: the object without what the API server adds; None if it does not exist.
+        after: the object as planned; None if it will be deleted.
     """
 
     title: str
@@ -44,11 +45,11 @@ class _RolloutStatus(msgspec.Struct):
 
 
 class Installer:
-    """Brings objects into a cluster, and takes them out.
+    """Creates, updates and deletes the objects of an installation.
 
     Args:
         api: the connection to the API server.
-        tell: gets a line for each thing done.
+        report: receives a line for each change.
         force: take over fields that another field manager set to something else.
         seconds: how long to wait at most for a roll-out, for caBundles, or for objects to be deleted.
         clock: the source of monotonic time, and of sleep.
@@ -57,37 +58,37 @@ class Installer:
     def __init__(
         self,
         api: Requests,
-        tell: Callable[[str], None],
+        report: Callable[[str], None],
         *,
         force: bool = False,
         seconds: float = 180.0,
         clock: Clock = REAL_TIME,
     ) -> None:
         self._api: Final = api
-        self._tell: Final = tell
+        self._report: Final = report
         self._force: Final = force
         self._seconds: Final = seconds
         self._clock: Final = clock
 
     async def get(self, manifest: Manifest) -> Manifest | None:
-        """The object as it is; None if it isn't there.
+        """The live object; None if it does not exist.
 
         Raises:
-            InputError: the API server gives no answer, or refuses.
+            InputError: the API server does not answer, or denies the request.
         """
         status, body = await self._call(manifest, "GET")
         return None if status == 404 else self._object(manifest, "get", status, body)
 
     async def serves(self, group: str) -> bool:
-        """Whether the API server has an API group.
+        """Whether the API server serves an API group.
 
         Raises:
-            InputError: it gives no answer.
+            InputError: the API server does not answer.
         """
         try:
             status, _ = await self._api.request("GET", f"/apis/{group}", seconds=_SECONDS)
         except ApiConnectionError as error:
-            raise InputError(error.why, "the cluster", "begin again once it answers") from None
+            raise InputError(error.why, "the cluster", "run the command again once the API server answers") from None
         return status == 200
 
     async def changes(self, plan: Plan) -> list[PlannedChange]:
@@ -134,7 +135,7 @@ class Installer:
                 between = stage(manifest, live)
                 if live is None or _names(between) != _names(live):
                     await self._apply(between)
-                    self._tell(f"{title(manifest)}: prepared")
+                    self._report(f"{title(manifest)}: prepared (not called yet)")
             await self._apply_and_report(plan.deployment)
             await self._until(partial(self._missing_replicas, plan.deployment))
             for manifest in plan.configurations:
@@ -176,18 +177,18 @@ class Installer:
         live = await self.get(manifest)
         after = await self._apply(manifest)
         if live is None or _comparable(live) != _comparable(after):
-            self._tell(f"{title(manifest)}: {'created' if live is None else 'changed'}")
+            self._report(f"{title(manifest)}: {'created' if live is None else 'changed'}")
 
     async def _delete(self, manifest: Manifest) -> None:
         live = await self.get(manifest)
         if live is None:
             return
-        # Not one that somebody makes anew meanwhile.
+        # The precondition protects an object that was recreated in the meantime.
         options = {"preconditions": {"uid": live["metadata"]["uid"]}, "propagationPolicy": "Background"}
         status, body = await self._call(manifest, "DELETE", body=options)
         if status not in (200, 202, 404):
-            raise self._refusal(manifest, "delete", status, body)
-        self._tell(f"{title(manifest)}: deleted")
+            raise self._denial(manifest, "delete", status, body)
+        self._report(f"{title(manifest)}: deleted")
 
     async def _apply(self, manifest: Manifest, *, dry_run: bool = False) -> Manifest:
         query = {
@@ -199,7 +200,7 @@ class Installer:
             query["dryRun"] = "All"
         status, body = await self._call(manifest, "PATCH", query, manifest, _APPLY)
         if dry_run and status == 404:
-            # Its namespace isn't there yet.
+            # Its namespace does not exist yet.
             return manifest
         return self._object(manifest, "patch", status, body)
 
@@ -213,30 +214,36 @@ class Installer:
             return ""
         for condition in status.get("conditions") or ():
             if current and condition.get("reason") == "ProgressDeadlineExceeded":
-                raise InputError(
-                    "its replicas don't become ready", title(manifest), "look at its pods; the replicas before serve on"
-                )
+                fix = "check its pods; the previous replicas still serve requests"
+                raise InputError("the rollout failed: its replicas do not become ready", title(manifest), fix)
         if not current:
-            return "the roll-out has not begun yet"
-        return f"{counts[2]} of {replicas} replicas are ready, {counts[1]} are new, and there are {counts[0]}"
+            return f"{title(manifest)}: the rollout has not started"
+        ready = f"{counts[2]}/{replicas} replicas are ready"
+        return f"{title(manifest)}: {ready}, {counts[1]}/{replicas} are updated, {counts[0]} exist"
 
     async def _callable(self, manifest: Manifest) -> str:
         missing = uncallable(manifest, await self.get(manifest))
-        return f"{title(manifest)}: {len(missing)} entries have no caBundle, {missing[0]} is one" if missing else ""
+        if not missing:
+            return ""
+        return f"{title(manifest)}: {pluralize(len(missing), 'entry', 'entries')} without caBundle, first {missing[0]}"
 
     async def _pending_deletion(self, manifest: Manifest) -> str:
         return "" if await self.get(manifest) is None else f"{title(manifest)} is still being deleted"
 
     async def _until(self, lack: Callable[[], Awaitable[str]]) -> None:
-        """Ask again and again, until nothing is lacking."""
-        deadline, told = self._clock.now() + self._seconds, ""
+        """Poll until nothing is lacking.
+
+        Raises:
+            InputError: something is lacking at the time limit.
+        """
+        deadline, reported = self._clock.now() + self._seconds, ""
         while lacking := await lack():
             if self._clock.now() >= deadline:
-                what = f"{lacking}, {self._seconds:.0f} s long"
-                raise InputError(what, fix="look at the log of its pods, and begin again: what was done stays")
-            if lacking != told:
-                self._tell(f"waiting: {lacking}")
-                told = lacking
+                what = f"timed out after {self._seconds:.0f}s: {lacking}"
+                raise InputError(what, fix="check the log of its pods, and run the command again to continue")
+            if lacking != reported:
+                self._report(f"waiting: {lacking}")
+                reported = lacking
             await self._clock.sleep(_POLL_SECONDS)
 
     async def _call(
@@ -250,25 +257,26 @@ class Installer:
         try:
             return await self._api.request(method, path(manifest), query, body, content_type, seconds=_SECONDS)
         except ApiConnectionError as error:
-            raise InputError(error.why, title(manifest), "begin again: what was done stays") from None
+            raise InputError(error.why, title(manifest), "run the command again to continue") from None
 
     def _object(self, manifest: Manifest, verb: str, status: int, body: bytes) -> Manifest:
         if status not in (200, 201):
-            raise self._refusal(manifest, verb, status, body)
+            raise self._denial(manifest, verb, status, body)
         found: Manifest = msgspec.json.decode(body)
         return found
 
-    def _refusal(self, manifest: Manifest, verb: str, status: int, body: bytes) -> InputError:
+    def _denial(self, manifest: Manifest, verb: str, status: int, body: bytes) -> InputError:
         try:
-            message = msgspec.json.decode(body, type=_RolloutStatus).message or "no reason given"
+            message = msgspec.json.decode(body, type=_RolloutStatus).message or "no message"
         except msgspec.MsgspecError:
-            message = "no reason given"
+            message = "no message"
         fix = ""
         if status == 409 and verb == "patch":
-            fix = "let one tool install it, or take its fields over with --force-conflicts"
+            fix = "let only one tool install it, or overwrite its fields with --force-conflicts"
         elif status in (401, 403):
-            fix = f"use an account that may {verb} it"
-        return InputError(f"the API server refused it ({status}): {' '.join(message.split())}", title(manifest), fix)
+            fix = f"use an account that is permitted to {verb} it"
+        what = f"the API server answered status {status}: {' '.join(message.split())}"
+        return InputError(what, title(manifest), fix)
 
 
 def _names(manifest: Manifest) -> list[str]:
@@ -276,7 +284,7 @@ def _names(manifest: Manifest) -> list[str]:
 
 
 def _comparable(manifest: Manifest | None) -> Manifest | None:
-    """What an installer answers for."""
+    """A manifest without the fields that others write."""
     if manifest is None:
         return None
     result = deepcopy(manifest)

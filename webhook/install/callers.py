@@ -1,7 +1,7 @@
-"""From where the API server calls the webhooks, as the NetworkPolicy can say it.
+"""The addresses from which the API server calls the webhooks, for the NetworkPolicy.
 
-No selector of a NetworkPolicy matches the host's network, in which API servers run, so that only addresses remain, and
-which those are is the cluster's matter: manifests can't know it, but `install` can ask.
+No selector of a NetworkPolicy matches the host network, in which API servers run, so the policy needs their addresses.
+They differ between clusters: manifests cannot contain them, but `install` can read them.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ def parse(given: str) -> list[str]:
     """The blocks of a list ``CIDR,CIDR``.
 
     Raises:
-        InputError: one is neither a block nor an address.
+        InputError: a part is neither an address nor a CIDR block.
     """
     blocks = []
     for part in given.split(","):
         try:
             blocks.append(str(ip_network(part.strip(), strict=False)))
         except ValueError:
-            fix = "use auto, any, or blocks such as 10.0.0.0/28,10.0.1.7/32"
-            raise InputError(f"{quote(part)} is not a block of addresses", "--callers", fix) from None
+            fix = "use auto, any, or CIDR blocks such as 10.0.0.0/28,10.0.1.7/32"
+            raise InputError(f"{quote(part)} is not a valid CIDR block", "--callers", fix) from None
     return sorted(set(blocks))
 
 
@@ -79,7 +79,7 @@ async def discover_callers(api: Requests) -> list[str]:
     """The addresses of API servers: those behind the Service ``kubernetes``, and those of control plane nodes.
 
     Raises:
-        InputError: the API server gives no answer, or none with an address.
+        InputError: the API server does not answer, or its objects contain no address.
     """
     slices = await _list(api, _SLICES, "kubernetes.io/service-name=kubernetes", _Slices)
     nodes = await _list(api, _NODES, "node-role.kubernetes.io/control-plane", _Nodes)
@@ -87,12 +87,13 @@ async def discover_callers(api: Requests) -> list[str]:
     known = [one for node in nodes.items if node.status for one in node.status.addresses or ()]
     found += [one.address for one in known if one.type == "InternalIP"]
     if not found:
-        raise InputError("the cluster shows no address of an API server", "--callers auto", "give the blocks")
+        what = "found no address of an API server in EndpointSlices and Nodes"
+        raise InputError(what, "--callers auto", "use --callers CIDR,CIDR")
     return sorted({str(ip_network(ip_address(address))) for address in found})
 
 
 def restrict_callers(policy: Manifest, blocks: Sequence[str]) -> Manifest:
-    """A NetworkPolicy by which only these may call the webhooks, and read metrics beside those who may already."""
+    """A NetworkPolicy that permits only these addresses to call the webhooks, and also permits them to read metrics."""
     peers: list[dict[str, Any]] = [{"ipBlock": {"cidr": block}} for block in blocks]
     rules = []
     for rule in policy["spec"]["ingress"]:
@@ -106,7 +107,7 @@ def restrict_callers(policy: Manifest, blocks: Sequence[str]) -> Manifest:
 
 
 def blocks_of(policy: Manifest | None) -> list[str]:
-    """The blocks to which a NetworkPolicy of the cluster was narrowed; empty: none."""
+    """The CIDR blocks in a NetworkPolicy that `restrict_callers` made; empty if there are none."""
     rules = ((policy or {}).get("spec") or {}).get("ingress") or ()
     peers = [peer for rule in rules if _is_for_webhooks(rule) for peer in rule.get("from") or ()]
     return [peer["ipBlock"]["cidr"] for peer in peers if "ipBlock" in peer]
@@ -120,10 +121,10 @@ async def _list(api: Requests, path: str, label: str, view: type[Any]) -> Any:
     try:
         status, body = await api.request("GET", path, {"labelSelector": label}, seconds=_SECONDS)
     except ApiConnectionError as error:
-        raise InputError(error.why, path, "begin again once it answers") from None
+        raise InputError(error.why, path, "run the command again once the API server answers") from None
     if status != 200:
-        raise InputError(f"the API server answered {status}", path, "give the blocks with --callers CIDR,CIDR")
+        raise InputError(f"the API server answered status {status}", path, "use --callers CIDR,CIDR")
     try:
         return msgspec.json.decode(body, type=view)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise InputError("the API server's answer can't be decoded", path) from None
+        raise InputError("the API server's answer cannot be decoded", path) from None

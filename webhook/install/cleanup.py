@@ -1,9 +1,9 @@
-"""Taking our marks back from VMs, after the webhooks are gone: else we would put back what an update takes away.
+"""Removes what kubevirt-webhook wrote into VMs, after the webhooks are removed, which would otherwise write it again.
 
-A scheduler's name goes only where it is what a mark says, or where the admin says that nobody else ever chose it, and
-no manifest of the owner declares it. Topology spread constraints go only where they are those that a mark says, and
-what the owner wrote among them stays. Instancetypes and preferences stay, since a VM without them would be another one.
-VMIs and pods are left alone: they end, and with them their marks.
+schedulerName is removed only if an annotation names it, or the admin declares that no owner has chosen it, and no
+manifest of the owner declares it. Topology spread constraints are removed only if an annotation names them, and the
+owner's are kept. Instancetypes and preferences are kept: a VM without them is a different VM. VMIs and pods are not
+changed; their annotations end with them.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def task(vm: UnstructuredVm, *, allow_restart_required: bool, schedulers: Collec
     for field, mark in _DEFAULT_MARKS.items():
         if mark in annotations:
             operations += _remove_operations(("metadata", "annotations", mark), annotations[mark])
-            texts.append(f"removes the annotation {mark}; {_remains(field, (vm.spec or {}).get(field))}")
+            texts.append(f"remove annotation {mark}; {_describe_kept(field, (vm.spec or {}).get(field))}")
     held = []
     for changes, text in (_scheduler(vm, schedulers), _spread_operations(vm)):
         if any(one["path"].startswith("/spec/") for one in changes) and _runs(vm) and not allow_restart_required:
@@ -92,24 +92,24 @@ def task(vm: UnstructuredVm, *, allow_restart_required: bool, schedulers: Collec
         elif changes:
             operations += changes
             texts.append(text)
-    left = f"not done: {'; '.join(held)}; the VM runs, and would ask for a restart" if held else ""
+    left = f"skipped because the VM is running: {'; '.join(held)} (see --allow-restart-required)" if held else ""
     if not operations and not left:
         return None
     return Task(vm.meta.namespace or "", vm.meta.name or "", tuple(operations), tuple(texts), left)
 
 
-def _remains(field: str, matcher: object) -> str:
-    """What the VM keeps of its instancetype or preference, whatever an annotation said of it."""
+def _describe_kept(field: str, matcher: object) -> str:
+    """A clause about the instancetype or preference that the VM keeps, which can differ from the annotation's."""
     given = _mapping(matcher)
     named = given.get("name") or given.get("revisionName")
     if not named:
         return f"the VM has no spec.{field}"
     kind = given.get("kind")
-    return f"spec.{field} stays {kind}/{named}" if kind else f"spec.{field} stays {named}"
+    return f"keep spec.{field} {kind}/{named}" if kind else f"keep spec.{field} {named}"
 
 
 def _scheduler(vm: UnstructuredVm, schedulers: Collection[str]) -> tuple[list[Operation], str]:
-    """Operations about the scheduler, and what they do."""
+    """Operations on schedulerName and its annotations, and a clause about them."""
     marks = _marks(vm, names.SCHEDULER_MARK)
     chosen = _mapping(vm.spec, "template", "spec").get("schedulerName")
     if not isinstance(chosen, str):
@@ -118,33 +118,33 @@ def _scheduler(vm: UnstructuredVm, schedulers: Collection[str]) -> tuple[list[Op
     if is_ours and Manifests(vm).declare(_SCHEDULER, chosen):
         is_ours = False
     operations = [operation for path, value in marks.items() for operation in _remove_operations(path, value)]
-    annotated = f"the annotation {names.SCHEDULER_MARK}"
+    annotated = f"annotation {names.SCHEDULER_MARK}"
     if is_ours:
         operations += _remove_operations(_SCHEDULER, chosen)
-        return operations, f"removes schedulerName {chosen}" + (f" and {annotated}" if marks else "")
-    remains = f"schedulerName stays {chosen}" if chosen else "the VM has no schedulerName"
-    return operations, f"removes {annotated}; {remains}" if operations else ""
+        return operations, f"remove schedulerName {chosen}" + (f" and {annotated}" if marks else "")
+    kept = f"keep schedulerName {chosen}" if chosen else "the VM has no schedulerName"
+    return operations, f"remove {annotated}; {kept}" if operations else ""
 
 
 def _spread_operations(vm: UnstructuredVm) -> tuple[list[Operation], str]:
-    """Operations about topology spread constraints, and what they do."""
+    """Operations on topology spread constraints and their annotations, and a clause about them."""
     marks = _marks(vm, names.SPREAD_MARK)
     operations = [operation for path, value in marks.items() for operation in _remove_operations(path, value)]
-    annotated = f"the annotation {names.SPREAD_MARK}"
+    annotated = f"annotation {names.SPREAD_MARK}"
     mark = next((value for value in marks.values() if value in names.SPREADS and value != names.OFF), None)
     present = _mapping(vm.spec, "template", "spec").get("topologySpreadConstraints")
     if not isinstance(present, list) or not present:
-        return operations, f"removes {annotated}; the VM has no topologySpreadConstraints" if operations else ""
-    # An owner's list can hold anything, for the template has no schema. This server writes objects.
+        return operations, f"remove {annotated}; the VM has no topologySpreadConstraints" if operations else ""
+    # The template has no schema, so an owner's list can hold anything. kubevirt-webhook writes objects.
     readable = all(isinstance(one, dict) for one in present)
     kept = without_injected(present, mark, Manifests(vm)) if mark and readable else present
     if kept == present:
-        return operations, f"removes {annotated}; the owner's topologySpreadConstraints stay" if operations else ""
+        return operations, f"remove {annotated}; keep the owner's topologySpreadConstraints" if operations else ""
     if kept:
         operations += _replace_operations(_CONSTRAINTS, present, kept)
-        return operations, f"removes the injected topologySpreadConstraints, not the owner's, and {annotated}"
+        return operations, f"remove the injected topologySpreadConstraints and {annotated}; keep the owner's"
     operations += _remove_operations(_CONSTRAINTS, present)
-    return operations, f"removes the injected topologySpreadConstraints ({mark}) and {annotated}"
+    return operations, f"remove the injected topologySpreadConstraints ({mark}) and {annotated}"
 
 
 def _marks(vm: UnstructuredVm, annotation: str) -> dict[tuple[str, ...], str]:
@@ -154,7 +154,7 @@ def _marks(vm: UnstructuredVm, annotation: str) -> dict[tuple[str, ...], str]:
         path: (vm.meta.annotations or {}).get(annotation),
         ("spec", "template", *path): _mapping(vm.spec, "template", "metadata", "annotations").get(annotation),
     }
-    # The template has no schema. This server writes strings; what else is there is of any size and depth.
+    # The template has no schema. kubevirt-webhook writes strings; other values can have any size and depth.
     return {path: value for path, value in found.items() if isinstance(value, str)}
 
 
@@ -177,7 +177,7 @@ def _runs(vm: UnstructuredVm) -> bool:
 
 
 def _mapping(value: object, *keys: str) -> Mapping[str, Any]:
-    """What stands at a path; empty where it isn't what it should be."""
+    """The mapping at a path; empty if the value is not a mapping."""
     for key in keys:
         value = value.get(key) if isinstance(value, dict) else None
     return value if isinstance(value, dict) else {}
@@ -198,10 +198,10 @@ class Cleanup:
         self._schedulers: Final = schedulers
 
     async def tasks(self, *, allow_restart_required: bool) -> list[Task]:
-        """What is to be done, in the API server's order.
+        """The changes, in the API server's order.
 
         Raises:
-            InputError: VMs can't be listed.
+            InputError: VMs cannot be listed.
         """
         found = []
         async with aclosing(self._all(_VMS)) as vms:
@@ -220,7 +220,11 @@ class Cleanup:
         return await self._count_marked(_MARKED_VMIS, {}), await self._count_marked(_LAUNCHERS, _LAUNCHER_LABEL)
 
     async def clean(self, one: Task) -> str:
-        """Do it; says why not, or ``""``."""
+        """Apply the changes to one VM.
+
+        Returns:
+            The failure as a clause; empty on success.
+        """
         path = STORED_VMS.path(quote(one.namespace), quote(one.name))
         query = {"fieldManager": FIELD_MANAGER}
         try:
@@ -232,7 +236,7 @@ class Cleanup:
         if status in (200, 404):
             return ""
         if status in (409, 422):
-            return "it has changed meanwhile, or something refuses the change; look again"
+            return "the VM has changed in the meantime, or a webhook denied the change; run the command again"
         return explain("patch", STORED_VMS, one.namespace, status, body).why
 
     async def _count_marked(self, resource: Resource[Object], query: Mapping[str, str]) -> int:
@@ -250,14 +254,14 @@ class Cleanup:
                 async for page in listed:
                     for one in page.items or ():
                         yield one
-        except ApiError as refused:
-            if refused.status == 404:
-                # KubeVirt isn't installed: nobody has a VM.
+        except ApiError as error:
+            if error.status == 404:
+                # KubeVirt is not installed, so there are no VMs.
                 return
-            why = explain("list", resource, self._namespace, refused.status, refused.body).why
+            why = explain("list", resource, self._namespace, error.status, error.body).why
             raise InputError(why, resource.plural) from None
         except (ApiConnectionError, TimeoutError) as error:
-            why = error.why if isinstance(error, ApiConnectionError) else f"no answer within {_SECONDS:.0f} s"
-            raise InputError(why, resource.plural, "begin again: what was done stays") from None
+            why = error.why if isinstance(error, ApiConnectionError) else f"the request timed out after {_SECONDS:.0f}s"
+            raise InputError(why, resource.plural, "run the command again to continue") from None
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise InputError("the API server's list can't be decoded", resource.plural) from None
+            raise InputError("the API server's list cannot be decoded", resource.plural) from None

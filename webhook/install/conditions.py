@@ -1,4 +1,4 @@
-"""The match conditions of the webhook configurations: CEL by which the API server does without us."""
+"""The match conditions of the webhook configurations: CEL with which the API server skips irrelevant requests."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, A
     }
     by_place |= {
         ("validate", names.MIGRATION, "virtualmachineinstancemigrations"): {"adds-a-selector": _ADDS},
-        # KubeVirt's own, evacuations among them, must not even wait for us.
+        # KubeVirt's own migrations, for example evacuations, must not wait for kubevirt-webhook.
         ("mutate", names.MIGRATION, "virtualmachineinstancemigrations"): {
             "adds-no-selector": f"!({_ADDS})",
             "made-by-a-user": _BY_A_USER,
@@ -50,10 +50,10 @@ def match_conditions(endpoint: Endpoint, settings: Settings) -> list[dict[str, A
         ("mutate", names.MIGRATION, "pods"): {
             "made-by-kubevirt": _pod_conditions(scheduling)["made-by-kubevirt"],
             "unbound": unset("object.spec", "nodeName"),
-            # Drains must not even wait for us; nobody else's migration may have such a name and a selector.
+            # Drains must not wait for kubevirt-webhook; other migrations with such a name and a selector are denied.
             "not-of-a-drain": f"!({_OF_A_DRAIN})",
         },
-        # Drains must not even wait for us. The Eviction has none of its pod's labels, so the name has to tell.
+        # Drains must not wait for kubevirt-webhook. An Eviction lacks its pod's labels, so its name is tested.
         ("mutate", names.EVICTION, "pods"): {
             "of-a-launcher-pod": f'request.name.startsWith("{names.LAUNCHER_APP}-")',
             "requested-by": _requested_by(settings.eviction.requesters),
@@ -108,12 +108,12 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
         maker = f'{user} == "{controller_account(scheduling.kubevirt_namespace)}"'
     else:
         maker = f'{user}.startsWith("system:serviceaccount:") && {user}.endsWith(":{names.CONTROLLER_ACCOUNT}")'
-    # Constraints do not depend on the scheduler. A namespace that asks for them alone has its pods of this one served.
+    # Constraints do not depend on the scheduler, so a namespace can enable them alone.
     spread = "" if scheduling.spread == names.OFF else f" || {unspread('object.spec')}"
     return {
         "made-by-kubevirt": maker,
         "unbound": unset("object.spec", "nodeName"),
-        # Ours too: while its scheduler is dead, our choice is taken back.
+        # Pods with the injected scheduler too: while it is unavailable, they fall back to the default scheduler.
         "default-scheduler-or-ours": (
             f'{unset("object.spec", "schedulerName")} || object.spec.schedulerName == "{names.DEFAULT_SCHEDULER}"'
             f" || {has_annotation('object')}{only_ours('object.spec.schedulerName', scheduling)}"

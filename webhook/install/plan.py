@@ -1,4 +1,4 @@
-"""What an installation consists of: the manifests of an overlay, with somebody's settings and image in them."""
+"""The objects of an installation: the manifests of an overlay, with the admin's settings and image."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ DIGEST_ANNOTATION: Final = f"{names.DOMAIN}/settings-digest"
 SETTINGS_KEY: Final = "settings.yaml"
 CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
-# What must be there before what: an account before its pods, a priority level before its FlowSchema.
+# Creation order: for example an account before its pods, a priority level before its FlowSchema.
 _ORDER: Final = (
     *("Namespace", "PriorityClass", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"),
     *("PriorityLevelConfiguration", "FlowSchema", "ConfigMap", "Service", "PodDisruptionBudget", "NetworkPolicy"),
     *("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"),
     *("Deployment", *CONFIGURATIONS),
 )
-# The components that have rights beside the usual ones, and when they are needed.
+# The components that require additional permissions, and whether the settings enable them.
 _NEEDED: Final[Mapping[str, Callable[[Settings], bool]]] = {
     "parity": lambda settings: settings.instancetypes.parity.sample > 0,
     "events": lambda settings: settings.events,
@@ -41,7 +41,7 @@ _NEEDED: Final[Mapping[str, Callable[[Settings], bool]]] = {
     "metrics": lambda settings: "metrics" in _ports(settings),
     "policyreports": lambda settings: settings.unenforced.every_seconds > 0 and settings.unenforced.policy_reports,
 }
-# Between SIGTERM and the end: the settings' drain, what is given to requests that have begun, and some to spare.
+# Seconds between SIGTERM and SIGKILL: the settings' drain, the time for requests in flight, and a reserve.
 _GRACE_SECONDS: Final = 30
 _AFTER_DRAIN_SECONDS: Final = 20
 
@@ -68,7 +68,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 
 def path(manifest: Manifest, *, collection: bool = False) -> str:
-    """The URL path of an object, or of those of its kind beside it."""
+    """The URL path of an object, or of its collection."""
     version, metadata = manifest["apiVersion"], manifest["metadata"]
     namespace = f"/namespaces/{quote(metadata['namespace'])}" if "namespace" in metadata else ""
     plural = f"/{'apis' if '/' in version else 'api'}/{version}{namespace}/{_plural(manifest['kind'])}"
@@ -82,7 +82,7 @@ def title(manifest: Manifest) -> str:
 
 
 def config_map(directory: Path, overlay: Overlay) -> Manifest:
-    """The ConfigMap with an overlay's own settings."""
+    """The ConfigMap with an overlay's settings."""
     (found,) = (one for one in _render(directory, overlay) if one["kind"] == "ConfigMap")
     return found
 
@@ -112,7 +112,7 @@ def of(
         narrow: changes the overlay's NetworkPolicy; default: it is kept.
 
     Raises:
-        InputError: the settings have mistakes, or don't fit the manifests.
+        InputError: the settings are invalid, or do not match the manifests.
     """
     settings = parse(text.encode(), where)
     found = [
@@ -137,7 +137,7 @@ def of(
 
 
 def rights(directory: Path, settings: Settings) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
-    """Roles and bindings of what needs more than judging does: those that the settings ask for, and the others."""
+    """Roles and bindings of optional components: those that the settings enable, and the others."""
     wanted: list[Manifest] = []
     others: list[Manifest] = []
     for component, needed in _NEEDED.items():
@@ -147,7 +147,7 @@ def rights(directory: Path, settings: Settings) -> tuple[tuple[Manifest, ...], t
 
 
 def everything(directory: Path) -> tuple[Manifest, ...]:
-    """All that any installation has, in the order in which it is made; settings and image are the overlay's own."""
+    """All objects that an installation can have, in creation order, with the overlay's settings and image."""
     text = config_map(directory, "kubernetes")["data"][SETTINGS_KEY]
     plan = of(directory, "kubernetes", text, SETTINGS_KEY, "")
     namespace, *rest = plan.before
@@ -168,7 +168,7 @@ def _plural(kind: str) -> str:
 
 
 def _check(settings: Settings, own: Settings, where: str) -> None:
-    """Refuse what the manifests have no place for."""
+    """Check that the settings match what is fixed in the manifests."""
     fixed: Iterable[tuple[str, Any, Any]] = (
         ("webhooks.service.namespace", settings.webhooks.service_namespace, own.webhooks.service_namespace),
         ("webhooks.service.name", settings.webhooks.service_name, own.webhooks.service_name),
@@ -179,11 +179,11 @@ def _check(settings: Settings, own: Settings, where: str) -> None:
     )
     for key, has, needs in fixed:
         if has != needs:
-            fix = f"use {needs}, or an overlay of your own with kubectl apply -k"
-            raise InputError(f"{key} is {has} where the manifests have {needs}", where, fix)
+            fix = f"use {needs}, or apply your own overlay with kubectl apply -k"
+            raise InputError(f"{key} is {has}, but the manifests have {needs}", where, fix)
     if own.scheduling.kubevirt_namespace and not settings.scheduling.kubevirt_namespace:
-        fix = f"add kubevirt: {{namespace: {own.scheduling.kubevirt_namespace}}}, or where else it is"
-        raise InputError("it doesn't say where KubeVirt runs, which is not matched by any webhook", where, fix)
+        fix = f"add kubevirt: {{namespace: {own.scheduling.kubevirt_namespace}}}, or another namespace"
+        raise InputError("kubevirt.namespace is missing; no webhook must match that namespace", where, fix)
 
 
 def _port(address: str) -> str:

@@ -17,6 +17,7 @@ import msgspec
 
 from webhook import names
 from webhook.errors import InputError
+from webhook.errors import quote as quote_text
 from webhook.install.conditions import fails_closed, match_conditions
 from webhook.k8s.client.api import ApiConnectionError, Requests
 from webhook.policies.common.migration_targets import JOB_UID as MIGRATION_POLICY_UID
@@ -26,7 +27,7 @@ from webhook.settings.snapshot import Settings
 
 Manifest = dict[str, Any]
 
-# For each of the calls that take a configuration back: whoever waits for us to end waits for them.
+# The time limit of each call that deletes a configuration, which delays the end of the process.
 _DELETE_SECONDS: Final = 5.0
 
 API_VERSION: Final = "admissionregistration.k8s.io/v1"
@@ -55,20 +56,20 @@ def check_url(url: str) -> None:
         url: the URL of a server outside the cluster.
 
     Raises:
-        InputError: the URL is not ``https://HOST[:PORT]`` and nothing else.
+        InputError: the URL does not have the form ``https://HOST[:PORT]``.
     """
-    fix = "give https://HOST:PORT"
+    fix = "use https://HOST:PORT"
     try:
         parts = urlsplit(url)
         host, port = parts.hostname or "", parts.port
     except ValueError as error:
-        raise InputError(f"{url} is no URL ({error})", "--url", fix) from None
+        raise InputError(f"{quote_text(url)} is not a valid URL ({error})", "--url", fix) from None
     if parts.scheme != "https":
-        raise InputError(f"the API server calls webhooks by https only, not {url}", "--url", fix)
+        raise InputError(f"{quote_text(url)} is not an https URL, which the API server requires", "--url", fix)
     if not host or port == 0 or not is_host(host):
-        raise InputError(f"{url} names no host that a certificate could name", "--url", fix)
+        raise InputError(f"{quote_text(url)} has no valid host name or IP address", "--url", fix)
     if parts.path.strip("/") or parts.query or parts.fragment or parts.username is not None:
-        raise InputError(f"{url} has more than a host and a port; our paths come behind them", "--url", fix)
+        raise InputError(f"{quote_text(url)} has more than a host and a port", "--url", fix)
 
 
 def configurations(settings: Settings, target: RegistrationTarget = RegistrationTarget()) -> list[Manifest]:  # noqa: B008 - frozen
@@ -89,16 +90,16 @@ def configurations(settings: Settings, target: RegistrationTarget = Registration
 
 
 def entry_name(endpoint: Endpoint) -> str:
-    """The name of an endpoint's entry: what users see in a refusal and admins in the API server's metrics."""
+    """The name of an endpoint's entry, which users see in denials and admins in the API server's metrics."""
     return f"{endpoint.resource}.{endpoint.policy}.{endpoint.stage}.{names.DOMAIN}"
 
 
 def _configuration(kind: str, name: str, entries: list[Manifest]) -> Manifest:
-    """Also without entries: applied, it takes those away that it had before."""
+    """A configuration; without entries, applying it removes those that it had."""
     metadata = {"name": name, "labels": {"app.kubernetes.io/name": "kubevirt-webhook"}}
     manifest: Manifest = {"apiVersion": API_VERSION, "kind": kind, "metadata": metadata}
     if entries:
-        # The API server keeps no empty list: with one, every apply would be a change.
+        # The API server drops an empty list, so with one, every apply would be a change.
         manifest["webhooks"] = entries
     return manifest
 
@@ -129,10 +130,10 @@ def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -
         ],
         "namespaceSelector": {"matchExpressions": _namespaces(endpoint, settings)},
         "matchConditions": match_conditions(endpoint, settings),
-        # Objects of older versions are converted for us, so that one rule sees them all.
+        # The API server converts objects of other versions, so that one rule matches them all.
         "matchPolicy": "Equivalent",
         "failurePolicy": "Fail" if fail else "Ignore",
-        # Events are a side effect; of a dry run there are none.
+        # Events are a side effect; kubevirt-webhook writes none for a dry run.
         "sideEffects": "NoneOnDryRun" if settings.events else "None",
         "timeoutSeconds": settings.webhooks.timeout_seconds,
         "admissionReviewVersions": ["v1"],
@@ -143,8 +144,8 @@ def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -
             selector["matchExpressions"] = [{"key": MIGRATION_POLICY_UID, "operator": "Exists"}]
         entry["objectSelector"] = selector
     if endpoint.verb == "mutate":
-        # A later webhook may change a pod that we have seen. VMs not: after KubeVirt's mutator one whose inference
-        # failed looks as if it had never had an instancetype.
+        # A later webhook may change a pod again. VMs are excluded: after KubeVirt's mutator, one whose inference failed
+        # looks as if it never had an instancetype.
         entry["reinvocationPolicy"] = "IfNeeded" if endpoint.kind == "Pod" else "Never"
     return entry
 
@@ -209,7 +210,7 @@ class Registration:
 
     def __init__(self, api: Requests) -> None:
         self._api: Final = api
-        # Path, and uid where we know it: a POST without an answer may have been carried out all the same.
+        # Path, and uid if it is known: a POST without an answer may have been executed.
         self._created: list[tuple[str, str | None]] = []
         self._entries: dict[str, Manifest] = {}
 
@@ -217,7 +218,7 @@ class Registration:
         """Create all configurations, or none.
 
         Raises:
-            InputError: one exists already, or the API server refuses it or gives no answer.
+            InputError: one exists already, or the API server denies it or does not answer.
         """
         try:
             for manifest in manifests:
@@ -230,13 +231,17 @@ class Registration:
             raise
 
     async def unregister(self) -> list[str]:
-        """Delete what `register` created, and return what could not be deleted, as sentences."""
+        """Delete what `register` created.
+
+        Returns:
+            A clause for each configuration that could not be deleted.
+        """
         created, self._created = self._created, []
         problems = await asyncio.gather(*(self._delete(path, uid) for path, uid in created))
         return [problem for problem in problems if problem]
 
     async def _delete(self, path: str, uid: str | None) -> str:
-        """Delete one configuration; says why not, or ``""``."""
+        """Delete one configuration, and return the failure as a clause; empty on success."""
         try:
             if uid is None:
                 uid = await self._ours(path)
@@ -246,11 +251,11 @@ class Registration:
                 "DELETE", path, body={"preconditions": {"uid": uid}}, seconds=_DELETE_SECONDS
             )
         except ApiConnectionError as error:
-            return f"{path} was not deleted: {error.why}; delete it by hand"
-        # 404 and 409: somebody has deleted or replaced it; then it is not ours any more.
+            return f"{path} was not deleted: {error.why}; delete it manually"
+        # 404 and 409: another program has deleted or replaced it, so nothing is left to delete.
         if status in (200, 202, 404, 409):
             return ""
-        return f"{path} was not deleted ({status}): {_message(body)}; delete it by hand"
+        return f"{path} was not deleted: status {status}: {_message(body)}; delete it manually"
 
     async def _ours(self, path: str) -> str | None:
         """The uid of a configuration whose creation had no answer, if it exists with the content that was sent."""
@@ -272,18 +277,14 @@ class Registration:
         except ApiConnectionError as error:
             self._entries[path] = manifest
             self._created.append((path, None))
-            raise InputError(
-                f"it can't be created: {error.why}", f"{manifest['kind']} {name}", "start again once there is an answer"
-            ) from None
+            fix = "start the server again once the API server answers"
+            raise InputError(f"cannot be created: {error.why}", f"{manifest['kind']} {name}", fix) from None
         if status == 409:
-            raise InputError(
-                "it exists already",
-                f"{manifest['kind']} {name}",
-                "end the server that registered it, delete it, or register under another name with --register-as",
-            )
+            fix = "stop the server that registered it, delete it, or use another name with --register-as"
+            raise InputError("already exists", f"{manifest['kind']} {name}", fix)
         if status != 201:
-            fix = "register with an account that may create webhook configurations" if status in (401, 403) else ""
-            what = f"the API server refused it ({status}): {_message(body)}"
+            fix = "use an account that is permitted to create webhook configurations" if status in (401, 403) else ""
+            what = f"the API server answered status {status}: {_message(body)}"
             raise InputError(what, f"{manifest['kind']} {name}", fix)
         self._created.append((path, msgspec.json.decode(body, type=_Created).metadata.uid))
 
@@ -292,4 +293,4 @@ def _message(body: bytes) -> str:
     try:
         return msgspec.json.decode(body, type=_Problem).message
     except msgspec.MsgspecError:
-        return "no reason given"
+        return "no message"

@@ -1,7 +1,7 @@
-"""CEL that tells, before this server is called, whose choice a scheduler or a topology spread constraint is.
+"""CEL that determines whether the owner or kubevirt-webhook set a scheduler or a topology spread constraint.
 
-An expression that fails keeps the request away from a webhook that may be passed over, so whatever may be absent is
-tested for first.
+If an expression fails, the API server skips a webhook whose failurePolicy is Ignore, so each expression first tests
+that its fields are present.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ _SPREAD_MARK: Final = f'"{names.SPREAD_MARK}"'
 
 
 def unset(parent: str, field: str) -> str:
-    """That a field is absent, null or empty."""
-    # Null stays where a schema preserves unknown fields.
+    """A field is absent, null or empty."""
+    # A schema that preserves unknown fields keeps null.
     return f'!has({parent}.{field}) || {parent}.{field} == null || {parent}.{field} == ""'
 
 
@@ -27,13 +27,13 @@ def has_annotation(root: str, mark: str = _MARK) -> str:
 
 
 def unspread(parent: str) -> str:
-    """That an object has no topology spread constraints."""
+    """An object has no topology spread constraints."""
     field = f"{parent}.topologySpreadConstraints"
     return f"!has({field}) || {field} == null || size({field}) == 0"
 
 
 def only_ours(field: str, scheduling: SchedulingSettings) -> str:
-    """One more alternative: a field names a scheduler that only this server ever chooses; empty where there is none."""
+    """An alternative: a field names a scheduler that only kubevirt-webhook sets; empty if there is none."""
     listed = ", ".join(f'"{name}"' for name in scheduling.only_by_webhook)
     return f" || {field} in [{listed}]" if listed else ""
 
@@ -47,12 +47,12 @@ def of_vms(scheduling: SchedulingSettings) -> dict[str, str]:
         _has_annotation_anywhere("object"),
         _has_annotation_anywhere("oldObject"),
     )
-    # Copies may bring our choice with some of its annotations, or none.
+    # Copies may contain an injected scheduler without all or any of its annotations.
     named = only_ours(f"{spec}.schedulerName", scheduling)
     unset_spread = f" || ({unspread(spec)})" if scheduling.spread_virtual_machines else ""
     created = f"({free}) || ({ours}){named}{unset_spread}"
     named_or_not = f"({free}) ? ({was_ours}) && !({ours}) : ({was_ours}) || ({ours}){named}"
-    # What was injected earlier gives way to the owner's, whatever the settings say now.
+    # Injected constraints are replaced by the owner's, independent of the present settings.
     spread = " || ".join(f"({_has_annotation_anywhere(root, _SPREAD_MARK)})" for root in ("object", "oldObject"))
     updated = f"({named_or_not}) || {spread}"
     return {
@@ -62,7 +62,7 @@ def of_vms(scheduling: SchedulingSettings) -> dict[str, str]:
 
 
 def of_vmis(scheduling: SchedulingSettings) -> dict[str, str]:
-    """The conditions on VMIs, by name: those that leave a choice open."""
+    """The conditions on VMIs, by name: the owner has set none."""
     choices = []
     if scheduling.virtual_machine_instances:
         choices.append(unset("object.spec", "schedulerName"))
@@ -72,7 +72,7 @@ def of_vmis(scheduling: SchedulingSettings) -> dict[str, str]:
 
 
 def _has_annotation_anywhere(root: str, mark: str = _MARK) -> str:
-    """That a VM or its template carries one of the annotations."""
+    """A VM or its template has the annotation."""
     template = f"{root}.spec.template"
     within = f"has({template}.metadata) && {template}.metadata != null && has({template}.metadata.annotations)"
     annotations = f"{template}.metadata.annotations"

@@ -1,7 +1,7 @@
-"""Webhook configurations on their way: no entry is ever called that nobody serves, or that the API server can't verify.
+"""Intermediate webhook configurations: the API server never calls an entry that is not served or cannot be verified.
 
-During a roll-out an entry stays what it was, one that goes is gone before, and one that comes is there but matches
-nothing: so whoever keeps the caBundles can write its, and only then is it switched on.
+During a rollout, entries of both versions do not change, removed entries are removed first, and new entries match no
+request, so that their caBundles can be set before they are switched on.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ NOT_YET: Final = {"name": "not-yet-served", "expression": "false"}
 
 
 def stage(wanted: Manifest, live: Manifest | None) -> Manifest:
-    """What holds while the replicas change.
+    """The configuration during the rollout.
 
     Args:
         wanted: the configuration as planned.
