@@ -48,8 +48,9 @@ class StoredSecret:
     """The Secret as read.
 
     Attributes:
+        data: values by key, decoded from base64.
         version: its resourceVersion.
-        asked: somebody asked for another CA.
+        asked: whether its annotation requests another CA.
     """
 
     data: Mapping[str, bytes]
@@ -77,13 +78,19 @@ class SecretStore(Protocol):
         """Its newest state; None: it doesn't exist."""
 
     async def create(self, data: Mapping[str, bytes]) -> bool:
-        """Make it; False: somebody was faster."""
-
-    async def replace(self, data: Mapping[str, bytes], version: str, *, answered: bool) -> bool:
-        """Change it; False: its version is another one by now, or it is gone.
+        """Create it; False: it exists already.
 
         Args:
-            answered: take back that somebody asked for another CA.
+            data: values by key, not encoded.
+        """
+
+    async def replace(self, data: Mapping[str, bytes], version: str, *, answered: bool) -> bool:
+        """Change it; False: its version is another one by now, or it no longer exists.
+
+        Args:
+            data: values by key, not encoded.
+            version: the resourceVersion that it must still have.
+            answered: remove the annotation that requests another CA.
         """
 
 
@@ -117,7 +124,7 @@ class Log(Protocol):
         """Something happened as it should."""
 
     def warning(self, event: str, **fields: Any) -> Any:
-        """Somebody should look."""
+        """Log an event that an admin should look at."""
 
 
 @dataclass(frozen=True)
@@ -132,11 +139,16 @@ class _Leaf:
 
 
 class Rotation:
-    """One replica's part.
+    """One replica's part in the rotation.
 
     Args:
-        serve: takes a pair into service; raises where that can't be, and then the one before stays.
-        jitter: picks a number between two.
+        store: the Secret of the CA.
+        bundles: the webhook configurations.
+        terms: for which hosts and how long certificates are made.
+        serve: takes a pair into service; raises where that is impossible, and then the former pair stays.
+        clock: the source of time, and of sleep.
+        log: the logger for events.
+        jitter: picks a random number between two bounds.
     """
 
     def __init__(
@@ -173,13 +185,13 @@ class Rotation:
 
     @property
     def leaf_end(self) -> datetime | None:
-        """When the certificate that we serve with expires."""
+        """When the serving certificate expires; None: there is none yet."""
         return self._leaf.pair.leaf.not_valid_after_utc if self._leaf else None
 
     def waiting_for(self) -> tuple[str, ...]:
-        """What is missing before the API server can call us, in words; empty once it could (and it stays so).
+        """What is missing before the API server can call the replica, in words; empty from the first time that it can.
 
-        Of several configurations one that is missing keeps nobody from calling us by the others.
+        One missing configuration among several does not keep the API server from calling by the others.
         """
         if self._ready:
             return ()
@@ -269,7 +281,7 @@ class Rotation:
         return True
 
     def _issue_leaf(self, state: CaState, found: Mapping[str, WebhookConfiguration | None], now: datetime) -> bool:
-        """Serve with a new leaf, if one is due and everybody who calls us can verify it."""
+        """Serve with a new leaf, if one is due and every caller can verify it."""
         issuer, leaf = state.issuer, self._leaf
         if issuer is None or (why := issuer.unusable(self._terms.hosts, now)):
             self._problem = why if issuer else "the new CA is being published"
@@ -301,7 +313,7 @@ class Rotation:
         return True
 
     async def _write_ca_bundles(self, state: CaState, found: Mapping[str, WebhookConfiguration | None]) -> bool:
-        """Bring every caBundle to what the Secret says; those that mean the same stay as they are."""
+        """Write the CAs of the Secret into every caBundle; those with the same certificates are left as they are."""
         wanted = state.trust_bundle()
         meant = set(parse_bundle(wanted))
         if not meant:
@@ -330,7 +342,7 @@ class Rotation:
         return datetime.fromtimestamp(self._clock.wall(), UTC)
 
     def _remember(self, state: CaState, found: Mapping[str, WebhookConfiguration | None]) -> None:
-        """Since when we have known each retired CA, and have seen the incoming one in every caBundle."""
+        """Record since when each retired CA is known, and since when the incoming one is in every caBundle."""
         now = self._clock.now()
         incoming = state.incoming.certificate if state.incoming else None
         if incoming is None or any(incoming not in parse_bundle(each) for each in _all(found)):

@@ -51,10 +51,10 @@ class Retired:
 
 @dataclass(frozen=True)
 class Terms:
-    """For whom and how long certificates are made.
+    """For which hosts and how long certificates are made.
 
     Attributes:
-        hosts: that the API server calls us by.
+        hosts: the names by which the API server calls the server.
         authority: life of a CA.
         leaf: life of a serving certificate.
         skew: by how much the replicas' clocks may differ.
@@ -107,7 +107,8 @@ class CaState:
         """What can be read of a Secret, and what is wrong with the rest, as clauses.
 
         Args:
-            end: until when a CA is trusted whose certificate is there, but not its key.
+            data: the values of the Secret by key, decoded from base64.
+            end: the time until which a CA is trusted whose certificate is there without its key.
         """
         problems: list[str] = []
         found: list[Authority | None] = []
@@ -150,19 +151,21 @@ def plan_next_state(
     may_promote: bool = True,
     may_retire: Callable[[Retired], bool] = lambda _: True,
 ) -> CaState:
-    """The content of the Secret that comes next; equal to the present one where nothing is to do.
+    """The content of the Secret that comes next; equal to the present one where there is nothing to do.
 
     Args:
-        state: read after `bundles`: what those lack of it is still to be written.
+        state: the Secret, read after `bundles`: what those lack of it is still to be written.
+        terms: for which hosts and how long certificates are made.
+        now: the present time.
         bundles: the caBundle (PEM, maybe empty) of every entry of every configuration that exists.
         mine: the CA of the leaf that the caller serves with, while that leaf is valid.
-        content: the caller needs no new leaf for now. Then it doesn't matter to it for which hosts a CA is: in a
-            rollout that renames the Service, others may need another one than the caller.
-        asked: somebody wants another CA.
-        may_make: whether the caller may make a CA that nobody asked for.
-        may_promote: whether the incoming CA has been in every caBundle for long enough to sign. Where nobody can be
-            serving yet, it may at once.
-        may_retire: whether the caller has known of a retired CA for long enough to let it go.
+        content: the caller needs no new leaf for now. Then the hosts of a CA do not matter to it: in a rollout that
+            renames the Service, other replicas may need another CA than the caller.
+        asked: whether an admin requested another CA.
+        may_make: whether the caller may make a CA without such a request.
+        may_promote: whether the incoming CA has been in every caBundle for long enough to sign. Before any replica can
+            be serving, it may sign at once.
+        may_retire: whether the caller has known a retired CA for long enough to remove it.
     """
     trusting = [set(parse_bundle(each)) for each in bundles]
     state = _adopt(state, terms, now, mine, {each for one in trusting for each in one})
@@ -191,10 +194,10 @@ def _due(issuer: Authority | None, hosts: Sequence[str], now: datetime) -> bool:
 def _adopt(
     state: CaState, terms: Terms, now: datetime, mine: x509.Certificate | None, found: Iterable[x509.Certificate]
 ) -> CaState:
-    """What a caBundle trusts and the Secret doesn't know is kept for an overlap, if it is bound as our own CAs are.
+    """Keep what a caBundle trusts and the Secret does not hold for an overlap, if `Authority.new` can have made it.
 
-    Who may write caBundles for a moment shall not have a CA of theirs trusted for a week. Where the Secret holds
-    nothing yet, whoever served before (with mounted certificates, or another tool's) may serve on: all of it is kept.
+    A user who may write caBundles for a moment must not get a CA of theirs trusted for a week. Where the Secret holds
+    nothing yet, the former source (mounted certificates, or another tool) may serve on: all of it is kept.
     """
     known = state.all_certificates()
     unknown = [
