@@ -52,7 +52,9 @@ def pluralize(number: int, singular: str, plural: str = "") -> str:
     """A count and its noun: ``1 node``, ``2 nodes``.
 
     Args:
-        plural: of a noun whose plural is not the singular with an "s".
+        number: the count.
+        singular: the noun for one.
+        plural: the noun for several; empty: the singular with an "s".
     """
     return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
 

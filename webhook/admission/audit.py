@@ -50,7 +50,7 @@ class AuditedObject(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel", tag="decision", tag_field="kind"):
-    """One decision. "Decided", not "done": a later admission step may still refuse the object."""
+    """One decision. "Decided", not "done": a later admission step may still deny the object."""
 
     schema: _SchemaName
     time: Annotated[_Time, Meta(description="When it was decided; RFC 3339 in UTC with microseconds.")]
