@@ -41,7 +41,8 @@ class Authority:
 
         Args:
             hosts: DNS names and IP addresses, at least one.
-            now: the time that it is valid from, but for five minutes' grace.
+            now: the time from which it is valid, but for five minutes' grace.
+            life: how long it is valid.
         """
         key = ec.generate_private_key(ec.SECP256R1())
         serial = x509.random_serial_number()
@@ -98,7 +99,8 @@ class Authority:
         """Why nothing can be issued at this time, as a clause; empty if it can.
 
         Args:
-            hosts: to issue for; none: it doesn't matter.
+            hosts: the hosts to issue for; none: the CA's name constraints are not checked.
+            now: the time of the issue.
         """
         certificate = self.certificate
         if now >= certificate.not_valid_after_utc:
@@ -125,9 +127,9 @@ class Authority:
 
 
 def is_bound(certificate: x509.Certificate, hosts: Sequence[str]) -> bool:
-    """Whether a CA is one as `Authority.new` makes it for these hosts: named so, and of no use for any others.
+    """Whether a CA is one as `Authority.new` makes it for these hosts: so named, and of no use for any others.
 
-    Anybody can make such a one; but nobody gains more by it than to sign for these hosts.
+    Anyone can make such a CA, but it can only sign for these hosts.
     """
     try:
         extensions = certificate.extensions

@@ -10,17 +10,18 @@ _SECONDS: Final = 5.0
 
 
 async def verify_server_certificate(address: str, port: int, host: str, pem: bytes) -> None:
-    """Shake hands and hang up.
+    """Complete a TLS handshake with a server, and close the connection.
 
     Args:
-        address: to dial: a name or an IP address.
-        host: that the certificate must be for.
-        pem: what is trusted.
+        address: the name or IP address to dial.
+        port: the port to dial.
+        host: the host that the certificate must be for.
+        pem: the trusted certificates.
 
     Raises:
-        ssl.SSLCertVerificationError: the certificate is refused; ``verify_message`` says why.
-        OSError, TimeoutError: there is nobody, or no TLS.
-        ValueError: the bundle is no ASCII.
+        ssl.SSLCertVerificationError: the certificate is not accepted; ``verify_message`` says why.
+        OSError, TimeoutError: nothing answers, or not with TLS.
+        ValueError: the bundle is not ASCII.
     """
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # As in Go, whatever is in the bundle is trusted by itself.

@@ -62,6 +62,7 @@ class StoredSecret:
     """The Secret as read.
 
     Attributes:
+        data: values by key, decoded from base64.
         version: its resourceVersion.
         is_rotation_requested: its annotation requests a new CA.
     """
@@ -91,12 +92,18 @@ class SecretStore(Protocol):
         """Its newest state; None if it does not exist."""
 
     async def create(self, data: Mapping[str, bytes]) -> bool:
-        """Create it; False if it exists already."""
+        """Create it; False if it exists already.
+
+        Args:
+            data: values by key, not encoded.
+        """
 
     async def replace(self, data: Mapping[str, bytes], version: str, *, answered: bool) -> bool:
         """Change it; False if its version has changed or it does not exist.
 
         Args:
+            data: values by key, not encoded.
+            version: the resourceVersion that it must still have.
             answered: remove the annotation that requests a new CA.
         """
 

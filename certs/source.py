@@ -23,7 +23,7 @@ _MAX_BYTES: Final = 4 * 1024 * 1024
 
 
 class CertificateError(ValueError):
-    """A certificate or key that can't be used, told in one sentence."""
+    """A certificate or key that cannot be used; the text is one sentence."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,7 @@ def self_signed(hosts: Sequence[str], now: datetime | None = None, life: timedel
     Args:
         hosts: at least one.
         now: the time that it is valid from, but for five minutes' grace; default: the present.
+        life: how long it is valid.
     """
     start = now or datetime.now(UTC)
     key = ec.generate_private_key(ec.SECP256R1())
@@ -84,6 +85,8 @@ def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pai
     """The pair in two PEM files.
 
     Args:
+        certificate: path of the PEM file of the certificate, with its chain.
+        key: path of the PEM file of its key, not encrypted.
         now: the time at which it must be valid; default: the present.
 
     Raises:
@@ -117,10 +120,12 @@ def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pai
 
 
 def read_file(path: Path) -> bytes:
-    """A regular file's content; from a named pipe or a device nothing is read, which could keep us waiting for ever.
+    """The content of a regular file.
+
+    From a named pipe or a device nothing is read, since that could block indefinitely.
 
     Raises:
-        OSError: it can't be read.
+        OSError: it cannot be read.
         CertificateError: it is something else, or too large for certificates.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
@@ -140,7 +145,7 @@ def _read(path: Path) -> bytes:
 
 
 def _usable(key: object) -> bool:
-    """Whether Go's crypto/tls, which is what the API server calls us with, knows keys of this kind."""
+    """Whether Go's crypto/tls, with which the API server calls webhooks, supports keys of this kind."""
     if isinstance(key, ec.EllipticCurvePrivateKey):
         return isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1 | ec.SECP521R1)
     return isinstance(key, ed25519.Ed25519PrivateKey | rsa.RSAPrivateKey)

@@ -107,6 +107,7 @@ class CaState:
         """The valid parts of a Secret, and a clause about each invalid part.
 
         Args:
+            data: the values of the Secret by key, decoded from base64.
             end: how long to trust a CA whose certificate is valid but whose key is not.
         """
         problems: list[str] = []

@@ -24,7 +24,7 @@ def quote(text: str) -> str:
 
 
 class InputError(Exception):
-    """A mistake of the person or program that called us, told in one sentence.
+    """A mistake of the calling person or program, in one sentence.
 
     The command line answers it with exit status 2, the server with a 4xx status; never with a traceback.
 
@@ -53,7 +53,11 @@ def _part(text: str, length: int) -> str:
 
 
 class InputErrors(InputError):  # noqa: N818 - several of them
-    """Several mistakes in one input, reported at once so that nobody fixes them one run at a time."""
+    """Several mistakes in one input, reported together so that one run shows all of them.
+
+    Args:
+        mistakes: the mistakes, in the order of the input.
+    """
 
     def __init__(self, mistakes: Iterable[InputError]) -> None:
         self.mistakes: Final = tuple(mistakes)

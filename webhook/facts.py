@@ -96,14 +96,19 @@ class ListKey(Key[tuple[V, ...]], frozen=True):
 
 
 class AccessKey(Key[bool], frozen=True):
-    """Whether RBAC lets somebody do something, asked of the API server (a SubjectAccessReview).
+    """Whether RBAC lets a user do something, by a SubjectAccessReview of the API server.
 
     Attributes:
-        user: with `groups`, `uid` and `extra` as the request has them.
-        extra: sorted, so that equal users are equal keys.
-        namespace: empty: in all namespaces, or for kinds without.
-        name: of one object; empty: of any.
-        path: of a URL that is no resource's; group and resource are empty then.
+        user: the user's name, as the request has it.
+        groups: the user's groups, as the request has them.
+        uid: the user's UID, as the request has it.
+        extra: the user's extra attributes; sorted, so that equal users are equal keys.
+        verb: the verb as RBAC names it.
+        group: the API group of the resource; empty: the core group.
+        resource: the plural name of the resource.
+        namespace: empty: all namespaces, or a cluster-scoped resource.
+        name: the name of one object; empty: any.
+        path: the path of a URL that is not a resource's; group and resource are empty then.
     """
 
     user: str
@@ -119,7 +124,7 @@ class AccessKey(Key[bool], frozen=True):
 
 
 class TokenKey(Key[UserInfo], frozen=True):
-    """Who somebody with a bearer token is, asked of the API server (a TokenReview); None: it is not valid.
+    """The user of a bearer token, by a TokenReview of the API server; None: the token is not valid.
 
     The token shows in no text of the key, which may end up in a log.
     """
@@ -154,7 +159,11 @@ class SchedulerKey(Key[SchedulerHealth], frozen=True):
 
 
 class NotRead(BaseException):
-    """A policy needs facts that have not been read. A BaseException, so that no ``except Exception`` swallows it."""
+    """A policy needs facts that have not been read. A BaseException, so that no ``except Exception`` swallows it.
+
+    Args:
+        keys: the facts to read.
+    """
 
     def __init__(self, keys: tuple[Key[Any], ...]) -> None:
         super().__init__(keys)
@@ -221,7 +230,7 @@ class Facts:
         return [key for key in self.remembered if isinstance(key, ObjectKey | ListKey) and not key.fresh]
 
     def fresh(self) -> Facts:
-        """The same facts, but for objects and lists that come from memory: these are read anew."""
+        """These facts, with objects and lists read from the API server instead of from memory."""
         return _FreshFacts(self)
 
     def need(self, *keys: Key[Any]) -> None:
@@ -262,5 +271,5 @@ class _FreshFacts(Facts):
 
 
 def uncached(key: Key[T]) -> Key[T]:
-    """The key of the same object or list, from the API server itself."""
+    """The key of an object or list, to be read from the API server itself instead of from a watched copy."""
     return msgspec.structs.replace(key, fresh=True)

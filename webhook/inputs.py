@@ -26,8 +26,9 @@ def read_file(path: str | os.PathLike[str], most: int, fix: str = _SPLIT) -> byt
     """The content of a regular file.
 
     Args:
-        most: bytes that it may have.
-        fix: what to do about one that has more.
+        path: the file.
+        most: limit of its size, in bytes.
+        fix: what to do about a larger one.
 
     Raises:
         InputError: it can't be read, is a named pipe, a device or another thing that is not a file, or is larger.

@@ -37,7 +37,7 @@ def visible_lines(text: str) -> str:
 
 
 def visible_json(data: bytes) -> bytes:
-    """Encoded JSON that means the same and shows what is in it: hidden characters are written as JSON's own escapes."""
+    """Encoded JSON with hidden characters written as JSON's own escapes; its value does not change."""
     if data.isascii() and b"\x7f" not in data:
         return data
     return _HIDDEN_IN_JSON.sub(_json_escape, data.decode()).encode()
@@ -52,7 +52,9 @@ def pluralize(number: int, singular: str, plural: str = "") -> str:
     """A count and its noun: ``1 node``, ``2 nodes``.
 
     Args:
-        plural: of a noun whose plural is not the singular with an "s".
+        number: the count.
+        singular: the noun for one.
+        plural: the noun for several; empty: the singular with an "s".
     """
     return f"{number} {singular if number == 1 else plural or f'{singular}s'}"
 

@@ -76,6 +76,7 @@ def spend(steps: int, what: str) -> None:
     """Take steps from the budget of the present review, before they are taken.
 
     Args:
+        steps: the steps that the next part takes.
         what: the part of the object that needs them, a noun phrase in the plural, for the message.
 
     Raises:

@@ -67,6 +67,7 @@ class Part:
 
     @property
     def version(self) -> str:
+        """The version that the module's ``go.mod`` requires."""
         return _required(HERE / self.module / "go.mod", self.requires)
 
 
@@ -89,6 +90,7 @@ class Bundle:
 
     @property
     def version(self) -> str:
+        """The versions of all parts, which name the directory in the cache."""
         first, *others = self.parts
         return "-".join([first.version, *(f"{part.module}{part.version}" for part in others)])
 

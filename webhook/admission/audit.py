@@ -50,7 +50,7 @@ class AuditedObject(msgspec.Struct, frozen=True):
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel", tag="decision", tag_field="kind"):
-    """One decision. "Decided", not "done": a later admission step may still refuse the object."""
+    """One decision. "Decided", not "done": a later admission step may still deny the object."""
 
     schema: _SchemaName
     time: Annotated[_Time, Meta(description="When it was decided; RFC 3339 in UTC with microseconds.")]
@@ -88,14 +88,14 @@ class Record(msgspec.Struct, frozen=True, rename="camel", tag="decision", tag_fi
 
 
 class DifferingField(msgspec.Struct, frozen=True):
-    """A field of a VMI that isn't what it should be; its value is not ours to show."""
+    """A field of a VMI that is not what it should be. Its value is not shown."""
 
     path: Annotated[str, Meta(description="Where it is in the VMI.")]
     origin: Annotated[str | None, Meta(description="Who should have set it; null where nobody should have.")]
 
 
 class ParityRecord(msgspec.Struct, frozen=True, rename="camel", tag="parity", tag_field="kind"):
-    """A running VM whose VMI isn't what KubeVirt's rules, as we know them, make of it."""
+    """A running VM whose VMI differs from what KubeVirt's rules make of it."""
 
     schema: _SchemaName
     time: Annotated[_Time, Meta(description="When it was compared; RFC 3339 in UTC with microseconds.")]

@@ -95,7 +95,7 @@ def sanitize(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def sanitize_short(text: str) -> str:
-    """The same for a text of at most `SHORT` characters, of which the latest are remembered."""
+    """A text of at most `SHORT` characters without credentials and hidden characters; the latest results are kept."""
     return visible(scrub_prose(text))
 
 

@@ -138,17 +138,17 @@ class Denial(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What mode ``enforce`` would do; a policy knows no other mode.
+    """What mode ``enforce`` would do; a policy does not depend on the mode.
 
-    Its texts may quote what users wrote. They are made fit to show here, once: everything that is said of a decision,
-    to whomever, is said with these.
+    Its texts may quote what users wrote. They are made safe to show here, once, for every reader.
 
     Attributes:
         reasons: at least one, the most telling first.
         changes: in an order in which they can be applied.
+        denial: the answer to a denied request; None: it is allowed.
         warnings: for the user who sent the request, each with the code that explains it.
         notes: audit annotations of the API server's own audit log.
-        details: for our own audit record alone: what the user may not be entitled to see. Plain JSON.
+        details: only for this server's audit record: what the user may not be permitted to see. Plain JSON.
     """
 
     reasons: tuple[Reason, ...]
@@ -208,7 +208,8 @@ def skip(reason: Reason, *, warn: bool = False) -> Decision:
     """The decision to leave the request alone.
 
     Args:
-        warn: say so to the user, too.
+        reason: why the policy does nothing.
+        warn: warn the user with the reason too.
     """
     return Decision((reason,), warnings=(reason,) if warn else ())
 

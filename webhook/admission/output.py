@@ -42,7 +42,11 @@ class Output(Protocol):
 
 
 class Descriptor(Output):
-    """An open file descriptor that others may share, for example 1. It stays open."""
+    """An open file descriptor that others may share, for example 1. It stays open.
+
+    Args:
+        descriptor: its number.
+    """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor: Final = descriptor
@@ -113,7 +117,7 @@ class RotatedFile(Output):
             raise Lost(data.count(b"\n", whole), _why(error)) from None
 
     def _follow(self) -> int:
-        """The size of the file that has our name, which is ours from now on."""
+        """The size of the file at the path, in bytes; a file that was replaced there is opened anew."""
         ours = os.fstat(self._descriptor)
         try:
             there: os.stat_result | None = self._path.stat()
@@ -125,7 +129,11 @@ class RotatedFile(Output):
         return ours.st_size
 
     def _rotate(self, size: int) -> int:
-        """The size of the file after one was put away; the same where that could not be done."""
+        """The size of the file after a full one was put away; unchanged where that could not be done.
+
+        Args:
+            size: the size before, in bytes.
+        """
         try:
             for number in range(self._keep - 1, 0, -1):
                 with suppress(FileNotFoundError):

@@ -69,11 +69,12 @@ def redact(value: Any) -> Any:
 
 
 def redact_at(path: Sequence[str], value: Any, *, bounded: bool = True) -> Any:
-    """The same for a value that stands at a path in an object.
+    """A value without credentials, by its path in an object.
 
     Args:
         path: JSON names from the object's root.
-        bounded: do so much work as an audit line can show the result of, and cut the rest.
+        value: plain JSON.
+        bounded: do only as much work as an audit line can show the result of, and cut the rest.
     """
     walk = _Walk(MAX_VALUES, MAX_SEARCHED) if bounded else _Walk(inf, inf)
     if not value or isinstance(value, int | float):

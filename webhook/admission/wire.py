@@ -35,18 +35,24 @@ V = TypeVar("V")
 
 
 class GroupVersionKind(View, frozen=True):
+    """A kind with its API version (metav1.GroupVersionKind)."""
+
     group: str = ""
     version: str = ""
     kind: str = ""
 
 
 class GroupVersionResource(View, frozen=True):
+    """A resource with its API version (metav1.GroupVersionResource)."""
+
     group: str = ""
     version: str = ""
     resource: str = ""
 
 
 class UserInfo(View, frozen=True):
+    """``request.userInfo`` (authentication/v1 UserInfo): the user, as the API server authenticated it."""
+
     username: str = ""
     uid: str = ""
     groups: list[str] | None = None
@@ -54,7 +60,7 @@ class UserInfo(View, frozen=True):
 
 
 class Request(View, Generic[V], frozen=True):
-    """``AdmissionReview.request``. ``kind`` and ``resource`` are what the object was converted to for us."""
+    """``AdmissionReview.request``. ``kind`` and ``resource`` are those to which the API server converted the object."""
 
     uid: str = ""
     kind: GroupVersionKind = GroupVersionKind()
@@ -70,6 +76,8 @@ class Request(View, Generic[V], frozen=True):
 
 
 class Review(View, Generic[V], frozen=True):
+    """An AdmissionReview (admission/v1), whose request may be missing."""
+
     api_version: str | None = None
     kind: str | None = None
     request: Request[V] | None = None
@@ -79,9 +87,9 @@ class Received(msgspec.Struct, Generic[V], frozen=True):
     """A review that can be answered.
 
     Attributes:
-        api_version: of the review; the answer has the same.
-        request: decoded into views; without objects where `malformed` says why.
-        malformed: what in the object is not as its kind has it, or None.
+        api_version: ``apiVersion`` of the review; the answer has the same.
+        request: decoded into views; without objects where ``malformed`` is set.
+        malformed: what in the object does not match its kind's schema; None: nothing.
     """
 
     api_version: str
@@ -90,7 +98,13 @@ class Received(msgspec.Struct, Generic[V], frozen=True):
 
 
 class Codec(Generic[V]):
-    """Decodes the reviews of one kind of object."""
+    """Decodes the reviews of one kind of object.
+
+    Args:
+        view: the class that ``object`` and ``oldObject`` are decoded into.
+        group: the API group of the kind.
+        kind: the kind.
+    """
 
     def __init__(self, view: type[V], group: str, kind: str) -> None:
         self.group: Final = group
@@ -243,8 +257,11 @@ def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, an
     """The AdmissionReview that answers a request.
 
     Args:
-        patch: a JSON patch, or None.
-        annotations: for the API server's own audit log, which puts the entry's name before each key.
+        api_version: ``apiVersion`` of the review, which the answer repeats.
+        uid: ``request.uid`` of the review.
+        outcome: the answer to the request: denied or allowed, with its warnings.
+        patch: a JSON patch, encoded; None: none.
+        annotations: audit annotations for the API server's own audit log, which puts the entry's name before each key.
     """
     denial = outcome.denial
     short = {
@@ -293,7 +310,7 @@ _EXPECTED: Final = re.compile(r"^Expected `(?P<want>[^`]*)`, got `(?P<got>[^`]*)
 
 
 def _sentence(error: msgspec.ValidationError) -> str:
-    """The words of msgspec as ours: ``request.object.spec must be object, not array``; they hold no values."""
+    """The text of a msgspec error in other words, ``request.object.spec must be object, not array``, without values."""
     text = str(error)
     at = _AT.search(text)
     path = (at["path"] if at else "") or "the review"

@@ -15,12 +15,12 @@ from webhook.review.reviewer import Evaluation, Observer
 
 
 class EventObserver(Observer):
-    """An observer that also announces what users should know.
+    """An observer that also makes Kubernetes Events of decisions that users should see.
 
     Args:
-        inner: is told of everything.
-        add: takes a happening over.
-        wanted: whether Events are switched on, at present.
+        inner: gets everything first.
+        add: gets each Event.
+        wanted: whether Events are switched on at present.
     """
 
     def __init__(self, inner: Observer, add: Callable[[Event], None], wanted: Callable[[], bool]) -> None:

@@ -79,14 +79,15 @@ class _Series(msgspec.Struct):
 
 
 class EventWriter:
-    """Writes happenings as Events.
+    """Writes Kubernetes Events.
 
     Args:
-        api: the way to the API server; the caller closes it.
-        instance: tells this process from others, for example the name of its pod.
+        api: the connection to the API server; the caller closes it.
+        instance: distinguishes this process from others, for example the name of its pod.
+        clock: the source of time, and of sleep.
 
     Attributes:
-        results: happenings by what became of them, one of `RESULTS`.
+        results: Events by what became of them, one of `RESULTS`.
     """
 
     def __init__(self, api: Requests, instance: str, *, clock: Clock = REAL_TIME) -> None:

@@ -52,19 +52,20 @@ class _RoundGivenUp(Exception):  # noqa: N818 - ends a round
 
 
 class FidelityCheck:
-    """Compares samples of the running VMs, round by round.
+    """Compares samples of the running VMs with KubeVirt's rules, round by round.
 
     Args:
-        transport: the way to the API server; the caller closes it.
-        configuration: KubeVirt's, at present; None where there is no KubeVirt.
-        settings: at present; asked before every round.
+        transport: the connection to the API server; the caller closes it.
+        configuration: returns KubeVirt's present configuration; None: there is no KubeVirt.
+        settings: returns the present section, once a round.
         audit: gets a record of every VM that differs.
-        chance: picks the sample, and the time of the first round.
+        clock: the source of time, and of sleep.
+        chance: picks the sample, and the time of the first round; None: a generator of its own.
 
     Attributes:
         checked: VMs by result, one of `RESULTS`.
         differing: fields that differed, of all VMs.
-        failed: rounds that did not come to their end.
+        failed: rounds that did not complete.
     """
 
     def __init__(

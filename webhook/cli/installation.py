@@ -174,7 +174,7 @@ async def _plan(
         installer: reads the cluster's settings and image.
         overlay: the overlay of the manifests.
         given: content and name of a settings file; None: the cluster's settings, else the overlay's.
-        image: the image of the replicas; None: the cluster's, else the overlay's.
+        image: the image of the replicas; None: that of the cluster's Deployment, else the one of this version.
         narrow: changes the overlay's NetworkPolicy.
     """
     from webhook.cli.data import directory

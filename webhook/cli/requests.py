@@ -67,7 +67,7 @@ async def to_review_request(
 
     Args:
         document: an AdmissionReview, or the manifest of an object.
-        cluster: reads the stored object where the manifest would update one.
+        cluster: finds KubeVirt's namespace, from which the sender of a launcher pod follows.
         user: the sender of a manifest; None for KubeVirt's controller (launcher pods) or an admin (other objects).
         deadline: on the running loop's clock, in seconds; look-ups end by then.
         namespace: of manifests that have none; None for ``default``.

@@ -36,15 +36,32 @@ class _TokenReview(msgspec.Struct):
 
 
 async def is_allowed(transport: Transport, key: AccessKey, seconds: float) -> bool | Unavailable:
-    """Whether somebody may do something; `Unavailable` where that could not be learnt in so many seconds."""
+    """Whether RBAC lets a user do something, by a SubjectAccessReview.
+
+    Args:
+        transport: the connection to the API server.
+        key: the user and the access.
+        seconds: timeout of the request.
+
+    Returns:
+        The API server's answer; `Unavailable` where there was none in time.
+    """
     answer = await _create_review(transport, _ACCESS, "SubjectAccessReview", _access(key), _AccessReview, seconds)
     return answer if isinstance(answer, Unavailable) else answer.status.allowed
 
 
 async def authenticate(transport: Transport, key: TokenKey, seconds: float) -> UserInfo | Unavailable | None:
-    """Whose token it is; None: the API server doesn't accept it. `Unavailable` as for `is_allowed`.
+    """The user of a bearer token, by a TokenReview.
 
-    A token whose user has no name is not accepted either: RBAC would judge nobody.
+    A token whose user has no name is not accepted either, since RBAC cannot evaluate it.
+
+    Args:
+        transport: the connection to the API server.
+        key: the token.
+        seconds: timeout of the request.
+
+    Returns:
+        The user; None where the API server does not accept the token; `Unavailable` where there was no answer in time.
     """
     answer = await _create_review(transport, _TOKENS, "TokenReview", {"token": key.token}, _TokenReview, seconds)
     if isinstance(answer, Unavailable):

@@ -49,7 +49,7 @@ class _Sent(Object, frozen=True):
 
 
 class _CatalogEntry(msgspec.Struct, omit_defaults=True, rename="camel"):
-    """The same without what no policy reads."""
+    """An object without the fields that no policy reads, encoded again as JSON."""
 
     metadata: dict[str, str]
     api_version: str | msgspec.UnsetType = msgspec.UNSET
@@ -78,10 +78,11 @@ class Catalog:
     """The copies, each from the first look-up of its kind on.
 
     Args:
-        transport: the way to the API server.
-        start: runs something in a task of the present loop.
-        timing: of all watches.
-        jitter: picks a number between two.
+        transport: the connection to the API server.
+        start: runs a coroutine in a task of the present loop.
+        clock: the source of monotonic time, and of sleep.
+        timing: pauses, timeouts and page sizes of all watches.
+        jitter: picks a random number between two bounds.
 
     Attributes:
         copies: those that are watched, by the path of the kind.
@@ -103,7 +104,10 @@ class Catalog:
         self.copies: Final[dict[str, Reflector[Any]]] = {}
 
     def peek(self, key: ObjectKey[Any] | ListKey[Any]) -> object:
-        """What the copy has; `webhook.facts.NOT_READ` where it can't be told from the copy. Begins to watch."""
+        """What the copy has; `webhook.facts.NOT_READ` where the copy cannot answer.
+
+        The first call for a kind starts its watch.
+        """
         path = key.resource.path()
         if key.fresh or path not in _RESOURCES:
             return NOT_READ

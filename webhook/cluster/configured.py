@@ -45,7 +45,14 @@ class Configured:
         return self._rules
 
     def placement(self, kubevirts: Iterable[KubeVirt]) -> kubevirt_config.PlacementKubeVirt | Unavailable | None:
-        """The same for what is asked of nodes."""
+        """KubeVirt's configuration as the rules of placement read it.
+
+        Args:
+            kubevirts: all KubeVirt objects of the cluster.
+
+        Returns:
+            The KubeVirt object in use; None where there is none; `Unavailable` where it cannot be decoded.
+        """
         self._take(kubevirts)
         return self._placement
 

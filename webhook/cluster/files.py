@@ -178,7 +178,7 @@ class FilesCluster(Cluster):
         return Unavailable(f"files can't answer a {type(key).__name__}")
 
     async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
-        """The same answer as `peek`'s, at once."""
+        """The answer of `peek`, without any wait."""
         return cast("T | Unavailable | None", self.peek(key))
 
     def staleness(self) -> dict[str, float]:

@@ -31,11 +31,12 @@ class _InFlightGet(NamedTuple):
 
 
 class InFlight:
-    """Sends each request once, however many wait for its answer.
+    """Sends each request once, however many reviews wait for its answer.
 
     Args:
-        transport: the way to the API server.
-        seconds: for one request, however long its askers wait.
+        transport: the connection to the API server.
+        seconds: timeout of one request, however long the reviews wait.
+        clock: the source of monotonic time.
     """
 
     def __init__(self, transport: Transport, seconds: float, clock: Clock = REAL_TIME) -> None:
@@ -62,8 +63,16 @@ class InFlight:
     async def get(self, key: ObjectKey[Any], deadline: float, uid: str | None = None) -> Found:
         """One object, by GET.
 
-        A GET that was started before we came may have missed what was created since: its 404, its failure and, where
-        a UID is asked for, another UID are not taken for an answer.
+        A GET that began before this call may have missed what was created since. So its 404, its failure and, where a
+        UID is given, another UID do not count as an answer.
+
+        Args:
+            key: the object.
+            deadline: on the running loop's clock, in seconds; past it the answer is `Unavailable`.
+            uid: the UID of the expected object; None: any.
+
+        Returns:
+            The object; None where the API server answers 404; `Unavailable` where there is no answer in time.
         """
 
         def positive(found: Found) -> bool:
@@ -72,14 +81,25 @@ class InFlight:
         return cast("Found", await self._join(key, deadline, positive))
 
     async def list(self, key: ListKey[Any], deadline: float) -> Listed:
-        """All objects of a list. One that was begun before we came may lack what was created since: it does not do."""
+        """All objects of a list, from a request that began after this call.
+
+        An earlier request may lack what was created since.
+
+        Args:
+            key: the list.
+            deadline: on the running loop's clock, in seconds; past it the answer is `Unavailable`.
+        """
         return cast("Listed", await self._join(key, deadline, lambda _: False))
 
     async def _join(self, key: ObjectKey[Any] | ListKey[Any], deadline: float, counts: Callable[[Any], bool]) -> object:
-        """Join the request for ``key`` that is on its way, or start it; the next one is younger than us: two suffice.
+        """Join the request for ``key`` that is on its way, or start one.
+
+        The next one began after this call: two suffice.
 
         Args:
-            counts: whether an answer may be taken whose request was started before we came.
+            key: the object or the list.
+            deadline: on the running loop's clock, in seconds; past it the answer is `Unavailable`.
+            counts: whether an answer may be used whose request began before this call.
         """
         # Every request is as fresh as can be.
         key = msgspec.structs.replace(key, fresh=True)

@@ -73,14 +73,15 @@ class LiveCluster(Cluster):
     """Answers from a running cluster.
 
     Args:
-        transport: the way to the API server; closed together with us.
-        settings: names the schedulers to guard.
-        on_health: told when the state of a guarded scheduler changes.
-        get_seconds: for one GET, however long its askers wait.
-        cached_vmis: at most so many VMIs are remembered.
-        poll_seconds: between two reads of a guard's Lease.
-        timing: of all watches.
-        jitter: picks a number between two.
+        transport: the connection to the API server; `close` closes it.
+        settings: names the schedulers whose health is watched.
+        on_health: runs when the state of a scheduler changes; None: nothing does.
+        clock: the source of time, and of sleep.
+        get_seconds: timeout of one GET, however long the reviews wait.
+        cached_vmis: how many VMIs are kept at most.
+        poll_seconds: pause between two reads of a scheduler's Lease.
+        timing: pauses, timeouts and page sizes of all watches.
+        jitter: picks a random number between two bounds.
     """
 
     def __init__(
@@ -197,7 +198,7 @@ class LiveCluster(Cluster):
         return watches
 
     def ages(self, keys: Iterable[Key[Any]]) -> dict[str, float]:
-        """The same of the watches alone that answer these keys from memory."""
+        """Seconds since each watch was last known to be current, for those that answer these keys from memory."""
         now = self._clock.now()
         watches = {}
         for key in keys:
@@ -288,9 +289,9 @@ class LiveCluster(Cluster):
         return Unavailable(f"{type(key).__name__} can't be read from a cluster")
 
     async def _namespace(self, key: NamespaceKey, deadline: float) -> object:
-        """A namespace from the API server, unless too many were asked for that it doesn't have.
+        """A namespace from the API server, unless too many reviews named namespaces that do not exist.
 
-        What the copy has is asked for all the same: it exists, and may have opted in a moment ago.
+        What the copy has is read all the same: it exists, and may have opted in a moment ago.
         """
         if not key.fresh and self._absent.too_many(self._clock.now()):
             await self._clock.sleep(_APPEARS_SECONDS)
@@ -352,7 +353,7 @@ class LiveCluster(Cluster):
 
 
 def _reduce_namespace(namespace: Namespace) -> Namespace | None:
-    """What is kept of a namespace: what it says to us. Anybody may write anything else into it."""
+    """What is kept of a namespace: only this server's labels and annotations, since users may write others."""
     labels, annotations = (
         {key: value for key, value in (written or {}).items() if key.startswith(_OURS)}
         for written in (namespace.meta.labels, namespace.meta.annotations)

@@ -29,6 +29,12 @@ def _trim(view: nodes.NodeView) -> nodes.NodeView:
 class WatchedNodes:
     """A `NodeIndex` that a watch keeps up to date.
 
+    Args:
+        transport: the connection to the API server.
+        clock: the source of monotonic time, and of sleep.
+        timing: pauses, timeouts and page sizes of the watch.
+        jitter: picks a random number between two bounds.
+
     Attributes:
         copy: the watch.
         index: the nodes; complete once ``copy.has_synced``.

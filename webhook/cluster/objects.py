@@ -63,7 +63,11 @@ class Objects(Protocol):
 
 
 class FileObjects(Objects):
-    """The objects of a `FilesCluster`."""
+    """The objects of a `FilesCluster`.
+
+    Args:
+        files: the cluster that was read from files.
+    """
 
     def __init__(self, files: FilesCluster) -> None:
         self._files: Final = files
@@ -82,10 +86,11 @@ class _List(msgspec.Struct):
 
 
 class LiveObjects(Objects):
-    """The objects of a running cluster, each by one GET when it is asked for; nothing is remembered.
+    """The objects of a running cluster, each by one GET for each call; nothing is kept.
 
     Args:
-        seconds: for one GET at most.
+        transport: the connection to the API server.
+        seconds: timeout of one request.
     """
 
     def __init__(self, transport: Transport, seconds: float = GET_SECONDS) -> None:
@@ -98,7 +103,7 @@ class LiveObjects(Objects):
         return _decode(body, dict[str, Any], kind) if isinstance(body, bytes) else body
 
     async def kubevirts(self) -> Sequence[Json] | Unavailable:
-        """By a list over all namespaces, since nobody knows KubeVirt's; none where KubeVirt isn't installed."""
+        """All KubeVirt objects, by a list over all namespaces; none where KubeVirt is not installed."""
         try:
             async with asyncio.timeout(self._seconds):
                 status, body = await self._transport.get(KUBEVIRTS.path())

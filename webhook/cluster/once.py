@@ -92,5 +92,5 @@ class OnceCluster(Cluster):
         return {}
 
     def waiting_for(self) -> tuple[str, ...]:
-        """Nothing: every answer is read when it is asked for."""
+        """Always empty: every answer is read when it is needed."""
         return ()

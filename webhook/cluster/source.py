@@ -21,6 +21,7 @@ class Cluster(Protocol):
         """The answer, read if need be. Never raises for what goes wrong on the way.
 
         Args:
+            key: the fact to read.
             deadline: on the running loop's clock, in seconds; past it the answer is `Unavailable`.
         """
 
@@ -28,7 +29,14 @@ class Cluster(Protocol):
         """Seconds since each watch last heard from the API server, by name; empty where nothing is watched."""
 
     def ages(self, keys: Iterable[Key[Any]]) -> Mapping[str, float]:
-        """The same of the watches alone that answer these keys from memory; none where nothing is watched."""
+        """Seconds since each watch was last known to be current, for those that answer these keys from memory.
+
+        Args:
+            keys: the facts of a review.
+
+        Returns:
+            Seconds by the name of the watch; empty where nothing is watched.
+        """
         return {}
 
     def waiting_for(self) -> tuple[str, ...]:

@@ -35,6 +35,8 @@ class Hypervisor(View, frozen=True):
 
 
 class Migrations(View, frozen=True):
+    """``spec.configuration.migrations`` of a KubeVirt object."""
+
     parallel_migrations_per_cluster: int | None = None
 
 
@@ -76,7 +78,7 @@ class PlacementKubeVirt(Object, frozen=True):
 
     @property
     def parallel_migrations(self) -> int:
-        """How many migrations run in the cluster at the same time."""
+        """How many migrations may run in the cluster concurrently."""
         migrations = self.configuration.migrations
         number = migrations.parallel_migrations_per_cluster if migrations else None
         return _PARALLEL_MIGRATIONS if number is None else number

@@ -59,15 +59,19 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     Attributes:
         verb: ``mutate`` entries may patch.
+        policy: the policy that the endpoint belongs to.
+        stage: whether the endpoint enforces or only observes.
         group: API group of the resource; the kind of a subresource may have another.
-        version: API version that the entry asks for; the API server converts others to it.
+        version: API version that the entry requests; the API server converts others to it.
         resource: plural name of the objects' resource.
-        kind: of the objects.
-        operations: what the entry asks for.
-        on_error: the answer when a look-up, the deadline or a bug keeps us from judging; ``refuse``: where the policy's
-            failurePolicy is Fail.
-        sub_resource: of the resource, for example ``eviction``.
-        path: of the server, which follows from the rest.
+        kind: kind of the objects.
+        operations: operations that the entry matches.
+        handler: the policy's function for these objects.
+        codec: decodes the endpoint's reviews.
+        on_error: the answer when a look-up, the deadline or a bug prevents an evaluation; ``refuse``: denied where the
+            policy's failurePolicy is Fail.
+        sub_resource: subresource of the resource, for example ``eviction``; empty: none.
+        path: path on the server, which follows from the rest.
     """
 
     verb: Literal["mutate", "validate"]

@@ -43,12 +43,19 @@ async def replay(decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, d
 async def resume(
     decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, deadline: float, what: str, keys: tuple[Key[Any], ...]
 ) -> T:
-    """The same, of a function that has been asked once.
+    """What a deterministic function of facts returns, from its second call on.
 
     Args:
-        keys: the facts that it asked for.
+        decide: reads ``facts``, which raises `NotRead`; its other errors are passed on.
+        cluster: answers the keys.
+        facts: gets the facts that are read.
+        deadline: on the running loop's clock, in seconds; look-ups end by then.
+        what: the name of the input, for the error.
+        keys: the facts that the first call needed.
 
-    Raises as `replay`.
+    Raises:
+        InputError: all rounds together take more steps than ``facts.work`` allows.
+        RuntimeError: the function needs new facts in every round: a bug.
     """
     for _ in range(MAX_ROUNDS):
         for key, value in zip(keys, await _read(keys, cluster, deadline), strict=True):

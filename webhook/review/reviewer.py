@@ -37,12 +37,15 @@ from webhook.work import TooComplex
 
 
 class Evaluation(msgspec.Struct, frozen=True):
-    """A judged request, before it becomes bytes.
+    """An evaluated request, before it is encoded.
 
     Attributes:
-        decision: what enforce would do; where the mode is ``off`` or on an error, only the reason.
-        outcome: what the API server is told.
-        patch: the JSON patch, or None.
+        api_version: ``apiVersion`` of the review, which the answer repeats.
+        request: the request.
+        mode: the mode of the policy in the request's namespace.
+        decision: what mode ``enforce`` would do; where the mode is ``off`` or on an error, only the reason.
+        outcome: the answer to the API server in this mode.
+        patch: the JSON patch, encoded; None: there is none.
         label: the decision in a word, as in audit lines.
     """
 
@@ -72,13 +75,13 @@ class Begun(msgspec.Struct):
 
 
 class Observer(Protocol):
-    """Told of every judged request; counts it."""
+    """Gets every evaluated request, and counts it."""
 
     def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
         """A request was judged within ``seconds``."""
 
     def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
-        """A bug or a fault of ours kept the request from being judged."""
+        """A bug or a fault of the server kept the request from being evaluated."""
 
 
 class NullObserver:
@@ -92,14 +95,14 @@ class NullObserver:
 
 
 class Reviewer:
-    """Judges admission requests.
+    """Evaluates admission requests.
 
     Args:
-        cluster: where facts come from.
-        settings: gives the present snapshot; asked once a review.
-        audit: gets a record of every verdict.
-        observer: is told of every verdict.
-        wall: Unix time in seconds.
+        cluster: the source of facts.
+        settings: returns the present snapshot; called once a review.
+        audit: gets a record of every evaluation.
+        observer: gets every evaluation.
+        wall: returns Unix time in seconds.
     """
 
     def __init__(
@@ -125,11 +128,13 @@ class Reviewer:
         """The answer to an AdmissionReview.
 
         Args:
+            endpoint: the endpoint that received the review.
+            body: the review, encoded.
             deadline: on the running loop's clock, in seconds; look-ups end by then.
-            verified: as of `Facts`.
+            verified: whether the sender has proved that it is the API server, as `Facts` needs it.
 
         Raises:
-            InputError: the body is no review that this endpoint can answer.
+            InputError: the body is not a review that this endpoint can answer.
         """
         begun = self.begin(endpoint, body, verified=verified)
         return begun if isinstance(begun, bytes) else await self.finish(begun, deadline)
@@ -225,7 +230,7 @@ class Reviewer:
 
 
 def _encode(verdict: Evaluation) -> bytes:
-    """The answer's bytes. The API server's own audit log shall say the same as ours, in short."""
+    """The encoded answer. Its audit annotations repeat the audit line in short in the API server's own audit log."""
     notes = {
         "mode": verdict.mode,
         "decision": verdict.label,

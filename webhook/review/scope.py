@@ -28,10 +28,10 @@ _NO_PARAMETERS: Final[Mapping[str, str]] = {}
 
 
 class Scope(msgspec.Struct, frozen=True):
-    """How far a policy may go with one request.
+    """How much a policy may do with one request.
 
     Attributes:
-        mode: ``off``: the policy isn't asked.
+        mode: the mode; for ``off`` the policy does not run.
         parameters: the namespace's annotations.
         reason: why the mode is ``off``; else None.
     """
@@ -56,7 +56,7 @@ class _Known(msgspec.Struct, frozen=True):
 
 
 class Scopes:
-    """Scopes that are remembered for as long as what they follow from stays the same."""
+    """Scopes that are kept as long as the facts behind them do not change."""
 
     def __init__(self) -> None:
         self._known: Final[dict[tuple[Policy, Stage, str], _Known]] = {}
@@ -92,11 +92,15 @@ def resolve(
 ) -> Scope:
     """The scope of a request that arrived at a policy's endpoint of a stage.
 
-    Args:
-        cluster_wide: namespaces without the policy's label count as ``enforce``.
-        excluded: namespaces that are never judged; those that KubeVirt runs in are added where they are known.
-
     An ``observe`` endpoint can never patch or deny, an ``enforce`` endpoint only where the namespace says so.
+
+    Args:
+        policy: the policy of the endpoint.
+        stage: the stage of the endpoint.
+        request: the request, with its namespace.
+        facts: the review's facts.
+        cluster_wide: namespaces without the policy's label count as ``enforce``.
+        excluded: namespaces that are always skipped; those in which KubeVirt runs are added where they are known.
     """
     return of_namespace(policy, stage, request.namespace or "", facts, cluster_wide, excluded)
 
@@ -104,7 +108,16 @@ def resolve(
 def of_namespace(
     policy: Policy, stage: Stage, namespace: str, facts: Facts, cluster_wide: bool, excluded: frozenset[str]
 ) -> Scope:
-    """The same by the namespace's name; empty for none."""
+    """The scope in a namespace, by the namespace's name.
+
+    Args:
+        policy: the policy of the endpoint.
+        stage: the stage of the endpoint.
+        namespace: the name; empty for requests without a namespace, for which every policy is ``off``.
+        facts: the review's facts.
+        cluster_wide: namespaces without the policy's label count as ``enforce``.
+        excluded: namespaces that are always skipped; those in which KubeVirt runs are added where they are known.
+    """
     if not namespace:
         return _off(messages.no_namespace())
     if namespace in excluded or _runs_kubevirt(namespace, facts):

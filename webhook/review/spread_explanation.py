@@ -26,16 +26,18 @@ _VMS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "virtualmachines", "VirtualMa
 
 
 class SpreadAnswer(msgspec.Struct, frozen=True, rename="camel"):
-    """The whole explanation; a field is never removed or given another meaning under the same `SCHEMA`.
+    """The whole explanation; no field is removed or changes its meaning under the same `SCHEMA`.
 
     Attributes:
         schema: `SCHEMA`.
-        kind: what the answer was made from: ``VirtualMachineInstance`` where there is one, else ``VirtualMachine``.
-        mode: of the namespace: ``enforce``, ``warn``, ``audit`` or ``off``.
-        code: of `names.Code`.
-        reason: the same in words, a clause.
-        injected: what kubevirt-webhook writes into the pods; where the mode only observes, would write.
-        present: what the VM has of its own, or by an earlier injection.
+        namespace: the VM's namespace.
+        name: the VM's name.
+        kind: the object that was explained: ``VirtualMachineInstance`` where there is one, else ``VirtualMachine``.
+        mode: mode of the namespace: ``enforce``, ``warn``, ``audit`` or ``off``.
+        code: one of `names.Code`.
+        reason: the code in words, a clause.
+        injected: what kubevirt-webhook writes into the pods, or would write where the mode only observes.
+        present: what the VM's owner wrote, or an earlier injection.
     """
 
     schema: str

@@ -42,7 +42,7 @@ class Background(msgspec.Struct, frozen=True):
         return EventObserver(observer, self.events.add, lambda: settings().events) if self.events else observer
 
     def gauges(self) -> dict[str, Read]:
-        """What is now."""
+        """The gauges of the background tasks: help text and a function that reads the values, by name."""
         lookout = self.lookout
         return {
             "kubevirt_webhook_unenforced_objects": (

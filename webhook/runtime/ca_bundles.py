@@ -62,6 +62,11 @@ class CaSecret:
     """The Secret that holds the CA; `certs.rotation.SecretStore`.
 
     It needs: get and patch on this one Secret, create on Secrets in its namespace.
+
+    Args:
+        api: the connection to the API server.
+        namespace: namespace of the Secret.
+        name: name of the Secret.
     """
 
     def __init__(self, api: Requests, namespace: str, name: str) -> None:
@@ -97,7 +102,16 @@ class CaSecret:
         return status == 201
 
     async def replace(self, data: Mapping[str, bytes], version: str, *, answered: bool) -> bool:
-        """Change our keys; whatever else the Secret has stays."""
+        """Change the keys of the CA; other content of the Secret is kept.
+
+        Args:
+            data: the new values by key; the CA's keys that are missing here are removed.
+            version: the resourceVersion that the Secret must still have.
+            answered: remove the annotation that requests another CA.
+
+        Returns:
+            Whether the Secret was changed; False: it has another version by now, or no longer exists.
+        """
         metadata: Manifest = {"resourceVersion": version}
         if answered:
             metadata["annotations"] = {ROTATE_ANNOTATION: None}
@@ -122,12 +136,13 @@ class CaSecret:
 
 
 class CaBundles:
-    """The caBundles of our webhook configurations; `certs.rotation.Bundles`.
+    """The caBundles of the server's webhook configurations; `certs.rotation.Bundles`.
 
     It needs: get and patch on these configurations. Entries that others added to them are left alone.
 
     Args:
-        manifests: the configurations that there should be, as `registration.configurations` makes them.
+        api: the connection to the API server.
+        manifests: the expected configurations, as `registration.configurations` makes them.
     """
 
     def __init__(self, api: Requests, manifests: Iterable[Manifest]) -> None:

@@ -37,15 +37,15 @@ _RESTART_SECONDS: Final = 10.0
 
 
 class Certificates:
-    """The listener's certificate and what is known of it.
+    """The listener's certificate and its state.
 
     Args:
-        server: the settings, the command line worked in.
-        host: by which the API server calls us.
-        log: where events go.
+        server: the settings, with the options of the command line.
+        host: the name by which the API server calls the server.
+        log: the logger for events.
 
     Raises:
-        InputError: a file can't be used.
+        InputError: a file cannot be used.
     """
 
     def __init__(self, server: ServerSettings, host: str, log: Any) -> None:
@@ -91,7 +91,7 @@ class Certificates:
         return (self._pair.authority or self._pair.certificate) if self._pair else b""
 
     def waiting_for(self) -> tuple[str, ...]:
-        """What is missing before the API server can call us, in words."""
+        """What is missing before the API server can call the server, in words; empty: nothing."""
         return self.rotation.waiting_for() if self.rotation else ()
 
     def manage(self, secret: CaSecret, bundles: Bundles) -> Rotation:
@@ -130,7 +130,7 @@ class Certificates:
             await asyncio.sleep(PROBE_SECONDS if fine else _SOON_SECONDS)
 
     async def keep(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do one of the works until cancelled; a bug of ours must not let a certificate silently run out."""
+        """Run a task again and again until cancelled: a bug must not let a certificate expire without notice."""
         while True:
             try:
                 await work()
@@ -147,7 +147,7 @@ class Certificates:
         }
 
     def counters(self) -> dict[str, tuple[str, Callable[[], Mapping[str, float]]]]:
-        """The same."""
+        """The counters of reloads and failures: help text and a function that reads the values, by name."""
         return {
             RELOADS: ("Changes of mounted certificates.", lambda: dict(self.reloads)),
             FAILURES: (
@@ -202,12 +202,15 @@ class Certificates:
 async def keep_fresh(
     certificates: Certificates, settings: Settings, kubeconfig: Path | None, url: str, address: str, *, live: bool
 ) -> AsyncIterator[None]:
-    """Everything that goes on around the certificate while we serve.
+    """Keep the certificate fresh and probe it as long as the context lasts.
 
     Args:
-        url: under which the API server calls us; empty: by the settings' Service.
-        address: that we listen on.
-        live: there are configurations, and an API server to read them from.
+        certificates: the certificate of the listener.
+        settings: the settings, with the name of the Service and the webhook configurations.
+        kubeconfig: path of a kubeconfig; None: the pod's service account, else kubectl's default.
+        url: the URL by which the API server calls the server; empty: the settings' Service.
+        address: the address of the listener, ``HOST:PORT``.
+        live: whether there is an API server, with webhook configurations to read.
     """
     from webhook.k8s.client.transport import connect
 
@@ -228,7 +231,12 @@ async def keep_fresh(
 
 
 def host_of(url: str | None, settings: Settings) -> str:
-    """By which name the API server calls us."""
+    """The name by which the API server calls the server.
+
+    Args:
+        url: the URL of a server outside the cluster; None: the settings' Service.
+        settings: the settings, with the name of the Service.
+    """
     named = urlsplit(url).hostname if url else None
     return named or f"{settings.webhooks.service_name}.{settings.webhooks.service_namespace}.svc"
 

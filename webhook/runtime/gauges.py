@@ -33,7 +33,13 @@ def metrics_state(
     """What the metrics say of a server's parts at the time of a scrape.
 
     Args:
+        app: answers the reviews.
+        audit: writes the audit lines.
+        settings: the settings in force.
+        cluster: the source of facts.
         parity: None where facts come from files, which nothing is compared with.
+        beside: the background tasks.
+        certificates: the certificate of the listener.
         waiting_for: what keeps the server from being ready; empty: nothing.
     """
 

@@ -52,7 +52,11 @@ class Lossy:
 
 
 def configure() -> Any:
-    """Set up logging for a server in the running loop and return its logger; libraries' warnings go the same way."""
+    """Set up logging for a server in the running loop, for its own events and the warnings of libraries.
+
+    Returns:
+        The server's logger.
+    """
     terminal = sys.stderr.isatty()
     stream: Any = Lossy(sys.stderr.fileno())
     shared: list[Any] = [
@@ -110,7 +114,7 @@ def _traceback(text: str) -> Iterator[str]:
 
 
 def _log_unhandled(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Log what nobody caught, but for connections that broke: those are their clients' business."""
+    """Log an exception that was not caught, except for broken connections, which are their clients' concern."""
     error = context.get("exception")
     if not isinstance(error, OSError):
         structlog.get_logger().error("unhandled", what=context.get("message"), exc_info=error)

@@ -117,7 +117,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
 
 
 def _many_connections() -> None:
-    """Let us have as many open files as we may: the usual 1024 are soon taken by connections that just lie there."""
+    """Raise the limit of open files as far as permitted: idle connections soon use up the usual 1024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -130,9 +130,9 @@ def _output(settings: AuditSettings) -> Output:
 
 
 async def _ready(cluster: Cluster, stopped: asyncio.Event, log: Any) -> bool:
-    """Wait until the cluster's answers can be trusted; False if we are to end before.
+    """Wait until the cluster's answers can be trusted; False if a signal came before.
 
-    Configurations that came earlier would only cost the API server time.
+    Configurations that were registered earlier would only cost the API server time.
     """
     told: tuple[str, ...] = ()
     while missing := cluster.waiting_for():
@@ -147,7 +147,7 @@ async def _ready(cluster: Cluster, stopped: asyncio.Event, log: Any) -> bool:
 
 @asynccontextmanager
 async def _register(options: Options, settings: Settings, authority: bytes, log: Any) -> AsyncIterator[None]:
-    """Webhook configurations for as long as we run."""
+    """Webhook configurations for as long as the process runs."""
     from webhook.k8s.client.transport import connect
 
     target = RegistrationTarget(

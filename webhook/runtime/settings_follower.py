@@ -16,7 +16,17 @@ _RESTART_SECONDS: Final = 10.0
 
 
 class SettingsFollower:
-    """The settings in force, and what happens when they change."""
+    """The settings in force, and what happens when they change.
+
+    Args:
+        path: the settings file; None: the default settings, which do not change.
+        log: the logger for events.
+
+    Attributes:
+        file: the file as it is followed; None without a file.
+        reloads: reloads by result, ``accepted`` or ``refused``.
+        subscribers: functions that get each new snapshot.
+    """
 
     def __init__(self, path: Path | None, log: Any) -> None:
         self._log: Final = log
@@ -32,6 +42,7 @@ class SettingsFollower:
         self.subscribers: list[Callable[[Settings], None]] = []
 
     def current(self) -> Settings:
+        """The snapshot in force."""
         if self.file:
             return self.file.current
         assert self._fixed
@@ -42,7 +53,7 @@ class SettingsFollower:
         self._log.error("settings refused, the last good ones stay", mistakes=str(error).splitlines())
 
     async def follow(self) -> None:
-        """Follow the file until cancelled; a bug of ours must not leave settings that silently grow old."""
+        """Follow the file until cancelled: a bug must not leave outdated settings without notice."""
         while self.file:
             try:
                 await self.file.watch()

@@ -9,13 +9,13 @@ from typing import Any, Final
 
 
 class Stopped(Exception):  # noqa: N818 - nothing went wrong
-    """We were told to end before we had started, or a second time."""
+    """A signal ended the process before it had started, or a second signal came."""
 
 
 class Stop:
-    """SIGTERM, SIGINT and SIGHUP: the first asks us to end, a second ends us at once.
+    """SIGTERM, SIGINT and SIGHUP: the first ends the server in order, a second ends it at once.
 
-    While we start there is nothing to end in order: the first one is enough then.
+    During the start there is nothing to end in order: the first one ends it at once.
     """
 
     def __init__(self) -> None:

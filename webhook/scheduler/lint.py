@@ -69,6 +69,7 @@ def lint(document: Document, scheduler: Scheduler) -> list[Problem]:
 
     Args:
         document: a KubeSchedulerConfiguration, as plain JSON of any types.
+        scheduler: the scheduler that is to run with the configuration.
     """
     configuration: Mapping[str, Any] = document.value if isinstance(document.value, dict) else {}
     return [problem for rule in _RULES for problem in rule(configuration, scheduler)]

@@ -34,6 +34,7 @@ def runs(profile: Mapping[str, Any], point: ExtensionPoint, plugin: str) -> bool
 
     Args:
         profile: plain JSON, of any type where the type is wrong.
+        point: the extension point, as the configuration names it.
         plugin: its name; one that kube-scheduler runs there by default.
     """
     plugins = _mapping(profile.get("plugins"))

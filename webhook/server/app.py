@@ -41,13 +41,13 @@ _UNITS: Final = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m":
 
 
 class RequestObserver(Protocol):
-    """Told of every HTTP request at an endpoint."""
+    """Gets every HTTP request at an endpoint."""
 
     def on_served(self, path: str, status: int, seconds: float) -> None:
         """A request was answered."""
 
     def on_crash(self, path: str, error: BaseException) -> None:
-        """An exception of ours reached the edge."""
+        """An exception reached the edge of the server: a bug."""
 
 
 class BodyTooLarge(Exception):  # noqa: N818 - an answer
@@ -58,15 +58,15 @@ class App:
     """Answers HTTP requests at the endpoints.
 
     Args:
-        reviewer: judges the reviews.
-        endpoints: by path.
-        traffic: is told of every request at an endpoint.
-        max_in_flight: reviews that are judged at the same time; more wait for their turn, and so do those of a
-            namespace that has its share.
-        clients: names that a client's certificate may have; empty: no certificate is asked for.
+        reviewer: evaluates the reviews.
+        endpoints: the endpoints by path.
+        traffic: gets every request at an endpoint.
+        max_in_flight: reviews that are evaluated concurrently; more wait for their turn, and so do those of a namespace
+            that has its share.
+        clients: names that a client's certificate may have; empty: no certificate is needed.
 
     Attributes:
-        in_flight: requests that are being answered by tasks; what is answered at once, nobody sees in flight.
+        in_flight: requests that tasks are answering; those that are answered without a task do not count.
     """
 
     def __init__(

@@ -43,11 +43,15 @@ def token_of(request: web.BaseRequest) -> str:
 
 
 def user_of(token: str, facts: Facts) -> UserInfo:
-    """Whose token it is.
+    """The user of a bearer token.
+
+    Args:
+        token: the token.
+        facts: the facts of the request.
 
     Raises:
-        RequestDenied: nobody's.
-        Unreadable: that is not known now.
+        RequestDenied: the API server does not accept the token.
+        Unreadable: the user is not known now.
     """
     user = read(facts, TokenKey(token), "whose token this is")
     if user is None:
@@ -58,15 +62,17 @@ def user_of(token: str, facts: Facts) -> UserInfo:
 
 
 def authorize(user: UserInfo, rights: Mapping[str, AccessKey], facts: Facts, *, shown: str) -> None:
-    """Let through who has all rights.
+    """Check that a user has all permissions.
 
     Args:
-        rights: by what they are called.
+        user: the user of the token.
+        rights: the permissions, by their names in messages.
+        facts: the facts of the request.
         shown: why they are needed, as a clause.
 
     Raises:
         RequestDenied: one is missing.
-        Unreadable: that is not known now.
+        Unreadable: whether the user has one is not known now.
     """
     facts.need(*rights.values())
     for right, key in rights.items():

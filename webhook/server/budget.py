@@ -18,7 +18,7 @@ class NoRoom(Exception):  # noqa: N818 - a state of affairs
 
 
 class Lane:
-    """Bytes that may be taken, in the order of asking.
+    """Bytes that requests may take, in the order of their arrival.
 
     Args:
         size: bytes that may be taken at the same time.
@@ -74,7 +74,11 @@ class Lane:
 
 
 class Budget:
-    """Two lanes, so that large bodies, however slowly they come, are never in the way of everyday ones."""
+    """Two lanes, so that large bodies, however slowly they come, are never in the way of everyday ones.
+
+    Args:
+        size: the size of each lane, in bytes.
+    """
 
     def __init__(self, size: int = LANE) -> None:
         self._lanes: Final = Lane(size), Lane(size)
@@ -94,7 +98,12 @@ class Budget:
 
 
 class Share:
-    """What one body has taken of a budget."""
+    """What one body has taken of a budget.
+
+    Args:
+        budget: the budget to take from.
+        until: on the running loop's clock, in seconds: how long `take` waits.
+    """
 
     __slots__ = ("_budget", "_count", "_lane", "_until")
 

@@ -44,14 +44,15 @@ class Connection(BaseProtocol):
     """One connection.
 
     Args:
-        server: that it belongs to.
-        closes_at: on the clock of `time.monotonic`; an answer given later is the last one.
-        generation: of the server's connections, to which it belongs since its handshake began.
+        server: the server that it belongs to.
+        closes_at: on the clock of `time.monotonic`, in seconds; an answer after this time is the last one.
+        generation: how often the server had recycled its connections when the handshake began; see
+            `Connections.recycle`.
 
     Attributes:
-        refusal: what every request is told; empty: the client may ask.
-        verified: the client has proved by a certificate that it is one of those that may ask. Without that, what a
-            review says of its sender is anybody's word.
+        refusal: the answer to every request; empty: the client may send reviews.
+        verified: whether the client has proved by a certificate that it may send reviews. Without that, a review's
+            claims about its sender prove nothing.
     """
 
     __slots__ = (
@@ -92,7 +93,7 @@ class Connection(BaseProtocol):
         return self._task
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Look at the client's certificate, which is the same for all requests of a connection."""
+        """Read the certificate of the client, which is one for all requests of a connection."""
         clients = self._server.clients
         if clients:
             name = client_name(transport)
@@ -133,7 +134,8 @@ class Connection(BaseProtocol):
         """Take bytes; at most one request comes of them.
 
         Args:
-            at_once: it may be answered without a task.
+            data: bytes from the client.
+            at_once: whether the request may be answered without a task.
         """
         request = self._request
         if request and request.payload.is_eof():
@@ -245,9 +247,9 @@ class Connection(BaseProtocol):
             self.transport.close()
 
     async def _drain_output(self) -> bool:
-        """Wait until the client has taken most of what was written; False: it didn't in time, and is cut off.
+        """Wait until the client has read most of what was written; False: it did not in time, and is cut off.
 
-        Without this, one that sends requests and never reads would fill our memory with answers.
+        Without this, a client that sends requests and never reads would fill the memory with answers.
         """
         try:
             async with asyncio.timeout(STALLED):
@@ -259,7 +261,7 @@ class Connection(BaseProtocol):
         return True
 
     def _check_idle(self) -> None:
-        """Close a connection on which nothing has been asked for so long; half a head is nothing."""
+        """Close a connection that has brought no request for too long; half a head does not count."""
         now = self._clock()
         if self._request is None and now >= self._idle_until:
             if self.transport:
@@ -293,13 +295,14 @@ async def _read_on(payload: StreamReader) -> None:
 
 
 class Connections(web.Server):
-    """All connections of a listener; an aiohttp server for those who start and stop it.
+    """All connections of a listener, as an aiohttp server that runners can start and stop.
 
     Args:
         handler: answers a request that may have to wait.
-        at_once: answers a request whose body is there, without waiting; None: it has to.
-        clients: names that a client's certificate may have; empty: no certificate is asked for.
-        lifetime: of a connection, in seconds, give or take `JITTER`.
+        at_once: answers a request whose body has arrived, without waiting; None: it has to wait.
+        clients: names that a client's certificate may have; empty: no certificate is needed.
+        lifetime: life of a connection, in seconds, give or take `JITTER`.
+        jitter: picks a random number between two bounds.
         keep_alive: seconds after which an idle connection is closed.
     """
 
@@ -355,7 +358,7 @@ class Connections(web.Server):
         self.recycle()
 
     def pre_shutdown(self) -> None:
-        """Close the connections on which nothing is asked, the others after their answer."""
+        """Close the idle connections at once, and the others after their answer."""
         for connection in self.connections:
             connection.retire()
 

@@ -52,10 +52,12 @@ class Request(msgspec.Struct):
     """One request, whose body may still be on its way.
 
     Attributes:
-        connection: that it came on, a `webhook.server.connection.Connection`.
-        start: when its head was there, on the clock of `time.monotonic`, which is the loop's.
-        end: when its answer was; the same clock.
-        body: as far as it has been read.
+        message: the head.
+        payload: the stream of the body.
+        connection: its `webhook.server.connection.Connection`.
+        start: when its head had arrived, on the clock of `time.monotonic`, which is the loop's, in seconds.
+        end: when its answer was written, on the same clock; 0.0: not yet.
+        body: the body, as far as it has been read.
         begun: a review of it that has to wait for look-ups.
     """
 

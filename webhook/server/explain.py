@@ -48,13 +48,13 @@ _ONE: Final = ("namespace", "name", "node")
 
 
 class ExplainObserver(Protocol):
-    """Told of every request."""
+    """Gets every request for an explanation."""
 
     def on_explained(self, status: int) -> None:
         """A request was answered."""
 
     def on_crash(self, path: str, error: BaseException) -> None:
-        """An exception of ours reached the edge."""
+        """An exception reached the edge of the server: a bug."""
 
 
 class ExplainRequest(NamedTuple):
@@ -100,9 +100,9 @@ class Explainer:
     """Answers requests for explanations.
 
     Args:
-        cluster: where facts come from.
-        traffic: is told of every request.
-        guarded: ask who it is; else everybody may who names us by a loopback address.
+        cluster: the source of facts.
+        traffic: gets every request.
+        guarded: require a bearer token; False: any client may send requests whose ``Host`` is a loopback address.
     """
 
     def __init__(self, cluster: Cluster, traffic: ExplainObserver, *, guarded: bool) -> None:
@@ -162,7 +162,7 @@ class Explainer:
         )
 
     def _token(self, request: web.BaseRequest) -> str:
-        """The bearer's token; empty where nobody needs one."""
+        """The bearer token; empty where none is needed."""
         if not self._guarded:
             # A page in somebody's browser reaches us under a name of its own that it lets point here.
             if _host(request.headers.get("Host", "")) not in _LOOPBACK_HOSTS:
@@ -183,6 +183,8 @@ async def explaining(
 
     Args:
         address: ``HOST:PORT``; on a loopback address without TLS and tokens.
+        cluster: the source of facts.
+        traffic: gets every request.
         tls: the context for others.
         seconds: to wait at the end for requests that have begun.
 

@@ -40,10 +40,12 @@ class TooManyRequests(Exception):  # noqa: N818 - an answer
 
 @dataclass(slots=True)
 class Pace:
-    """A leaky bucket: so many at once, then so many a second.
+    """A leaky bucket: ``burst`` requests at once, then ``per_second`` requests a second.
 
     Attributes:
-        due: when all that was asked for so far has had its time, on the loop's clock.
+        burst: requests that need not wait.
+        per_second: requests a second after that.
+        due: when all requests so far have had their time, on the running loop's clock.
     """
 
     burst: int
@@ -73,7 +75,16 @@ class _Guest:
 
 
 class Guest(web.RequestHandler):
-    """One connection."""
+    """One connection.
+
+    Args:
+        guests: the server that it belongs to.
+        *arguments: as for aiohttp's ``RequestHandler``.
+        **options: as for aiohttp's ``RequestHandler``.
+
+    Attributes:
+        client: the client's IP address; empty: it is not known.
+    """
 
     __slots__ = ("_end", "_guests", "asked_at", "client")
 
@@ -106,7 +117,10 @@ class Guest(web.RequestHandler):
 
 
 class Guests(web.Server):
-    """aiohttp's low-level server, for such connections.
+    """aiohttp's low-level server, for connections of clients that are not the API server.
+
+    Args:
+        handler: answers a request.
 
     Attributes:
         ended: connections that were ended to make room.

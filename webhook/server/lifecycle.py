@@ -20,10 +20,16 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 async def listen(runner: web.BaseRunner, address: str, tls: ssl.SSLContext | None, what: str) -> str:
-    """Start a runner's listener; returns ``HOST:PORT`` with the real port where 0 was asked for.
+    """Start a runner's listener.
 
     Args:
+        runner: the runner of the server.
+        address: ``HOST:PORT``; with port 0 the kernel chooses one.
+        tls: the context; None: plain HTTP.
         what: the setting or option to name in an error.
+
+    Returns:
+        ``HOST:PORT`` with the real port.
 
     Raises:
         InputError: nothing can listen there.
@@ -44,9 +50,13 @@ async def listen(runner: web.BaseRunner, address: str, tls: ssl.SSLContext | Non
 
 
 async def drain(connections: Connections, seconds: float) -> None:
-    """Go on serving while the last clients learn that we end: every answer asks its client to come back elsewhere.
+    """Serve on while clients learn that the server ends: every answer closes its connection.
 
-    A Service's endpoints are taken away some time after SIGTERM, and open connections outlive them.
+    A Service's endpoints are removed some time after SIGTERM, and open connections outlive them.
+
+    Args:
+        connections: the connections of the listener.
+        seconds: how long to serve on.
     """
     connections.drain()
     await asyncio.sleep(seconds)
@@ -56,8 +66,9 @@ async def finish(runner: web.BaseRunner, in_flight: Callable[[], int], seconds: 
     """End a runner: take no new connections, let requests that have begun end, then close.
 
     Args:
+        runner: the runner of the server.
         in_flight: how many requests are being answered.
-        seconds: to wait for them at most.
+        seconds: how long to wait for them at most.
     """
     for site in list(runner.sites):
         await site.stop()

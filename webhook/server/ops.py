@@ -29,14 +29,14 @@ _EXPLAIN_STATUSES: Final = (200, 400, 401, 403, 404, 405, 429, 500, 503)
 
 
 class Metrics:
-    """Counts what the server does, in the manner of controller-runtime.
+    """Counts what the server does, as controller-runtime does.
 
     Every label has a closed set of values: paths of the endpoint table, status codes, and the reason codes and modes of
     `webhook.names`.
 
     Args:
-        paths: of the endpoints.
-        log: told of an exception: event, path, error.
+        paths: the paths of the endpoints.
+        log: gets event, path and error of an exception.
     """
 
     def __init__(self, paths: Iterable[str], log: Callable[[str, str, BaseException], None]) -> None:
@@ -115,11 +115,11 @@ Read = tuple[str, Callable[[], Values]]
 
 
 class MetricsState:
-    """Gauges and counters that are read when somebody scrapes, not kept up to date.
+    """Gauges and counters that are read at each scrape, instead of being kept up to date.
 
     Args:
-        gauges: name to help text and a function that gives values by label value, or by several.
-        counters: the same for counters.
+        gauges: by name, the help text and a function that returns values by label value, or by several.
+        counters: by name, the help text and a function that returns values by label value, or by several.
         label: names of the labels by metric name; a metric without any has the single label value ``""``.
     """
 
@@ -161,8 +161,8 @@ class Ops:
     """Answers requests for health and metrics.
 
     Args:
-        rendering: of the metrics; None: they are served elsewhere.
-        waiting_for: what keeps us from being ready, in words; empty when ready.
+        rendering: the metrics as text; None: they are served elsewhere.
+        waiting_for: what keeps the server from being ready, in words; empty when ready.
     """
 
     def __init__(self, rendering: Rendering | None, waiting_for: Callable[[], tuple[str, ...]]) -> None:

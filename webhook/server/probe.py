@@ -13,10 +13,11 @@ _ANY: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S1
 
 
 class Found(NamedTuple):
-    """What a probe found.
+    """The result of a probe.
 
     Attributes:
-        matches: whether a client that trusts a configuration's caBundles, each of them, accepts us; by configuration.
+        matches: whether a client that trusts a configuration's caBundles, each of them, accepts the server; by
+            configuration.
         why: what is wrong, as clauses.
     """
 
@@ -25,12 +26,12 @@ class Found(NamedTuple):
 
 
 async def probe(address: str, host: str, bundles: Mapping[str, Mapping[str, bytes] | None]) -> Found:
-    """Dial our own listener once for every different caBundle.
+    """Dial the server's own listener once for every different caBundle.
 
     Args:
-        address: of the listener, ``HOST:PORT``.
-        host: by which the API server calls us.
-        bundles: caBundle (PEM) by entry by configuration; None: there is no such configuration.
+        address: the address of the listener, ``HOST:PORT``.
+        host: the name by which the API server calls it.
+        bundles: caBundle (PEM) by entry by configuration; None: the configuration does not exist.
     """
     matches: dict[str, bool] = {}
     why: list[str] = []
@@ -48,7 +49,7 @@ async def probe(address: str, host: str, bundles: Mapping[str, Mapping[str, byte
 
 
 async def _refusal(address: str, host: str, pem: bytes) -> str:
-    """Why a client with this caBundle would not call us; empty if it would."""
+    """Why a client with this caBundle could not call the server; empty if it could."""
     if not pem:
         return "an entry has no caBundle"
     where, port = split_address(address)

@@ -29,6 +29,9 @@ class _Family(CollectorRegistry):
 class Rendering:
     """The text of a registry.
 
+    Args:
+        registry: the metrics.
+
     Attributes:
         count: how often it was rendered.
     """

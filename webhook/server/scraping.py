@@ -38,18 +38,20 @@ _DEADLINE_SECONDS: Final = 5.0
 
 
 class ScrapeObserver(Protocol):
-    """Told of exceptions."""
+    """Gets exceptions."""
 
     def on_crash(self, path: str, error: BaseException) -> None:
-        """An exception of ours reached the edge."""
+        """An exception reached the edge of the server: a bug."""
 
 
 class Scraping:
     """Answers requests for metrics.
 
     Args:
-        cluster: where it is asked who may.
-        guarded: ask who it is.
+        rendering: the metrics as text.
+        cluster: the source of facts: whose token it is, and whether RBAC allows its user to read metrics.
+        traffic: gets exceptions.
+        guarded: require a bearer token.
     """
 
     def __init__(self, rendering: Rendering, cluster: Cluster, traffic: ScrapeObserver, *, guarded: bool) -> None:
@@ -129,6 +131,9 @@ async def scraping(
 
     Args:
         address: ``HOST:PORT``; on a loopback address without TLS and tokens.
+        rendering: the metrics as text.
+        cluster: the source of facts.
+        traffic: gets exceptions.
         tls: the context for others.
         seconds: to wait at the end for requests that have begun.
 

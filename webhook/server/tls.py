@@ -15,11 +15,11 @@ def context(certificate: bytes = b"", key: bytes = b"", client_ca: bytes = b"") 
 
     Args:
         certificate: PEM; empty: there is none yet, and every handshake fails.
-        key: PEM.
-        client_ca: PEM of the CAs whose client certificates are accepted; empty: none is asked for.
+        key: PEM of the certificate's key.
+        client_ca: PEM of the CAs whose client certificates are accepted; empty: clients need none.
 
     Raises:
-        ssl.SSLError: OpenSSL refuses one of them.
+        ssl.SSLError: OpenSSL does not accept one of them.
     """
     result = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     result.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -56,12 +56,14 @@ def _in_memory(name: str, content: bytes) -> Iterator[str]:
 class ReloadableTLSContext:
     """A context for the listener, whose pair can be replaced while connections are open.
 
-    Loading a new pair into the live context breaks it for every later handshake if key and certificate don't match.
-    So each pair gets a context of its own, and the handshake picks the present one; it is asked without SNI as well.
-    Whether a client's certificate is asked for is the listener's to say, for good; who signs it may change.
+    Loading a new pair into the live context breaks it for every later handshake if key and certificate do not match. So
+    each pair gets a context of its own, and the handshake picks the present one, also without SNI. Whether clients need
+    a certificate is fixed with the listener; the CAs that sign them may change.
 
     Args:
         certificate: PEM; empty: every handshake fails until the first `swap`.
+        key: PEM of the certificate's key.
+        client_ca: PEM of the CAs whose client certificates are accepted; empty: clients need none.
     """
 
     def __init__(self, certificate: bytes = b"", key: bytes = b"", client_ca: bytes = b"") -> None:

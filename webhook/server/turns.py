@@ -34,10 +34,10 @@ def namespace_of(body: bytes) -> str:
 
 
 class Turns:
-    """Gives turns to keys, and lets those wait that hold their share.
+    """Gives turns to keys, and makes those wait that hold their share.
 
-    Only a returned turn can change whether a key may have another one, and then the keys that wait are looked at in
-    rotation. So a key that comes new and may have a turn passes nobody who might have had it.
+    Only a returned turn can change whether a key may have another one, and then the waiting keys are checked in
+    rotation. So a new key that may have a turn passes no key that could have had it.
 
     Args:
         total: turns that can be taken at the same time.
@@ -56,6 +56,7 @@ class Turns:
         """Take a turn; False if there was none in time.
 
         Args:
+            key: who takes it: the namespace of the review.
             until: on the running loop's clock, in seconds.
         """
         if self.is_free(key):

@@ -177,6 +177,11 @@ class Scheduler(Section):
     )
 
     def snapshot(self, name: str) -> snapshot.SchedulerSettings:
+        """The section as the request path reads it.
+
+        Args:
+            name: the scheduler's profile name, which is the section's key.
+        """
         if self.guard.startswith("lease"):
             namespace, _, lease = self.guard.removeprefix("lease").strip().partition("/")
             guard = snapshot.SchedulerHealthSettings("lease", namespace, lease)
@@ -241,6 +246,7 @@ class MatchExpression(Section):
         return values
 
     def snapshot(self) -> Mapping[str, Any]:
+        """The expression as a webhook configuration has it."""
         base = {"key": self.key, "operator": self.operator}
         return {**base, "values": list(self.values)} if self.values else base
 

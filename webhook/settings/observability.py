@@ -49,6 +49,7 @@ class Audit(Section):
     keep: int = Field(default=5, ge=1, le=100, description="Number of renamed files to keep.")
 
     def snapshot(self) -> snapshot.AuditSettings:
+        """The section as the request path reads it."""
         output = "" if self.output == STDOUT else self.output
         return snapshot.AuditSettings(output=output, max_bytes=self.max_bytes, keep=self.keep)
 
@@ -71,4 +72,5 @@ class Unenforced(Section):
     )
 
     def snapshot(self) -> snapshot.UnenforcedSettings:
+        """The section as the request path reads it."""
         return snapshot.UnenforcedSettings(every_seconds=60.0 * self.every_minutes, policy_reports=self.policy_reports)

@@ -58,6 +58,7 @@ class Parity(Section):
     every_minutes: int = Field(default=10, ge=1, le=1440, description="Minutes between rounds.")
 
     def snapshot(self) -> snapshot.ParitySettings:
+        """The section as the request path reads it."""
         return snapshot.ParitySettings(sample=self.sample, every_seconds=60.0 * self.every_minutes)
 
 
@@ -114,6 +115,7 @@ class InstancetypesModel(Section):
     )
 
     def snapshot(self) -> snapshot.InstancetypeSettings:
+        """The section as the request path reads it."""
         return snapshot.InstancetypeSettings(
             cluster_wide=self.cluster_wide,
             default_instancetype=self.default_instancetype,
@@ -170,6 +172,11 @@ class MigrationModel(Section):
     )
 
     def snapshot(self, kubevirt_namespace: str) -> snapshot.MigrationSettings:
+        """The section as the request path reads it.
+
+        Args:
+            kubevirt_namespace: the namespace where KubeVirt runs; empty: wherever a KubeVirt object is.
+        """
         return snapshot.MigrationSettings(
             cluster_wide=self.cluster_wide,
             collision=self.collision,
@@ -227,6 +234,11 @@ class EvictionModel(Section):
         return longest
 
     def snapshot(self, kubevirt_namespace: str) -> snapshot.EvictionSettings:
+        """The section as the request path reads it.
+
+        Args:
+            kubevirt_namespace: the namespace where KubeVirt runs; empty: wherever a KubeVirt object is.
+        """
         return snapshot.EvictionSettings(
             cluster_wide=self.cluster_wide,
             requesters=self.requesters,

@@ -19,9 +19,10 @@ class SchedulerHealthSettings(msgspec.Struct, frozen=True):
     """How a scheduler's health is watched.
 
     Attributes:
-        kind: ``lease`` (its leader election Lease, and pods), ``pods`` (only pods that nobody looks at) or ``off``.
-        namespace: of the Lease; empty for the other kinds.
-        name: of the Lease; empty for the other kinds.
+        kind: ``lease`` (its leader election Lease, and pods), ``pods`` (only pods that wait without a condition) or
+            ``off``.
+        namespace: namespace of the Lease; empty for the other kinds.
+        name: name of the Lease; empty for the other kinds.
     """
 
     kind: Literal["lease", "pods", "off"]
@@ -30,11 +31,13 @@ class SchedulerHealthSettings(msgspec.Struct, frozen=True):
 
 
 class SchedulerSettings(msgspec.Struct, frozen=True):
-    """One scheduler profile that we may name in other people's objects.
+    """One scheduler profile that the server may write into VMs and pods.
 
     Attributes:
-        assume_alive: inject also while the guard knows nothing (not while it knows that the scheduler is dead).
-        only_by_webhook: nobody else ever chooses it, so it is our choice wherever it stands without our mark.
+        name: the profile name.
+        guard: how its health is watched.
+        assume_alive: inject it also while its health is not known (not while it is known to be unavailable).
+        only_by_webhook: only this server ever chooses it, so it counts as injected even without an annotation.
     """
 
     name: str
@@ -105,7 +108,7 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
 
     @property
     def only_by_webhook(self) -> list[str]:
-        """The schedulers that nobody but this server ever chooses, sorted."""
+        """The schedulers that only this server ever chooses, sorted."""
         return sorted(name for name, declared in self.schedulers.items() if declared.only_by_webhook)
 
     def under(self, parameters: Mapping[str, str]) -> SchedulingSettings:
@@ -224,12 +227,12 @@ class EvictionSettings(msgspec.Struct, frozen=True):
 
     Attributes:
         cluster_wide: namespaces without a label count as ``enforce``.
-        requesters: only evictions whose annotation ``requested-by`` is one of these are judged.
-        cool_down_seconds: how long a VM stays where it is after a migration; 0: not at all.
-        max_cool_down_seconds: the most that this grows to where migrations follow each other.
+        requesters: only evictions whose annotation ``requested-by`` is one of these are evaluated.
+        cool_down_seconds: how long a VM is kept where it is after a migration; 0: not at all.
+        max_cool_down_seconds: the upper bound of this time where migrations follow each other.
         max_per_namespace: unfinished evacuations that a namespace may have; 0: any number.
-        max_per_cluster: the same for the cluster.
-        blackouts: when none is let through.
+        max_per_cluster: unfinished evacuations that the cluster may have; 0: any number.
+        blackouts: the times at which all evictions are denied.
         kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
     """
 
@@ -244,7 +247,7 @@ class EvictionSettings(msgspec.Struct, frozen=True):
 
     @property
     def failure_policy(self) -> FailurePolicy:
-        """Whoever can't be judged may be evicted."""
+        """Evictions that cannot be evaluated are allowed."""
         return "Ignore"
 
     def under(self, parameters: Mapping[str, str]) -> EvictionSettings:
@@ -294,19 +297,20 @@ class ServerSettings(msgspec.Struct, frozen=True):
     Attributes:
         listen: ``HOST:PORT`` of the webhooks (TLS).
         ops_listen: ``HOST:PORT`` of health and metrics (plain HTTP).
-        max_in_flight: reviews judged at the same time; more wait, then get 429.
+        max_in_flight: reviews that are evaluated concurrently; more wait, then get 429.
         cert_file: PEM file of the mounted serving certificate; else empty.
         key_file: PEM file of its key.
         tls_mode: where the serving certificate comes from.
-        ca_secret: name of the managed CA's Secret, in our own namespace.
+        ca_secret: name of the managed CA's Secret, in the server's own namespace.
         leaf_seconds: life of a managed serving certificate.
         ca_seconds: life of the managed CA.
-        client_ca_file: PEM file of the CAs of clients; empty: anybody may call us.
+        client_ca_file: PEM file of the CAs of clients; empty: any client may send reviews.
         client_names: common names of clients.
         drain_seconds: how long to serve on after SIGTERM.
         explain_listen: ``HOST:PORT`` of explanations (plain HTTP on a loopback address, else TLS); empty: none.
-        metrics_listen: the same of metrics; empty: they are with health.
-        audit: where audit lines go.
+        metrics_listen: ``HOST:PORT`` of metrics (plain HTTP on a loopback address, else TLS); empty: they are served
+            with health.
+        audit: where audit lines are written.
     """
 
     listen: str
@@ -330,11 +334,11 @@ class WebhookSettings(msgspec.Struct, frozen=True):
     """What the webhook configurations say beyond what the policies say.
 
     Attributes:
-        service_namespace: of the Service that the API server calls, and our own namespace.
-        service_name: of that Service.
-        service_port: of that Service.
-        timeout_seconds: 1 to 3: our time adds to everybody's time on the same object.
-        namespace_selector: more ``matchExpressions`` for every entry, ANDed.
+        service_namespace: namespace of the Service that the API server calls, which is also the server's own namespace.
+        service_name: name of that Service.
+        service_port: port of that Service.
+        timeout_seconds: 1 to 3; the timeouts of all webhooks for an object add up.
+        namespace_selector: further ``matchExpressions`` for every entry, ANDed.
     """
 
     service_namespace: str
@@ -348,11 +352,18 @@ class Settings(msgspec.Struct, frozen=True):
     """One state of the whole file.
 
     Attributes:
-        excluded_namespaces: never matched by any webhook entry, whatever their labels; our own is among them.
+        server: the listeners.
+        webhooks: the webhook configurations.
+        scheduling: the section of the policy.
+        instancetypes: the section of the policy.
+        migration: the section of the policy.
+        eviction: the section of the policy.
+        excluded_namespaces: namespaces that no webhook entry matches, whatever their labels; the server's own is among
+            them.
         digest: SHA-256 of the file's bytes, hexadecimal; ``default`` where there is no file.
         events: write Kubernetes Events.
         kubevirt_version: the KubeVirt version whose rules count; empty: the one that the KubeVirt object names.
-        unenforced: of the look-out for objects that passed us by.
+        unenforced: the background scan for objects that are not as enforce would make them.
     """
 
     server: ServerSettings

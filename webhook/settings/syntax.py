@@ -46,6 +46,11 @@ class Syntax:
     fix: str
 
     def check(self, text: str) -> str:
+        """The text, if it has the syntax.
+
+        Raises:
+            PydanticCustomError: it is too long, or does not match the pattern.
+        """
         if len(text) > self.longest:
             raise mistake("too-long", f"{_shorten(text)} is longer than {self.longest} characters", "shorten it")
         if not re.fullmatch(self.pattern, text):

@@ -80,7 +80,7 @@ def looks(policies: Iterable[Policy], settings: Settings) -> list[Look]:
 
 
 def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy]:
-    """The policies that the API server asks us about in a namespace, with mode ``enforce``."""
+    """The policies for which the API server calls this server in a namespace, with mode ``enforce``."""
     meta = namespace.meta
     labels = meta.labels or {}
     if meta.deletion_timestamp or meta.name in settings.excluded_namespaces:
@@ -123,10 +123,12 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 def candidate(look: Look, found: Unstructured, user: str) -> Candidate | None:
-    """An object that was listed; None where no policy can judge it.
+    """An object of a list; None where no policy can evaluate it.
 
     Args:
-        user: who is taken for its maker.
+        look: the resource of the list, with its endpoints.
+        found: the object.
+        user: the user that counts as its creator.
     """
     endpoints = tuple(endpoint for endpoint in look.endpoints if is_judged(endpoint, found))
     if not endpoints:
@@ -161,7 +163,13 @@ def _is_captured(vm: Unstructured) -> bool:
 
 
 def review(endpoint: Endpoint, found: Unstructured, user: str) -> bytes:
-    """The AdmissionReview of creating an object anew; the same for all endpoints of its resource."""
+    """The AdmissionReview of creating an object anew, which fits all endpoints of its resource.
+
+    Args:
+        endpoint: one of them.
+        found: the object as it is stored.
+        user: the user that counts as its creator.
+    """
     obj = {**found.plain(), "apiVersion": _api_version(endpoint), "kind": endpoint.kind, "status": {}}
     if endpoint.kind == "Pod" and found.spec:
         obj["spec"] = {key: value for key, value in found.spec.items() if key != "nodeName"}

@@ -82,10 +82,10 @@ class Reports:
             self._log_failure("the API server did not answer in time")
 
     async def _ours(self) -> dict[str, str] | None:
-        """The uids of our reports by namespace; None where the cluster has no such kind.
+        """The uids of this server's reports by namespace; None where the cluster has no such kind.
 
         Raises:
-            ApiError, ApiConnectionError, TimeoutError: they can't be listed.
+            ApiError, ApiConnectionError, TimeoutError: they cannot be listed.
         """
         query = {"labelSelector": "=".join(_OURS)}
         listed = pages(self._api, POLICY_REPORTS, query=query, limit=_PAGE_LIMIT, seconds=_SECONDS)

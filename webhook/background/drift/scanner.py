@@ -62,15 +62,16 @@ class DriftScanner:
     """Finds objects that are not as enforce would make them.
 
     Args:
-        transport: the way to the API server, for lists; the caller closes it.
-        cluster: what the policies ask.
-        settings: at present.
+        transport: the connection to the API server, for lists; the caller closes it.
+        cluster: the source of the policies' facts.
+        settings: returns the present snapshot.
         audit: gets a record of every object that is found, once for each.
         reports: gets all that a round has found.
+        clock: the source of time, and of sleep.
 
     Attributes:
-        rounds: by their end, one of `RESULTS`.
-        found: objects by policy and resource, of the last round that came to its end.
+        rounds: rounds by their result, one of `RESULTS`.
+        found: objects by policy and resource, of the last complete round.
     """
 
     def __init__(
@@ -185,7 +186,7 @@ class DriftScanner:
         return found
 
     def _maker(self) -> str:
-        """KubeVirt's controller: who else has made a launcher pod can't be told any more."""
+        """KubeVirt's controller, for the real creator of a launcher pod is not recorded."""
         known = self._cluster.peek(KubeVirtKey())
         here = known.namespaces if isinstance(known, KubeVirtInstall) else frozenset()
         place = self._settings().scheduling.kubevirt_namespace or min(here, default="")

@@ -21,9 +21,11 @@ _CLOCK_SKEW: Final = 60.0
 
 
 class LeaseState:
-    """What the Lease says. Its age is counted on our own monotonic clock since we saw ``renewTime`` change.
+    """The health of a scheduler by its Lease.
 
-    The writer's clock decides only at the very first sight, when there is no change yet to count from.
+    Its age is counted on the monotonic clock since ``renewTime`` last changed.
+
+    The writer's clock decides only at the first read, when there is no change yet to count from.
 
     Args:
         lease: the Lease as ``NAMESPACE/NAME``.
@@ -46,12 +48,12 @@ class LeaseState:
         return self._checked_at is not None or isinstance(self._trouble, Forbidden)
 
     def observe(self, lease: Lease | Unavailable | None, now: float, wall: float) -> None:
-        """Take in one read of the Lease.
+        """Record one read of the Lease.
 
         Args:
-            lease: None: there is none.
+            lease: the Lease; None: it does not exist; `Unavailable`: it could not be read.
             now: monotonic seconds after the read.
-            wall: Unix time at the same moment.
+            wall: Unix time in seconds at the same moment.
         """
         if isinstance(lease, Unavailable):
             self._trouble = lease

@@ -79,10 +79,12 @@ class GuardState:
         self._pods_trouble = problem
 
     def health(self, now: float, namespace: str = "") -> SchedulerHealth:
-        """The judgement at ``now``, in monotonic seconds. Cheap: asked in every review.
+        """The scheduler's health; cheap, since every review reads it.
 
         Args:
-            namespace: for whose pods; its own pods count more there. Empty: for the cluster as a whole.
+            now: monotonic seconds.
+            namespace: the namespace of the pods to be placed; its own waiting pods count more there. Empty: the cluster
+                as a whole.
         """
         if self._kind == "off":
             return SchedulerHealth("alive", "not guarded")
@@ -101,16 +103,18 @@ class GuardState:
 
 
 class SchedulerMonitor:
-    """Watches one scheduler and knows its health at any moment.
+    """Watches one scheduler and has its health at any moment.
 
     Args:
-        transport: the way to the API server.
+        transport: the connection to the API server.
         scheduler: the profile name that pods name.
         settings: what to watch.
-        opted_in: whether a namespace has opted in to scheduling: only the pods of such can be evidence.
-        on_change: called for every change of the cluster's state that the guard sees; must neither block nor raise.
-        poll_seconds: between two reads of the Lease.
-        timing: of the watch of pods.
+        opted_in: whether a namespace has opted in to scheduling: only the pods of such namespaces are evidence.
+        on_change: runs for every change of the scheduler's state in the cluster; must neither block nor raise.
+        clock: the source of time, and of sleep.
+        poll_seconds: pause between two reads of the Lease.
+        timing: pauses, timeouts and page sizes of the watch of pods.
+        jitter: picks a random number between two bounds.
     """
 
     def __init__(

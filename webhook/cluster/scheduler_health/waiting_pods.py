@@ -72,10 +72,12 @@ class Waiting(Object, frozen=True):
 
     @property
     def uid(self) -> str:
+        """The pod's UID; empty where it has none."""
         return self.meta.uid or ""
 
     @property
     def namespace(self) -> str:
+        """The pod's namespace; empty where it has none."""
         return self.meta.namespace or ""
 
 
@@ -138,11 +140,11 @@ class WaitingPods:
                 del self._owners[pod.namespace]
 
     def unchecked_pods(self, now: float, most: int) -> list[Waiting]:
-        """Pods that have waited too long and whose VMIs have not been asked yet, the namespaces taking turns.
+        """Pods that have waited too long and whose VMIs have not been read yet, the namespaces in turn.
 
         Args:
             now: monotonic seconds.
-            most: at most so many.
+            most: how many pods at most.
         """
         self._take_due(now)
         by_namespace: dict[str, list[Waiting]] = {}
