@@ -160,7 +160,7 @@ class Rotation:
         jitter: returns a number between two numbers.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with, each from outside
         self,
         store: SecretStore,
         bundles: Bundles,

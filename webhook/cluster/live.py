@@ -84,7 +84,7 @@ class LiveCluster(Cluster):
         jitter: picks a random number between two bounds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with, each with a default
         self,
         transport: Transport,
         settings: Settings,

@@ -45,7 +45,7 @@ def own(placed: Placed) -> Iterator[Requirement]:
     yield from _tolerating(placed)
 
 
-def of(
+def of(  # noqa: PLR0913 - what a target pod is made from, each with a default
     vmi: Vmi,
     migration: Migration = NO_MIGRATION,
     *,

@@ -93,129 +93,92 @@ class Endpoint(msgspec.Struct, frozen=True):
         msgspec.structs.force_setattr(self, "path", f"/{self.verb}/{self.policy}/{self.resource}/{self.stage}")
 
     def fails_closed(self, settings: Settings) -> bool:
-        """Whether requests are denied while they can't be judged."""
+        """Whether requests are denied while they cannot be evaluated."""
         return self.on_error == "refuse" and settings.policy(self.policy).failure_policy == "Fail"
 
 
-def _both(
-    verb: Literal["mutate", "validate"],
-    policy: Policy,
-    group: str,
-    resource: str,
-    view: type[V],
-    kind: str,
-    operations: tuple[str, ...],
-    handler: Callable[[V, Request[V], Facts, Any], Decision],
-    on_error: Literal["allow", "refuse"],
-    *,
-    sub_resource: str = "",
-    kinds_group: str | None = None,
-) -> Iterable[Endpoint]:
-    codec = Codec(view, group if kinds_group is None else kinds_group, kind)
+class _Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What an entry is about.
+
+    Attributes:
+        resource: plural name of the objects' resource.
+        view: as which the objects are decoded.
+        kind: kind of the objects.
+        operations: operations that the entry matches.
+        group: API group of the resource.
+        sub_resource: subresource of the resource; empty: none.
+        kinds_group: API group of the kind, where it is another one than the resource's.
+    """
+
+    resource: str
+    view: type[Any]
+    kind: str
+    operations: tuple[str, ...] = ("CREATE",)
+    group: str = names.KUBEVIRT_GROUP
+    sub_resource: str = ""
+    kinds_group: str | None = None
+
+
+_VMS: Final = _Target(
+    resource="virtualmachines", view=VirtualMachine, kind="VirtualMachine", operations=("CREATE", "UPDATE")
+)
+_WHOLE_VMS: Final = msgspec.structs.replace(_VMS, view=UnstructuredVm)
+_VMIS: Final = _Target(resource="virtualmachineinstances", view=VirtualMachineInstance, kind="VirtualMachineInstance")
+_WHOLE_VMIS: Final = msgspec.structs.replace(_VMIS, view=Unstructured)
+_PODS: Final = _Target(resource="pods", view=Pod, kind="Pod", group="")
+_TARGET_PODS: Final = msgspec.structs.replace(_PODS, view=TargetPod)
+_EVICTIONS: Final = _Target(
+    resource="pods", view=Eviction, kind="Eviction", group="", sub_resource="eviction", kinds_group="policy"
+)
+_MIGRATIONS: Final = _Target(
+    resource="virtualmachineinstancemigrations", view=Migration, kind="VirtualMachineInstanceMigration"
+)
+
+
+def _both(verb: Literal["mutate", "validate"], policy: Policy, target: _Target, handler: Handler) -> Iterable[Endpoint]:
+    """The endpoints of both stages. What mutates allows a request that it cannot evaluate; what validates does not."""
+    codec = Codec(target.view, target.group if target.kinds_group is None else target.kinds_group, target.kind)
     stages: tuple[Stage, ...] = ("enforce", "observe")
     for stage in stages:
         yield Endpoint(
-            verb, policy, stage, group, "v1", resource, kind, operations, handler, codec, on_error, sub_resource
+            verb=verb,
+            policy=policy,
+            stage=stage,
+            group=target.group,
+            version="v1",
+            resource=target.resource,
+            kind=target.kind,
+            operations=target.operations,
+            handler=handler,
+            codec=codec,
+            on_error="refuse" if verb == "validate" else "allow",
+            sub_resource=target.sub_resource,
         )
 
 
 # In the order of the configurations' entries: instancetypes before scheduling, which must know what a VM's sets.
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
-    *_both(
-        "mutate",
-        "instancetypes",
-        names.KUBEVIRT_GROUP,
-        "virtualmachines",
-        UnstructuredVm,
-        "VirtualMachine",
-        ("CREATE", "UPDATE"),
-        with_confirmation(virtualmachines.virtualmachines),
-        "allow",
-    ),
-    *_both(
-        "mutate",
-        "instancetypes",
-        names.KUBEVIRT_GROUP,
-        "virtualmachineinstances",
-        Unstructured,
-        "VirtualMachineInstance",
-        ("CREATE",),
-        virtualmachineinstances.virtualmachineinstances,
-        "allow",
-    ),
+    *_both("mutate", "instancetypes", _WHOLE_VMS, with_confirmation(virtualmachines.virtualmachines)),
+    *_both("mutate", "instancetypes", _WHOLE_VMIS, virtualmachineinstances.virtualmachineinstances),
     *_both(
         "mutate",
         "scheduling",
-        names.KUBEVIRT_GROUP,
-        "virtualmachines",
-        VirtualMachine,
-        "VirtualMachine",
-        ("CREATE", "UPDATE"),
+        _VMS,
         with_confirmation(together(scheduler_name.virtualmachines, spread.virtualmachines)),
-        "allow",
     ),
     *_both(
         "mutate",
         "scheduling",
-        names.KUBEVIRT_GROUP,
-        "virtualmachineinstances",
-        VirtualMachineInstance,
-        "VirtualMachineInstance",
-        ("CREATE",),
+        _VMIS,
         together(scheduler_name.virtualmachineinstances, spread.virtualmachineinstances),
-        "allow",
     ),
-    *_both(
-        "mutate", "scheduling", "", "pods", Pod, "Pod", ("CREATE",), together(scheduler_name.pods, spread.pods), "allow"
-    ),
-    *_both(
-        "mutate",
-        "migration",
-        names.KUBEVIRT_GROUP,
-        "virtualmachineinstancemigrations",
-        Migration,
-        "VirtualMachineInstanceMigration",
-        ("CREATE",),
-        virtualmachineinstancemigrations.warn,
-        "allow",
-    ),
-    *_both("mutate", "migration", "", "pods", TargetPod, "Pod", ("CREATE",), pods.pods, "allow"),
-    # It never changes anything, but only among mutating webhooks it is asked before virt-api marks the VM.
-    *_both(
-        "mutate",
-        "eviction",
-        "",
-        "pods",
-        Eviction,
-        "Eviction",
-        ("CREATE",),
-        evictions.pods,
-        "allow",
-        sub_resource="eviction",
-        kinds_group="policy",
-    ),
-    *_both(
-        "validate",
-        "migration",
-        names.KUBEVIRT_GROUP,
-        "virtualmachineinstancemigrations",
-        Migration,
-        "VirtualMachineInstanceMigration",
-        ("CREATE",),
-        virtualmachineinstancemigrations.validate,
-        "refuse",
-    ),
-    *_both(
-        "validate",
-        "instancetypes",
-        names.KUBEVIRT_GROUP,
-        "virtualmachines",
-        UnstructuredVm,
-        "VirtualMachine",
-        ("CREATE", "UPDATE"),
-        with_confirmation(validation.virtualmachines),
-        "refuse",
-    ),
+    *_both("mutate", "scheduling", _PODS, together(scheduler_name.pods, spread.pods)),
+    *_both("mutate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.warn),
+    *_both("mutate", "migration", _TARGET_PODS, pods.pods),
+    # It never changes anything, but only a mutating webhook is called before virt-api marks the VM as evacuated.
+    *_both("mutate", "eviction", _EVICTIONS, evictions.pods),
+    *_both("validate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.validate),
+    *_both("validate", "instancetypes", _WHOLE_VMS, with_confirmation(validation.virtualmachines)),
 )
 
 BY_PATH: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS}

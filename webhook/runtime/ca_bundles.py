@@ -199,7 +199,7 @@ class CaBundles:
         return explain(verb, self._resources[where][1], "", status, body)
 
 
-async def _request(
+async def _request(  # noqa: PLR0913 - the parts of an HTTP request
     api: Requests,
     where: str,
     method: str,

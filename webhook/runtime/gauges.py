@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 from webhook.runtime.settings_follower import SettingsFollower
 
 
-def metrics_state(
+def metrics_state(  # noqa: PLR0913 - one for each part of the server
     app: App,
     audit: LineWriter,
     settings: SettingsFollower,

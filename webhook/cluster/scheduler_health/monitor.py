@@ -117,7 +117,7 @@ class SchedulerMonitor:
         jitter: picks a random number between two bounds.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with, each with a default
         self,
         transport: Transport,
         scheduler: str,

@@ -97,7 +97,7 @@ class Reflector(Generic[V]):
         jitter: picks a number between two.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works with, each with a default
         self,
         transport: Transport,
         resource: Resource[V],

@@ -108,7 +108,7 @@ class KubernetesTransport(Transport):
         """
         return await self.request("POST", path, body=body)
 
-    async def request(
+    async def request(  # noqa: PLR0913 - the parts of an HTTP request
         self,
         method: str,
         path: str,

@@ -32,7 +32,7 @@ _CPU_FIELDS: Final = {
 }
 
 
-def apply(
+def apply(  # noqa: PLR0913 - the arguments of KubeVirt's own function
     instancetype: Json | None,
     preference: Json | None,
     spec: Json,

@@ -93,7 +93,7 @@ def mutate(
     return replace(answer, vm=encode(rules.types.vm, changed)) if answer.is_allowed else answer
 
 
-def amend(
+def amend(  # noqa: PLR0913 - the arguments of KubeVirt's own function
     vm: Json,
     get: Get,
     new_uuid: Callable[[], str],

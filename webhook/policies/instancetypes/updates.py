@@ -62,6 +62,22 @@ class _Slot(msgspec.Struct, frozen=True):
     lost: Default | None = None
 
 
+class _Versions(msgspec.Struct, frozen=True):
+    """A VM before and after an update.
+
+    Attributes:
+        vm: as it is to be.
+        old: as it is stored.
+        manifests: of the stored VM, and of the VM as it is to be.
+        namespace: the VM's namespace.
+    """
+
+    vm: Unstructured
+    old: Unstructured
+    manifests: tuple[Manifests, Manifests]
+    namespace: str
+
+
 class _Update(msgspec.Struct, frozen=True):
     """An update, and what it does to defaults."""
 
@@ -116,7 +132,8 @@ def evaluate_update(
         return skip(messages.spec_unchanged())
     findings = Findings()
     manifests = Manifests(old), Manifests(vm)
-    slots = (_slot(matcher, vm, old, manifests, namespace, lookups, findings) for matcher in MATCHERS)
+    versions = _Versions(vm, old, manifests, namespace)
+    slots = (_slot(matcher, versions, lookups, findings) for matcher in MATCHERS)
     update = _Update(vm, old, namespace, tuple(slots), lookups.rules)
     outgrown = _outgrown(update, settings)
     carried, put_back = _preserved_defaults(update, settings, findings), []
@@ -169,26 +186,16 @@ def _place(default: Default) -> int:
     return MATCHERS.index(default.matcher)
 
 
-def _slot(
-    matcher: Matcher,
-    vm: Unstructured,
-    old: Unstructured,
-    manifests: tuple[Manifests, Manifests],
-    namespace: str,
-    lookups: Lookups,
-    findings: Findings,
-) -> _Slot:
+def _slot(matcher: Matcher, versions: _Versions, lookups: Lookups, findings: Findings) -> _Slot:
     """What an update does to one matcher.
 
     Args:
         matcher: the matcher, of the instancetype or of the preference.
-        vm: the VM as it is to be.
-        old: the VM as it is stored.
-        manifests: of the stored VM, and of the VM as it is to be.
-        namespace: the VM's namespace.
+        versions: the VM before and after the update.
         lookups: the look-ups of the review.
         findings: gets the reasons and the changes.
     """
+    vm, old, manifests, namespace = versions.vm, versions.old, versions.manifests, versions.namespace
     was = owner.default_of(matcher, old, manifests[0])
     mark, given = vm.meta.annotation(MARKS[matcher.field]), (vm.spec or {}).get(matcher.field)
     default: Json = (old.spec or {}).get(matcher.field) or {}
