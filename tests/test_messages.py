@@ -173,6 +173,12 @@ INSTANCETYPES: Final[Examples] = {
     instancetypes.size_removed: NOTHING,
     instancetypes.not_evaluated: (("spec.template.spec.domain.cpu.sockets must be a number, not a string",),),
     instancetypes.vmi_not_filled: (("spec.domain.cpu must be an object, not an array",),),
+    instancetypes.kubevirt_too_old: (
+        (
+            "the VM's instancetype was not validated",
+            "KubeVirt 1.5.0 is older than 1.6, the oldest known release",
+        ),
+    ),
     instancetypes.missing: (
         (
             (
@@ -206,7 +212,7 @@ MIGRATION: Final[Examples] = {
     migration.lookup_failed: ((NO_ANSWER,),),
     migration.pinned: (((PINNED,),),),
     migration.selector_conflict: (((ZONES,), AVAILABLE), ((ZONES, PINNED), AVAILABLE), ((PINNED,), AVAILABLE)),
-    migration.pending: ((migration.selector_conflict((ZONES,), AVAILABLE),),),
+    migration.pending: ((Code.SELECTOR_CONFLICT, migration.describe((ZONES,))),),
     migration.describe: (((ZONES, PINNED),), ((ZONES,) * 12,)),
     migration.reserved_name: (("kubevirt-evacuation-1",),),
     migration.too_many_keys: ((257, 256),),

@@ -114,7 +114,7 @@ def test_objects_that_nobody_asks_about(tmp_path: Path, golden: Callable[[str], 
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "shop"}}
 
     answer = json.loads(run("review", manifest(tmp_path, service), *CLUSTER, "-o", "json").output)
-    assert answer["judgements"] == []
+    assert (answer["decision"], answer["judgements"]) == ("skipped", [])
     golden(answer["message"])
 
 

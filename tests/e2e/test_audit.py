@@ -133,9 +133,9 @@ def test_refusals_and_warnings_are_events_but_those_of_dry_runs(
     assert effects == {"NoneOnDryRun"}
     denied, warned = events["Denied"], events["Warned"]
     assert denied["regarding"]["kind"] == "Namespace"
-    assert (parse(denied["note"]).policy, parse(denied["note"]).code) == (MIGRATION, "selector-conflict")
+    assert (parse(denied["note"]).policy, parse(denied["note"]).code) == ("migration", "selector-conflict")
     assert warned["regarding"]["uid"] == mover.vmi["metadata"]["uid"]
-    assert (parse(warned["note"]).policy, parse(warned["note"]).code) == (SCHEDULING, "scheduler-unavailable")
+    assert (parse(warned["note"]).policy, parse(warned["note"]).code) == ("scheduling", "scheduler-unavailable")
     assert counted == {"written": 2, "repeated": 2, "failed": 0}
 
 

@@ -32,7 +32,7 @@ def test_a_contradiction_is_refused_and_explained(moving: Tenant) -> None:
 
     message, said = status["message"], parse(status["message"])
     assert (status["code"], status["reason"]) == (403, "Forbidden")
-    assert (said.webhook, said.policy, said.code) == (ENTRY, MIGRATION, "selector-conflict")
+    assert (said.webhook, said.policy, said.code) == (ENTRY, "migration", "selector-conflict")
     assert all(part in said.text for part in CONTRADICTION)
     cause = {"reason": "FieldValueInvalid", "message": said.text, "field": "spec.addedNodeSelector"}
     assert status["details"]["causes"] == [cause]

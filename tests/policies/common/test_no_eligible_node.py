@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from tests import golden_files, wording
 from tests.placement.samples import node, vmi
 from webhook.names import Code
 from webhook.placement.constraints import of
@@ -40,6 +43,16 @@ def test_of_many_classes_the_largest_are_named() -> None:
     named = [failure for failure in found.failures if str(failure) in text]
     assert len(named) == 10
     assert str(len(found.failures) - 10) in text.rpartition(str(named[-1]))[2]
+
+
+@pytest.mark.golden
+def test_messages() -> None:
+    cordoned = NodeIndex([node("n1", LABELS, cordoned=True), node("n2", LABELS | {"zone": "b"}, cordoned=True)])
+    advice = cordoned.review(of(vmi(None, {"cpu": {"model": "x"}}), Migration.adding({"zone": "b"})))
+    texts = [no_node(found).text for found in (verdict(2), verdict(20), advice, verdict(0))]
+
+    assert [wording.mistakes(text) for text in texts] == [[]] * 4
+    golden_files.check("no-eligible-node.txt", "\n".join(texts))
 
 
 def test_every_node_is_in_the_audit_record() -> None:

@@ -172,7 +172,9 @@ class TestCollision:
 
         assert (decision.code, decision.denial) == (Code.SELECTOR_CONFLICT, None)
         assert [reason.code for reason in decision.reasons] == [Code.SELECTOR_CONFLICT, Code.NO_ELIGIBLE_NODE]
-        assert decision.warnings == (messages.pending(decision.reasons[0]),)
+        b, a = (Expression.equals("zone", value) for value in "ba")
+        conflict = Contradiction((Label(ADDED, b), Label(VM, a)))
+        assert decision.warnings == (messages.pending(Code.SELECTOR_CONFLICT, str(conflict)),)
 
     def test_may_be_left_to_kubevirt(self) -> None:
         decision = decide(migration(B), self.WORLD, collision="ignore")

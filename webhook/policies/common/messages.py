@@ -65,7 +65,7 @@ def vmi_replaced(namespace: str, name: str) -> Reason:
 def eligible(count: int, total: int) -> Reason:
     """How many nodes could take the VM."""
     code = Code.ELIGIBLE if count else Code.NO_ELIGIBLE_NODE
-    return Reason(code, f"{count}/{total} nodes are available for this migration")
+    return Reason(code, f"{count}/{total} nodes are available")
 
 
 def opted_out(policy: str) -> Reason:

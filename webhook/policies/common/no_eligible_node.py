@@ -9,6 +9,7 @@ from webhook.admission.decision import Reason
 from webhook.names import Code
 from webhook.placement.requirement import ADDED
 from webhook.placement.verdict import Failure, Verdict
+from webhook.policies.common import messages
 
 # Nodes are all in the audit record; the combinations of reasons could be as many as they.
 _AUDITED_GROUPS: Final = 100
@@ -29,8 +30,8 @@ def no_node(verdict: Verdict) -> Reason:
 
 
 def availability(verdict: Verdict) -> str:
-    """``0/6 nodes are available for this migration``, as the scheduler words it."""
-    return f"{verdict.count}/{verdict.total} nodes are available for this migration"
+    """``0/6 nodes are available``, as the scheduler words it."""
+    return messages.eligible(verdict.count, verdict.total).text
 
 
 def _classes(failures: Sequence[Failure]) -> str:

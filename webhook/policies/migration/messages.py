@@ -67,7 +67,7 @@ def selector_conflict(found: Sequence[Contradiction], availability: str) -> Reas
 
     Args:
         found: the contradictions between the added labels and the VM's own requirements.
-        availability: ``0/6 nodes are available for this migration``.
+        availability: ``0/6 nodes are available``.
     """
     keys = ", ".join(sorted({key for one in found for key in one.keys}))
     what = f"{keys} from addedNodeSelector" if keys else "the conflicting keys from addedNodeSelector"
@@ -75,9 +75,14 @@ def selector_conflict(found: Sequence[Contradiction], availability: str) -> Reas
     return Reason(Code.SELECTOR_CONFLICT, text)
 
 
-def pending(reason: Reason) -> Reason:
-    """A reason as a warning: the migration is allowed, and its target pod will wait."""
-    return Reason(reason.code, f"the target pod will stay Pending: {reason.text}")
+def pending(code: str, why: str) -> Reason:
+    """What becomes of a migration that is allowed all the same: a warning, which must be short.
+
+    Args:
+        code: of the reason for which it could be denied.
+        why: a clause.
+    """
+    return Reason(code, f"the target pod will stay Pending: {why}")
 
 
 def describe(found: Sequence[Contradiction]) -> str:

@@ -176,12 +176,12 @@ def _evaluate_placement(
         reason = messages.selector_conflict(colliding, availability(verdict))
         if settings.collision == "deny":
             return _deny_by_nodes(reason, verdict, user, facts)
-        return _eligible(verdict, reason)
+        return _eligible(verdict, reason, messages.describe(colliding))
     if not verdict.count and settings.no_eligible_node != "ignore":
         reason = no_node(verdict)
         if settings.no_eligible_node == "deny":
             return _deny_by_nodes(reason, verdict, user, facts)
-        return _eligible(verdict, reason)
+        return _eligible(verdict, reason, reason.text)
     return _eligible(verdict)
 
 
@@ -215,12 +215,12 @@ def _describe_nodes(verdict: Verdict) -> str:
     )
 
 
-def _eligible(verdict: Verdict, doubt: Reason | None = None) -> Decision:
-    """Allowed; with a doubt also a warning of what becomes of the migration."""
+def _eligible(verdict: Verdict, doubt: Reason | None = None, why: str = "") -> Decision:
+    """Allowed; with a doubt also a warning of what becomes of the migration, and why."""
     reason = common.eligible(verdict.count, verdict.total)
     return Decision(
         (doubt, reason) if doubt else (reason,),
-        warnings=(messages.pending(doubt),) if doubt else (),
+        warnings=(messages.pending(doubt.code, why),) if doubt else (),
         notes={"eligible-nodes": str(verdict.count)},
         details=details(verdict) if doubt else {},
     )
