@@ -66,13 +66,13 @@ class Authority:
         """
         found = parse_bundle(certificate)
         if len(found) != 1:
-            raise CertificateError("there is no CA certificate in PEM" if not found else "there are several CAs")
+            raise CertificateError("no CA certificate in PEM" if not found else "more than one CA certificate")
         try:
             secret = serialization.load_pem_private_key(key, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
-            raise CertificateError("the CA's key is missing or no unencrypted PEM") from None
+            raise CertificateError("the CA's key is missing or not unencrypted PEM") from None
         if not isinstance(secret, ec.EllipticCurvePrivateKey):
-            raise CertificateError("the CA's key is not of the kind that we make (ECDSA)")
+            raise CertificateError("the CA's key is not an ECDSA key")
         if public_bytes(secret.public_key()) != public_bytes(found[0].public_key()):
             raise CertificateError("the CA's key does not belong to its certificate")
         if not _is_authority(found[0]):
@@ -106,7 +106,7 @@ class Authority:
         if now >= certificate.not_valid_after_utc:
             return f"the CA expired at {certificate.not_valid_after_utc}"
         if now < certificate.not_valid_before_utc:
-            return f"the CA is not valid before {certificate.not_valid_before_utc}, by our clock"
+            return f"the CA is not valid before {certificate.not_valid_before_utc}"
         try:
             constraints = certificate.extensions.get_extension_for_class(x509.NameConstraints).value
         except x509.ExtensionNotFound:

@@ -55,9 +55,9 @@ def client_authorities(path: Path) -> bytes:
     try:
         pem = read_file(path)
     except OSError as error:
-        raise CertificateError(f"{path} can't be read: {error.strerror}; give a readable PEM file") from None
+        raise CertificateError(f"{path} cannot be read: {error.strerror}; use a readable PEM file") from None
     if not parse_bundle(pem):
         raise CertificateError(
-            f"{path} holds no certificate in PEM; give the CA of the API server's client certificate"
+            f"{path} contains no certificate in PEM; use the CA of the API server's client certificate"
         )
     return pem

@@ -98,24 +98,22 @@ def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pai
         leaf = pair.leaf
     except ValueError:
         raise CertificateError(
-            f"{certificate} holds no certificate in PEM; give the file that starts with it"
+            f"{certificate} contains no certificate in PEM; use the file that begins with the certificate"
         ) from None
     try:
         secret = serialization.load_pem_private_key(pair.key, password=None)
     except TypeError:
-        raise CertificateError(f"the key in {key} is encrypted; give it unencrypted, readable by us alone") from None
+        raise CertificateError(
+            f"the key in {key} is encrypted; use an unencrypted key that only the server can read"
+        ) from None
     except (ValueError, UnsupportedAlgorithm):
-        raise CertificateError(f"{key} holds no private key in PEM; give the certificate's key") from None
+        raise CertificateError(f"{key} contains no private key in PEM; use the key of the certificate") from None
     if not _usable(secret):
-        raise CertificateError(f"Go's TLS has no use for the kind of key in {key}; make one of ECDSA P-256")
+        raise CertificateError(f"Go's TLS does not support the type of the key in {key}; use ECDSA P-256")
     if leaf.not_valid_after_utc <= (now or datetime.now(UTC)):
-        raise CertificateError(
-            f"the certificate in {certificate} expired at {leaf.not_valid_after_utc}; give a valid one"
-        )
+        raise CertificateError(f"the certificate in {certificate} expired at {leaf.not_valid_after_utc}; renew it")
     if public_bytes(secret.public_key()) != public_bytes(leaf.public_key()):
-        raise CertificateError(
-            f"the key in {key} does not belong to the certificate in {certificate}; give its own key"
-        )
+        raise CertificateError(f"the key in {key} does not belong to the certificate in {certificate}; use its key")
     return pair
 
 
@@ -130,10 +128,10 @@ def read_file(path: Path) -> bytes:
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
         if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-            raise CertificateError(f"{path} is not a regular file; give a readable PEM file")
+            raise CertificateError(f"{path} is not a regular file; use a readable PEM file")
         data = stream.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
-        raise CertificateError(f"{path} is larger than {_MAX_BYTES >> 20} MiB; give a readable PEM file")
+        raise CertificateError(f"{path} is larger than {_MAX_BYTES >> 20} MiB; use a readable PEM file")
     return data
 
 
@@ -141,7 +139,7 @@ def _read(path: Path) -> bytes:
     try:
         return read_file(path)
     except OSError as error:
-        raise CertificateError(f"{path} can't be read: {error.strerror}; give a readable PEM file") from None
+        raise CertificateError(f"{path} cannot be read: {error.strerror}; use a readable PEM file") from None
 
 
 def _usable(key: object) -> bool:

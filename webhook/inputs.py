@@ -42,7 +42,7 @@ def read_file(path: str | os.PathLike[str], most: int, fix: str = _SPLIT) -> byt
             _check(os.fstat(stream.fileno()), where)
             return read_limited(stream, most, where, fix)
     except OSError as error:
-        raise InputError(f"can't be read: {error.strerror or error}", where) from error
+        raise InputError(f"cannot be read: {error.strerror or error}", where) from error
 
 
 def read_limited(stream: BinaryIO, most: int, where: str, fix: str = _SPLIT) -> bytes:
@@ -72,8 +72,8 @@ def decompress(data: bytes, most: int, where: str) -> bytes:
                 if len(result) > most:
                     raise InputError(f"is larger than {most >> 20} MiB", where, _SPLIT)
                 if len(result) > allowed:
-                    what = f"unfolds to more than {MAX_RATIO} times its size"
-                    raise InputError(what, where, "decompress it first if it is yours")
+                    what = f"decompresses to more than {MAX_RATIO} times its size"
+                    raise InputError(what, where, "if you trust it, decompress it first")
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise InputError("is not a whole gzip file", where, "compress it again, or drop .gz from its name") from error
     return bytes(result)
@@ -81,6 +81,8 @@ def decompress(data: bytes, most: int, where: str) -> bytes:
 
 def _check(found: os.stat_result, where: str) -> None:
     if stat.S_ISDIR(found.st_mode):
-        raise InputError("can't be read: Is a directory", where)
+        raise InputError("cannot be read: Is a directory", where)
     if not stat.S_ISREG(found.st_mode):
-        raise InputError("is not a regular file", where, "give one, or - for standard input where that is read")
+        raise InputError(
+            "is not a regular file", where, "use a regular file, or - for standard input where it is supported"
+        )

@@ -164,4 +164,4 @@ async def test_it_runs_until_it_is_cancelled_and_over_bugs(
     with suppress(asyncio.CancelledError):
         await task
 
-    assert caplog.messages == ["events: met a bug"]
+    assert caplog.messages == ["Events: internal error"]

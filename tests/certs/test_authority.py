@@ -100,9 +100,9 @@ def test_what_is_wrong_with_a_ca() -> None:
     leaf = self_signed([HOST])
     for crt, key, said in (
         (b"", ca.key_pem, "no CA certificate"),
-        (ca.pem + other.pem, ca.key_pem, "several CAs"),
+        (ca.pem + other.pem, ca.key_pem, "more than one CA"),
         (ca.pem, b"", "key is missing"),
-        (ca.pem, rsa_key, "not of the kind"),
+        (ca.pem, rsa_key, "not an ECDSA"),
         (ca.pem, other.key_pem, "does not belong"),
         (leaf.certificate, leaf.key, "not a CA's"),
     ):

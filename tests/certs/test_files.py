@@ -53,7 +53,7 @@ def test_authorities_of_clients(tmp_path: Path) -> None:
     (tmp_path / "ca").write_bytes(pair.certificate)
     assert client_authorities(tmp_path / "ca") == pair.certificate
     (tmp_path / "empty").write_bytes(b"nothing")
-    with pytest.raises(CertificateError, match="holds no certificate in PEM; give the CA"):
+    with pytest.raises(CertificateError, match="contains no certificate in PEM; use the CA"):
         client_authorities(tmp_path / "empty")
-    with pytest.raises(CertificateError, match="can't be read: No such file"):
+    with pytest.raises(CertificateError, match="cannot be read: No such file"):
         client_authorities(tmp_path / "none")

@@ -51,12 +51,12 @@ def test_wrong_files_get_one_sentence_each(tmp_path: Path) -> None:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
     )
     cases = [
-        (tmp_path / "none", key, "can't be read: No such file or directory"),
-        (tmp_path, key, "can't be read: Is a directory"),
-        (certificate, tmp_path / "none", "can't be read"),
-        (key, key, "holds no certificate in PEM"),
-        (write(tmp_path, "e", b""), key, "holds no certificate in PEM"),
-        (certificate, certificate, "holds no private key in PEM"),
+        (tmp_path / "none", key, "cannot be read: No such file or directory"),
+        (tmp_path, key, "cannot be read: Is a directory"),
+        (certificate, tmp_path / "none", "cannot be read"),
+        (key, key, "contains no certificate in PEM"),
+        (write(tmp_path, "e", b""), key, "contains no certificate in PEM"),
+        (certificate, certificate, "contains no private key in PEM"),
         (certificate, write(tmp_path, "x", encrypted), "is encrypted"),
         (certificate, write(tmp_path, "o", other.key), "does not belong to the certificate"),
     ]
@@ -98,5 +98,5 @@ def test_kinds_of_keys(tmp_path: Path, key: Any, usable: bool) -> None:
     if usable:
         assert from_files(*files, now=NOW).key == secret
     else:
-        with pytest.raises(CertificateError, match="Go's TLS has no use"):
+        with pytest.raises(CertificateError, match="Go's TLS does not support"):
             from_files(*files, now=NOW)

@@ -114,7 +114,7 @@ def test_serves_records_and_ends(tmp_path: Path, pair: Pair, end: int) -> None:
     assert 'kubevirt_webhook_scheduler_alive{scheduler="batch"} 0.0' in metrics
     (line,) = server.audit  # type: ignore[attr-defined]
     assert (line["uid"], line["decision"]) == (response["uid"], "patched")
-    assert [event["event"] for event in server.said] == ["cluster read from files", "serving", "stopping"]
+    assert [event["event"] for event in server.said] == ["cluster objects read from files", "serving", "stopping"]
 
 
 def test_explains_on_a_listener_of_its_own(tmp_path: Path) -> None:
@@ -175,11 +175,11 @@ def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
     with serving(*FILES, "--config", str(config), *tls(tmp_path), pair=pair) as server:
         before = server.post(other_namespace)
         config.write_text("scheduling: {clusterWid: true}\n")
-        refused = server.until("settings refused, the last good ones stay")
+        refused = server.until("invalid settings; keeping the previous settings")
         assert server.post(other_namespace) == before
         config.write_text("scheduling: {clusterWide: true}\nserver: {maxInFlight: 5}\n")
         server.until("settings reloaded")
-        restart = server.until("restart needed for changed settings")
+        restart = server.until("changed settings take effect after a restart")
         after = server.post(other_namespace)
         metrics = server.get("/metrics")
 

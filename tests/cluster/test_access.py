@@ -71,8 +71,8 @@ async def test_tokens_that_are_not_accepted(
     [
         (web.Response(status=403), "grant create on tokenreviews.authentication.k8s.io"),
         (web.Response(status=500), "answered 500 to create tokenreviews"),
-        (web.Response(status=201, text="{}"), "the API server's TokenReview can't be decoded"),
-        (web.Response(status=201, text='{"status": {"authenticated": "yes"}}'), "can't be decoded"),
+        (web.Response(status=201, text="{}"), "the API server's TokenReview cannot be decoded"),
+        (web.Response(status=201, text='{"status": {"authenticated": "yes"}}'), "cannot be decoded"),
     ],
 )
 async def test_what_can_not_be_learnt(

@@ -254,7 +254,7 @@ class TestTenants:
             await copied(case)
             assert guest(case.cluster.peek(SMALL)) == 2
             odd = case.cluster.peek(ObjectKey(INSTANCETYPES, "demo", "odd"))
-            assert odd == Unavailable("the API server's VirtualMachineInstancetype can't be decoded")
+            assert odd == Unavailable("the API server's VirtualMachineInstancetype cannot be decoded")
 
 
 @pytest.mark.parametrize("count", [1_000, 10_000])

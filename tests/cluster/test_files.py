@@ -156,7 +156,7 @@ class TestReading:
 
 class TestMistakes:
     def test_a_missing_directory(self, tmp_path: Path) -> None:
-        assert refusal(tmp_path / "none") == [f"{tmp_path}/none: can't be read: No such file or directory"]
+        assert refusal(tmp_path / "none") == [f"{tmp_path}/none: cannot be read: No such file or directory"]
 
     def test_a_directory_without_files(self, tmp_path: Path) -> None:
         assert refusal(tmp_path) == [
@@ -175,7 +175,7 @@ class TestMistakes:
 
         monkeypatch.setattr("os.walk", walk)
 
-        assert refusal(tmp_path) == ["locked: can't be read: Permission denied"]
+        assert refusal(tmp_path) == ["locked: cannot be read: Permission denied"]
 
     def test_all_are_told_at_once(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text(
@@ -231,7 +231,7 @@ items:
         assert refusal(tmp_path) == [
             "a.yaml:1: this Node has no apiVersion; write one",
             "a.yaml:3: the object has no kind; write one such as kind: Node",
-            'a.yaml:6: "Nod" is no kind that is read from files; did you mean Node?',
+            'a.yaml:6: "Nod" is not a kind that can be read from files; did you mean Node?',
             'a.yaml:9: "apps/v1" has no Pod; write v1',
             'a.yaml:15: Pod "a" has no metadata.namespace; objects of its kind are in one',
             'a.yaml:19: Node "a" has a metadata.namespace; objects of its kind are in none; remove it',
@@ -239,11 +239,11 @@ items:
             "a.yaml:28: this Node has no metadata; give it a name",
             'a.yaml:31: "kubevirt.io/v2" has no KubeVirt; write kubevirt.io/v1',
             'a.yaml:35: "pool.kubevirt.io/latest" has no VirtualMachinePool; write pool.kubevirt.io/VERSION',
-            "a.yaml:43: metadata.creationTimestamp is no time; write it like 2026-01-31T12:00:00Z",
-            "a.yaml:42: is no Kubernetes object, which is a mapping with a kind",
+            "a.yaml:43: metadata.creationTimestamp is not a valid time; use for example 2026-01-31T12:00:00Z",
+            "a.yaml:42: is not a Kubernetes object: it must be a mapping with a kind",
             "b.yaml:1: is not valid YAML: did not find expected node content (while parsing a flow node)",
-            'c.yaml:4: "WebApplication" is no kind that is read from files; leave it out',
-            'c.yaml:1: the key "b" stands twice; remove it here or in line 1',
+            'c.yaml:4: "WebApplication" is not a kind that can be read from files; leave it out',
+            'c.yaml:1: the key "b" is a duplicate of line 1; remove one',
         ]
 
     def test_the_same_object_twice(self, tmp_path: Path) -> None:
@@ -383,7 +383,7 @@ class TestAnswers:
     def test_what_files_can_t_hold_is_not_known(self, tmp_path: Path, group: str, kind: str) -> None:
         key = ObjectKey(Resource(group, "v1", "things", kind, True, Object), "a", "b")
 
-        assert cluster(tmp_path).peek(key) == Unavailable(f"files can't hold a {kind}")
+        assert cluster(tmp_path).peek(key) == Unavailable(f"{kind} cannot be read from files")
 
     def test_kubevirt(self, tmp_path: Path) -> None:
         assert cluster(tmp_path).peek(KubeVirtKey()) is None
@@ -395,7 +395,7 @@ class TestAnswers:
         class NewKey(Key[str], frozen=True):
             pass
 
-        assert cluster(tmp_path).peek(NewKey()) == Unavailable("files can't answer a NewKey")
+        assert cluster(tmp_path).peek(NewKey()) == Unavailable("NewKey cannot be read from files")
 
     async def test_reading_is_peeking(self, tmp_path: Path) -> None:
         found = cluster(tmp_path, made("v1", "Namespace", "vms"))

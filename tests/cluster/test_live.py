@@ -86,12 +86,16 @@ class TestObjects:
                 403,
                 "Forbidden",
                 (
-                    "the API server refused with 403: grant get on virtualmachineinstancetypes.instancetype.kubevirt.io"
-                    " in namespace demo"
+                    "the API server denied the request (403): grant get on "
+                    "virtualmachineinstancetypes.instancetype.kubevirt.io in namespace demo"
                 ),
             ),
             (500, "InternalError", "the API server answered 500 InternalError to get virtualmachineinstancetypes"),
-            (401, "Unauthorized", "the API server answered 401: it does not accept our credentials"),
+            (
+                401,
+                "Unauthorized",
+                "the API server answered 401: it does not accept the credentials of kubevirt-webhook",
+            ),
         ],
     )
     async def test_refusals_in_words(self, tmp_path: Path, code: int, reason: str, why: str) -> None:
@@ -105,7 +109,7 @@ class TestObjects:
     async def test_what_can_not_be_decoded(self, tmp_path: Path, body: str) -> None:
         async with live(tmp_path) as case:
             case.server.answer(TYPE_PATH, lambda _: web.Response(text=body))
-            assert await case.read(TYPE) == Unavailable("the API server's VirtualMachineInstancetype can't be decoded")
+            assert await case.read(TYPE) == Unavailable("the API server's VirtualMachineInstancetype cannot be decoded")
 
     async def test_no_api_server(self, tmp_path: Path) -> None:
         async with live(tmp_path) as case:
@@ -125,7 +129,7 @@ class TestObjects:
 
         async with live(tmp_path) as case:
             assert case.cluster.peek(OtherKey()) is NOT_READ
-            assert await case.read(OtherKey()) == Unavailable("OtherKey can't be read from a cluster")
+            assert await case.read(OtherKey()) == Unavailable("OtherKey cannot be read from a cluster")
 
 
 async def _abort(request: web.Request) -> web.StreamResponse:
@@ -432,7 +436,7 @@ class TestCopies:
             server.fail(KUBEVIRTS.path(), 403, times=100)
 
         async with live(tmp_path, start=True, prepare=prepare) as case:
-            why = "the API server refused with 403: grant list on kubevirts.kubevirt.io"
+            why = "the API server denied the request (403): grant list on kubevirts.kubevirt.io"
             await until(lambda: case.cluster.waiting_for() == (f"kubevirts: {why}",))
             assert case.cluster.peek(KubeVirtKey()) == Unavailable(why)
 
@@ -554,7 +558,7 @@ class TestReadiness:
             await until(
                 lambda: (
                     case.cluster.waiting_for()
-                    == ("namespaces: the API server refused with 403: grant list on namespaces",)
+                    == ("namespaces: the API server denied the request (403): grant list on namespaces",)
                 )
             )
             assert isinstance(case.clock, HeldClock)
@@ -641,7 +645,7 @@ class TestGuards:
             with caplog.at_level(logging.ERROR):
                 case.cluster.start()
                 await until(lambda: 10.0 in case.clock.slept)
-            assert "guard of kubevirt: failed" in caplog.text
+            assert "guard of kubevirt: internal error" in caplog.text
             spec = {"holderIdentity": "host_1", "renewTime": "2000-01-01T00:00:00Z"}
             case.server.put(LEASES, "b", "a", spec=spec)
             assert isinstance(case.clock, HeldClock)
@@ -677,7 +681,7 @@ class TestLists:
             case.server.fail(path, 403)
             assert "grant list on virtualmachineinstancemigrations" in (await case.read(self.KEY)).why
             case.server.answer(path, lambda _: web.Response(text="{"))
-            assert "can't be decoded" in (await case.read(self.KEY)).why
+            assert "cannot be decoded" in (await case.read(self.KEY)).why
             assert "did not answer within" in (await case.read(self.KEY, 0.0)).why
 
 
@@ -704,7 +708,7 @@ class TestAccess:
         [
             (web.Response(status=403), "grant create on subjectaccessreviews"),
             (web.Response(status=500), "answered 500"),
-            (web.Response(status=201, text="{}"), "can't be decoded"),
+            (web.Response(status=201, text="{}"), "cannot be decoded"),
         ],
     )
     async def test_that_can_not_be_learnt(self, tmp_path: Path, answer: web.Response, why: str) -> None:

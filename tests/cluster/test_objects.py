@@ -76,8 +76,8 @@ async def test_refusals_are_values(tmp_path: Path) -> None:
         broken = await objects.get("DataSource", "shop", "a")
 
     assert isinstance(refused, Unavailable)
-    assert refused.why.endswith("403: grant get on datasources.cdi.kubevirt.io in namespace shop")
-    assert broken == Unavailable("the API server's DataSource can't be decoded")
+    assert refused.why.endswith("(403): grant get on datasources.cdi.kubevirt.io in namespace shop")
+    assert broken == Unavailable("the API server's DataSource cannot be decoded")
 
 
 async def test_kubevirts(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ async def test_a_cluster_without_kubevirt(case: Case) -> None:
     [
         (web.Response(status=403), "grant list on nodes"),
         (web.Response(status=500), "answered 500"),
-        (web.Response(text='{"items": 1}'), "the API server's list of nodes can't be decoded"),
+        (web.Response(text='{"items": 1}'), "the API server's list of nodes cannot be decoded"),
     ],
 )
 async def test_lists_that_can_not_be_read(case: Case, answer: web.Response, why: str) -> None:
@@ -101,4 +101,4 @@ async def test_it_remembers_and_watches_nothing(case: Case) -> None:
     assert case.cluster.peek(NodesKey()) is NOT_READ
     assert case.cluster.staleness() == {}
     assert case.cluster.waiting_for() == ()
-    assert "can't be read" in (await case.read(KubeVirtKey())).why
+    assert "cannot be read" in (await case.read(KubeVirtKey())).why

@@ -119,7 +119,7 @@ def test_an_api_server_that_restarts(own_plane: OwnPlane, new_webhook: NewWebhoo
     restarted = time.monotonic()
     eventually(lambda: before.choice() == "kubevirt", what="namespaces of before to be judged")
     assert Tenant.new(server).choice() == "kubevirt"
-    eventually(lambda: staleness(server) < time.monotonic() - restarted, what="the watch to be in step again")
+    eventually(lambda: staleness(server) < time.monotonic() - restarted, what="the watch to be up to date again")
 
 
 def test_a_server_that_starts_before_the_api_server(own_plane: OwnPlane, new_server: NewServer) -> None:
@@ -146,7 +146,7 @@ def test_a_server_that_still_waits_can_be_ended(binaries: Path, tmp_path: Path, 
     nobody = Access(tmp_path / "no-plane", f"https://localhost:{free_port()}", binaries)
     server = new_server(nobody, "waiting")
     server.start()
-    server.wait_logged("not registered yet")
+    server.wait_logged("waiting before registration")
 
     server.terminate()
 
@@ -164,7 +164,7 @@ def test_configurations_that_can_not_be_taken_back_are_named(own_plane: OwnPlane
     server.terminate()
 
     assert server.wait_ended() == 0
-    assert [line["problem"] for line in server.events("not unregistered")] == [
+    assert [line["problem"] for line in server.events("configuration not deleted")] == [
         f"/apis/admissionregistration.k8s.io/v1/{name} was not deleted: no connection to the API server; "
         "delete it by hand"
         for name in (

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,23 @@ def refusal(text: str | bytes) -> str:
     with pytest.raises(InputError) as refused:
         list(parse_documents(text, "f.yaml"))
     return str(refused.value)
+
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(golden_catalogue: Callable[[str, str], None]) -> Refused:
+    """The mistakes in a text, of which each has a line, held to the golden file."""
+
+    def check(text: str | bytes, *lines: int) -> str:
+        told = refusal(text)
+        assert [line.partition(": ")[0] for line in told.split("\n")] == [f"f.yaml:{line}" for line in lines]
+        for line in told.split("\n"):
+            golden_catalogue("k8s/yaml_documents.txt", line.partition(": ")[2])
+        return told
+
+    return check
 
 
 class TestScalars:
@@ -104,43 +121,36 @@ class TestScalars:
         assert parsed(f"{word}: {word}") == [{word: word}]
 
     @pytest.mark.parametrize("number", [".inf", "-.INF", "+.Inf", ".nan", ".NaN", "!!float .inf"])
-    def test_numbers_beyond_json_are_refused(self, number: str) -> None:
+    def test_numbers_beyond_json_are_refused(self, number: str, refused: Refused) -> None:
         plain = number.removeprefix("!!float ")
 
-        assert refusal(f"a:\n  b: {number}") == (
-            f"f.yaml:2: JSON has no number {plain}; put it in quotes if it is text"
-        )
+        assert plain in refused(f"a:\n  b: {number}", 2)
         assert parsed(f"'{plain}'") == [plain]
 
     @pytest.mark.parametrize("text", ["!!binary aGk=", "!mine x", "!!timestamp 2026-01-31", "!!set {a}", "!!omap []"])
-    def test_other_tags_are_refused(self, text: str) -> None:
-        assert (
-            refusal(text) == f'f.yaml:1: the tag "{text.split(maxsplit=1)[0]}" has no meaning in Kubernetes; remove it'
-        )
+    def test_other_tags_are_refused(self, text: str, refused: Refused) -> None:
+        assert f'"{text.split(maxsplit=1)[0]}"' in refused(text, 1)
 
     @pytest.mark.parametrize(("tag", "text"), [("!!int", "x"), ("!!bool", "1"), ("!!int", "true"), ("!!float", "x")])
-    def test_a_tag_that_lies_is_refused(self, tag: str, text: str) -> None:
-        assert refusal(f"{tag} {text}") == f'f.yaml:1: "{text}" is no {tag}'
+    def test_a_tag_that_lies_is_refused(self, tag: str, text: str, refused: Refused) -> None:
+        assert f'"{text}"' in refused(f"{tag} {text}", 1)
 
     def test_tags_of_collections_may_be_written(self) -> None:
         assert parsed("!!map {a: !!seq [1]}") == [{"a": [1]}]
 
 
 class TestMappings:
-    def test_keys_that_stand_twice_are_all_told(self) -> None:
-        assert refusal("a: 1\nb: 2\na: 3\nc: {d: 1,\n d: 2}\n") == (
-            'f.yaml:3: the key "a" stands twice; remove it here or in line 1\n'
-            'f.yaml:5: the key "d" stands twice; remove it here or in line 4'
-        )
+    def test_keys_that_stand_twice_are_all_told(self, refused: Refused) -> None:
+        refused("a: 1\nb: 2\na: 3\nc: {d: 1,\n d: 2}\n", 3, 5)
 
     @pytest.mark.parametrize("key", ["8080", "true", "null", "1.5"])
-    def test_keys_are_strings(self, key: str) -> None:
-        assert refusal(f"a:\n  {key}: x") == f'f.yaml:2: the key "{key}" is no string; put it in quotes'
+    def test_keys_are_strings(self, key: str, refused: Refused) -> None:
+        assert f'"{key}"' in refused(f"a:\n  {key}: x", 2)
         assert parsed(f"'{key}': x") == [{key: "x"}]
 
-    @pytest.mark.parametrize(("key", "what"), [("[a]", "list"), ("{a: 1}", "mapping")])
-    def test_keys_are_no_collections(self, key: str, what: str) -> None:
-        assert refusal(f"? {key}\n: x") == f"f.yaml:1: a {what} stands where a key should"
+    @pytest.mark.parametrize("key", ["[a]", "{a: 1}"])
+    def test_keys_are_no_collections(self, key: str, refused: Refused) -> None:
+        refused(f"? {key}\n: x", 1)
 
 
 class TestAliases:
@@ -159,38 +169,34 @@ class TestAliases:
     def test_mean_the_last_anchor_of_a_name(self) -> None:
         assert parsed("- &x [&a 1]\n- &a 2\n- *x\n- *a\n") == [[[1], 2, [1], 2]]
 
-    def test_do_not_reach_into_the_next_document(self) -> None:
-        assert refusal("&a 1\n---\n*a\n") == "f.yaml:3: the alias *a has no anchor &a before it"
+    def test_do_not_reach_into_the_next_document(self, refused: Refused) -> None:
+        refused("&a 1\n---\n*a\n", 3)
 
-    @pytest.mark.parametrize("text", ["&a [*a]", "&a {b: {c: *a}}", "x: 1\ny: &a [&a [*a]]"])
-    def test_of_themselves_are_refused(self, text: str) -> None:
-        assert "the alias *a stands inside of &a itself" in refusal(text)
+    @pytest.mark.parametrize(("text", "line"), [("&a [*a]", 1), ("&a {b: {c: *a}}", 1), ("x: 1\ny: &a [&a [*a]]", 2)])
+    def test_of_themselves_are_refused(self, text: str, line: int, refused: Refused) -> None:
+        refused(text, line)
 
-    def test_that_unfold_without_end_are_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_that_unfold_without_end_are_refused(self, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
         assert yaml_builder.MAX_ALIASED == 1_000_000
         monkeypatch.setattr(yaml_builder, "MAX_ALIASED", 10_000)
         lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
         lines += [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 30)]
 
-        assert refusal("\n".join(lines)) == (
-            "f.yaml:4: the aliases unfold to more than 10,000 nodes; write out what they stand for"
-        )
+        refused("\n".join(lines), 4)
 
-    def test_are_counted_over_all_documents_of_a_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_are_counted_over_all_documents_of_a_file(self, monkeypatch: pytest.MonkeyPatch, refused: Refused) -> None:
         monkeypatch.setattr(yaml_builder, "MAX_ALIASED", 5)
 
         assert parsed("- &a [1]\n- *a\n") == [[[1], [1]]]
-        assert refusal("- &a [1]\n- *a\n---\n- &a [1]\n- *a\n").startswith("f.yaml:5: the aliases unfold")
+        refused("- &a [1]\n- *a\n---\n- &a [1]\n- *a\n", 5)
 
     def test_deepen_no_further_than_anything_else(self) -> None:
         lines = ["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, MAX_DEPTH + 2))]
 
         assert "is nested more than 200 levels deep" in refusal("\n".join(lines))
 
-    def test_a_mistake_below_an_anchor_is_told_once(self) -> None:
-        assert refusal("a: &x {b: 1, b: 2}\nc: *x\n") == (
-            'f.yaml:1: the key "b" stands twice; remove it here or in line 1'
-        )
+    def test_a_mistake_below_an_anchor_is_told_once(self, refused: Refused) -> None:
+        refused("a: &x {b: 1, b: 2}\nc: *x\n", 1)
 
 
 class TestMergeKeys:
@@ -213,28 +219,24 @@ class TestMergeKeys:
 
         assert read["z"] == value
 
-    def test_an_own_key_before_that_says_otherwise_is_refused(self) -> None:
+    def test_an_own_key_before_that_says_otherwise_is_refused(self, refused: Refused) -> None:
         # Programs disagree on it: kubectl would let the merged value win, YAML's own rule the mapping's.
-        assert refusal("x: &x {b: 1}\ny:\n  b: 2\n  <<: *x\n") == (
-            'f.yaml:3: the key "b" is set again by the << below; put << first'
-        )
+        refused("x: &x {b: 1}\ny:\n  b: 2\n  <<: *x\n", 3)
 
-    def test_an_own_key_twice_is_refused_beside_a_merged_one(self) -> None:
-        assert "stands twice" in refusal("x: &x {b: 1}\ny: {<<: *x, b: 2, b: 3}\n")
+    def test_an_own_key_twice_is_refused_beside_a_merged_one(self, refused: Refused) -> None:
+        refused("x: &x {b: 1}\ny: {<<: *x, b: 2, b: 3}\n", 2)
 
     @pytest.mark.parametrize("value", ["1", "[1]", "text", "", "[[a]]"])
-    def test_merge_nothing_but_mappings(self, value: str) -> None:
-        assert refusal(f"a: 1\n<<: {value}\n") == "f.yaml:2: << is given something else than mappings"
+    def test_merge_nothing_but_mappings(self, value: str, refused: Refused) -> None:
+        refused(f"a: 1\n<<: {value}\n", 2)
 
-    def test_stand_once(self) -> None:
-        assert refusal("<<: {a: 1}\n<<: {b: 1}\n") == (
-            "f.yaml:2: the key << stands twice; write one, with a list of aliases"
-        )
+    def test_stand_once(self, refused: Refused) -> None:
+        refused("<<: {a: 1}\n<<: {b: 1}\n", 2)
 
 
 class TestSyntax:
-    def test_a_tab_is_called_a_tab(self) -> None:
-        assert refusal("a:\n\t- b\n") == "f.yaml:2: a tab stands where YAML knows only spaces; indent with spaces"
+    def test_a_tab_is_called_a_tab(self, refused: Refused) -> None:
+        refused("a:\n\t- b\n", 2)
 
     @pytest.mark.parametrize(
         ("text", "start"),
@@ -262,28 +264,29 @@ class TestSyntax:
         assert refusal('a: "\\ud83d"').startswith("f.yaml:1: ")
 
     def test_mistakes_found_before_are_told_too(self) -> None:
-        assert refusal("a: {b: 1, b: 2}\nc: [").startswith('f.yaml:1: the key "b" stands twice')
+        assert refusal("a: {b: 1, b: 2}\nc: [").startswith("f.yaml:1: ")
         assert "\nf.yaml:2: is not valid YAML" in refusal("a: {b: 1, b: 2}\nc: [")
 
     @pytest.mark.parametrize(
-        ("data", "what"),
+        ("data", "line"),
         [
-            (b"a: 1\nb: \xff", "f.yaml:2: is not UTF-8; save it as UTF-8"),
-            ("a: 1".encode("utf-16"), "f.yaml:1: is not UTF-8; save it as UTF-8"),
-            (b"a: 1\n\nb: \x00", "f.yaml:3: holds U+0000, which YAML doesn't allow; remove it"),
-            ("a: \ud800", "f.yaml:1: holds U+D800, which YAML doesn't allow; remove it"),
-            ("a: \x1b[0m", "f.yaml:1: holds U+001B, which YAML doesn't allow; remove it"),
+            (b"a: 1\nb: \xff", 2),
+            ("a: 1".encode("utf-16"), 1),
+            (b"a: 1\n\nb: \x00", 3),
+            ("a: \ud800", 1),
+            ("a: \x1b[0m", 1),
         ],
+        ids=["utf-8", "utf-16", "zero", "surrogate", "escape"],
     )
-    def test_bytes_that_are_no_text_are_refused(self, data: bytes | str, what: str) -> None:
-        assert refusal(data) == what
+    def test_bytes_that_are_no_text_are_refused(self, data: bytes | str, line: int, refused: Refused) -> None:
+        refused(data, line)
 
     def test_a_byte_order_mark_is_nothing(self) -> None:
         assert parsed(b"\xef\xbb\xbfa: 1") == [{"a": 1}]
 
     @pytest.mark.parametrize("opening", ["[", "{a: ", "- "])
-    def test_depth_has_a_limit(self, opening: str) -> None:
-        assert refusal(opening * 5000) == "f.yaml:1: is nested more than 200 levels deep"
+    def test_depth_has_a_limit(self, opening: str, refused: Refused) -> None:
+        refused(opening * 5000, 1)
 
     def test_the_deepest_that_is_allowed_is_read(self) -> None:
         (value,) = parsed("[" * MAX_DEPTH + "]" * MAX_DEPTH)
@@ -292,12 +295,12 @@ class TestSyntax:
 
         assert value == []
 
-    def test_endless_mistakes_come_to_an_end(self) -> None:
+    def test_endless_mistakes_come_to_an_end(self, golden_catalogue: Callable[[str, str], None]) -> None:
         with pytest.raises(InputErrors) as refused:
             parsed("\n".join(f"{number}: x" for number in range(10 * MAX_MISTAKES)))
 
         assert len(refused.value.mistakes) == MAX_MISTAKES + 1
-        assert str(refused.value.mistakes[-1]).endswith("50 mistakes so far, the rest is not read")
+        golden_catalogue("k8s/yaml_documents.txt", refused.value.mistakes[-1].what)
 
 
 class TestSeveralDocuments:
@@ -394,7 +397,7 @@ class TestFiles:
             (b'{"a": 1,\n', ":2: is not valid JSON: Input data was truncated"),
             (b"1 2", ":1: is not valid JSON: trailing characters"),
             (b"NaN", ":1: is not valid JSON: invalid character"),
-            (b'"\xff"', ":1: is not UTF-8; save it as UTF-8"),
+            (b'"\xff"', ":1: is not valid UTF-8; save it as UTF-8"),
             (b"[" * 300 + b"]" * 300, ": is nested more than 200 levels deep"),
             (b'{"a":' * 201 + b"1" + b"}" * 201, ": is nested more than 200 levels deep"),
             (b"[" * 100_000, ": is nested more than 200 levels deep"),
@@ -416,12 +419,14 @@ class TestFiles:
         assert len(list(read_documents(path))) == 1
 
     def test_a_missing_one_is_told(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="can't be read: No such file or directory"):
+        with pytest.raises(InputError) as refused:
             list(read_documents(tmp_path / "none.yaml"))
+        assert refused.value.where == str(tmp_path / "none.yaml")
 
     def test_a_directory_is_told(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError, match="can't be read: Is a directory"):
+        with pytest.raises(InputError) as refused:
             list(read_documents(tmp_path))
+        assert refused.value.where == str(tmp_path)
 
     @pytest.mark.parametrize(
         "data", [b"a: 1", gzip.compress(b"a: 1", mtime=0)[:-9], gzip.compress(b"a: 1" * 99, mtime=0)[:20]]
@@ -487,20 +492,18 @@ class TestObjects:
     def test_lists_may_be_empty(self, text: str) -> None:
         assert list(objects_in(one(text))) == []
 
-    def test_what_is_no_object_is_told_after_the_rest(self) -> None:
+    def test_what_is_no_object_is_told_after_the_rest(self, golden_catalogue: Callable[[str, str], None]) -> None:
         found = objects_in(one("kind: List\nitems:\n- 1\n- kind: A\n- kind: BList\n  items: {}\n- [x]\n"))
 
         assert next(found).value == {"kind": "A"}
         with pytest.raises(InputErrors) as refused:
             next(found)
-        assert str(refused.value) == (
-            "f.yaml:3: is no Kubernetes object, which is a mapping with a kind\n"
-            "f.yaml:6: the items of this BList are no list\n"
-            "f.yaml:7: is no Kubernetes object, which is a mapping with a kind"
-        )
+        assert [mistake.where for mistake in refused.value.mistakes] == ["f.yaml:3", "f.yaml:6", "f.yaml:7"]
+        for mistake in refused.value.mistakes:
+            golden_catalogue("k8s/yaml_documents.txt", mistake.what)
 
     def test_a_bare_scalar_is_no_object(self) -> None:
-        with pytest.raises(InputError, match="is no Kubernetes object"):
+        with pytest.raises(InputError):
             list(objects_in(one("text")))
 
 

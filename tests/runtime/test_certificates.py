@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +85,7 @@ async def test_mounted_files_are_followed(tmp_path: Path, quickly: None) -> None
     assert await served(certificates) == der(second)
     following.cancel()
 
-    (refused,) = log.said("certificate is refused, the one before stays")
+    (refused,) = log.said("certificate is invalid; keeping the previous one")
     assert "does not belong to the certificate" in refused["why"]
     gauges = {name: read() for name, (_, read) in {**certificates.gauges(), **certificates.counters()}.items()}
     assert gauges == {
@@ -131,7 +131,7 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None) -> Non
     following.cancel()
 
     assert recycled == [1]
-    with pytest.raises(InputError, match=r"--client-ca: .* can't be read"):
+    with pytest.raises(InputError, match=r"--client-ca: .* cannot be read"):
         Certificates(msgspec.structs.replace(server, client_ca_file=str(tmp_path / "none")), "localhost", Log())
 
 
@@ -165,15 +165,15 @@ async def test_the_probe_tells_when_the_api_server_could_not_call_us(tmp_path: P
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         bundles.found = NotNow("grant get on this")
         probing = asyncio.create_task(certificates.probe(address, bundles))
-        await until(lambda: log.said("can't call us"))
+        await until(lambda: log.said("cannot call the server"))
         bundles.found = {"one": WebhookConfiguration("1", {"entry": b""}), "two": None}
-        await until(lambda: len(log.said("can't call us")) == 2)
+        await until(lambda: len(log.said("cannot call the server")) == 2)
         assert certificates.gauges()[MATCH][1]() == {"one": 0.0, "two": 0.0}
         bundles.found = {"one": WebhookConfiguration("1", {"entry": pair.certificate})}
-        await until(lambda: log.said("callable again"))
+        await until(lambda: log.said("can call the server again"))
         probing.cancel()
 
-    assert log.said("can't call us") == [
+    assert log.said("cannot call the server") == [
         {"why": ("grant get on this",)},
         {"why": ("one: an entry has no caBundle", "two: it doesn't exist")},
     ]
@@ -191,7 +191,7 @@ async def test_a_bug_is_logged_and_the_work_goes_on(tmp_path: Path, quickly: Non
     keeping = asyncio.create_task(certificates.keep(work))
     await until(lambda: len(runs) >= 2)
     keeping.cancel()
-    assert log.said("beginning again")
+    assert log.said("retrying")
 
 
 def test_by_which_name_the_api_server_calls_us(tmp_path: Path) -> None:
@@ -224,13 +224,16 @@ def test_the_command_line_replaces_files_of_the_settings(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "where"),
     [
-        (Options(tls_mode="mounted"), "add --tls-cert and --tls-key"),
-        (Options(tls_mode="managed", cluster_from=Path("x")), "don't go with --cluster-from; give --kubeconfig"),
-        (Options(tls_mode="managed", register=True), "don't go with --register; install the configurations"),
+        (Options(tls_mode="mounted"), "--tls mounted"),
+        (Options(tls_mode="managed", cluster_from=Path("x")), "--tls"),
+        (Options(tls_mode="managed", register=True), "--tls"),
     ],
+    ids=["mounted", "files", "register"],
 )
-def test_modes_that_can_not_be(options: Options, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_modes_that_can_not_be(options: Options, where: str, golden: Callable[[str], None]) -> None:
+    with pytest.raises(InputError) as caught:
         options.apply_to(builders.settings())
+    assert caught.value.where == where
+    golden(str(caught.value))

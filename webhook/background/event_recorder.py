@@ -121,7 +121,7 @@ class EventWriter:
             try:
                 await self.write()
             except Exception:
-                logger.exception("events: met a bug")
+                logger.exception("Events: internal error")
 
     async def write(self) -> None:
         """Write some of what is new, and the counts of what has had its time."""
@@ -161,7 +161,7 @@ class EventWriter:
     def _log_failure(self, why: str) -> bool:
         self.results["failed"] += 1
         if why != self._trouble:
-            logger.warning("events: can't be written: %s", why)
+            logger.warning("Events cannot be written: %s", why)
         self._trouble = why
         return False
 

@@ -110,15 +110,15 @@ class FidelityCheck:
         except ApiConnectionError as error:
             why = error.why
         except TimeoutError:
-            why = f"no answer within {_LIST_SECONDS:.0f} s"
+            why = f"the request timed out after {_LIST_SECONDS:.0f}s"
         except (msgspec.DecodeError, UnicodeDecodeError):
-            why = "the list of virtualmachines can't be decoded"
+            why = "the list of virtualmachines cannot be decoded"
         except Exception:
             self.failed += 1
-            logger.exception("parity: a round met a bug")
+            logger.exception("fidelity check: internal error")
         if why:
             self.failed += 1
-            logger.warning("parity: the round was given up: %s", why)
+            logger.warning("fidelity check: round skipped: %s", why)
 
     async def compare(self, size: int) -> None:
         """One round over a sample of so many VMs.

@@ -84,13 +84,13 @@ async def _create_review(
     except TimeoutError:
         return Unavailable(f"the API server did not answer within {seconds * 1000:.0f} ms")
     if status == 403:
-        return Forbidden(f"the API server refused with 403: grant create on {resource}")
+        return Forbidden(f"the API server denied the request (403): grant create on {resource}")
     if status not in (200, 201):
         return Unavailable(f"the API server answered {status} to create {plural}")
     try:
         return msgspec.json.decode(body, type=view)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Unavailable(f"the API server's {kind} can't be decoded")
+        return Unavailable(f"the API server's {kind} cannot be decoded")
 
 
 def _access(key: AccessKey) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Configured:
             self._placement = kubevirt_config.BUILT_IN.with_release(self._release)
 
 
-_UNREADABLE: Final = "KubeVirt's configuration can't be read"
+_UNREADABLE: Final = "KubeVirt's configuration cannot be read"
 
 
 def _rules(plain: Any, release: Release | None) -> ClusterConfig | Unavailable:

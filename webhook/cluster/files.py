@@ -1,4 +1,4 @@
-"""A cluster read from files: what ``kubectl get ... -o yaml`` has written into a directory.
+"""A cluster objects read from files: what ``kubectl get ... -o yaml`` has written into a directory.
 
 For the command line and for tests, where policies are asked what they would do. Everything is read and checked at the
 start, so every answer is at hand; nothing in it ages, a Lease is never renewed.
@@ -175,7 +175,7 @@ class FilesCluster(Cluster):
             case SchedulerKey():
                 scheduler = self._settings.scheduling.schedulers.get(key.name)
                 return self._health(scheduler, key.namespace) if scheduler else None
-        return Unavailable(f"files can't answer a {type(key).__name__}")
+        return Unavailable(f"{type(key).__name__} cannot be read from files")
 
     async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
         """The answer of `peek`, without any wait."""
@@ -226,7 +226,7 @@ class FilesCluster(Cluster):
     def _view(self, resource: Resource[Any], namespace: str, name: str) -> Object | Unavailable | None:
         kind = KINDS.get(resource.kind)
         if kind is None or kind.group != resource.group:
-            return Unavailable(f"files can't hold a {resource.kind}")
+            return Unavailable(f"{resource.kind} cannot be read from files")
         entry = self._index[resource.kind].get((namespace if kind.namespaced else "", name))
         if entry is None or type(entry.view) is resource.view:
             return entry.view if entry else None
@@ -301,7 +301,7 @@ def _files(root: Path, mistakes: list[InputError]) -> list[Path]:
     found = []
 
     def unreadable(error: OSError) -> None:
-        mistakes.append(InputError(f"can't be read: {error.strerror}", str(error.filename)))
+        mistakes.append(InputError(f"cannot be read: {error.strerror}", str(error.filename)))
 
     for directory, below, files in os.walk(root, onerror=unreadable):
         below[:] = sorted(name for name in below if not name.startswith("."))
@@ -338,7 +338,9 @@ def _add(index: Index, document: Document) -> None:
         raise InputError(f"{title} has a metadata.namespace", where, "objects of its kind are in none; remove it")
     if view.meta.creation_timestamp is not None and unix_time(view.meta.creation_timestamp) is None:
         path = ("metadata", "creationTimestamp")
-        raise InputError(f"{format_path(path)} is no time", document.where(path), "write it like 2026-01-31T12:00:00Z")
+        raise InputError(
+            f"{format_path(path)} is not a valid time", document.where(path), "use for example 2026-01-31T12:00:00Z"
+        )
     known = index[kind.name].setdefault((namespace, name), FileObject(value, view, document.where()))
     if known.value is not value:
         place = f"{title} of namespace {namespace}" if namespace else title
@@ -355,7 +357,7 @@ def _kind(document: Document) -> Kind:
     if kind is None:
         near = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.8)
         fix = f"did you mean {near[0]}?" if near else "leave it out"
-        raise InputError(f"{quote(name)} is no kind that is read from files", document.where(["kind"]), fix)
+        raise InputError(f"{quote(name)} is not a kind that can be read from files", document.where(["kind"]), fix)
     group, _, number = version.rpartition("/")
     if group != kind.group or not re.fullmatch(kind.versions, number):
         known = kind.versions.partition("|")[0] if kind.versions.startswith("v1") else "VERSION"

@@ -286,7 +286,7 @@ class LiveCluster(Cluster):
             return await is_allowed(self._transport, key, left)
         if isinstance(key, TokenKey):
             return await authenticate(self._transport, key, left)
-        return Unavailable(f"{type(key).__name__} can't be read from a cluster")
+        return Unavailable(f"{type(key).__name__} cannot be read from a cluster")
 
     async def _namespace(self, key: NamespaceKey, deadline: float) -> object:
         """A namespace from the API server, unless too many reviews named namespaces that do not exist.
@@ -296,7 +296,7 @@ class LiveCluster(Cluster):
         if not key.fresh and self._absent.too_many(self._clock.now()):
             await self._clock.sleep(_APPEARS_SECONDS)
             known = self.peek(key)
-            return Unavailable("too many namespaces that do not exist were asked for") if known is NOT_READ else known
+            return Unavailable("too many lookups of namespaces that do not exist") if known is NOT_READ else known
         found = await self._requests.get(ObjectKey(NAMESPACES, "", key.name), deadline)
         if found is None:
             self._absent.add(self._clock.now())
@@ -346,7 +346,7 @@ class LiveCluster(Cluster):
             try:
                 await work()
             except Exception:
-                logger.exception("%s: failed; starting it again", name)
+                logger.exception("%s: internal error; restarting it", name)
                 await self._clock.sleep(_RESTART_SECONDS)
             else:
                 return

@@ -123,4 +123,4 @@ def _decode(body: bytes, form: type[Any], what: str) -> Any:
     try:
         return msgspec.json.decode(body, type=form)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Unavailable(f"the API server's {what} can't be decoded")
+        return Unavailable(f"the API server's {what} cannot be decoded")

@@ -67,7 +67,7 @@ class OnceCluster(Cluster):
             case PlacementKey():
                 kubevirts = await self._all(KUBEVIRTS, left)
                 return kubevirts if isinstance(kubevirts, Unavailable) else Configured().placement(kubevirts)
-        return Unavailable(f"{type(key).__name__} can't be read from a cluster at once")
+        return Unavailable(f"{type(key).__name__} cannot be read from a cluster without watches")
 
     async def _all(self, resource: Resource[V], seconds: float) -> list[V] | Unavailable:
         """All objects of a kind; none where the cluster doesn't know it."""
@@ -84,7 +84,7 @@ class OnceCluster(Cluster):
         except TimeoutError:
             return Unavailable(f"the API server did not answer within {seconds:.0f} s")
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return Unavailable(f"the API server's list of {resource.plural} can't be decoded")
+            return Unavailable(f"the API server's list of {resource.plural} cannot be decoded")
         return found
 
     def staleness(self) -> Mapping[str, float]:

@@ -173,7 +173,7 @@ def parse(text: str) -> Quantity:
     """
     match = _TEXT.fullmatch(text) if 0 < len(text) <= _MAX_LENGTH else None
     if match is None:
-        raise InputError("is no quantity such as 4Gi, 1500m or 2e9")
+        raise InputError("is not a valid quantity; use for example 4Gi, 1500m or 2e9")
     sign, number, fraction, suffix = match[1], match[2] or "0", match[3] or "", match[4]
     base, exponent, format_ = _suffix(suffix)
     digits = int(number + fraction)
@@ -188,7 +188,7 @@ def parse(text: str) -> Quantity:
     kept = scale is not None and _looks_canonical(number + fraction, scale, format_)
     if scale is None:
         if not any(character.isdigit() for character in text[: match.start(4)]):
-            raise InputError("is no quantity, which starts with a number")
+            raise InputError("is not a valid quantity: it must start with a digit")
         if format_ is Format.BINARY_SI and nanos > _MAX * _NANO:
             nanos, scale = _MAX * _NANO, 0
         elif format_ is Format.BINARY_SI and 0 < nanos < _NANO:
@@ -203,10 +203,10 @@ def _suffix(suffix: str) -> tuple[int, int, Format]:
         return 10, _DECIMAL[suffix], Format.DECIMAL_SI
     match = _EXPONENT.fullmatch(suffix)
     if match is None:
-        raise InputError(f"is no quantity, which can't end in {suffix}")
+        raise InputError(f"is not a valid quantity: unknown suffix {suffix}")
     exponent = int(match[1])
     if abs(exponent) > _MAX_EXPONENT:
-        raise InputError("is no quantity that a machine could have")
+        raise InputError("is not a valid quantity: the exponent is too large")
     return 10, exponent, Format.DECIMAL_EXPONENT
 
 
@@ -232,7 +232,7 @@ def canonical(value: Any) -> str:
         InputError: it is none.
     """
     if not isinstance(value, str) and (type(value) not in (int, float) or not abs(value) < 10**_MAX_LENGTH):
-        raise InputError("is no quantity such as 4Gi, 1500m or 2e9")
+        raise InputError("is not a valid quantity; use for example 4Gi, 1500m or 2e9")
     return _canonical(text(value))
 
 

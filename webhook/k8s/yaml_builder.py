@@ -150,7 +150,7 @@ class DocumentBuilder:
         # A replay finds the same again.
         self.mistakes.setdefault(str(mistake), mistake)
         if len(self.mistakes) >= MAX_MISTAKES:
-            self.give_up(f"{MAX_MISTAKES} mistakes so far, the rest is not read", line)
+            self.give_up(f"{MAX_MISTAKES} errors so far; the rest of the file was not read", line)
 
     def _node(self, event: events.Event, replayed: bool = False) -> None:
         assert event.start_mark is not None
@@ -179,7 +179,7 @@ class DocumentBuilder:
         if len(self._open) > MAX_DEPTH:
             self.give_up(TOO_DEEP_TEXT, line)
         if self._open[-1].key is None:
-            self.give_up(f"a {'mapping' if mapping else 'list'} stands where a key should", line)
+            self.give_up(f"a {'mapping' if mapping else 'list'} is not a valid key", line)
         if event.tag not in (None, "!", YAML_TAG + ("map" if mapping else "seq")):
             self._unknown_tag((event.tag or "").replace(YAML_TAG, "!!"), line)
         node = _Collection({}, line, None) if mapping else _Collection([], line)
@@ -200,12 +200,12 @@ class DocumentBuilder:
         if anchor not in self._anchors:
             self.give_up(f"the alias *{anchor} has no anchor &{anchor} before it", line)
         if (span := self._anchors[anchor]) is None:
-            self.give_up(f"the alias *{anchor} stands inside of &{anchor} itself", line)
+            self.give_up(f"the alias *{anchor} refers to itself", line)
         record, start, end = span
         self._aliased += end - start
         if self._aliased > MAX_ALIASED:
             self.give_up(
-                f"the aliases unfold to more than {MAX_ALIASED:,} nodes", line, "write out what they stand for"
+                f"the aliases unfold to more than {MAX_ALIASED:,} nodes", line, "replace the aliases by their values"
             )
         for index in range(start, end):
             self._node(record[index], replayed=True)
@@ -226,15 +226,15 @@ class DocumentBuilder:
         key = node.key = intern(event.value)
         if key == "<<" and event.implicit[0]:
             if node.merged is not None:
-                self._mistake("the key << stands twice", line, "write one, with a list of aliases")
+                self._mistake("the key << is a duplicate", line, "use one << with a list of aliases")
             node.merging, node.merged = True, node.merged or set()
             return
         if not isinstance(self._scalar(event, line), str):
-            self._mistake(f"the key {quote(key)} is no string", line, "put it in quotes")
+            self._mistake(f"the key {quote(key)} is not a string", line, "write it in quotes")
         if node.merged is not None and key in node.merged:
             node.merged.remove(key)
         elif key in node.value:
-            self._mistake(f"the key {quote(key)} stands twice", line, f"remove it here or in line {node.lines[key]}")
+            self._mistake(f"the key {quote(key)} is a duplicate of line {node.lines[key]}", line, "remove one")
         node.lines[key] = line
 
     def _merge(self, node: _Collection, value: Any, line: int) -> None:
@@ -243,7 +243,7 @@ class DocumentBuilder:
         # As in go-yaml, the first of several wins.
         for source in reversed(sources):
             if not isinstance(source, dict):
-                self._mistake("<< is given something else than mappings", line)
+                self._mistake("<< must be a mapping or a list of mappings", line)
                 continue
             for (key, item), at in zip(source.items(), self._lines.pop(id(source)), strict=True):
                 if key not in node.value or key in node.merged:
@@ -251,27 +251,29 @@ class DocumentBuilder:
                     node.merged.add(key)
                 elif node.value[key] != item:
                     # To YAML the mapping's own key wins, to go-yaml v2, and so to kubectl, the later one.
-                    self._mistake(f"the key {quote(key)} is set again by the << below", node.lines[key], "put << first")
+                    self._mistake(
+                        f"the key {quote(key)} is overridden by the << below it", node.lines[key], "put << first"
+                    )
 
     def _scalar(self, event: events.ScalarEvent, line: int) -> Any:
         text = event.value
         if not text.isascii() and SURROGATE.search(text):
-            self._mistake("half of a surrogate pair is escaped", line, "write the character itself")
+            self._mistake("the escape is half of a surrogate pair", line, "write the character itself")
         tag = (event.tag or "").replace(YAML_TAG, "!!")
         if tag in ("!", "!!str") or not (tag or event.implicit[0]):
             return text
         if _NOT_JSON.fullmatch(text):
-            self._mistake(f"JSON has no number {text}", line, "put it in quotes if it is text")
+            self._mistake(f"{text} is not a valid JSON number", line, "if it is a string, write it in quotes")
             return text
         value = plain(text)
         if tag and tag not in _TYPES:
             self._unknown_tag(tag, line)
         elif tag and type(value) not in _TYPES[tag]:
-            self._mistake(f"{quote(text)} is no {tag}", line)
+            self._mistake(f"{quote(text)} is not a valid {tag}", line)
         return value
 
     def _unknown_tag(self, tag: str, line: int) -> None:
-        self._mistake(f"the tag {quote(tag)} has no meaning in Kubernetes", line, "remove it")
+        self._mistake(f"the tag {quote(tag)} is not valid in Kubernetes", line, "remove it")
 
 
 def plain(text: str) -> Any:

@@ -69,7 +69,7 @@ def parse_documents(source: str | bytes, where: str) -> Iterator[Document]:
     builder = DocumentBuilder(where)
     if bad := _UNPRINTABLE.search(text):
         line = text.count("\n", 0, bad.start()) + 1
-        builder.give_up(f"holds U+{ord(bad[0]):04X}, which YAML doesn't allow", line, "remove it")
+        builder.give_up(f"contains U+{ord(bad[0]):04X}, which YAML does not allow", line, "remove it")
     parser = _LOADER(text)
     try:
         while (event := parser.get_event()) is not None:
@@ -98,13 +98,13 @@ def objects_in(document: Document) -> Iterator[Document]:
         value = current.value
         kind = value.get("kind") if isinstance(value, dict) else ""
         if not isinstance(value, dict):
-            mistakes.append(InputError("is no Kubernetes object, which is a mapping with a kind", current.where()))
+            mistakes.append(InputError("is not a Kubernetes object: it must be a mapping with a kind", current.where()))
         elif not isinstance(kind, str) or not kind.endswith("List") or (kind != "List" and "items" not in value):
             yield current
         elif isinstance(items := value.get("items"), list | None):
             pending.extend(reversed([_item(current, index, item) for index, item in enumerate(items or ())]))
         else:
-            mistakes.append(InputError(f"the items of this {kind} are no list", current.where(["items"])))
+            mistakes.append(InputError(f"items of this {kind} is not a list", current.where(["items"])))
     if mistakes:
         raise join_mistakes(mistakes)
 
@@ -127,7 +127,7 @@ def _text(source: str | bytes, where: str) -> str:
         return (source if isinstance(source, str) else source.decode()).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise InputError("is not UTF-8", f"{where}:{line}", "save it as UTF-8") from error
+        raise InputError("is not valid UTF-8", f"{where}:{line}", "save it as UTF-8") from error
 
 
 def _syntax_mistake(error: Exception, text: str) -> tuple[str, int, str]:
@@ -136,7 +136,7 @@ def _syntax_mistake(error: Exception, text: str) -> tuple[str, int, str]:
     index, context = error.problem_mark.index, error.context or ""
     line = text.count("\n", 0, index) + 1
     if text[index : index + 1] == "\t":
-        return "a tab stands where YAML knows only spaces", line, "indent with spaces"
+        return "a tab is used for indentation", line, "use spaces"
     if error.context_mark is not None and error.context_mark.line + 1 < line:
         context += f" that starts in line {error.context_mark.line + 1}"
     return f"is not valid YAML: {error.problem}" + (f" ({context})" if context else ""), line, ""

@@ -63,7 +63,9 @@ class Certificates:
         except CertificateError as error:
             raise InputError(str(error), "--client-ca") from None
         except ssl.SSLError:
-            raise InputError("OpenSSL refuses the CA of clients", "--client-ca", "renew it") from None
+            raise InputError(
+                "OpenSSL does not accept the client CA", "--client-ca", "use a valid CA certificate"
+            ) from None
         self._pair: Pair | None = None
         self._found: Found | None = None
         self._told: tuple[str, ...] = ()
@@ -125,7 +127,12 @@ class Certificates:
             if why != self._told and not self.waiting_for():
                 self._told = why
                 tell = self._log.warning if why else self._log.info
-                tell("the API server can't call us by every configuration" if why else "callable again", why=why)
+                tell(
+                    "the API server cannot call the server by every configuration"
+                    if why
+                    else "the API server can call the server again",
+                    why=why,
+                )
             fine = self._found is not None and self._found.matches and not why
             await asyncio.sleep(PROBE_SECONDS if fine else _SOON_SECONDS)
 
@@ -135,14 +142,14 @@ class Certificates:
             try:
                 await work()
             except Exception as error:  # noqa: BLE001 - logged, and begun again
-                self._log.error("keeping certificates fresh failed; beginning again", exc_info=error)
+                self._log.error("internal error in certificate rotation; retrying", exc_info=error)
                 await asyncio.sleep(_RESTART_SECONDS)
 
     def gauges(self) -> dict[str, tuple[str, Callable[[], Mapping[str, float]]]]:
         """For `webhook.server.ops.MetricsState`; `LABELS` has their labels."""
         return {
             EXPIRY: ("Unix time at which the serving certificate, or the managed CA, ends.", self._expiry),
-            MATCH: ("1 if the API server can verify us by a configuration's caBundles.", self._matches),
+            MATCH: ("1 if a configuration's caBundles verify the serving certificate.", self._matches),
             ROTATED: ("Unix time at which the managed CA began to sign.", self._rotation_time),
         }
 
@@ -175,7 +182,7 @@ class Certificates:
             await asyncio.to_thread(take)
         except CertificateError as error:
             self.reloads["refused"] += 1
-            self._log.error(f"the changed {what} is refused, the one before stays", why=str(error))
+            self._log.error(f"changed {what} is invalid; keeping the previous one", why=str(error))
             return False
         self.reloads["accepted"] += 1
         self._log.info(f"{what} reloaded")
@@ -186,7 +193,7 @@ class Certificates:
             self._tls.swap(pair.certificate, pair.key)
         except ssl.SSLError as error:
             raise CertificateError(
-                f"OpenSSL refuses the certificate or its key ({error.reason or 'no PEM'}); renew them"
+                f"OpenSSL does not accept the certificate or its key ({error.reason or 'no PEM'}); renew them"
             ) from None
         self._pair = pair
 
@@ -195,7 +202,7 @@ class Certificates:
         try:
             self._tls.trust(client_authorities(self._client_ca))
         except ssl.SSLError:
-            raise CertificateError(f"OpenSSL refuses {self._client_ca}; renew it") from None
+            raise CertificateError(f"OpenSSL does not accept {self._client_ca}; use a valid CA certificate") from None
 
 
 @asynccontextmanager

@@ -73,7 +73,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         parity = await ends.enter_async_context(fidelity_check(options, settings, cluster, audit))
 
         def waiting_for() -> tuple[str, ...]:
-            ending = ("our end: we were told to stop",) if stop.event.is_set() else ()
+            ending = ("the server: it is stopping",) if stop.event.is_set() else ()
             return (*ending, *cluster.waiting_for(), *certificates.waiting_for())
 
         metrics.registry.register(
@@ -96,12 +96,12 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         )
         if server.explain_listen:
             place = explaining(server.explain_listen, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS)
-            log.info("explaining", address=await ends.enter_async_context(place))
+            log.info("serving explanations", address=await ends.enter_async_context(place))
         if server.metrics_listen:
             alone = scraping(
                 server.metrics_listen, rendering, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS
             )
-            log.info("metrics", address=await ends.enter_async_context(alone))
+            log.info("serving metrics", address=await ends.enter_async_context(alone))
         if settings.file:
             ends.push_async_callback(cancel, asyncio.create_task(settings.follow(), name="settings"))
         gc.collect()
@@ -137,7 +137,7 @@ async def _ready(cluster: Cluster, stopped: asyncio.Event, log: Any) -> bool:
     told: tuple[str, ...] = ()
     while missing := cluster.waiting_for():
         if missing != told:
-            log.info("not registered yet", waiting_for=missing)
+            log.info("waiting before registration", waiting_for=missing)
             told = missing
         with suppress(TimeoutError):
             await asyncio.wait_for(stopped.wait(), _READY_POLL_SECONDS)
@@ -161,11 +161,13 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
         registration = Registration(transport)
         manifests = configurations(settings, target)
         await registration.register(manifests)
-        log.info("registered", configurations=[f"{m['kind']}/{m['metadata']['name']}" for m in manifests])
+        log.info(
+            "webhook configurations created", configurations=[f"{m['kind']}/{m['metadata']['name']}" for m in manifests]
+        )
         try:
             yield
         finally:
             for problem in await registration.unregister():
-                log.error("not unregistered", problem=problem)
+                log.error("configuration not deleted", problem=problem)
     finally:
         await transport.close()

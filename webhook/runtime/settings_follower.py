@@ -50,7 +50,7 @@ class SettingsFollower:
 
     def _on_refusal(self, error: InputError) -> None:
         self.reloads["refused"] += 1
-        self._log.error("settings refused, the last good ones stay", mistakes=str(error).splitlines())
+        self._log.error("invalid settings; keeping the previous settings", mistakes=str(error).splitlines())
 
     async def follow(self) -> None:
         """Follow the file until cancelled: a bug must not leave outdated settings without notice."""
@@ -58,16 +58,18 @@ class SettingsFollower:
             try:
                 await self.file.watch()
             except Exception as error:  # noqa: BLE001 - logged, and begun again
-                self._log.error("following the settings failed; beginning again", exc_info=error)
+                self._log.error("internal error while following the settings file; retrying", exc_info=error)
                 await asyncio.sleep(_RESTART_SECONDS)
 
     def _log_reload(self, old: Settings, new: Settings) -> None:
         self.reloads["accepted"] += 1
         self._log.info("settings reloaded", digest=new.digest[:12])
         if configurations(old) != configurations(new):
-            self._log.warning("the webhook configurations have changed: apply `manifests webhooks`, or register again")
+            self._log.warning(
+                "the settings change the webhook configurations; run `kubevirt-webhook install`, or register again"
+            )
         for subscriber in self.subscribers:
             subscriber(new)
 
     def _restart_needed(self, keys: list[str]) -> None:
-        self._log.warning("restart needed for changed settings", keys=keys)
+        self._log.warning("changed settings take effect after a restart", keys=keys)

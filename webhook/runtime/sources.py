@@ -29,7 +29,7 @@ async def cluster_source(options: Options, settings: SettingsFollower, log: Any)
 
         files = FilesCluster.load(options.cluster_from, settings.current())
         settings.subscribers.append(files.use)
-        log.info("cluster read from files", summary=files.summary())
+        log.info("cluster objects read from files", summary=files.summary())
         yield files
         return
     from webhook.cluster.live import LiveCluster
@@ -40,9 +40,13 @@ async def cluster_source(options: Options, settings: SettingsFollower, log: Any)
         level("scheduler's health changed", scheduler=name, was=old.state, now=new.state, why=new.why)
 
     if not options.kubeconfig and not os.environ.get("KUBERNETES_SERVICE_HOST"):
-        raise InputError("we run in no pod", "serve", "say where facts come from: --kubeconfig or --cluster-from")
+        raise InputError(
+            "no cluster to read from: this process does not run in a pod",
+            "serve",
+            "use --kubeconfig FILE or --cluster-from DIR",
+        )
     transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
-    log.info("facts come from a cluster", server=transport.server)
+    log.info("cluster objects read from the API server", server=transport.server)
     live = LiveCluster(transport, settings.current(), on_health=changed)
     settings.subscribers.append(live.use)
     live.start()

@@ -161,7 +161,7 @@ class TestUnreadableLease:
 
     def test_a_refusal_is_an_answer(self) -> None:
         state = guarded()
-        state.observe_lease(Forbidden("the API server refused with 403: grant get on leases"), 0.0, WALL)
+        state.observe_lease(Forbidden("the API server denied the request (403): grant get on leases"), 0.0, WALL)
         assert state.has_answered
         assert state.health(0.0).state == "unknown"
         assert "grant get on leases" in state.health(0.0).why
@@ -172,7 +172,7 @@ class TestUnreadableLease:
         state.observe_lease(DOWN, 10.0, WALL + 10)
         assert state.health(14.9).state == "alive"
         assert state.health(15.0).state == "unknown"
-        assert "can't be read any more" in state.health(15.0).why
+        assert "can no longer be read" in state.health(15.0).why
 
     def test_dead_stands_for_as_long(self) -> None:
         state = guarded()
@@ -491,7 +491,7 @@ async def test_a_refused_watch_of_pods_leaves_the_lease(tmp_path: Path) -> None:
     async with watched(tmp_path, prepare=prepare) as case:
         await until(lambda: case.guard.waiting_for() is None)
         assert case.state == "alive"
-        assert "the API server refused with 403: grant list on pods" in case.guard.health().why
+        assert "the API server denied the request (403): grant list on pods" in case.guard.health().why
 
 
 async def test_an_unanswered_list_of_pods_is_waited_for(tmp_path: Path) -> None:

@@ -353,7 +353,7 @@ class TestTrouble:
 
         async with reflected(tmp_path, "a", prepare=prepare, clock=HeldClock()) as copy:
             await until(lambda: copy.reflector.problem)
-            assert copy.reflector.problem == "the API server refused with 403: grant list on namespaces"
+            assert copy.reflector.problem == "the API server denied the request (403): grant list on namespaces"
             assert copy.reflector.is_forbidden
             assert not copy.reflector.has_synced
             assert isinstance(copy.clock, HeldClock)
@@ -365,8 +365,8 @@ class TestTrouble:
             assert copy.reflector.problem is None
             assert not copy.reflector.is_forbidden
             assert [record.getMessage() for record in caplog.records if "namespaces" in record.getMessage()] == [
-                "namespaces: the API server refused with 403: grant list on namespaces",
-                "namespaces: in step again",
+                "namespaces: the API server denied the request (403): grant list on namespaces",
+                "namespaces: the watch is up to date again",
             ]
 
     async def test_a_refused_watch_is_made_up_for_by_lists(self, tmp_path: Path) -> None:
@@ -375,7 +375,7 @@ class TestTrouble:
 
         async with reflected(tmp_path, "a", prepare=prepare) as copy:
             await until(lambda: copy.reflector.problem)
-            assert copy.reflector.problem == "the API server refused with 403: grant watch on namespaces"
+            assert copy.reflector.problem == "the API server denied the request (403): grant watch on namespaces"
             assert copy.reflector.has_synced
             copy.server.put(NAMESPACES, "b")
             await copy.becomes("a", "b")
@@ -387,7 +387,11 @@ class TestTrouble:
             (429, "TooManyRequests", "the API server answered 429 TooManyRequests to list namespaces"),
             (502, "", "the API server answered 502 to list namespaces"),
             (400, "a SECRET text", "the API server answered 400 to list namespaces"),
-            (401, "Unauthorized", "the API server answered 401: it does not accept our credentials"),
+            (
+                401,
+                "Unauthorized",
+                "the API server answered 401: it does not accept the credentials of kubevirt-webhook",
+            ),
         ],
     )
     async def test_other_answers(self, tmp_path: Path, code: int, reason: str, problem: str) -> None:

@@ -252,7 +252,7 @@ class TestInAPod:
             confused = await connect()
             with pytest.raises(ApiConnectionError) as caught:
                 await confused.get("/version")
-            assert caught.value.why == "our credentials can't be read"
+            assert caught.value.why == "the credentials cannot be read"
             await confused.close()
             await transport.close()
 
@@ -315,7 +315,7 @@ class TestKubeconfig:
             ),
             (
                 config(cluster={"server": "https://localhost:1", "certificate-authority-data": "abc"}),
-                "its data can't be decoded",
+                "its data cannot be decoded",
                 "repair",
             ),
             (
@@ -344,7 +344,7 @@ class TestKubeconfig:
     async def test_that_is_not_there(self, tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
             await connect(str(tmp_path / "missing"))
-        assert caught.value.what == "the kubeconfig can't be read: No such file or directory"
+        assert caught.value.what == "the kubeconfig cannot be read: No such file or directory"
 
     async def test_that_is_a_directory(self, tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:

@@ -97,7 +97,10 @@ def test_a_status_keeps_what_we_do_not_know() -> None:
         ({"domain": {"cpu": {"cores": 1.5}}}, "spec.domain.cpu.cores: is no whole number"),
         ({"domain": {"cpu": {"cores": "2"}}}, "spec.domain.cpu.cores: is a string, not a number"),
         ({"domain": {"cpu": {"dedicatedCpuPlacement": 1}}}, "dedicatedCpuPlacement: is a number, not true or false"),
-        ({"domain": {"memory": {"guest": "much"}}}, "spec.domain.memory.guest: is no quantity such as 4Gi"),
+        (
+            {"domain": {"memory": {"guest": "much"}}},
+            "spec.domain.memory.guest: is not a valid quantity; use for example 4Gi",
+        ),
         ({"nodeSelector": {"a": []}}, "spec.nodeSelector['a']: is a list, not a string"),
         ({"nodeSelector": {1: "a"}}, "spec.nodeSelector: has a key that is no string"),
         ({"nodeSelector": 5}, "spec.nodeSelector: is a number, not an object"),

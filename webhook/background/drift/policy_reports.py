@@ -112,7 +112,7 @@ class Reports:
             seconds=_SECONDS,
         )
         if status == 409:
-            self._log_failure(f"the PolicyReport {namespace}/{NAME} is somebody else's")
+            self._log_failure(f"the PolicyReport {namespace}/{NAME} belongs to another program")
         elif status not in (200, 201):
             self._log_failure(explain("patch", POLICY_REPORTS, "", status, body).why)
 
@@ -125,7 +125,7 @@ class Reports:
 
     def _log_failure(self, why: str) -> None:
         if why != self._trouble:
-            logger.warning("unenforced: policy reports can't be written: %s", why)
+            logger.warning("background scan: PolicyReports cannot be written: %s", why)
         self._trouble = why
 
 

@@ -55,7 +55,7 @@ class _Bugs(NullObserver):
     """An observer that logs bugs; what is judged here is no request, so it doesn't count."""
 
     def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
-        logger.error("unenforced: %s met a bug", endpoint.path, exc_info=error)
+        logger.error("background scan: internal error in %s", endpoint.path, exc_info=error)
 
 
 class DriftScanner:
@@ -109,9 +109,9 @@ class DriftScanner:
         try:
             await self.look()
         except _ScanGivenUp as why:
-            logger.warning("unenforced: the round was given up: %s", why)
+            logger.warning("background scan: round skipped: %s", why)
         except Exception:
-            logger.exception("unenforced: a round met a bug")
+            logger.exception("background scan: internal error")
         else:
             self.rounds["finished"] += 1
             return
@@ -169,9 +169,9 @@ class DriftScanner:
         except ApiConnectionError as error:
             raise _ScanGivenUp(error.why) from None
         except TimeoutError:
-            raise _ScanGivenUp(f"no answer within {_LIST_SECONDS:.0f} s") from None
+            raise _ScanGivenUp(f"the request timed out after {_LIST_SECONDS:.0f}s") from None
         except (msgspec.DecodeError, UnicodeDecodeError):
-            raise _ScanGivenUp(f"the list of {resource.plural} can't be decoded") from None
+            raise _ScanGivenUp(f"the list of {resource.plural} cannot be decoded") from None
 
     async def _evaluate(self, candidate: Candidate) -> list[DriftedObject]:
         """What enforce would do to an object if it were created now."""

@@ -90,7 +90,7 @@ class LeaseState:
             # What was seen to be dead is no less dead because of one failed read; but not for ever.
             stands = checked_at + self._memory if gone or checked_at >= expiry else expiry
             if now >= stands:
-                return SchedulerHealth("unknown", f"Lease {lease} can't be read any more: {trouble.why}")
+                return SchedulerHealth("unknown", f"Lease {lease} can no longer be read: {trouble.why}")
         if not self._present:
             return SchedulerHealth("dead", f"there is no Lease {lease}")
         if not self._held:

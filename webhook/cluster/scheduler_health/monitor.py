@@ -224,6 +224,6 @@ class SchedulerMonitor:
             return
         if new.state == "dead" and (witnesses := self._state.pods.witnesses()):
             shown = ", ".join(witnesses[:_WITNESSES_LOGGED])
-            logger.warning("scheduler %s: it has not tried %d pods: %s", self.scheduler, len(witnesses), shown)
+            logger.warning("scheduler %s has not tried to schedule %d pods: %s", self.scheduler, len(witnesses), shown)
         if self._on_change:
             self._on_change(self.scheduler, old, new)

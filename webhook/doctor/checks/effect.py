@@ -107,7 +107,7 @@ async def _read(installation: Installation, proxy: str) -> str | Unavailable:
     except ApiConnectionError as error:
         return Unavailable(error.why)
     if status == 403:
-        return Forbidden("the API server refused with 403: grant get on services/proxy")
+        return Forbidden("the API server denied the request (403): grant get on services/proxy")
     if status != 200:
         return Unavailable(f"the API server answered a read of /metrics through the Service with status {status}")
     return body.decode(errors="replace")

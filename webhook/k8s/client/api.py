@@ -150,9 +150,9 @@ def explain(verb: str, resource: Resource[Any], namespace: str, status: int, bod
     if status == 403:
         where = f" in namespace {namespace}" if namespace else ""
         group = f".{resource.group}" if resource.group else ""
-        return Forbidden(f"the API server refused with 403: grant {verb} on {resource.plural}{group}{where}")
+        return Forbidden(f"the API server denied the request (403): grant {verb} on {resource.plural}{group}{where}")
     if status == 401:
-        return Unavailable("the API server answered 401: it does not accept our credentials")
+        return Unavailable("the API server answered 401: it does not accept the credentials of kubevirt-webhook")
     try:
         reason = _decode_status(body).reason or ""
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -248,4 +248,4 @@ def decode(body: bytes, view: type[S], what: str) -> S | Unavailable:
         return msgspec.json.decode(body, type=view)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         # The decoder's own message would name the place, and with it keys that people wrote.
-        return Unavailable(f"the API server's {what} can't be decoded")
+        return Unavailable(f"the API server's {what} cannot be decoded")

@@ -54,7 +54,7 @@ async def fetch_list(
         return Unavailable(f"the API server did not answer within {seconds * 1000:.0f} ms")
     except (msgspec.DecodeError, UnicodeDecodeError):
         # The decoder's own message would name the place, and with it keys that people wrote.
-        return Unavailable(f"the API server's list of {resource.plural} can't be decoded")
+        return Unavailable(f"the API server's list of {resource.plural} cannot be decoded")
 
 
 async def _list(transport: Transport, resource: Resource[V], namespace: str, label: str) -> tuple[V, ...] | Unavailable:

@@ -123,5 +123,6 @@ class ServiceAccount(Credentials):
 
 def _unusable(why: str) -> InputError:
     return InputError(
-        f"the pod's service account can't be used: {why}", fix="set automountServiceAccountToken, or name a kubeconfig"
+        f"the pod's service account cannot be used: {why}",
+        fix="set automountServiceAccountToken, or use --kubeconfig FILE",
     )

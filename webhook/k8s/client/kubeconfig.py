@@ -140,5 +140,5 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, OSError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or error)
     if isinstance(error, ValueError):
-        return "its data can't be decoded"
+        return "its data cannot be decoded"
     return "a part of it is missing or has the wrong type"

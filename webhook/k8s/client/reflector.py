@@ -202,7 +202,7 @@ class Reflector(Generic[V]):
             return self._on_failure(Unavailable("the API server has gone silent"))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, MemoryError):
             self._doubt()
-            return self._on_failure(Unavailable(f"the API server's {self.resource.plural} can't be decoded"))
+            return self._on_failure(Unavailable(f"the API server's {self.resource.plural} cannot be decoded"))
         return 0.0
 
     async def _list(self) -> None:
@@ -369,7 +369,7 @@ class Reflector(Generic[V]):
 
     def _record_recovery(self) -> None:
         if self._trouble:
-            logger.info("%s: in step again", self._title)
+            logger.info("%s: the watch is up to date again", self._title)
             self._trouble = None
 
 

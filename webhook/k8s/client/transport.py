@@ -212,7 +212,7 @@ class KubernetesTransport(Transport):
         try:
             return await self._credentials.authorization()
         except CredentialsError as error:
-            raise ApiConnectionError("our credentials can't be read") from error
+            raise ApiConnectionError("the credentials cannot be read") from error
 
     async def _call(self, ask: _Ask, authorization: str) -> aiohttp.ClientResponse:
         if self._closed:
@@ -236,7 +236,7 @@ class KubernetesTransport(Transport):
             raise
         except ValueError as error:
             # A token that is unfit for a header.
-            raise ApiConnectionError("our credentials can't be read") from error
+            raise ApiConnectionError("the credentials cannot be read") from error
 
 
 async def connect(kubeconfig: str | None = None) -> KubernetesTransport:
