@@ -74,7 +74,7 @@ class ConfigurationKey(Key[ClusterConfig], frozen=True):
 
 
 class PlacementKey(Key[PlacementKubeVirt], frozen=True):
-    """What KubeVirt's settings ask of nodes; None where there is no KubeVirt."""
+    """What KubeVirt's settings require of nodes; None where there is no KubeVirt."""
 
 
 class NodesKey(Key[NodeIndex], frozen=True):
@@ -136,7 +136,7 @@ class TokenKey(Key[UserInfo], frozen=True):
 
 
 class SchedulerHealth(msgspec.Struct, frozen=True):
-    """A guard's judgement of one declared scheduler.
+    """The health of one declared scheduler.
 
     Attributes:
         state: ``unknown`` until the guard's first answer, or when what it watches can't be read.
@@ -234,7 +234,7 @@ class Facts:
         return _FreshFacts(self)
 
     def need(self, *keys: Key[Any]) -> None:
-        """Ask for several facts at once, so that they are read in parallel.
+        """Declare several facts at once, so that they are read concurrently.
 
         Raises:
             NotRead: some have not been read yet.

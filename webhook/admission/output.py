@@ -77,8 +77,8 @@ class Descriptor(Output):
 class RotatedFile(Output):
     """A file that makes room for a new one when it is full: ``FILE``, then ``FILE.1`` to ``FILE.keep``.
 
-    Whoever renames, removes or truncates the file, as logrotate does, is followed with the next lines; no signal is
-    needed. Only one process may write to it.
+    A file that logrotate or another program renames, removes or truncates is opened anew for the next lines; no signal
+    is needed. Only one process may write to it.
 
     Args:
         path: of the file, in a directory that exists.

@@ -39,7 +39,7 @@ logger = logging.getLogger(__name__)
 
 
 class Event(msgspec.Struct, frozen=True):
-    """What an Event is about. Happenings that are equal in all but the note are repeats.
+    """What a Kubernetes Event is about. Those that are equal in all but the note are repeats.
 
     Attributes:
         namespace: where users see it, and where the object is.
@@ -100,7 +100,7 @@ class EventWriter:
         self.results: Final = Counter(dict.fromkeys(RESULTS, 0))
 
     def add(self, happening: Event) -> None:
-        """Take a happening over; neither waits nor raises."""
+        """Queue an Event; neither waits nor raises."""
         key = (happening.namespace, happening.kind, happening.name, happening.reason, happening.code)
         series = self._series.get(key)
         if series is not None:
@@ -115,7 +115,7 @@ class EventWriter:
             self._new.append(key)
 
     async def run(self) -> None:
-        """Write for ever; ends when it is cancelled."""
+        """Write Events indefinitely; ends when it is cancelled."""
         while True:
             await self._clock.sleep(_TICK_SECONDS)
             try:

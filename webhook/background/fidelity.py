@@ -90,7 +90,7 @@ class FidelityCheck:
         self.failed = 0
 
     async def run(self) -> None:
-        """Compare for ever; ends when it is cancelled."""
+        """Compare VMs indefinitely; ends when it is cancelled."""
         began = self._clock.now() - self._chance.random() * self._settings().every_seconds
         while True:
             await self._clock.sleep(_TICK_SECONDS)

@@ -76,7 +76,7 @@ class FilesCluster(Cluster):
 
     Args:
         index: the objects by kind, namespace and name.
-        settings: whose schedulers are judged.
+        settings: the settings that declare the schedulers.
         clock: Unix time in seconds; how long pods have been waiting is counted up to it.
     """
 
@@ -124,7 +124,7 @@ class FilesCluster(Cluster):
         return cls(index, settings, clock)
 
     def use(self, settings: Settings) -> None:
-        """Judge by other settings from now on."""
+        """Use other settings from now on."""
         self._settings = settings
         self._configured.use(settings.kubevirt_version)
 
@@ -253,7 +253,7 @@ class FilesCluster(Cluster):
         return SchedulerHealth("alive", f"{text} is held; a snapshot shows no renewals")
 
     def _waiting(self, scheduler: str) -> WaitingPods:
-        """The pods that wait for a scheduler, as its guard would see them."""
+        """The pods that wait for a scheduler, as its health check would see them."""
         waiting = WaitingPods(self._has_opted_in)
         for pod in self._pods.get(scheduler, ()):
             phase, created = pod.status.phase if pod.status else None, unix_time(pod.meta.creation_timestamp)
@@ -401,7 +401,7 @@ def _wrong_type(value: Any, error: msgspec.ValidationError) -> tuple[tuple[str |
 
 
 def _find_path(value: Any, steps: list[str | int], got: str) -> tuple[str | int, ...] | None:
-    """The first path of that form whose value is of a type: msgspec tells no keys of mappings, only ``...``."""
+    """The first path of that form whose value has a type: msgspec names no keys of mappings, only ``...``."""
     if not steps:
         return () if _NAMES.get(type(value)) == got else None
     step, *rest = steps

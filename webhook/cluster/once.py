@@ -31,10 +31,10 @@ _PAGE: Final = 500
 
 
 class OnceCluster(Cluster):
-    """Answers what explanations ask, each key with a request of its own.
+    """Answers the questions of explanations, each key with a request of its own.
 
     Args:
-        transport: the way to the API server; closed by whoever opened it.
+        transport: the connection to the API server; the caller closes it.
     """
 
     def __init__(self, transport: Transport) -> None:

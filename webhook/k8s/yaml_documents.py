@@ -27,7 +27,7 @@ _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\
 
 
 def mistakes_of(error: InputError) -> tuple[InputError, ...]:
-    """The single mistakes that an error tells of."""
+    """The single mistakes in an error."""
     return error.mistakes if isinstance(error, InputErrors) else (error,)
 
 

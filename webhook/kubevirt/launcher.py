@@ -42,7 +42,7 @@ def controller_account(namespace: str) -> str:
 
 
 def vmi_owner(pod: Object) -> OwnerReference | NotLauncher:
-    """The VMI that controls a launcher pod, as far as the pod itself can tell."""
+    """The VMI that controls a launcher pod, as far as the pod itself shows it."""
     meta = pod.meta
     if meta.label(names.APP_LABEL) != names.LAUNCHER_APP:
         text = f"skipped: the pod does not have the label {names.APP_LABEL}={names.LAUNCHER_APP}"

@@ -38,7 +38,7 @@ _RECOMPUTED = (
 
 
 def own(placed: Placed) -> Iterator[Requirement]:
-    """What the spec of any pod asks of nodes, as kube-scheduler reads it; of a VMI's, what its owner asks."""
+    """What the spec of any pod requires of nodes, as kube-scheduler reads it; for a VMI, what its owner requires."""
     selector = placed.node_selector or {}
     yield from (Label(requirement.VM, Expression.equals(key, value)) for key, value in selector.items())
     yield from _affinity(placed)
@@ -57,11 +57,11 @@ def of(  # noqa: PLR0913 - what a target pod is made from, each with a default
     admitted: Iterable[Requirement] = (),
     tolerations: tuple[Toleration, ...] = (),
 ) -> Requirements:
-    """All that the target pod of a migration asks of a node, what the migration adds first.
+    """All that the target pod of a migration requires of a node, what the migration adds first.
 
     Args:
         vmi: the VMI that migrates.
-        migration: with what it adds. One that sends to another cluster makes no pod here: there is nothing to ask.
+        migration: the migration. One to another cluster creates no pod here, so nothing is required.
         source_pod: the launcher pod that the VM runs in; None: what follows from the rest alone, see `gaps`.
         source_pod_added: what the migration had added by which that pod was made, if it was and is still known.
         source_node: where the VM runs.

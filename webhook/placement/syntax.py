@@ -72,7 +72,7 @@ def selector(texts: Iterable[str], where: str) -> dict[str, str]:
         where: the option or parameter of the texts, for messages.
 
     Raises:
-        InputError: a text is none, names what can be no label, or asks for two values of one.
+        InputError: a text is not one, names an impossible label, or there are two values of one label.
     """
     found: dict[str, str] = {}
     for text in texts:

@@ -20,7 +20,7 @@ Handler = Callable[[Any, Request[Any], Facts, Any], Decision]
 
 
 def with_confirmation(handler: Handler) -> Handler:
-    """A policy that asks again, with facts that are read anew, before it denies or warns."""
+    """A policy that evaluates again, with facts that are read anew, before it denies or warns."""
 
     def confirm(view: Any, request: Request[Any], facts: Facts, settings: Any) -> Decision:
         decision: Decision = handler(view, request, facts, settings)

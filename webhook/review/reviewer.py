@@ -78,7 +78,7 @@ class Observer(Protocol):
     """Gets every evaluated request, and counts it."""
 
     def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
-        """A request was judged within ``seconds``."""
+        """A request was evaluated within ``seconds``."""
 
     def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
         """A bug or a fault of the server kept the request from being evaluated."""
@@ -192,7 +192,7 @@ class Reviewer:
         )
 
     def _report(self, begun: Begun, verdict: Evaluation) -> Evaluation:
-        """Tell metrics and audit of a verdict."""
+        """Pass an evaluation on to metrics and audit."""
         seconds = time.perf_counter() - begun.start
         self._observer.on_evaluated(begun.endpoint, verdict, seconds)
         ages = self._cluster.ages(begun.facts.remembered)

@@ -52,7 +52,7 @@ class SpreadAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def is_spread(self) -> bool:
-        """Whether the pods get constraints, from whoever."""
+        """Whether the pods get constraints, from the owner or from this server."""
         return bool(self.present) or (bool(self.injected) and self.mode == names.ENFORCE)
 
 

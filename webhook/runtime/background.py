@@ -38,7 +38,7 @@ class Background(msgspec.Struct, frozen=True):
     lookout: DriftScanner | None = None
 
     def announcing(self, observer: Observer, settings: Callable[[], Settings]) -> Observer:
-        """An observer that also announces, if there is anybody to announce to."""
+        """An observer that also makes Kubernetes Events, where there is an API server to write them to."""
         return EventObserver(observer, self.events.add, lambda: settings().events) if self.events else observer
 
     def gauges(self) -> dict[str, Read]:

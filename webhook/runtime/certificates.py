@@ -111,7 +111,7 @@ class Certificates:
                 self.on_clients()
 
     async def probe(self, address: str, bundles: Bundles) -> None:
-        """Call ourselves now and then until cancelled, as the API server would."""
+        """Dial the server's own listener now and then until cancelled, as the API server would."""
         while True:
             why: tuple[str, ...] = ()
             try:

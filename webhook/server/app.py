@@ -171,7 +171,7 @@ class App:
             share.give()
 
     def _key(self, body: bytes) -> str:
-        """Whose turn a review takes: namespaces that do not exist share theirs, since anybody can make up names."""
+        """Whose turn a review takes: namespaces that do not exist share theirs, since any client can invent names."""
         namespace = namespace_of(body)
         return namespace if self._reviewer.is_watched(namespace) else ""
 

@@ -67,7 +67,7 @@ class ExplainRequest(NamedTuple):
 
 
 def question(query: str) -> ExplainRequest:
-    """What a query string asks.
+    """The question in a query string.
 
     Raises:
         InputError: nothing that can be answered.

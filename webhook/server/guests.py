@@ -184,7 +184,7 @@ class Guests(web.Server):
         return found
 
     def _forget(self) -> None:
-        """Forget whoever has no connection; what remains are at most `MAX_CONNECTIONS`."""
+        """Forget clients without a connection; at most `MAX_CONNECTIONS` remain."""
         for address in [address for address, client in self._clients.items() if not client.guests]:
             del self._clients[address]
 

@@ -134,7 +134,7 @@ class MetricsState:
         self._label: Final = label
 
     def collect(self) -> Iterable[Metric]:
-        """What prometheus_client asks for at a scrape."""
+        """All metrics, for prometheus_client at a scrape."""
         info = GaugeMetricFamily("kubevirt_webhook_build_info", "1, with the version as a label.", labels=("version",))
         info.add_metric((__version__,), 1)
         yield info

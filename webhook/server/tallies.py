@@ -27,7 +27,7 @@ class CounterTally(Collector):
         known: label values that are shown before anything was counted.
 
     Attributes:
-        counts: by label values; whoever counts adds to them, for a method would be most of the cost.
+        counts: counts by label values; callers add to them directly, for a method would be most of the cost.
     """
 
     def __init__(self, name: str, text: str, labels: Labels, known: Iterable[Labels] = ()) -> None:
@@ -38,7 +38,7 @@ class CounterTally(Collector):
         self.counts: Final[dict[Labels, int]] = dict.fromkeys(known, 0)
 
     def collect(self) -> Iterable[Metric]:
-        """What prometheus_client asks for at a scrape."""
+        """The metric families, for prometheus_client at a scrape."""
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)
         for values, count in self.counts.items():
             family.add_metric(values, count, created=self._created)
@@ -46,7 +46,7 @@ class CounterTally(Collector):
 
 
 class Latencies:
-    """How long the requests of one endpoint took; whoever counts adds to both, as for a `CounterTally`.
+    """How long the requests of one endpoint took; callers add to both directly, as for a `CounterTally`.
 
     Args:
         buckets: how many there are.
@@ -86,7 +86,7 @@ class LatencyTally(Collector):
         self.latencies: Final = {value: Latencies(len(bounds)) for value in values}
 
     def collect(self) -> Iterable[Metric]:
-        """What prometheus_client asks for at a scrape."""
+        """The metric families, for prometheus_client at a scrape."""
         family = HistogramMetricFamily(self._name, self._text, labels=(self._label,))
         for value, latencies in self.latencies.items():
             below = 0

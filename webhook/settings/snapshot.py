@@ -59,7 +59,7 @@ class PolicySettings(Protocol):
 
     @property
     def failure_policy(self) -> FailurePolicy:
-        """Of the entries that enforce what may be refused."""
+        """The failurePolicy of the entries that may deny requests."""
 
     def under(self, parameters: Mapping[str, str]) -> Self:
         """The section with a namespace's parameters, its annotations, worked in."""
@@ -103,7 +103,7 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
 
     @property
     def failure_policy(self) -> FailurePolicy:
-        """Nothing is refused."""
+        """Always Ignore: the policy denies no requests."""
         return "Ignore"
 
     @property
@@ -143,9 +143,9 @@ class InstancetypeSettings(msgspec.Struct, frozen=True):
         allowed: patterns of the instancetypes that may be named; None: all.
         missing: what becomes of a VM that names what isn't there.
         expand: new VMs get what their instancetype and preference say written out, and lose both.
-        virtual_machines: judge VMs.
+        virtual_machines: evaluate VMs.
         virtual_machine_instances: fill VMIs that no VM stands behind.
-        parity: of the watch outside admission.
+        parity: the fidelity check outside admission.
         failure_policy: of the validation, and with it of the allow-list.
     """
 
@@ -185,7 +185,7 @@ class MigrationSettings(msgspec.Struct, frozen=True):
         no_eligible_node: what becomes of a migration that no node is eligible for now.
         reserved_keys: what becomes of keys that KubeVirt itself writes.
         require_right: users need the right to pin VMs to nodes, see `webhook.policies.migration`.
-        via_virtctl: whether KubeVirt's API account may, which hides who asks.
+        via_virtctl: whether KubeVirt's API account may, which hides the user of virtctl.
         max_unfinished: unfinished user migrations a namespace may have; 0: any number.
         kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
         failure_policy: of the validation of migrations that add a selector.

@@ -34,7 +34,7 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 
 class Look(msgspec.Struct, frozen=True):
-    """A kind of objects to list, and whose policies judge them.
+    """A kind of objects to list, and the endpoints whose policies evaluate them.
 
     Attributes:
         query: of the list.
@@ -106,11 +106,11 @@ def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """An object to be judged, in little memory: a whole list of them is held.
+    """An object to be evaluated, in little memory: a whole list of them is kept.
 
     Attributes:
         created: as its metadata says.
-        endpoints: whose policies judge it.
+        endpoints: the endpoints whose policies evaluate it.
         review: of creating it anew, an AdmissionReview.
     """
 

@@ -52,7 +52,7 @@ class _ScanGivenUp(Exception):  # noqa: N818 - ends a round
 
 
 class _Bugs(NullObserver):
-    """An observer that logs bugs; what is judged here is no request, so it doesn't count."""
+    """An observer that logs bugs; the reviews of a scan are not requests, so they are not counted."""
 
     def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
         logger.error("unenforced: %s met a bug", endpoint.path, exc_info=error)
@@ -96,7 +96,7 @@ class DriftScanner:
         self.found: Mapping[tuple[str, ...], float] = {}
 
     async def run(self) -> None:
-        """Look for ever, at first as soon as the cluster's answers can be trusted; ends when it is cancelled."""
+        """Scan indefinitely, at first as soon as the cluster's answers can be trusted; ends when it is cancelled."""
         began: float | None = None
         while True:
             await self._clock.sleep(_TICK_SECONDS)

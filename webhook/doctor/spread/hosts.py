@@ -37,7 +37,7 @@ class VmGuest:
 
     Attributes:
         node: where it is now.
-        selector: the labels that it asks of its node.
+        selector: the labels that it requires of its node.
         is_spread: it has a topology spread constraint on host names.
         is_stock: the default scheduler places it.
     """
@@ -104,7 +104,7 @@ class Host:
         )
 
     def can_take(self, guest: VmGuest) -> bool:
-        """Whether it is open, has room, and has the labels that the pod asks for."""
+        """Whether it is open, has room, and has the labels that the pod requires."""
         demand = guest.demand
         return (
             self.is_open

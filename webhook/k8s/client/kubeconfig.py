@@ -132,7 +132,7 @@ def _check(path: str) -> None:
 
 
 def _sentence(error: BaseException) -> str:
-    """The library's own words where it has some; those of Python's built-in errors say nothing to anybody."""
+    """The library's own words where it has some; those of Python's built-in errors do not help an admin."""
     if isinstance(error, config.ConfigException):
         return str(error).removeprefix("Invalid kube-config file. ").rstrip(".")
     if isinstance(error, ssl.SSLError):

@@ -88,7 +88,7 @@ class Reflector(Generic[V]):
         field_selector: as in the API, for example ``status.phase=Pending``.
         label_selector: as in the API.
         largest: bytes of an object's JSON; a larger object is not kept.
-        room: makes an empty place for what is kept; what it refuses is not.
+        room: makes an empty room for the objects, which may refuse some; these are not kept.
         transform: what to keep of a view; None: nothing.
         on_change: called with the old and the new view, as kept (None: there was, or is, none), after the copy has
             changed; for the first list still before `has_synced`. Must neither block nor raise.

@@ -37,7 +37,7 @@ def network_interface(spec: Json, configuration: ClusterConfig) -> None:
     """An interface on the pod network, where there is neither network nor interface and none is declined.
 
     Raises:
-        Refusal: the cluster's settings forbid the interface that they ask for.
+        Refusal: the cluster's settings forbid the interface that is their default.
     """
     devices = spec["domain"]["devices"]
     if devices.get("autoattachPodInterface") is False or spec.get("networks") or devices.get("interfaces"):

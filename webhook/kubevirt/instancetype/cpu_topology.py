@@ -44,7 +44,7 @@ class Spread(NamedTuple):
 
 
 def preferred_topology(preference: Json | None) -> Topology | None:
-    """The topology that a preference's spec asks for, sockets where it says nothing; None for an unknown name."""
+    """The topology that a preference's spec names, sockets where it names none; None for an unknown name."""
     name = (preference or {}).get("cpu", {}).get("preferredCPUTopology")
     return Topology.SOCKETS if name is None else _NAMES.get(name)
 

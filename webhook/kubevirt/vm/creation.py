@@ -26,7 +26,7 @@ _ORIGINS: Final = {"instancetype": Origin.INSTANCETYPE, "preference": Origin.PRE
 
 
 class Stage(Enum):
-    """Who refuses."""
+    """The stage that denies the creation."""
 
     VM_WEBHOOK = "KubeVirt's webhook for VMs"
     CONTROLLER = "virt-controller"

@@ -57,7 +57,7 @@ def details(verdict: Verdict) -> dict[str, Any]:
 
 
 class Lacking(dict[int, str]):
-    """What nodes lack that fail something, by the failure's identity: many groups have the same, worded once.
+    """What nodes lack that fail something, by the failure's identity: many groups share a failure, worded once.
 
     Args:
         verdict: whose failures they are.

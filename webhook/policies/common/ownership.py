@@ -73,7 +73,7 @@ class Manifests:
 
         Args:
             path: of the list, as for `declare`.
-            fields: those that tell the items apart.
+            fields: the fields by which the items are distinguished.
 
         Returns:
             The items' trees in ``fieldsV1``, by the values of these fields.

@@ -187,5 +187,5 @@ def _with_doubt(decision: Decision, doubt: Reason | None) -> Decision:
 
 
 def _deny(reason: Reason) -> Decision:
-    """A denial that asks to retry later. KubeVirt's own texts, for which the descheduler looks, are never used."""
+    """A denial after which the client may retry. KubeVirt's own texts, for which the descheduler looks, are not used."""
     return Decision((reason,), denial=Denial(429, reason.text))

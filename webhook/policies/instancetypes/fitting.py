@@ -115,7 +115,7 @@ def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit
         lookups: the look-ups of the review.
 
     Raises:
-        Unreadable, InputError: the VM cannot be judged.
+        Unreadable, InputError: the VM cannot be evaluated.
     """
     attempts: list[Sequence[Default]] = [defaults, *([default] for default in defaults if len(defaults) > 1)]
     why_not = ""
@@ -140,7 +140,7 @@ def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Refusal |
         The refusal of KubeVirt's webhooks; None: they would accept the VM.
 
     Raises:
-        Unreadable, InputError: the VM cannot be judged.
+        Unreadable, InputError: the VM cannot be evaluated.
     """
     spec = vm["spec"]
     given = {matcher: spec.get(matcher.field) for matcher in MATCHERS}

@@ -43,7 +43,7 @@ def owner_removed_name(field: str) -> Reason:
 
 
 def owner_declined(field: str) -> Reason:
-    """The annotation by which a VMI's owner asks for a matcher is empty."""
+    """The annotation by which a VMI's owner names a matcher is empty."""
     return Reason(Code.OWNER_OPTED_OUT, f"default {field} not applied: the owner set its annotation to an empty value")
 
 

@@ -113,7 +113,7 @@ def not_allowed(wanted: Reference, namespace: str, settings: InstancetypeSetting
 
 
 def _not_captured(name: str, namespace: str, settings: InstancetypeSettings) -> str:
-    """The sentence about a revision that the VM names and that holds no instancetype, or none that can be judged."""
+    """The sentence about a revision that the VM names and that holds no instancetype, or an unreadable one."""
     return messages.not_captured(name, namespace, _format_allow_list(settings))
 
 

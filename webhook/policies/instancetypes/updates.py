@@ -125,7 +125,7 @@ def evaluate_update(
     """What becomes of defaults in an update.
 
     Raises:
-        Unreadable, InputError: the VM cannot be judged.
+        Unreadable, InputError: the VM cannot be evaluated.
     """
     old, namespace = request.old_object, request.namespace or ""
     if old is None or old.spec == vm.spec:
@@ -169,7 +169,7 @@ def _fit(
         lookups: the look-ups of the review.
 
     Raises:
-        Unreadable, InputError: the VM cannot be judged.
+        Unreadable, InputError: the VM cannot be evaluated.
     """
     # What an update doesn't touch stays, whatever has become of the objects that it names.
     standing = update.kept_defaults if update.is_decisive else []

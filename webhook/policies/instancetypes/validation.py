@@ -33,7 +33,7 @@ from webhook.settings.snapshot import InstancetypeSettings
 def virtualmachines(
     vm: UnstructuredVm, request: Request[UnstructuredVm], facts: Facts, settings: InstancetypeSettings
 ) -> Decision:
-    """Refuse a VM whose instancetype and preference can't work, are not there, or are not allowed.
+    """Deny a VM whose instancetype and preference cannot work, do not exist, or are not allowed.
 
     At UPDATE only where a matcher or the template has changed: what was admitted once must stay editable.
     """

@@ -62,7 +62,7 @@ class _Refused(Exception):  # noqa: N818 - never leaves this module
 def virtualmachineinstances(
     vmi: Unstructured, request: Request[Unstructured], facts: Facts, settings: InstancetypeSettings
 ) -> Decision:
-    """Fill a new VMI with the instancetype and preference that it asks for, or with the namespace's."""
+    """Fill a new VMI with the instancetype and preference that its annotations name, or with the namespace's."""
     if not settings.virtual_machine_instances:
         return skip(common.disabled("instancetypes.virtualMachineInstances"))
     if request.operation != "CREATE":
@@ -99,7 +99,7 @@ def of_a_vm(vmi: Unstructured) -> bool:
 
 
 def _wanted_matchers(vmi: Unstructured, settings: InstancetypeSettings) -> tuple[list[_Wanted], list[Reason]]:
-    """What the VMI asks for, else the defaults that apply to it; and why others don't."""
+    """What the VMI's annotations name, else the defaults that apply to it; and why others do not."""
     wanted, reasons = [], []
     size = size_field((vmi.spec or {}).get("domain"))
     for matcher in MATCHERS:

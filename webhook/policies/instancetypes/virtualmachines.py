@@ -46,7 +46,7 @@ def virtualmachines(
 ) -> Decision:
     """Give a new VM the namespace's defaults; at UPDATE put back what an overwrite took.
 
-    A VM on which KubeVirt's webhook would crash is refused here, before it gets there: the user would read "EOF".
+    A VM on which KubeVirt's webhook would crash is denied here, before it gets there: the user would read "EOF".
     """
     if not settings.virtual_machines:
         return skip(common.disabled("instancetypes.virtualMachines"))

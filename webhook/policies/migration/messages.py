@@ -130,7 +130,7 @@ def reserved_keys(keys: Sequence[str]) -> tuple[Reason, tuple[str, ...]]:
 
 
 def via_virtctl() -> Reason:
-    """virt-api creates what virtctl asks for, so the user's permission cannot be checked."""
+    """virt-api creates the migrations of virtctl, so the user's permission cannot be checked."""
     text = (
         "nodes cannot be chosen through virtctl here, because the request does not show who sent it; create a"
         " VirtualMachineInstanceMigration instead"

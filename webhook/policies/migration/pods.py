@@ -136,7 +136,7 @@ def _label(expression: Any) -> tuple[str, str] | None:
 
 
 def _unstuck(selector: dict[str, str], added: dict[str, str], requirements: Requirements) -> list[Change]:
-    """The node selector without CPU keys that only this migration asks for: its affinity holds them this once."""
+    """The node selector without the CPU keys that only this migration adds: its affinity has them this once."""
     required = {item.expression.key for item in requirements if isinstance(item, Label) and item.origin != ADDED}
     stuck = {key for key in added if key in selector and generated.sticky(key) and key not in required}
     if not stuck or not requirements:

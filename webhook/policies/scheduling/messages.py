@@ -185,7 +185,7 @@ def instancetype_sets_scheduler(name: str) -> Reason:
 
 
 def spread_off() -> Reason:
-    """Neither the namespace nor the VM asks for constraints."""
+    """Neither the namespace nor the VM requests constraints."""
     text = f"skipped: scheduling.spread is off, and the VM does not have the annotation {names.SPREAD_ANNOTATION}"
     return Reason(Code.DISABLED, text)
 

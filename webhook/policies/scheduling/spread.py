@@ -140,7 +140,7 @@ def _is_kubevirts(request: Request[Any], facts: Facts, settings: SchedulingSetti
 
 
 def _is_unwanted(own: object, settings: SchedulingSettings) -> bool:
-    """Whether neither the namespace nor the owner asks for constraints: then there is nothing to say either."""
+    """Whether neither the namespace nor the owner requests constraints: then there is nothing to report either."""
     return settings.spread == names.OFF and not own
 
 
@@ -233,7 +233,7 @@ def _owners(present: list[dict[str, Any]], mark: str, manifests: Manifests) -> I
 
 
 def _key(constraint: Mapping[str, Any]) -> tuple[object, ...]:
-    """What tells a constraint from the others of its list."""
+    """The key by which a constraint is distinguished from the others of its list."""
     return tuple(value if isinstance(value := constraint.get(field), str) else None for field in _KEY)
 
 
