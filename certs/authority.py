@@ -1,6 +1,6 @@
-"""A CA of our own: made, read, kept as PEM, and asked for serving certificates.
+"""The server's own CA: created, read, kept as PEM, and used to issue serving certificates.
 
-It may sign for the service's own hosts only (RFC 5280, 4.2.1.10), so that a lost key is of no use anywhere else.
+It may sign for the service's own hosts only (RFC 5280, 4.2.1.10), so that a stolen key is of no use anywhere else.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files that change under us: mounted Secrets, which swap a symbolic link, and whatever else writes them."""
+"""Files that change while they are in use: mounted Secrets, which swap a symbolic link, and others."""
 
 from __future__ import annotations
 

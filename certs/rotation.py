@@ -1,8 +1,8 @@
 """Certificates of a CA in a Secret, renewed by any number of replicas without a leader.
 
-Every replica does the same: it reads all caBundles, then the Secret, and does the next step. Every write names the
-resourceVersion that was read, so a paused replica cannot undo later writes of others: the API server rejects the write
-of a caBundle that has changed, and an unchanged caBundle is as old as the Secret that was read after it.
+Every replica does the same: it reads all caBundles, then the Secret, and takes the next step. It writes only over what
+it has read, so that a replica that was asleep cannot undo what others did meanwhile: the write to a caBundle that has
+changed since is rejected, and one that has not changed is as old as the Secret that was read after it.
 """
 
 from __future__ import annotations

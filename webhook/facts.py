@@ -1,8 +1,8 @@
-"""What one review may know about the cluster, and how a policy asks for it without waiting.
+"""What one review may know about the cluster, and how a policy reads it without waiting.
 
-A policy is a plain function. When it asks for a fact that has not been read, `Facts.get` raises `NotRead`; the
-Reviewer reads it and runs the policy again. Policies are deterministic and every answer is remembered for the whole
-review, so a replay takes the same way up to the new fact: conditions are written once and no policy awaits anything.
+A policy is a plain function. When it needs a fact that has not been read, `Facts.get` raises `NotRead`; the Reviewer
+reads it and runs the policy again. Policies are deterministic and every answer is remembered for the whole review, so a
+replay takes the same way up to the new fact: conditions are written once and no policy awaits anything.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """AdmissionReview, from bytes and to bytes (k8s.io/api/admission/v1).
 
-The whole review is decoded once, straight into the view that the endpoint's policy reads. What cannot be decoded is
-told apart: a body that is no review at all is the sender's mistake and gets a 4xx; a review whose object can't be read,
+The whole review is decoded once, straight into the view that the endpoint's policy reads. Two failures of decoding are
+distinguished. A body that is not a review is the sender's mistake and gets a 4xx. A review whose object cannot be read,
 for a value of the wrong type or for its depth, is an ordinary request (the API server checks an object's schema only
 after mutating webhooks, and its depth never) and gets an ordinary answer.
 """

@@ -1,8 +1,8 @@
-"""Kubernetes Events: what we refused and why, where the users of a namespace look for it.
+"""Kubernetes Events: which requests were denied and why, where the users of a namespace look for it.
 
-Nobody waits for them. They are queued, written one by one from a task of their own, and dropped, and counted, when they
-can't be. The same happening within some minutes is one Event, whose series counts: that is what events.k8s.io/v1
-(KEP-383) is for, and why it is not core/v1, whose counters every client keeps in its own way.
+No review waits for them. They are queued, written one by one by a task of their own, and dropped, and counted, when
+they cannot be written. Repetitions within some minutes are one Event, whose series counts: that is the purpose of
+events.k8s.io/v1 (KEP-383), in contrast to core/v1, whose counters every client keeps in its own way.
 """
 
 from __future__ import annotations

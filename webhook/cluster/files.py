@@ -1,7 +1,7 @@
 """A cluster read from files: what ``kubectl get ... -o yaml`` has written into a directory.
 
-For the command line and for tests, where policies are asked what they would do. Everything is read and checked at the
-start, so every answer is at hand; nothing in it ages, a Lease is never renewed.
+For the command line and for tests, which run policies without a cluster. Everything is read and checked at the start,
+so every answer is at hand; nothing in it ages, a Lease is never renewed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Whole objects as plain JSON, by kind and name: what KubeVirt's rules look up, from files or from an API server.
 
-For commands, which ask with their user's rights. The server reads views, and only what it may tell everybody.
+For commands, which have their user's permissions. The server reads views, and only what it may show to every user.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""A running cluster that is asked a few questions and left: no watches, no guards, no rights but those it takes.
+"""A running cluster that is read a few times: no watches, no health checks, no permissions beyond those of the reads.
 
-For commands, which ask with their user's rights. `webhook.cluster.live` is for servers.
+For commands, which have their user's permissions. `webhook.cluster.live` is for servers.
 """
 
 from __future__ import annotations

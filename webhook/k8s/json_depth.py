@@ -1,4 +1,4 @@
-"""JSON as strings and brackets: enough to tell how deep it is, in a loop and whatever the rest of it is."""
+"""JSON as strings and brackets: enough to find its depth, in a loop and whatever its content is."""
 
 from __future__ import annotations
 

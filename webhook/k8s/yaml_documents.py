@@ -1,8 +1,8 @@
 """Strict reading of YAML as Kubernetes' users write it: plain values, exact lines, nothing guessed, nothing unbounded.
 
-Scalars are read as ``sigs.k8s.io/yaml`` (a fork of go-yaml v2) reads them, as kubectl and the API server do, but
-for ``yes``, ``no``, ``on`` and ``off``. Values are built from the parser's events rather than from PyYAML's nodes: that
-needs no recursion, so that depth is ours to limit, and it is several times faster.
+Scalars are read as ``sigs.k8s.io/yaml`` (a fork of go-yaml v2) reads them, as kubectl and the API server do, but for
+``yes``, ``no``, ``on`` and ``off``. Values are built from the parser's events rather than from PyYAML's nodes: that
+needs no recursion, so that the depth can be limited here, and it is several times faster.
 """
 
 from __future__ import annotations

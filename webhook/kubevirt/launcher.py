@@ -1,9 +1,9 @@
 """Which pod is a virt-launcher pod, the one that carries a virtual machine.
 
-The label alone can be put on any pod by anybody. What makes a launcher pod is the label, a VMI as its controller, and
-virt-controller's account as its maker (KubeVirt, pkg/virt-controller/services/template.go). Pods that look similar and
-are none: hotplug attachment pods (label ``hotplug-disk``, owned by a Pod), exporters, and KubeVirt's own components.
-Temporary provisioning pods are launcher pods like others: their placement decides where a volume is made.
+Any user can put the label on any pod. What makes a launcher pod is the label, a VMI as its controller, and
+virt-controller's account as its creator (KubeVirt, pkg/virt-controller/services/template.go). Pods that look similar
+and are none: hotplug attachment pods (label ``hotplug-disk``, owned by a Pod), exporters, and KubeVirt's own
+components. Temporary provisioning pods are launcher pods like others: their placement decides where a volume is made.
 """
 
 from __future__ import annotations

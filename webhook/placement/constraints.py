@@ -1,8 +1,8 @@
-"""All that the target pod of a migration asks of nodes, as a list.
+"""All that the target pod of a migration requires of nodes, as a list.
 
-KubeVirt merges these into one mapping, in which a key that the migration adds loses against the VM's own without a
-word (and a ``cpu-vendor`` key wins against KubeVirt's guard). Here every one stays, with its origin: a node must have
-them all. Only what KubeVirt lays over each other for every pod of a VM, its defaults, the cluster's settings, the VM's
+KubeVirt merges these into one mapping, in which a key that the migration adds loses against the VM's own silently (and
+a ``cpu-vendor`` key wins against KubeVirt's own rule). Here each one is kept, with its origin: a node must have them
+all. Only what KubeVirt lays over each other for every pod of a VM, its defaults, the cluster's settings, the VM's
 selector and the labels that it generates, is one layer here too (pkg/virt-controller, createTargetPod).
 """
 

@@ -1,4 +1,4 @@
-"""One thing that a launcher pod asks of a node, where it comes from, and why a node doesn't have it."""
+"""One thing that a launcher pod requires of a node, where it comes from, and why a node does not have it."""
 
 from __future__ import annotations
 

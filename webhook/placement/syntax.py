@@ -1,7 +1,8 @@
 """The syntax of labels (k8s.io/apimachinery, pkg/api/validate/content), and the keys that KubeVirt itself writes.
 
-virt-api checks neither. A value that is no label value makes virt-controller fail to create the target pod for ever,
-and while that migration is unfinished the VM can't be drained. A key of KubeVirt's own can switch its guards off.
+virt-api checks neither. With a value that is not a valid label value, virt-controller never succeeds in creating the
+target pod, and while that migration is unfinished the VM cannot be drained. A key of KubeVirt's own can switch its
+rules off.
 """
 
 from __future__ import annotations

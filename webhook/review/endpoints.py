@@ -1,4 +1,4 @@
-"""The endpoints: which path is served by which policy, on which view, and what it answers when it can't tell."""
+"""The endpoints: which path is served by which policy, on which view, and the answer when it cannot be evaluated."""
 
 from __future__ import annotations
 

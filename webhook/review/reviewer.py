@@ -4,9 +4,9 @@
                             decision.under(mode) ─▶ patch ─▶ encode
                                       └▶ audit, metrics
 
-A policy says what mode ``enforce`` would do; only here are modes known. What goes wrong on our side, a bug included,
+A policy says what mode ``enforce`` would do; only here are modes known. A fault of the server, a bug included,
 is answered as the endpoint's ``on_error`` and the policy's failurePolicy say: an exception never decides. An object
-that can't be read is its sender's doing: what validates denies it, or it would be the way around the rules.
+that cannot be read is its sender's mistake: validating endpoints deny it, or it would be the way around the rules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a server does beside answering: Events, and the look-out for objects that passed us by."""
+"""What a server does beside answering: Kubernetes Events, and the background scan for drift."""
 
 from __future__ import annotations
 

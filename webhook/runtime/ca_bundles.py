@@ -1,8 +1,8 @@
 """Where managed certificates live in the cluster: the CA's Secret, and the caBundles of the webhook configurations.
 
 caBundles are written by a strategic merge patch over the resourceVersion that was read, entries by name. Not by
-server-side apply: its field manager would own the entries beside the one who installed them, and the API server would
-then refuse the installer's apply of a manifest without one of them (what is left of the entry is only our part).
+server-side apply: its field manager would own the entries beside the one that installed them, and the API server would
+then reject the installer's apply of a manifest without one of them (the rest of the entry would be the caBundle alone).
 """
 
 from __future__ import annotations

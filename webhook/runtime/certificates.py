@@ -1,4 +1,4 @@
-"""The certificate that `serve` serves with, and the one that it asks the API server for: kept fresh while it runs."""
+"""The serving certificate, and the CAs of the API server's client certificate: kept fresh while `serve` runs."""
 
 from __future__ import annotations
 

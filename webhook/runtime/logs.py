@@ -1,4 +1,4 @@
-"""Our own log, on standard error: JSON lines, or readable text on a terminal. Audit lines are not logs."""
+"""The server's own log, on standard error: JSON lines, or readable text on a terminal. Audit lines are not logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many bytes of bodies are in memory at the same time: 64 reviews of 7 MiB each would be more than our pod has."""
+"""How many bytes of bodies are in memory at the same time: 64 reviews of 7 MiB each would be more than the pod has."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
 """Explanations of migrations over HTTP, on a listener of their own: they never take a review's turn or connection.
 
-On a loopback address whoever is there may ask. On any other, only bearers of a token who may themselves see what the
-answer shows: the VMI and the nodes. Tokens are asked of the API server each time; none is kept, logged or repeated.
+On a loopback address any client may send requests. On any other, only bearers of a token who may themselves see what
+the answer shows: the VMI and the nodes. Every token is sent to the API server each time; none is kept, logged or
+repeated.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Connections of clients that are not the API server: few at the same time, for a short while, at a measured pace.
 
-Health, metrics and explanations share a processor with reviews. Whoever may open a connection there, or a hundred, gets
-a bounded part of it, and none can keep out the others: where there are too many, the oldest connection of the client
-with the most of them ends. A kubelet's probe, which is over in a moment, always gets through.
+Health, metrics and explanations share a processor with reviews. A client that may open a connection there, or a
+hundred, gets a bounded part of it, and none can keep out the others: where there are too many, the oldest connection of
+the client with the most of them ends. A kubelet's probe, which is over in a moment, always gets through.
 """
 
 from __future__ import annotations

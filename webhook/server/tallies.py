@@ -1,4 +1,4 @@
-"""Counters and histograms whose numbers are plain integers until somebody scrapes.
+"""Counters and histograms whose numbers are plain integers until a scrape.
 
 prometheus_client takes a lock and five calls for each count, and a review counts three times. Here all counting happens
 on the event loop, and so does collecting.

@@ -1,7 +1,7 @@
-"""The look-out: every some minutes, all that has opted in is judged as if it were created anew.
+"""The background scan: every few minutes, all objects that have opted in are evaluated as if they were created anew.
 
-It stands beside admission and may never disturb it: a connection of its own for its lists, one request at a time with
-pauses between, and whatever goes wrong ends the round with a line in the log. The next round begins anew.
+It runs beside admission and must never disturb it: it has its own connection for lists, sends one request after the
+other with pauses between, and any error ends the round with a line in the log. The next round starts afresh.
 """
 
 from __future__ import annotations

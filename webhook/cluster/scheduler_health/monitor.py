@@ -1,6 +1,6 @@
-"""Is a declared scheduler alive? A pod that names one that nobody runs waits for ever, without condition or event.
+"""Whether a declared scheduler is available. A pod that names one that does not run waits without condition or event.
 
-The evidence is the scheduler's leader election Lease, which says that a process runs, and its pods, which say whether
+The evidence is the scheduler's leader election Lease, which shows that a process runs, and its pods, which show whether
 that process serves the scheduler's name (`webhook.cluster.scheduler_health.waiting_pods`).
 """
 

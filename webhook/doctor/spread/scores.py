@@ -1,4 +1,4 @@
-"""The scores of kube-scheduler that tell nodes apart for launcher pods, in its own whole numbers.
+"""The scores of kube-scheduler by which nodes differ for launcher pods, in its own whole numbers.
 
 Sources: k8s.io/kubernetes, pkg/scheduler/framework/plugins: noderesources/least_allocated.go,
 noderesources/balanced_allocation.go, imagelocality/image_locality.go, podtopologyspread/scoring.go.

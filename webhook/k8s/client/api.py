@@ -1,6 +1,6 @@
-"""What watches, guards and look-ups need of an API server, and its refusals put into words.
+"""What watches, health checks and look-ups need of an API server, and its errors put into words.
 
-`webhook.k8s.client.transport` is the real thing; tests bring their own.
+`webhook.k8s.client.transport` is the real connection; tests bring their own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The clocks of watches and guards, in one object so that tests can run them at any speed."""
+"""The clocks of watches and health checks, in one object so that tests can run them at any speed."""
 
 from __future__ import annotations
 

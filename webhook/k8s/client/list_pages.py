@@ -1,7 +1,7 @@
-"""Lists of whatever length, page by page, each page bounded in bytes.
+"""Lists of any length, page by page, each page bounded in bytes.
 
-How large an object is decides who made it, so pages are cut to size: one that is too large is asked for again with
-fewer objects.
+Users decide how large their objects are, so pages are cut to size: one that is too large is requested again with fewer
+objects.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""A copy of one resource, kept in step with the API server: list, then watch, for ever.
+"""A copy of one resource, kept in step with the API server: list, then watch, indefinitely.
 
 The rules are client-go's (``tools/cache/reflector.go``) and the API concepts' ("Efficient detection of changes"): the
-resourceVersion of every event and bookmark is where the next watch goes on; 410 Gone means that it is too old and
-everything must be listed again; nothing else does. What differs is that reviews share our event loop, so pages are
+resourceVersion of every event and bookmark is where the next watch continues; 410 Gone means that it is too old and
+everything must be listed again; nothing else does. The difference is that reviews share the event loop, so pages are
 small, decoded straight into views, and other tasks get their turn in between.
 """
 

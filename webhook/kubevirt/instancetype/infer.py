@@ -1,7 +1,7 @@
 """Inferring a matcher from the labels of a volume's source (KubeVirt, pkg/instancetype/infer).
 
-The chains cross namespaces, and their messages reveal what exists there; the server must not walk them with rights
-that the user hasn't got.
+The chains cross namespaces, and their messages reveal what exists there; the server must not follow them with
+permissions that the user does not have.
 """
 
 from __future__ import annotations

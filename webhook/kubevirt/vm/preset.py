@@ -1,7 +1,7 @@
-"""VirtualMachineInstancePresets, which give VMIs by their labels what they don't say themselves.
+"""VirtualMachineInstancePresets, which give VMIs by their labels what they do not say themselves.
 
 They are deprecated, and KubeVirt still applies them when a VMI is created (KubeVirt, pkg/virt-api/webhooks/
-mutating-webhook/mutators/preset.go). Here they only count as somebody's choice of a size.
+mutating-webhook/mutators/preset.go). Here they only count as an admin's choice of a size.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who asks: KubeVirt itself, or somebody whose rights can be looked up."""
+"""The sender of a request: KubeVirt itself, or a user whose permissions can be looked up."""
 
 from __future__ import annotations
 

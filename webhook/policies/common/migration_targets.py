@@ -1,4 +1,4 @@
-"""Where a VM could migrate to: what its target pod asks of nodes, put together from the cluster's facts."""
+"""Where a VM could migrate to: what its target pod requires of nodes, put together from the cluster's facts."""
 
 from __future__ import annotations
 

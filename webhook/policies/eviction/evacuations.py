@@ -1,7 +1,7 @@
 """Which VMs are being evacuated, as their VMIs say.
 
-Migrations that KubeVirt makes of evictions carry an annotation, which anybody who may create a migration can write
-too. So the annotation only says which VMIs are worth a look; what counts is the mark in a VMI's own status.
+Migrations that KubeVirt makes of evictions carry an annotation, which any user who may create a migration can write
+too. So the annotation only says which VMIs are worth a look; what counts is the field in a VMI's own status.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Defaults at UPDATE: the owner's word counts, ours gives way, and what an overwrite took is put back.
+"""Defaults at UPDATE: the owner's choice counts, a default is withdrawn, and what an overwrite removed is put back.
 
-Nothing new is ever added. A default that we gave stays as long as the VM works with it, and leaves in the very request
-that makes it wrong: where the owner names another one, says a size, or writes what KubeVirt refuses beside it. So the
-VM becomes what a new VM of that manifest would be, and no manifest has to mention what we once wrote.
+Nothing new is ever added. An injected default is kept as long as the VM works with it, and is removed in the very
+request that makes it wrong: where the owner names another one, sets a size, or writes what KubeVirt denies beside it.
+So the VM becomes what a new VM of that manifest would be, and no manifest has to mention what this server once wrote.
 
-But a pool and `kubectl replace` write the whole spec anew, without what we had added: then both are put back, whoever
-asks, unless the owner's new spec makes them wrong.
+But a pool and `kubectl replace` write the whole spec anew, without the injected defaults: then both are put back, for
+any sender, unless the owner's new spec makes them wrong.
 """
 
 from __future__ import annotations

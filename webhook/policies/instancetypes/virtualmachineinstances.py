@@ -1,7 +1,8 @@
-"""VMIs that no VM stands behind, made by people or ReplicaSets: filled at CREATE, the only time there is.
+"""VMIs that no VM stands behind, created by users or ReplicaSets: filled at CREATE, the only time when it is possible.
 
-Their owners ask by annotations; where they say nothing, the namespace's defaults count. Whoever asked gets what was
-asked for or a refusal, since a VMI can't be repaired later; a mere default that doesn't fit is left out with a warning.
+Their owners choose by annotations; where these are absent, the namespace's defaults count. What an owner chose is
+applied or the VMI is denied, since a VMI cannot be repaired later; a mere default that does not fit is left out with a
+warning.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Defaults for new VMs, as matchers. What we write carries a mark, an annotation ``KIND/NAME``."""
+"""Defaults for new VMs, as matchers. Each injected one has an annotation with its ``KIND/NAME``."""
 
 from __future__ import annotations
 

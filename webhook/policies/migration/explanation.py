@@ -1,6 +1,6 @@
 """Where a VM could migrate to and why not elsewhere: the answer before the migration, for people and for tools.
 
-It is told from the same requirements that the webhooks refuse and enforce by, so all three say the same.
+It is made of the same requirements by which the webhooks deny and enforce, so all three agree.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Migrations when they are created: what can't work is refused, with counts, reasons and where each comes from."""
+"""Migrations when they are created: what cannot work is denied, with counts, reasons and their origins."""
 
 from __future__ import annotations
 
