@@ -62,7 +62,7 @@ class Authority:
         """From PEM.
 
         Raises:
-            CertificateError: one of them is something else, or they don't belong together; names neither's content.
+            CertificateError: one of them is something else, or they do not belong together; names neither's content.
         """
         found = parse_bundle(certificate)
         if len(found) != 1:
@@ -153,7 +153,7 @@ def bundle(certificates: Iterable[x509.Certificate]) -> bytes:
 
 @lru_cache(maxsize=64)
 def parse_bundle(pem: bytes) -> tuple[x509.Certificate, ...]:
-    """The certificates in PEM, each once; what can't be read is left out: people edit bundles."""
+    """The certificates in PEM, each once; what cannot be read is left out: people edit bundles."""
     result: dict[x509.Certificate, None] = {}
     for block in _PEM.findall(pem):
         try:

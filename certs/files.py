@@ -50,7 +50,7 @@ def client_authorities(path: Path) -> bytes:
     """The CAs of clients in a PEM file.
 
     Raises:
-        CertificateError: it can't be read or holds none.
+        CertificateError: it cannot be read or holds none.
     """
     try:
         pem = read_file(path)

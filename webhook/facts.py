@@ -49,7 +49,7 @@ class NamespaceKey(Key[Namespace], frozen=True):
 
 
 class VmiKey(Key[VirtualMachineInstance], frozen=True):
-    """A VMI whose UID the asker knows. Its scheduler choice can't change, so it may come from a cache by UID.
+    """A VMI whose UID the asker knows. Its scheduler choice cannot change, so it may come from a cache by UID.
 
     Whether the VMI of that name still has this UID is for the asker to compare.
     """
@@ -139,7 +139,7 @@ class SchedulerHealth(msgspec.Struct, frozen=True):
     """The health of one declared scheduler.
 
     Attributes:
-        state: ``unknown`` until the guard's first answer, or when what it watches can't be read.
+        state: ``unknown`` until the first answer, or when what is watched cannot be read.
         why: the evidence, as a clause.
     """
 
@@ -148,7 +148,7 @@ class SchedulerHealth(msgspec.Struct, frozen=True):
 
 
 class SchedulerKey(Key[SchedulerHealth], frozen=True):
-    """The health of a scheduler by profile name; None if the settings don't declare it.
+    """The health of a scheduler by profile name; None if the settings do not declare it.
 
     Attributes:
         namespace: for whose pods, since a namespace's own pods count more there; empty: for the cluster as a whole.

@@ -45,7 +45,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 def envelope(body: bytes) -> Envelope:
-    """The envelope of a review. It holds the body's own bytes, unchecked: what is no JSON stays none."""
+    """The envelope of a review. It holds the body's own bytes, unchecked: invalid JSON is kept."""
     pieces: list[bytes] = []
     depths: dict[str, int] = {}
     depth = position = copied = 0

@@ -86,7 +86,7 @@ class RotatedFile(Output):
         keep: full files to keep.
 
     Raises:
-        InputError: it can't be opened.
+        InputError: it cannot be opened.
     """
 
     def __init__(self, path: str, max_bytes: int, keep: int) -> None:

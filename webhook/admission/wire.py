@@ -321,7 +321,7 @@ def _sentence(error: msgspec.ValidationError) -> str:
 
 
 def _no_review(error: Exception) -> InputError:
-    """Why the body can't be answered at all."""
+    """Why the body cannot be answered at all."""
     if isinstance(error, RecursionError):
         return InputError("it is nested too deeply", _BODY, "send an AdmissionReview")
     if isinstance(error, UnicodeDecodeError):

@@ -70,7 +70,7 @@ def event_of(endpoint: Endpoint, verdict: Evaluation) -> Event | None:
 def _involved_object(
     endpoint: Endpoint, request: Request[Any], name: str, *, absent: bool
 ) -> tuple[str, str, str, str]:
-    """API version, kind, name and uid of where users look: a pod's VMI, and the namespace for what isn't there."""
+    """API version, kind, name and uid of where users look: a pod's VMI, and the namespace for what is not there."""
     if endpoint.sub_resource:
         # Of a pod, which is there, whatever becomes of its eviction.
         return "v1", "Pod", name, ""

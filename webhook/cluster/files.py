@@ -283,7 +283,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _objects(root: Path, mistakes: list[InputError]) -> Iterator[Document]:
-    """All objects of all files; what can't be read becomes a mistake."""
+    """All objects of all files; what cannot be read becomes a mistake."""
     for file in _files(root, mistakes):
         try:
             for document in read_documents(file):
@@ -315,7 +315,7 @@ def _add(index: Index, document: Document) -> None:
     """Check one object and enter it.
 
     Raises:
-        InputError: it can't be an object of a cluster, or is one that is known already.
+        InputError: it cannot be an object of a cluster, or is one that is known already.
     """
     value = document.value
     kind = _kind(document)

@@ -209,7 +209,7 @@ class LiveCluster(Cluster):
         return watches
 
     def _copy(self, key: Key[Any]) -> Reflector[Any] | None:
-        """The watched copy that answers a key; None for what is cached because it can't change."""
+        """The watched copy that answers a key; None for what is cached because it cannot change."""
         if isinstance(key, NamespaceKey):
             return self._namespaces
         if isinstance(key, KubeVirtKey | ConfigurationKey | PlacementKey):
@@ -260,7 +260,7 @@ class LiveCluster(Cluster):
     async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
         """The answer, read if need be. Never raises for what goes wrong on the way.
 
-        A VMI of a `VmiKey` has only what can't change: its identity and its ``spec``.
+        A VMI of a `VmiKey` has only what cannot change: its identity and its ``spec``.
 
         Args:
             key: what to read.

@@ -98,7 +98,7 @@ class LiveObjects(Objects):
         self._seconds: Final = seconds
 
     async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
-        """By GET; a kind that the cluster doesn't know is 404 like a missing object."""
+        """By GET; a kind that the cluster does not know is 404 like a missing object."""
         body = await fetch_body(self._transport, RESOURCES[kind], namespace, name, self._seconds)
         return _decode(body, dict[str, Any], kind) if isinstance(body, bytes) else body
 

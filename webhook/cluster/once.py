@@ -70,7 +70,7 @@ class OnceCluster(Cluster):
         return Unavailable(f"{type(key).__name__} can't be read from a cluster at once")
 
     async def _all(self, resource: Resource[V], seconds: float) -> list[V] | Unavailable:
-        """All objects of a kind; none where the cluster doesn't know it."""
+        """All objects of a kind; none where the cluster does not know it."""
         found: list[V] = []
         try:
             async with asyncio.timeout(seconds):

@@ -37,7 +37,7 @@ def read_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
     JSON is decoded some ten times faster than YAML, but a key written twice passes unseen and lines are the document's.
 
     Raises:
-        InputError: as `parse_documents`; the file can't be read, is no regular file, no gzip file, or is larger than
+        InputError: as `parse_documents`; the file cannot be read, is not a regular or gzip file, or is larger than
             `MAX_BYTES`.
     """
     file = os.fspath(path)
@@ -90,7 +90,7 @@ def objects_in(document: Document) -> Iterator[Document]:
     Items of a typed list need no ``apiVersion`` and ``kind``, as in the API server's own answers; they get the list's.
 
     Raises:
-        InputError: the document, or an item, is no mapping, or ``items`` is no list; after all good ones.
+        InputError: the document, or an item, is not a mapping, or ``items`` is not a list; raised after all good ones.
     """
     pending, mistakes = [document], []
     while pending:

@@ -224,7 +224,7 @@ def _host_model(vmi: Vmi, pod: Mapping[str, str], labels: Mapping[str, str]) -> 
 
 
 def _vendor(known: Mapping[str, object], labels: Mapping[str, str]) -> Iterator[Requirement]:
-    """The CPU's vendor stays. A key that the migration adds doesn't switch this off, as it does in KubeVirt.
+    """The CPU's vendor stays. A key that the migration adds does not switch this off, as it does in KubeVirt.
 
     Args:
         known: the keys that KubeVirt, its settings, the VM or the migration already set.

@@ -156,7 +156,7 @@ class Vmi(Object, frozen=True):
 
     @property
     def migratable(self) -> bool:
-        """Whether KubeVirt has found that it can be live-migrated; before it has looked, it can't."""
+        """Whether KubeVirt has found that it can be live-migrated; before it has looked, it cannot."""
         found = self.condition("LiveMigratable")
         return found is not None and found.status == "True"
 

@@ -140,21 +140,41 @@ class Reviewer:
         return begun if isinstance(begun, bytes) else await self.finish(begun, deadline)
 
     async def judge(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> Evaluation:
-        """As `review`, but with the reasons instead of the bytes."""
+        """The evaluation of an AdmissionReview, not encoded.
+
+        Args:
+            endpoint: the endpoint that received the review.
+            body: the review, encoded.
+            deadline: on the running loop's clock, in seconds; look-ups end by then.
+            verified: whether the sender has proved that it is the API server, as `Facts` needs it.
+
+        Raises:
+            InputError: the body is not a review that this endpoint can answer.
+        """
         begun = self._begin(endpoint, body, verified=verified)
         return begun if isinstance(begun, Evaluation) else await self._finish(begun, deadline)
 
     def begin(self, endpoint: Endpoint, body: bytes, *, verified: bool = True) -> bytes | Begun:
-        """The answer, if all that it takes is in memory; else what `finish` goes on with.
+        """The answer, if all that it takes is in memory; else the review for `finish`.
+
+        Args:
+            endpoint: the endpoint that received the review.
+            body: the review, encoded.
+            verified: whether the sender has proved that it is the API server, as `Facts` needs it.
 
         Raises:
-            InputError: as of `review`.
+            InputError: the body is not a review that this endpoint can answer.
         """
         begun = self._begin(endpoint, body, verified=verified)
         return _encode(begun) if isinstance(begun, Evaluation) else begun
 
     async def finish(self, begun: Begun, deadline: float) -> bytes:
-        """The answer to a review that has begun; deadline as of `review`."""
+        """The answer to a review that has begun.
+
+        Args:
+            begun: the review, from `begin`.
+            deadline: on the running loop's clock, in seconds; look-ups end by then.
+        """
         return _encode(await self._finish(begun, deadline))
 
     def _begin(self, endpoint: Endpoint, body: bytes, *, verified: bool) -> Evaluation | Begun:

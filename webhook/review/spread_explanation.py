@@ -61,7 +61,7 @@ def explain(namespace: str, name: str, settings: Settings, facts: Facts) -> Spre
 
     Raises:
         InputError: there is no such VM.
-        Unreadable: something that it depends on can't be read.
+        Unreadable: something that it depends on cannot be read.
         NotRead: a fact has not been read yet.
     """
     found, own = _find_vmi(namespace, name, facts)

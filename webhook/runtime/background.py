@@ -73,7 +73,7 @@ async def background(
     """Both, with a connection of their own, until the end.
 
     Raises:
-        InputError: the kubeconfig can't be used.
+        InputError: the kubeconfig cannot be used.
     """
     from webhook.background.drift.policy_reports import Reports
     from webhook.background.drift.scanner import DriftScanner

@@ -155,7 +155,7 @@ class CaBundles:
             self._resources[f"{kind}/{name}"] = (name, resource)
 
     async def read(self) -> Mapping[str, WebhookConfiguration | None]:
-        """Every configuration by ``KIND/NAME``; None: it doesn't exist."""
+        """Every configuration by ``KIND/NAME``; None: it does not exist."""
         return {where: await self._read(where) for where in self._resources}
 
     async def write(self, name: str, version: str, bundles: Mapping[str, bytes]) -> bool:

@@ -22,7 +22,7 @@ _PIECE: Final = 4096
 
 
 class Lossy:
-    """A stream for a log that neither waits nor fails: what a full disk or a reader that hangs doesn't take is lost.
+    """A stream for a log that neither waits nor fails: what a full disk or a reader that hangs does not take is lost.
 
     The log is written from the event loop, and every review would wait with it.
 

@@ -141,7 +141,7 @@ class InstancetypeSettings(msgspec.Struct, frozen=True):
         default_preference: of VMs and VMIs without one; empty: none.
         preference_scope: ``unsized``: only where the owner chose no size; ``all``: everywhere.
         allowed: patterns of the instancetypes that may be named; None: all.
-        missing: what becomes of a VM that names what isn't there.
+        missing: what becomes of a VM that names what is not there.
         expand: new VMs get what their instancetype and preference say written out, and lose both.
         virtual_machines: evaluate VMs.
         virtual_machine_instances: fill VMIs that no VM stands behind.

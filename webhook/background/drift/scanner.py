@@ -151,10 +151,10 @@ class DriftScanner:
             await self._reports.write(findings)
 
     async def _all(self, resource: Resource[V], namespace: str, query: Mapping[str, str]) -> AsyncIterator[V]:
-        """All objects of a namespace, or of all; those that the list's view can't hold end the round.
+        """All objects of a namespace, or of all; those that the list's view cannot hold end the round.
 
         Raises:
-            _ScanGivenUp: they can't be listed.
+            _ScanGivenUp: they cannot be listed.
         """
         listed = pages(self._transport, resource, namespace, query, limit=_PAGE_LIMIT, seconds=_LIST_SECONDS)
         try:

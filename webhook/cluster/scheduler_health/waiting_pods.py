@@ -49,7 +49,7 @@ class Waiting(Object, frozen=True):
 
     Attributes:
         vmi: the name of the VMI that owns it.
-        owner: the UID of that VMI; empty: the pod can't be evidence.
+        owner: the UID of that VMI; empty: the pod cannot be evidence.
         since: monotonic seconds from which its wait counts.
         patience: seconds that it may wait before it is evidence.
     """

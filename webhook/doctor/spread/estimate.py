@@ -118,7 +118,7 @@ def _scores(hosts: Sequence[Host], guest: VmGuest, conditions: Conditions) -> li
 
 
 def part(hosts: Sequence[Host], guests: Sequence[VmGuest]) -> tuple[list[Host], list[VmGuest]]:
-    """As much of a cluster as can be estimated in a moment: every so many-th node and VM of each."""
+    """As much of a cluster as can be estimated in a moment: an even sample of its nodes and VMs."""
     step = 1
     while (len(hosts) // step) * (len(guests) // step) > MOST_LOOKS:
         step += 1

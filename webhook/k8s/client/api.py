@@ -64,7 +64,7 @@ class ApiError(Exception):
 
 
 class Forbidden(Unavailable, frozen=True):
-    """The API server said 403: an answer, which waiting doesn't change."""
+    """The API server said 403: an answer, which waiting does not change."""
 
 
 class Transport(Protocol):

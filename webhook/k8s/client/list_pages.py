@@ -87,7 +87,7 @@ async def pages(
         ApiError: the answer is not a list; 410 where the moment of the first page is too long ago.
         ApiConnectionError: there was no answer, or one object alone is too large.
         TimeoutError: there was none in time.
-        msgspec.DecodeError, UnicodeDecodeError: it can't be decoded.
+        msgspec.DecodeError, UnicodeDecodeError: it cannot be decoded.
     """
     decode = msgspec.json.Decoder(resource.view).decode
     path, asked, fits = resource.path(namespace), dict(query), limit

@@ -162,12 +162,12 @@ class Reflector(Generic[V]):
 
     @property
     def problem(self) -> str | None:
-        """Why the copy isn't being kept in step at the moment, as a clause; None if it is."""
+        """Why the copy is not being kept in step at the moment, as a clause; None if it is."""
         return self._trouble.why if self._trouble else None
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether the problem is a 403, which waiting doesn't change."""
+        """Whether the problem is a 403, which waiting does not change."""
         return isinstance(self._trouble, Forbidden)
 
     def staleness(self, now: float) -> float:

@@ -25,7 +25,7 @@ Note = Callable[[Origin], None]
 
 
 def ignore(origin: Origin) -> None:
-    """The `Note` of those who don't want to know."""
+    """The `Note` of those who do not want to know."""
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

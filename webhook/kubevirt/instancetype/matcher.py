@@ -87,7 +87,7 @@ class Matcher:
             rules: the rules of the cluster's release of KubeVirt.
 
         Raises:
-            Refusal: it can't be found.
+            Refusal: it cannot be found.
             InputError: it is malformed.
         """
         given = vm["spec"].get(self.field)

@@ -81,7 +81,7 @@ def capture(vm: Json, captured: Json, rules: Rules = NEWEST) -> Json:
 
 
 def label(revision: Any) -> str | None:
-    """The name of the object that a revision says it captured; None where it doesn't say.
+    """The name of the object that a revision says it captured; None where it does not say.
 
     Raises:
         InputError: the revision is malformed.

@@ -42,7 +42,7 @@ def _selects(selector: Any, labels: Mapping[str, Any]) -> bool:
 
 
 def _holds(expression: Any, labels: Mapping[str, Any]) -> bool:
-    """Whether one requirement holds; one that Kubernetes can't read never does."""
+    """Whether one requirement holds; one that Kubernetes cannot read never does."""
     if not isinstance(expression, dict):
         return False
     key, operator, values = expression.get("key"), expression.get("operator"), expression.get("values")

@@ -138,9 +138,9 @@ class Round:
                 ) from None
 
     def _upgrade(self) -> None:
-        """Replace captured revisions whose label doesn't say that they are of the latest API version.
+        """Replace captured revisions whose label does not say that they are of the latest API version.
 
-        The name in a matcher stays as it is: KubeVirt then doesn't find the revision any more.
+        The name in a matcher stays as it is: KubeVirt then does not find the revision any more.
         """
         try:
             upgraded = [(matcher, name) for matcher in MATCHERS if (name := self._upgrade_revision(matcher))]

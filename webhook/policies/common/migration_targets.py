@@ -67,7 +67,7 @@ def find(namespace: str, name: str, facts: Facts, migration: Migration = NO_MIGR
     """The target of a migration of a VMI; None where there is no such VMI.
 
     Raises:
-        Unreadable: something that it depends on can't be read.
+        Unreadable: something that it depends on cannot be read.
     """
     vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     return None if vmi is None else of(vmi, namespace, facts, migration)

@@ -1,4 +1,4 @@
-"""Where a VM can't go, in words for people and as a list for the audit record."""
+"""Where a VM cannot go, in words for people and as a list for the audit record."""
 
 from __future__ import annotations
 

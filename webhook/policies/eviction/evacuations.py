@@ -44,7 +44,7 @@ def claimed_evacuations(unfinished: Iterable[Migration]) -> tuple[Place, ...]:
 def count_evacuations(places: Sequence[Place], cap: int, facts: Facts) -> Mapping[str, int]:
     """How many of these VMs are being evacuated, by namespace.
 
-    A VMI that is gone or can't be read is not counted: its owner may have made it unreadable.
+    A VMI that is gone or cannot be read is not counted: its owner may have made it unreadable.
 
     Args:
         places: namespace and name of each VM that may be evacuated.

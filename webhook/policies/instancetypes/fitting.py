@@ -39,7 +39,7 @@ class Default(msgspec.Struct, frozen=True):
         return Change(("spec", self.matcher.field), None, self.value, reason), self.marking(reason)
 
     def marking(self, reason: str) -> Change:
-        """What marks a VM as having got it."""
+        """The change that adds the default's annotation to a VM."""
         return Change(("metadata", "annotations", MARKS[self.matcher.field]), None, self.mark, reason)
 
 

@@ -147,9 +147,9 @@ def reason_forbidden(vm: Json, namespace: str, lookups: Lookups, settings: Insta
 
 
 def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[Reference | None]:
-    """What the VM names, and what the revision that it pins was captured from: KubeVirt doesn't compare the two.
+    """What the VM names, and what the revision that it pins was captured from: KubeVirt does not compare the two.
 
-    None stands for a revision that says no such thing: KubeVirt takes any that it can decode, whoever made it.
+    None stands for a revision that says no such thing: KubeVirt takes any that it can decode, from any user.
     """
     given = vm["spec"].get(INSTANCETYPE_MATCHER.field)
     if not given:

@@ -116,7 +116,7 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
 
 
 def _named_references(spec: Json) -> Iterator[Reference]:
-    """What a VM with a preference names, and what will so be looked up: without one KubeVirt can't crash."""
+    """What a VM with a preference names, and what will so be looked up: without one KubeVirt cannot crash."""
     for matcher in MATCHERS if PREFERENCE_MATCHER.field in spec else ():
         given = spec.get(matcher.field)
         if given and given.get("name") and "revisionName" not in given:
@@ -233,7 +233,7 @@ def _expand(
 
 
 def _source(matcher: Matcher, given: Json) -> Reference:
-    """Where KubeVirt takes from what a VM's matcher says: beside a revision, kind and name don't count."""
+    """Where KubeVirt takes from what a VM's matcher says: beside a revision, kind and name do not count."""
     if given.get("revisionName"):
         return Reference("ControllerRevision", given["revisionName"])
     return reference.of_matcher(matcher, given)

@@ -334,7 +334,7 @@ def _instancetype_scheduler(
 
 
 def _write(view: Object, name: str, reason: Reason, *paths: tuple[str, ...]) -> Decision:
-    """The decision to write a scheduler's name to all paths: the field and its marks."""
+    """The decision to write a scheduler's name to all paths: the field and its annotations."""
     changes = []
     for path in paths:
         old = lookup(view, path)
