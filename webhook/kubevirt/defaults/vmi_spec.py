@@ -66,7 +66,7 @@ def spec_defaults(spec: Json, configuration: ClusterConfig, note: Note = ignore)
     """What KubeVirt sets in a VMI's spec: at admission of a VM, in expansion and when a VMI is created.
 
     Raises:
-        Refusal: as `network_interface`.
+        Refusal: the cluster's settings forbid the interface that is their default.
     """
     if not spec.get("architecture"):
         spec["architecture"] = configuration.default_architecture
