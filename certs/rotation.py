@@ -384,7 +384,7 @@ class Rotation:
         """Log a lasting condition once, and again when it changes.
 
         Args:
-            event: of `RotationEvent`.
+            event: one of `RotationEvent`.
             fields: empty values mean that the condition has ended.
         """
         if not any(fields.values()):

@@ -151,7 +151,7 @@ class SchedulerKey(Key[SchedulerHealth], frozen=True):
     """The health of a scheduler by profile name; None if the settings do not declare it.
 
     Attributes:
-        namespace: for whose pods, since a namespace's own pods count more there; empty: for the cluster as a whole.
+        namespace: the namespace of the pods to place, whose own pods count more there; empty: the cluster as a whole.
     """
 
     name: str

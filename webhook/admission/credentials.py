@@ -131,7 +131,7 @@ class _Scrubber:
 
     Args:
         prose: a sentence that quotes, not a value: its own words count for less.
-        depth: of base64 in base64.
+        depth: how deep base64 may be nested in base64.
     """
 
     def __init__(self, text: str, *, prose: bool, depth: int = 0) -> None:

@@ -37,7 +37,7 @@ def changes(
     """The difference as changes of members of objects, lists as a whole.
 
     Args:
-        path: of ``original`` in the object.
+        path: the path of ``original`` in the object.
         original: plain JSON, as it was sent; None where there is nothing.
         before: what the rule read of it.
         after: what it made of it.

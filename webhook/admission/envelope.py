@@ -89,9 +89,9 @@ class _Value(msgspec.Struct, frozen=True):
     """A container in the body.
 
     Attributes:
-        levels: of containers, itself included.
+        levels: levels of containers, itself included.
         end: the position behind it; 0: there is none, or the steps did not suffice.
-        steps: that are left.
+        steps: the steps that are left.
     """
 
     levels: int

@@ -81,8 +81,8 @@ class RotatedFile(Output):
     is needed. Only one process may write to it.
 
     Args:
-        path: of the file, in a directory that exists.
-        max_bytes: of one file, at least some hundred kilobytes.
+        path: the path of the file, in a directory that exists.
+        max_bytes: size of one file, at least some hundred kilobytes.
         keep: full files to keep.
 
     Raises:

@@ -96,8 +96,8 @@ class _Walk:
     """One walk over a value.
 
     Args:
-        values: that may be looked at.
-        characters: of suspicious texts that may be searched; any more of those are hidden whole.
+        values: how many values may be visited.
+        characters: how much suspicious text may be searched; any more of it is hidden whole.
     """
 
     def __init__(self, values: float, characters: float) -> None:

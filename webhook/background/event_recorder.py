@@ -45,8 +45,8 @@ class Event(msgspec.Struct, frozen=True):
         namespace: where users see it, and where the object is.
         api_version, kind, name, uid: of the object; the uid may be empty, where there is none yet.
         reason: a word in CamelCase.
-        code: of `names.Code`: what led to it.
-        note: for people; cut where it is too long.
+        code: what led to it, one of `names.Code`.
+        note: a text for people; cut where it is too long.
     """
 
     namespace: str

@@ -142,7 +142,7 @@ class FilesCluster(Cluster):
         Args:
             kind: one of `KINDS`.
             namespace: empty for objects without.
-            name: of the object.
+            name: the object's name.
 
         Raises:
             KeyError: no file can hold this kind.

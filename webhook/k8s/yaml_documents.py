@@ -37,7 +37,7 @@ def read_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
     JSON is decoded some ten times faster than YAML, but a key written twice passes unseen and lines are the document's.
 
     Raises:
-        InputError: as `parse_documents`; the file cannot be read, is not a regular or gzip file, or is larger than
+        InputError: a document has mistakes; the file cannot be read, is not a regular or gzip file, or is larger than
             `MAX_BYTES`.
     """
     file = os.fspath(path)

@@ -23,7 +23,7 @@ class NotLauncher(msgspec.Struct, frozen=True):
     """Why a pod is not a launcher pod.
 
     Attributes:
-        code: of `names.Code`.
+        code: one of `names.Code`.
         text: a sentence for people.
     """
 

@@ -228,7 +228,7 @@ def _vendor(known: Mapping[str, object], labels: Mapping[str, str]) -> Iterator[
 
     Args:
         known: the keys that KubeVirt, its settings, the VM or the migration already set.
-        labels: of the node that the VM comes from.
+        labels: the labels of the node that the VM comes from.
     """
     if any(key.startswith(generated.CPU_VENDOR) for key in known):
         return

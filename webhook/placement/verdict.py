@@ -27,7 +27,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         taint: the one that is not tolerated; None for other requirements.
-        nodes: as `bits`; meaningful only to the `Verdict` that it came with.
+        nodes: the nodes that fail it, as `bits` of their positions in the failure's `Verdict`.
     """
 
     requirement: Requirement
@@ -76,7 +76,7 @@ class Verdict:
     """An immutable answer about all nodes at one moment. Only methods that return names cost more than a few µs.
 
     Args:
-        nodes: by position.
+        nodes: the nodes by position.
         everyone: the positions that are taken.
         eligible: those of nodes that fail nothing.
         failures: in the order of the requirements, of taints in theirs; only those that keep a node out.

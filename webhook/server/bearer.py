@@ -16,7 +16,7 @@ class RequestDenied(Exception):  # noqa: N818 - an answer
     """A request that gets nothing.
 
     Args:
-        status: of HTTP.
+        status: the HTTP status.
         sentence: why, and what to do.
     """
 

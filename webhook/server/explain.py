@@ -187,7 +187,7 @@ async def explaining(
         cluster: the source of facts.
         traffic: gets every request.
         tls: the context for others.
-        seconds: to wait at the end for requests that have begun.
+        seconds: how long to wait at the end for requests that have begun.
 
     Raises:
         InputError: nothing can listen there.

@@ -135,7 +135,7 @@ async def scraping(
         cluster: the source of facts.
         traffic: gets exceptions.
         tls: the context for others.
-        seconds: to wait at the end for requests that have begun.
+        seconds: how long to wait at the end for requests that have begun.
 
     Raises:
         InputError: nothing can listen there.

@@ -21,7 +21,7 @@ class CounterTally(Collector):
     """A counter with labels.
 
     Args:
-        name: of the metric, without ``_total``.
+        name: the name of the metric, without ``_total``.
         text: its help.
         labels: their names.
         known: label values that are shown before anything was counted.
@@ -52,8 +52,8 @@ class Latencies:
         buckets: how many there are.
 
     Attributes:
-        counts: of each bucket; the last is beyond all bounds.
-        total: of all, in seconds.
+        counts: requests in each bucket; the last is beyond all bounds.
+        total: the time of all requests, in seconds.
     """
 
     __slots__ = ("counts", "total")
@@ -67,11 +67,11 @@ class LatencyTally(Collector):
     """A histogram with one label.
 
     Args:
-        name: of the metric.
+        name: the name of the metric.
         text: its help.
         label: its name.
-        values: of the label.
-        bounds: of the buckets, ascending.
+        values: the values of the label.
+        bounds: the upper bounds of the buckets in seconds, ascending.
     """
 
     def __init__(self, name: str, text: str, label: str, values: Iterable[str], bounds: Sequence[float]) -> None:

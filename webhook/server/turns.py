@@ -56,7 +56,7 @@ class Turns:
         """Take a turn; False if there was none in time.
 
         Args:
-            key: who takes it: the namespace of the review.
+            key: the namespace of the review.
             until: on the running loop's clock, in seconds.
         """
         if self.is_free(key):

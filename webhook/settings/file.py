@@ -111,7 +111,7 @@ class SettingsFile:
     the kubelet swaps a mounted ConfigMap, has no effect. A change of ``server`` or ``tls`` requires a restart.
 
     Args:
-        path: of the file; symbolic links are resolved at each poll.
+        path: the path of the file; symbolic links are resolved at each poll.
         on_refused: receives the errors, once for each content; the previous state is kept.
         on_reloaded: receives the old and the new state.
         on_restart_needed: receives the keys (``server.listen``) that changed since the start, once for each set.

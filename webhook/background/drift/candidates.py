@@ -37,7 +37,7 @@ class Look(msgspec.Struct, frozen=True):
     """A kind of objects to list, and the endpoints whose policies evaluate them.
 
     Attributes:
-        query: of the list.
+        query: parameters of the list's query.
     """
 
     resource: Resource[Unstructured]
@@ -109,9 +109,9 @@ class Candidate(msgspec.Struct, frozen=True):
     """An object to be evaluated, in little memory: a whole list of them is kept.
 
     Attributes:
-        created: as its metadata says.
+        created: its ``creationTimestamp``.
         endpoints: the endpoints whose policies evaluate it.
-        review: of creating it anew, an AdmissionReview.
+        review: the AdmissionReview of creating it anew, encoded.
     """
 
     namespace: str

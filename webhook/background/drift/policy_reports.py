@@ -65,7 +65,7 @@ class Reports:
         """Make the cluster's reports say this and nothing else; what goes wrong is a line in the log.
 
         Args:
-            findings: by namespace.
+            findings: the findings by namespace.
         """
         try:
             ours = await self._ours()

@@ -20,9 +20,9 @@ class Conditions(NamedTuple):
     """What the VMs are started under.
 
     Attributes:
-        version: of kube-scheduler.
+        version: major and minor version of kube-scheduler.
         points: what ImageLocality gives to nodes that list the launcher's image.
-        profile: of the scheduler that places all VMs; None: of each VM's own.
+        profile: the profile of the scheduler that places all VMs; None: each VM keeps its own.
         is_spread: whether launcher pods have the constraint; None: those that have it now.
     """
 
@@ -91,7 +91,7 @@ def estimate(hosts: Sequence[Host], guests: Sequence[VmGuest], conditions: Condi
 
     Args:
         hosts: the nodes without these VMs; they stay as they are.
-        guests: in the order in which they are started.
+        guests: the VMs in the order in which they are started.
         conditions: the conditions under which they are started.
     """
     chance = random.Random(_SEED)  # noqa: S311 - not for secrets

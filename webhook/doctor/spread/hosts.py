@@ -15,8 +15,8 @@ class GuestDemand:
         cpu: requested thousandths of a CPU.
         memory: requested bytes.
         devices: KVM devices.
-        scored_cpu: as `cpu`, with an assumed amount for containers that request none.
-        scored_memory: as `memory`, likewise.
+        scored_cpu: the sum of CPU requests, with an assumed amount for containers that request none.
+        scored_memory: the sum of memory requests, with an assumed amount for containers that request none.
     """
 
     cpu: int

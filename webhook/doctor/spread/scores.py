@@ -77,8 +77,8 @@ def image_points(sizes: Sequence[int], share: float) -> int:
     """ImageLocality's score of a node that lists the images of all containers; other nodes have 0.
 
     Args:
-        sizes: of the image of each container, in bytes.
-        share: of the nodes, those that list them.
+        sizes: size of the image of each container, in bytes.
+        share: the share of the nodes that list them.
     """
     least, most = _MIN_IMAGE_BYTES, _MAX_IMAGE_BYTES * len(sizes)
     found = sum(int(size * share) for size in sizes)

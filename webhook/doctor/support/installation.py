@@ -37,7 +37,7 @@ class Installation:
     Attributes:
         url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is used.
         manifests: the directory of the manifests.
-        clock: of this host.
+        clock: the clock of this host.
     """
 
     reader: Reader

@@ -41,7 +41,7 @@ class TooLargeError(ApiConnectionError):
     """The answer has more bytes than the caller has room for.
 
     Args:
-        most: as many as it has.
+        most: the limit of the answer, in bytes.
     """
 
     def __init__(self, most: int) -> None:
@@ -178,8 +178,8 @@ async def fetch(
     Args:
         transport: the way to the API server.
         resource: its kind.
-        namespace: of the object; not used for cluster-wide kinds.
-        name: of the object, however wild.
+        namespace: the object's namespace; not used for cluster-wide kinds.
+        name: the object's name; any text.
         seconds: to wait at most.
 
     Returns:

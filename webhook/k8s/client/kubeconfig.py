@@ -42,7 +42,7 @@ class KubeconfigUser(Credentials):
 
     Args:
         configuration: a filled ``kubernetes_asyncio.client.Configuration``.
-        path: of the kubeconfig, to be read again when its token is denied.
+        path: the path of the kubeconfig, which is read again when its token is denied.
 
     Raises:
         OSError: a certificate file cannot be read or holds no certificate (``ssl.SSLError``).

@@ -81,7 +81,7 @@ async def pages(
         namespace: empty for all.
         query: selectors.
         limit: objects in a page at most.
-        seconds: to wait for a page at most.
+        seconds: timeout of one page.
 
     Raises:
         ApiError: the answer is not a list; 410 where the moment of the first page is too long ago.

@@ -85,8 +85,8 @@ class Reflector(Generic[V]):
         transport: the way to the API server.
         resource: what to keep; ``resource.view`` says which of its fields.
         namespace: only this one; empty for all.
-        field_selector: as in the API, for example ``status.phase=Pending``.
-        label_selector: as in the API.
+        field_selector: a field selector of the API, for example ``status.phase=Pending``.
+        label_selector: a label selector of the API.
         largest: bytes of an object's JSON; a larger object is not kept.
         room: makes an empty room for the objects, which may refuse some; these are not kept.
         transform: what to keep of a view; None: nothing.
@@ -174,7 +174,7 @@ class Reflector(Generic[V]):
         """Seconds since the API server was last heard: a page, an event, a bookmark or a watch that began.
 
         Args:
-            now: on this reflector's clock.
+            now: monotonic seconds on this reflector's clock.
 
         Returns:
             Infinity if it never was.

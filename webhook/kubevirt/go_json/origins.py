@@ -78,7 +78,7 @@ class Origins:
         """What came from the VM came from wherever the VM had it.
 
         Args:
-            earlier: of the VM.
+            earlier: the origins of the VM's fields.
             prefix: the path, with its dot, at which the VM holds what is watched here.
         """
         self._earlier = earlier, prefix

@@ -260,7 +260,7 @@ class Map:
     """An object with free keys. Read, an empty one differs from none; written, it is dropped.
 
     Args:
-        item: of the values; a null is its zero.
+        item: the type of the values; a null is its zero.
     """
 
     def __init__(self, item: Scalar) -> None:

@@ -41,7 +41,7 @@ def infer(vm: Json, get: Get, rules: Rules = NEWEST) -> None:
         vm: decoded; changed. After success the matcher names an object and nothing else; after a forgiven failure it is
             gone. An instancetype that was found with policy ``Ignore`` takes the guest's memory with it.
         get: looks objects up.
-        rules: of the release that infers.
+        rules: the rules of the release that infers.
 
     Raises:
         Refusal: a volume, an object or a label is missing. Missing objects are never forgiven.

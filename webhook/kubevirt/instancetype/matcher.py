@@ -24,8 +24,8 @@ class Matcher:
     """One of the two.
 
     Attributes:
-        field: of the VM's spec.
-        reference: of the VM's status.
+        field: the matcher's field in the VM's spec.
+        reference: the field of its reference in the VM's status.
         title: KubeVirt's name of the type.
         annotation: the end of the VMI's annotation with the name.
     """

@@ -26,7 +26,7 @@ def check(instancetype: Json | None, preference: Json | None, spec: Json) -> Cau
     Args:
         instancetype: its spec, decoded; None for none.
         preference: its spec, decoded; None for none.
-        spec: of the VM's template, after both and KubeVirt's defaults were applied.
+        spec: the spec of the VM's template, after both and KubeVirt's defaults were applied.
     """
     required = (preference or {}).get("requirements", {})
     failure = None

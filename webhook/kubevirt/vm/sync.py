@@ -34,7 +34,7 @@ class Synced:
     """What a round left.
 
     Attributes:
-        vm: with references to revisions in its status, or expanded; plain JSON.
+        vm: the VM with references to revisions in its status, or expanded; plain JSON.
         revisions: ControllerRevisions to create.
         deleted: the names of ControllerRevisions to delete.
     """
@@ -51,7 +51,7 @@ class Round:
         vm: plain JSON.
         get: looks instancetypes, preferences and revisions up.
         configuration: the cluster's.
-        earlier: who set which of the VM's fields, where that is known; None: the user.
+        earlier: the origins of the VM's fields, where they are known; None: the user set all.
 
     Raises:
         InputError: the VM is malformed.

@@ -72,7 +72,7 @@ class Manifests:
         Client-side apply never merges lists of custom resources, so there an item is never partly its owner's.
 
         Args:
-            path: of the list, as for `declare`.
+            path: the path of the list, JSON names from the object's root, unescaped.
             fields: the fields by which the items are distinguished.
 
         Returns:

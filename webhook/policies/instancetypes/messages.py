@@ -52,7 +52,7 @@ def sized(where: str, field: str) -> Reason:
 
     Args:
         where: what sets it: ``the VM sets spec.template.spec.domain.memory.guest``.
-        field: of the default that is left out.
+        field: the field of the default that is left out.
     """
     return Reason(Code.SIZED, f"default {field} not applied: {where}")
 

@@ -49,7 +49,7 @@ class _Slot(msgspec.Struct, frozen=True):
     """One of a VM's matchers in an update.
 
     Attributes:
-        value: as it is to be: where the owner wrote into a default, the owner's part alone; None: none.
+        value: the matcher as it is to be: where the owner wrote into a default, the owner's part alone; None: none.
         changes: what that takes.
         kept: the default that stands there.
         lost: the default that the update has removed with its mark.
@@ -66,8 +66,8 @@ class _Versions(msgspec.Struct, frozen=True):
     """A VM before and after an update.
 
     Attributes:
-        vm: as it is to be.
-        old: as it is stored.
+        vm: the VM as it is to be.
+        old: the VM as it is stored.
         manifests: of the stored VM, and of the VM as it is to be.
         namespace: the VM's namespace.
     """

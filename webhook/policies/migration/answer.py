@@ -69,10 +69,10 @@ class ReasonReport(_Part, frozen=True):
     """A class of reasons; a node can have several.
 
     Attributes:
-        origin: as of `Why`.
+        origin: where the requirement comes from, for programs.
         text: what these nodes are, to follow their number.
         nodes: those.
-        alone: for how many of them it is the only reason.
+        alone: how many of them have no other reason.
     """
 
     origin: str

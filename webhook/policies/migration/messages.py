@@ -79,7 +79,7 @@ def pending(code: str, why: str) -> Reason:
     """What becomes of a migration that is allowed all the same: a warning, which must be short.
 
     Args:
-        code: of the reason for which it could be denied.
+        code: the code of the reason for which it could be denied.
         why: a clause.
     """
     return Reason(code, f"the target pod will stay Pending: {why}")
