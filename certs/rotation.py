@@ -156,7 +156,12 @@ class Rotation:
     """The rotation by one replica.
 
     Args:
+        store: the Secret of the CA.
+        bundles: the webhook configurations.
+        terms: for which hosts and how long certificates are made.
         serve: serves with a new pair; if it raises, the previous pair is kept.
+        clock: the source of time, and of sleep.
+        log: the logger for events.
         jitter: returns a number between two numbers.
     """
 
