@@ -6,8 +6,6 @@ import ast
 import re
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 MODULES = sorted(path for package in ("certs", "webhook") for path in (ROOT / package).rglob("*.py"))
 
@@ -27,12 +25,14 @@ def undescribed(source: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_a_class_describes_the_arguments_of_its_constructor(path: Path) -> None:
-    assert undescribed(path.read_text()) == []
+def test_a_class_describes_the_arguments_of_its_constructor() -> None:
+    found = {str(path.relative_to(ROOT)): undescribed(path.read_text()) for path in MODULES}
+
+    assert {path: names for path, names in found.items() if names} == {}
 
 
 def test_an_argument_without_a_line_is_found() -> None:
-    source = 'class A:\n    """A.\n\n    Args:\n        one: the first.\n    """\n\n    def __init__(self, one, *, two): ...\n'
+    source = 'class A:\n    """A.\n\n    Args:\n        one: the first.\n    """\n'
+    constructor = "\n    def __init__(self, one, *, two): ...\n"
 
-    assert undescribed(source) == ["A.two"]
+    assert undescribed(source + constructor) == ["A.two"]
