@@ -117,12 +117,12 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """The certificate."""
+        """The certificate of the CA in PEM."""
         return bundle([self.certificate])
 
     @property
     def key_pem(self) -> bytes:
-        """The key, unencrypted."""
+        """The key of the CA in PEM, not encrypted."""
         return _key_pem(self.key)
 
 

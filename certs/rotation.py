@@ -128,7 +128,7 @@ class RotationClock(Protocol):
         """Unix time in seconds."""
 
     async def sleep(self, seconds: float) -> None:
-        """Pause."""
+        """Pause for so many seconds."""
 
 
 class Log(Protocol):

@@ -42,7 +42,11 @@ class Pair:
 
     @property
     def leaf(self) -> x509.Certificate:
-        """The first certificate."""
+        """The serving certificate, the first one in the file.
+
+        Raises:
+            ValueError: the file holds no certificate in PEM.
+        """
         return x509.load_pem_x509_certificate(self.certificate)
 
 

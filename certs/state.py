@@ -86,7 +86,7 @@ class CaState:
         return bundle(dict.fromkeys([*signing, *(each.certificate for each in self.retired if not each.leaving)]))
 
     def all_certificates(self) -> set[x509.Certificate]:
-        """Every CA in it."""
+        """The certificates of every CA in the Secret."""
         signing = {each.certificate for each in (self.incoming, self.issuer) if each}
         return signing | {each.certificate for each in self.retired}
 

@@ -31,7 +31,7 @@ class Lost(Exception):  # noqa: N818 - the rest goes on
 
 
 class Output(Protocol):
-    """Takes whole lines."""
+    """The destination of audit lines, which takes whole lines."""
 
     def write(self, lines: Sequence[bytes]) -> None:
         """Write lines, which come without their ends; may block.

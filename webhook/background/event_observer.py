@@ -37,7 +37,7 @@ class EventObserver(Observer):
                 self._add(happening)
 
     def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
-        """Pass it on."""
+        """Pass the error on; an error is not an Event."""
         self._inner.on_error(endpoint, error)
 
 

@@ -182,7 +182,7 @@ class FilesCluster(Cluster):
         return cast("T | Unavailable | None", self.peek(key))
 
     def staleness(self) -> dict[str, float]:
-        """Nothing is watched."""
+        """Always empty, since files are not watched."""
         return {}
 
     def waiting_for(self) -> tuple[str, ...]:

@@ -73,11 +73,11 @@ class FileObjects(Objects):
         self._files: Final = files
 
     async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
-        """At once."""
+        """The object in the files; None where they do not have it."""
         return self._files.get(kind, namespace, name)
 
     async def kubevirts(self) -> Sequence[Json] | Unavailable:
-        """At once."""
+        """All KubeVirt objects in the files."""
         return self._files.objects("KubeVirt")
 
 

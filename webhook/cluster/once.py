@@ -41,11 +41,11 @@ class OnceCluster(Cluster):
         self._transport: Final = transport
 
     def peek(self, key: Key[Any]) -> object:
-        """Nothing is remembered."""
+        """Always `webhook.facts.NOT_READ`, since nothing is remembered."""
         return NOT_READ
 
     async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
-        """The answer, by request."""
+        """The answer of the API server, by a request of its own."""
         return cast("T | Unavailable | None", await self._read(key, deadline))
 
     async def _read(self, key: Key[Any], deadline: float) -> object:
@@ -88,7 +88,7 @@ class OnceCluster(Cluster):
         return found
 
     def staleness(self) -> Mapping[str, float]:
-        """Nothing is watched."""
+        """Always empty, since nothing is watched."""
         return {}
 
     def waiting_for(self) -> tuple[str, ...]:

@@ -37,7 +37,7 @@ class Recent:
         return answer[1] if answer else None
 
     def put(self, name: ObjectName, body: bytes, now: float) -> None:
-        """Remember an answer."""
+        """Keep an answer for a moment."""
         self._remove(name)
         self._answers[name] = now, body
         self._size += len(body)

@@ -37,7 +37,11 @@ def account(namespace: str, name: str) -> str:
 
 
 def controller_account(namespace: str) -> str:
-    """virt-controller's."""
+    """The user name of virt-controller's service account.
+
+    Args:
+        namespace: the namespace where KubeVirt runs.
+    """
     return account(namespace, names.CONTROLLER_ACCOUNT)
 
 

@@ -32,7 +32,7 @@ class Allocatable(Requirement, frozen=True, gc=False):
 
     @property
     def amount_text(self) -> str:
-        """The amount, for people."""
+        """The amount with its unit, for people."""
         return resources.format_request(self.resource, self.amount)
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:

@@ -100,7 +100,7 @@ class UnmetRequirement(msgspec.Struct, frozen=True, gc=False):
 
 
 class Label(Requirement, frozen=True, gc=False):
-    """A condition on one label."""
+    """A requirement on one label of the node."""
 
     expression: Expression
 

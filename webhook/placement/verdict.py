@@ -56,7 +56,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def count(self) -> int:
-        """How many nodes they are."""
+        """How many nodes are in the group."""
         return self.nodes.bit_count()
 
 
@@ -97,7 +97,7 @@ class Verdict:
 
     @property
     def count(self) -> int:
-        """How many are eligible."""
+        """How many nodes are eligible."""
         return self._eligible.bit_count()
 
     def names(self, part: Failure | Group | None = None) -> list[str]:

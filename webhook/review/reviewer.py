@@ -88,10 +88,10 @@ class NullObserver:
     """An observer that counts nothing: for the command line and tests."""
 
     def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
-        """Ignore it."""
+        """Ignore the evaluation."""
 
     def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
-        """Ignore it."""
+        """Ignore the error."""
 
 
 class Reviewer:

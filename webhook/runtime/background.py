@@ -52,7 +52,7 @@ class Background(msgspec.Struct, frozen=True):
         }
 
     def counters(self) -> dict[str, Read]:
-        """What has been."""
+        """The counters of the background tasks: help text and a function that reads the values, by name."""
         events, lookout = self.events, self.lookout
         return {
             "kubevirt_webhook_events_total": (

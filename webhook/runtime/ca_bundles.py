@@ -89,7 +89,11 @@ class CaSecret:
         )
 
     async def create(self, data: Mapping[str, bytes]) -> bool:
-        """Make it."""
+        """Create the Secret; False: it exists already.
+
+        Args:
+            data: values by key, not encoded.
+        """
         labels = {"app.kubernetes.io/name": "kubevirt-webhook"}
         secret: Manifest = {
             "apiVersion": "v1",

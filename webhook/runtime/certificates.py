@@ -82,7 +82,7 @@ class Certificates:
 
     @property
     def listener(self) -> ssl.SSLContext:
-        """The listener's context."""
+        """The TLS context of the listener."""
         return self._tls.listener
 
     @property

@@ -48,7 +48,7 @@ class Lossy:
             self._torn = False
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: no text is buffered."""
 
 
 def configure() -> Any:

@@ -61,7 +61,7 @@ class Lane:
             raise
 
     def give(self, count: int) -> None:
-        """Give back what was taken."""
+        """Return bytes that were taken."""
         self.free += count
         self._admit()
 
@@ -124,7 +124,7 @@ class Share:
         self._count += count
 
     def give(self) -> None:
-        """Give all back."""
+        """Return all bytes that were taken."""
         if self._lane:
             self._lane.give(self._count)
             self._count = 0

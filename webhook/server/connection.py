@@ -279,7 +279,7 @@ class Connection(BaseProtocol):
             self._close_if_last()
 
     def cancel(self) -> None:
-        """End now."""
+        """Cancel the connection's task, and close it."""
         if self._task:
             self._task.cancel()
         if self.transport:

@@ -59,7 +59,7 @@ class ExplainObserver(Protocol):
 
 
 class ExplainRequest(NamedTuple):
-    """A question, checked."""
+    """The question of a request, after its syntax has been checked."""
 
     namespace: str
     name: str

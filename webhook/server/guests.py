@@ -96,7 +96,7 @@ class Guest(web.RequestHandler):
         self.client = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a place, if need be another's."""
+        """Take one of the places, if need be that of another connection."""
         super().connection_made(transport)
         peer = transport.get_extra_info("peername")
         self.client = str(peer[0]) if peer else ""
@@ -104,7 +104,7 @@ class Guest(web.RequestHandler):
         self._guests.add(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Give the place back."""
+        """Return the connection's place."""
         if self._end:
             self._end.cancel()
         self._guests.remove(self)

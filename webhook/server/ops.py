@@ -97,7 +97,7 @@ class Metrics:
         self._explained[self._codes[status],] += 1
 
     def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
-        """Count a verdict."""
+        """Count an evaluation."""
         key = (
             *(endpoint.policy, endpoint.resource, verdict.mode, verdict.label, verdict.decision.reasons[0].code),
             "true" if is_dry_run(verdict.request) else "false",

@@ -38,7 +38,7 @@ _DEADLINE_SECONDS: Final = 5.0
 
 
 class ScrapeObserver(Protocol):
-    """Gets exceptions."""
+    """Gets the exceptions of the listener."""
 
     def on_crash(self, path: str, error: BaseException) -> None:
         """An exception reached the edge of the server: a bug."""

@@ -61,7 +61,7 @@ class Waiting(Object, frozen=True):
 
     @classmethod
     def of(cls, pod: PendingPod, since: float) -> Waiting:
-        """What counts of a pod."""
+        """What counts of a pod as evidence."""
         meta, spec = pod.meta, pod.spec
         kept = ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid)
         owner = vmi_owner(pod)

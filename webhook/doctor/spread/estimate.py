@@ -49,7 +49,7 @@ class SpreadEstimate(NamedTuple):
 
     @classmethod
     def of(cls, hosts: Sequence[Host], unplaced: int = 0) -> SpreadEstimate:
-        """Count it."""
+        """The estimate from nodes to which the VMs have been added."""
         return cls(
             tuple(host.count for host in hosts),
             tuple(host.cpu_percent for host in hosts),
@@ -59,7 +59,7 @@ class SpreadEstimate(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The VMs per node."""
+        """The mean number of VMs per node."""
         return statistics.fmean(self.counts) if self.counts else 0.0
 
     @property
@@ -79,7 +79,7 @@ class SpreadEstimate(NamedTuple):
 
     @property
     def empty(self) -> int:
-        """The nodes without a VM."""
+        """The number of nodes without a VM."""
         return self.counts.count(0)
 
 

@@ -81,7 +81,7 @@ class Host:
     guests: Counter[str] = field(default_factory=Counter)
 
     def add(self, demand: GuestDemand) -> None:
-        """Put a pod on it."""
+        """Add a pod's requests to the node."""
         self.used_cpu += demand.cpu
         self.used_memory += demand.memory
         self.used_devices += demand.devices
@@ -90,7 +90,7 @@ class Host:
         self.scored_memory += demand.scored_memory
 
     def add_guest(self, guest: VmGuest) -> None:
-        """Put a launcher pod on it."""
+        """Add a launcher pod to the node."""
         self.add(guest.demand)
         self.guests[guest.namespace] += 1
 
@@ -117,15 +117,15 @@ class Host:
 
     @property
     def count(self) -> int:
-        """The launcher pods on it."""
+        """The number of launcher pods on the node."""
         return self.guests.total()
 
     @property
     def cpu_percent(self) -> float:
-        """Its requested CPU."""
+        """Its requested CPU, as a percentage of what it offers."""
         return 100 * self.used_cpu / self.cpu if self.cpu else 0.0
 
     @property
     def memory_percent(self) -> float:
-        """Its requested memory."""
+        """Its requested memory, as a percentage of what it offers."""
         return 100 * self.used_memory / self.memory if self.memory else 0.0

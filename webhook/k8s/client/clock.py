@@ -19,7 +19,7 @@ class Clock:
         return time.time()
 
     async def sleep(self, seconds: float) -> None:
-        """Pause for ``seconds``."""
+        """Pause for so many seconds."""
         await asyncio.sleep(seconds)
 
 

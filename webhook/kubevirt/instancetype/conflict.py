@@ -75,7 +75,7 @@ class Conflicts(Refusal):
 
     @property
     def paths(self) -> list[str]:
-        """The fields' paths."""
+        """The paths of the fields, in KubeVirt's order."""
         return [conflict.field for conflict in self.conflicts]
 
     def in_vmi(self) -> Conflicts:

@@ -56,12 +56,12 @@ class VmAdmission:
 
     @property
     def is_allowed(self) -> bool:
-        """Whether it is a yes."""
+        """Whether the webhook allows the VM."""
         return self.code == 200
 
 
 def deny(causes: Sequence[Cause], warnings: Sequence[str] = ()) -> VmAdmission:
-    """A refusal with causes."""
+    """A denial with its causes, as KubeVirt answers it."""
     return VmAdmission(422, top_message(causes), tuple(causes[:CAUSES_SHOWN]), warnings)
 
 

@@ -197,7 +197,7 @@ def expanded(made: Mapping[str, object]) -> Reason:
 
 
 def applied(made: Mapping[str, object]) -> Reason:
-    """The VMI is filled."""
+    """The VMI is filled with an instancetype or a preference."""
     named, verb = _join(made.items())
     return Reason(Code.APPLIED, f"{named} {verb} applied to the VMI")
 
@@ -249,7 +249,7 @@ def size_removed() -> Reason:
 
 
 def not_evaluated(why: str) -> Reason:
-    """A VM that cannot be read."""
+    """The VM cannot be evaluated, since it cannot be read."""
     return Reason(Code.INVALID_OBJECT, f"the VM's instancetype was not evaluated: {why}")
 
 

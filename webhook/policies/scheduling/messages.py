@@ -208,7 +208,7 @@ def spread_preserved(mark: object) -> Reason:
 
 
 def spread_withdrawn() -> Reason:
-    """The owner has set others."""
+    """The injected constraints are removed, since the owner has set others."""
     text = "the topologySpreadConstraints set by kubevirt-webhook are removed: the owner set others"
     return Reason(Code.SPREAD_WITHDRAWN, text)
 
