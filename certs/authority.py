@@ -1,6 +1,6 @@
-"""A CA of our own: made, read, kept as PEM, and asked for serving certificates.
+"""The server's own CA: created, read, kept as PEM, and used to issue serving certificates.
 
-It may sign for the service's own hosts only (RFC 5280, 4.2.1.10), so that a lost key is of no use anywhere else.
+It may sign for the service's own hosts only (RFC 5280, 4.2.1.10), so that a stolen key is of no use anywhere else.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Authority:
         """From PEM.
 
         Raises:
-            CertificateError: one of them is something else, or they don't belong together; names neither's content.
+            CertificateError: one of them is something else, or they do not belong together; names neither's content.
         """
         found = parse_bundle(certificate)
         if len(found) != 1:
@@ -117,12 +117,12 @@ class Authority:
 
     @property
     def pem(self) -> bytes:
-        """The certificate."""
+        """The certificate of the CA in PEM."""
         return bundle([self.certificate])
 
     @property
     def key_pem(self) -> bytes:
-        """The key, unencrypted."""
+        """The key of the CA in PEM, not encrypted."""
         return _key_pem(self.key)
 
 
@@ -153,7 +153,7 @@ def bundle(certificates: Iterable[x509.Certificate]) -> bytes:
 
 @lru_cache(maxsize=64)
 def parse_bundle(pem: bytes) -> tuple[x509.Certificate, ...]:
-    """The certificates in PEM, each once; what can't be read is left out: people edit bundles."""
+    """The certificates in PEM, each once; what cannot be read is left out: people edit bundles."""
     result: dict[x509.Certificate, None] = {}
     for block in _PEM.findall(pem):
         try:

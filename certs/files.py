@@ -1,4 +1,4 @@
-"""Files that change under us: mounted Secrets, which swap a symbolic link, and whatever else writes them."""
+"""Files that change while they are in use: mounted Secrets, which swap a symbolic link, and others."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def client_authorities(path: Path) -> bytes:
     """The CAs of clients in a PEM file.
 
     Raises:
-        CertificateError: it can't be read or holds none.
+        CertificateError: it cannot be read or holds none.
     """
     try:
         pem = read_file(path)

@@ -1,8 +1,8 @@
 """Certificates of a CA in a Secret, renewed by any number of replicas without a leader.
 
-Every replica does the same: it reads all caBundles, then the Secret, and does the next step. Every write names the
-resourceVersion that was read, so a paused replica cannot undo later writes of others: the API server rejects the write
-of a caBundle that has changed, and an unchanged caBundle is as old as the Secret that was read after it.
+Every replica does the same: it reads all caBundles, then the Secret, and takes the next step. It writes only over what
+it has read, so that a replica that was asleep cannot undo what others did meanwhile: the write to a caBundle that has
+changed since is rejected, and one that has not changed is as old as the Secret that was read after it.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class RotationClock(Protocol):
         """Unix time in seconds."""
 
     async def sleep(self, seconds: float) -> None:
-        """Pause."""
+        """Pause for so many seconds."""
 
 
 class Log(Protocol):
@@ -156,7 +156,12 @@ class Rotation:
     """The rotation by one replica.
 
     Args:
+        store: the Secret of the CA.
+        bundles: the webhook configurations.
+        terms: for which hosts and how long certificates are made.
         serve: serves with a new pair; if it raises, the previous pair is kept.
+        clock: the source of time, and of sleep.
+        log: the logger for events.
         jitter: returns a number between two numbers.
     """
 
@@ -384,7 +389,7 @@ class Rotation:
         """Log a lasting condition once, and again when it changes.
 
         Args:
-            event: of `RotationEvent`.
+            event: one of `RotationEvent`.
             fields: empty values mean that the condition has ended.
         """
         if not any(fields.values()):

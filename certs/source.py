@@ -42,7 +42,11 @@ class Pair:
 
     @property
     def leaf(self) -> x509.Certificate:
-        """The first certificate."""
+        """The serving certificate, the first one in the file.
+
+        Raises:
+            ValueError: the file holds no certificate in PEM.
+        """
         return x509.load_pem_x509_certificate(self.certificate)
 
 
@@ -90,8 +94,8 @@ def from_files(certificate: Path, key: Path, now: datetime | None = None) -> Pai
         now: the time at which it must be valid; default: the present.
 
     Raises:
-        CertificateError: a file can't be read or holds something else, the key is not the certificate's or of a kind
-            that the API server can't use, or the certificate has expired.
+        CertificateError: a file cannot be read or holds something else, the key is not the certificate's or of a kind
+            that the API server cannot use, or the certificate has expired.
     """
     pair = Pair(_read(certificate), _read(key))
     try:

@@ -1,10 +1,10 @@
-"""The content of the CA's Secret, and the decision about its next state. It is pure, except that it generates keys.
+"""What the Secret holds, and which change of it comes next. Pure, but for the keys that are made.
 
-A CA is first `incoming`: published in caBundles, and signing nothing. Once every caBundle has it, it becomes the
-`issuer`, and the previous issuer is `retired`: trusted until all its leaf certificates have expired. Then it is
-`leaving`, and is removed from the Secret once no caBundle has it. A CA that a caBundle trusts and the Secret does not
-contain is retired, not removed, if its name constraints are those of a CA made here, because a replica may serve with
-it. Other CAs are removed, unless the Secret is empty.
+A CA is first `incoming`: published, without a leaf. Once every caBundle has it, it becomes the `issuer`, and the issuer
+before it is `retired`: trusted until no leaf of it can be valid any more. Then it is `leaving`, and is forgotten once
+no caBundle has it. A CA that a caBundle trusts and the Secret does not hold is retired, not dropped, if it is bound as
+`Authority.new` makes it: a replica may be serving with it, and the Secret may have been edited. Any other is dropped,
+unless the Secret holds nothing yet.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class CaState:
         return bundle(dict.fromkeys([*signing, *(each.certificate for each in self.retired if not each.leaving)]))
 
     def all_certificates(self) -> set[x509.Certificate]:
-        """Every CA in it."""
+        """The certificates of every CA in the Secret."""
         signing = {each.certificate for each in (self.incoming, self.issuer) if each}
         return signing | {each.certificate for each in self.retired}
 

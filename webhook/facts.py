@@ -1,8 +1,8 @@
-"""What one review may know about the cluster, and how a policy asks for it without waiting.
+"""What one review may know about the cluster, and how a policy reads it without waiting.
 
-A policy is a plain function. When it asks for a fact that has not been read, `Facts.get` raises `NotRead`; the
-Reviewer reads it and runs the policy again. Policies are deterministic and every answer is remembered for the whole
-review, so a replay takes the same way up to the new fact: conditions are written once and no policy awaits anything.
+A policy is a plain function. When it needs a fact that has not been read, `Facts.get` raises `NotRead`; the Reviewer
+reads it and runs the policy again. Policies are deterministic and every answer is remembered for the whole review, so a
+replay takes the same way up to the new fact: conditions are written once and no policy awaits anything.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class NamespaceKey(Key[Namespace], frozen=True):
 
 
 class VmiKey(Key[VirtualMachineInstance], frozen=True):
-    """A VMI whose UID the asker knows. Its scheduler choice can't change, so it may come from a cache by UID.
+    """A VMI whose UID the asker knows. Its scheduler choice cannot change, so it may come from a cache by UID.
 
     Whether the VMI of that name still has this UID is for the asker to compare.
     """
@@ -74,7 +74,7 @@ class ConfigurationKey(Key[ClusterConfig], frozen=True):
 
 
 class PlacementKey(Key[PlacementKubeVirt], frozen=True):
-    """What KubeVirt's settings ask of nodes; None where there is no KubeVirt."""
+    """What KubeVirt's settings require of nodes; None where there is no KubeVirt."""
 
 
 class NodesKey(Key[NodeIndex], frozen=True):
@@ -136,10 +136,10 @@ class TokenKey(Key[UserInfo], frozen=True):
 
 
 class SchedulerHealth(msgspec.Struct, frozen=True):
-    """A guard's judgement of one declared scheduler.
+    """The health of one declared scheduler.
 
     Attributes:
-        state: ``unknown`` until the guard's first answer, or when what it watches can't be read.
+        state: ``unknown`` until the first answer, or when what is watched cannot be read.
         why: the evidence, as a clause.
     """
 
@@ -148,10 +148,10 @@ class SchedulerHealth(msgspec.Struct, frozen=True):
 
 
 class SchedulerKey(Key[SchedulerHealth], frozen=True):
-    """The health of a scheduler by profile name; None if the settings don't declare it.
+    """The health of a scheduler by profile name; None if the settings do not declare it.
 
     Attributes:
-        namespace: for whose pods, since a namespace's own pods count more there; empty: for the cluster as a whole.
+        namespace: the namespace of the pods to place, whose own pods count more there; empty: the cluster as a whole.
     """
 
     name: str
@@ -234,7 +234,7 @@ class Facts:
         return _FreshFacts(self)
 
     def need(self, *keys: Key[Any]) -> None:
-        """Ask for several facts at once, so that they are read in parallel.
+        """Declare several facts at once, so that they are read concurrently.
 
         Raises:
             NotRead: some have not been read yet.

@@ -31,7 +31,7 @@ def read_file(path: str | os.PathLike[str], most: int, fix: str = _SPLIT) -> byt
         fix: what to do about a larger one.
 
     Raises:
-        InputError: it can't be read, is a named pipe, a device or another thing that is not a file, or is larger.
+        InputError: it cannot be read, is a named pipe, a device or another thing that is not a file, or is larger.
     """
     where = os.fspath(path)
     try:
@@ -61,7 +61,7 @@ def decompress(data: bytes, most: int, where: str) -> bytes:
     """What a gzip file holds.
 
     Raises:
-        InputError: it is no whole gzip file, or unfolds to more than ``most`` bytes or `MAX_RATIO` times its size.
+        InputError: it is not a whole gzip file, or unfolds to more than ``most`` bytes or `MAX_RATIO` times its size.
     """
     allowed = min(most, max(len(data) * MAX_RATIO, _ANY_RATIO_BYTES))
     result = bytearray()

@@ -22,10 +22,10 @@ def compose(policy: str, text: str, code: str, mode: Mode = names.ENFORCE, *, mo
     """A sentence as a user reads it.
 
     Args:
-        policy: that says it, for example ``scheduling``.
+        policy: the policy of the message, for example ``scheduling``.
         text: the sentence, without a full stop.
         code: a reason code of `webhook.names.Code`.
-        mode: of the policy in the namespace; ``enforce`` is not named.
+        mode: the policy's mode in the namespace; ``enforce`` is not named.
         most: characters of the whole; the text is cut, never the code.
     """
     speaker = policy if mode == names.ENFORCE else f"{policy}, {mode}"

@@ -1,6 +1,6 @@
 """Names that other programs rely on: labels, annotations, configurations and reason codes.
 
-They are our public face: changing one breaks somebody's namespace labels, dashboards or scripts.
+They are public: a change of one breaks the namespace labels, dashboards or scripts of users.
 """
 
 from __future__ import annotations

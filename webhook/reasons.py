@@ -25,7 +25,7 @@ class Meaning(msgspec.Struct, frozen=True):
     """A reason code for people.
 
     Attributes:
-        policies: that use the code.
+        policies: the policies that use the code.
         kind: what the policy does in mode ``enforce``; a setting may make a denial a warning.
         meaning: what happened, in a sentence or two.
         remedy: what to do about it; empty where nothing needs to be done.

@@ -32,7 +32,7 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """As `visible`, for a text whose line feeds are the program's own."""
+    """A text with hidden characters written as escapes, except for line feeds, which are the program's own."""
     return "\n".join(map(visible, text.split("\n")))
 
 

@@ -1,6 +1,6 @@
 """The audit record: what was decided, about which object, why, and what followed; documented in docs/audit.md.
 
-A record never holds the object, so cloud-init, SSH keys and other secrets can't leak from what is not there; the parts
+A record never holds the object, so cloud-init, SSH keys and other secrets cannot leak from what is not there; the parts
 of it that a decision changes are redacted. The types here are the schema: `schema` prints it, and tests hold every
 record to it. Lines are written by `webhook.admission.lines`.
 """

@@ -101,7 +101,7 @@ def sanitize_short(text: str) -> str:
 
 @lru_cache(maxsize=1024)
 def scrub_short(text: str) -> str:
-    """As `scrub_prose`, for a text of at most `SHORT` characters, of which the latest are remembered."""
+    """A text of at most `SHORT` characters without credentials, as `scrub_prose` returns it; the latest are kept."""
     return scrub_prose(text)
 
 
@@ -131,7 +131,7 @@ class _Scrubber:
 
     Args:
         prose: a sentence that quotes, not a value: its own words count for less.
-        depth: of base64 in base64.
+        depth: how deep base64 may be nested in base64.
     """
 
     def __init__(self, text: str, *, prose: bool, depth: int = 0) -> None:

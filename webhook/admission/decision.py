@@ -89,7 +89,7 @@ class FieldCause(msgspec.Struct, frozen=True):
     """One cause of a denial, as ``status.details.causes`` carries it.
 
     Attributes:
-        reason: of the API's closed set, for example ``FieldValueInvalid``.
+        reason: one of the API's closed set, for example ``FieldValueInvalid``.
         field: the path, several joined by ``", "``.
     """
 
@@ -124,7 +124,7 @@ class Denial(msgspec.Struct, frozen=True):
         The causes keep their words, which are often KubeVirt's own.
 
         Args:
-            policy: that denies.
+            policy: the policy that denies the request.
             code: the reason's.
         """
         causes = self.causes
@@ -146,7 +146,7 @@ class Decision(msgspec.Struct, frozen=True):
         reasons: at least one, the most telling first.
         changes: in an order in which they can be applied.
         denial: the answer to a denied request; None: it is allowed.
-        warnings: for the user who sent the request, each with the code that explains it.
+        warnings: texts for the sender of the request, each with the code that explains it.
         notes: audit annotations of the API server's own audit log.
         details: only for this server's audit record: what the user may not be permitted to see. Plain JSON.
     """

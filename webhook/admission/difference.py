@@ -1,8 +1,8 @@
 """The smallest changes that say what a rule did to an object.
 
 KubeVirt's rules read an object and write it anew: quantities become canonical, empty values and unknown fields vanish.
-None of that is ours to change. So the object as it was read (``before``) is compared with what the rule made of it
-(``after``), and only the difference is carried over to the object as its owner wrote it.
+None of that may reach the owner's object. So the object as it was read (``before``) is compared with what the rule made
+of it (``after``), and only the difference is applied to the object as its owner wrote it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def changes(
     """The difference as changes of members of objects, lists as a whole.
 
     Args:
-        path: of ``original`` in the object.
+        path: the path of ``original`` in the object.
         original: plain JSON, as it was sent; None where there is nothing.
         before: what the rule read of it.
         after: what it made of it.

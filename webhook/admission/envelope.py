@@ -1,9 +1,9 @@
 """What surrounds the objects of an AdmissionReview, read without looking into them.
 
 A parser that recurses, as msgspec's does, can neither decode nor skip an object that is nested deeply enough. The API
-server takes 10,000 levels (sigs.k8s.io/json), so whoever may create a VM can send us one; without the review's uid
+server accepts 10,000 levels (sigs.k8s.io/json), so any user who may create a VM can send one. Without the review's uid
 there is no answer but an HTTP error, which a failurePolicy of Ignore turns into an admission. So where decoding failed,
-the objects are cut out of the bytes, in a loop, and what is left is decoded as ever.
+the objects are cut out of the bytes, in a loop, and the rest is decoded as usual.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Envelope(msgspec.Struct, frozen=True):
 
 
 def envelope(body: bytes) -> Envelope:
-    """The envelope of a review. It holds the body's own bytes, unchecked: what is no JSON stays none."""
+    """The envelope of a review. It holds the body's own bytes, unchecked: invalid JSON is kept."""
     pieces: list[bytes] = []
     depths: dict[str, int] = {}
     depth = position = copied = 0
@@ -89,9 +89,9 @@ class _Value(msgspec.Struct, frozen=True):
     """A container in the body.
 
     Attributes:
-        levels: of containers, itself included.
+        levels: levels of containers, itself included.
         end: the position behind it; 0: there is none, or the steps did not suffice.
-        steps: that are left.
+        steps: the steps that are left.
     """
 
     levels: int

@@ -31,7 +31,7 @@ class Lost(Exception):  # noqa: N818 - the rest goes on
 
 
 class Output(Protocol):
-    """Takes whole lines."""
+    """The destination of audit lines, which takes whole lines."""
 
     def write(self, lines: Sequence[bytes]) -> None:
         """Write lines, which come without their ends; may block.
@@ -77,16 +77,16 @@ class Descriptor(Output):
 class RotatedFile(Output):
     """A file that makes room for a new one when it is full: ``FILE``, then ``FILE.1`` to ``FILE.keep``.
 
-    Whoever renames, removes or truncates the file, as logrotate does, is followed with the next lines; no signal is
-    needed. Only one process may write to it.
+    A file that logrotate or another program renames, removes or truncates is opened anew for the next lines; no signal
+    is needed. Only one process may write to it.
 
     Args:
-        path: of the file, in a directory that exists.
-        max_bytes: of one file, at least some hundred kilobytes.
+        path: the path of the file, in a directory that exists.
+        max_bytes: size of one file, at least some hundred kilobytes.
         keep: full files to keep.
 
     Raises:
-        InputError: it can't be opened.
+        InputError: it cannot be opened.
     """
 
     def __init__(self, path: str, max_bytes: int, keep: int) -> None:

@@ -57,7 +57,7 @@ def operations(root: object, changes: Sequence[Change]) -> list[Operation]:
             same makes no operation.
 
     Raises:
-        TypeError: a change leads through a value that is no object; that is a policy's bug.
+        TypeError: a change leads through a value that is not an object; that is a policy's bug.
     """
     made: set[tuple[str, ...]] = set()
     result: list[Operation] = []

@@ -1,8 +1,8 @@
 """What must never be shown of an object: cloud-init, passwords, keys and copies of them.
 
-Audit lines hold the parts of objects that were changed; commands print whole objects. What is a secret is told by its
-place, by its key's name in annotations and labels, and by its look wherever it stands: a secret that looks like
-nothing, in a place where none belongs, can't be told from other text.
+Audit lines hold the parts of objects that were changed; commands print whole objects. A secret is recognized by its
+place, by its key's name in annotations and labels, and by its look wherever it stands. A secret that looks like
+ordinary text, in a place where none belongs, cannot be distinguished from other text.
 
 Walks are bounded in depth, so that no object ends them with a RecursionError, and on the request path in work: there a
 part of an object that has more values or suspicious text than any audit line shows is cut.
@@ -96,8 +96,8 @@ class _Walk:
     """One walk over a value.
 
     Args:
-        values: that may be looked at.
-        characters: of suspicious texts that may be searched; any more of those are hidden whole.
+        values: how many values may be visited.
+        characters: how much suspicious text may be searched; any more of it is hidden whole.
     """
 
     def __init__(self, values: float, characters: float) -> None:

@@ -1,7 +1,7 @@
 """AdmissionReview, from bytes and to bytes (k8s.io/api/admission/v1).
 
-The whole review is decoded once, straight into the view that the endpoint's policy reads. What cannot be decoded is
-told apart: a body that is no review at all is the sender's mistake and gets a 4xx; a review whose object can't be read,
+The whole review is decoded once, straight into the view that the endpoint's policy reads. Two failures of decoding are
+distinguished. A body that is not a review is the sender's mistake and gets a 4xx. A review whose object cannot be read,
 for a value of the wrong type or for its depth, is an ordinary request (the API server checks an object's schema only
 after mutating webhooks, and its depth never) and gets an ordinary answer.
 """
@@ -116,7 +116,7 @@ class Codec(Generic[V]):
         """The review in a request's body.
 
         Raises:
-            InputError: the body is not JSON in UTF-8, not an AdmissionReview that asks something, or about an object
+            InputError: the body is not JSON in UTF-8, not an AdmissionReview with a request, or about an object
                 of another kind than this endpoint serves.
         """
         try:
@@ -180,7 +180,7 @@ def request_of(value: object) -> Request[Any]:
     """The request of a review in plain JSON, whatever its object is.
 
     Raises:
-        InputError: it is no AdmissionReview that asks something.
+        InputError: it is not an AdmissionReview with a request.
     """
     try:
         return _parse_request(msgspec.convert(value, Review[Any]))[1]
@@ -193,7 +193,7 @@ _FIX: Final = "send an AdmissionReview as the API server does"
 
 
 def _parse_request(review: Review[V]) -> tuple[str, Request[V]]:
-    """The API version and the request of a review that asks something."""
+    """The API version and the request of a review."""
     if review.kind != "AdmissionReview" or review.api_version not in API_VERSIONS:
         got = f"{review.api_version or 'no apiVersion'} {review.kind or 'no kind'}"
         raise InputError(f"it is not an AdmissionReview of {' or '.join(API_VERSIONS)} but {got}", _BODY, _FIX)
@@ -249,7 +249,7 @@ def _status(denial: Denial) -> _ResponseStatus:
 
 
 def _clip_text(text: str, length: int = MAX_MESSAGE) -> str:
-    """A text that the API server passes on: whoever made it, it ends here what a terminal would obey."""
+    """A text that the API server passes on, with the parts escaped that a terminal would obey, and cut to a length."""
     return shorten(visible(text), length)
 
 
@@ -321,7 +321,7 @@ def _sentence(error: msgspec.ValidationError) -> str:
 
 
 def _no_review(error: Exception) -> InputError:
-    """Why the body can't be answered at all."""
+    """Why the body cannot be answered at all."""
     if isinstance(error, RecursionError):
         return InputError("it is nested too deeply", _BODY, "send an AdmissionReview")
     if isinstance(error, UnicodeDecodeError):

@@ -37,7 +37,7 @@ class EventObserver(Observer):
                 self._add(happening)
 
     def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
-        """Pass it on."""
+        """Pass the error on; an error is not an Event."""
         self._inner.on_error(endpoint, error)
 
 
@@ -70,7 +70,7 @@ def event_of(endpoint: Endpoint, verdict: Evaluation) -> Event | None:
 def _involved_object(
     endpoint: Endpoint, request: Request[Any], name: str, *, absent: bool
 ) -> tuple[str, str, str, str]:
-    """API version, kind, name and uid of where users look: a pod's VMI, and the namespace for what isn't there."""
+    """API version, kind, name and uid of where users look: a pod's VMI, and the namespace for what is not there."""
     if endpoint.sub_resource:
         # Of a pod, which is there, whatever becomes of its eviction.
         return "v1", "Pod", name, ""

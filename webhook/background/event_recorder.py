@@ -1,8 +1,8 @@
-"""Kubernetes Events: what we refused and why, where the users of a namespace look for it.
+"""Kubernetes Events: which requests were denied and why, where the users of a namespace look for it.
 
-Nobody waits for them. They are queued, written one by one from a task of their own, and dropped, and counted, when they
-can't be. The same happening within some minutes is one Event, whose series counts: that is what events.k8s.io/v1
-(KEP-383) is for, and why it is not core/v1, whose counters every client keeps in its own way.
+No review waits for them. They are queued, written one by one by a task of their own, and dropped, and counted, when
+they cannot be written. Repetitions within some minutes are one Event, whose series counts: that is the purpose of
+events.k8s.io/v1 (KEP-383), in contrast to core/v1, whose counters every client keeps in its own way.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ logger = logging.getLogger(__name__)
 
 
 class Event(msgspec.Struct, frozen=True):
-    """What an Event is about. Happenings that are equal in all but the note are repeats.
+    """What a Kubernetes Event is about. Those that are equal in all but the note are repeats.
 
     Attributes:
         namespace: where users see it, and where the object is.
         api_version, kind, name, uid: of the object; the uid may be empty, where there is none yet.
         reason: a word in CamelCase.
-        code: of `names.Code`: what led to it.
-        note: for people; cut where it is too long.
+        code: what led to it, one of `names.Code`.
+        note: a text for people; cut where it is too long.
     """
 
     namespace: str
@@ -100,7 +100,7 @@ class EventWriter:
         self.results: Final = Counter(dict.fromkeys(RESULTS, 0))
 
     def add(self, happening: Event) -> None:
-        """Take a happening over; neither waits nor raises."""
+        """Queue an Event; neither waits nor raises."""
         key = (happening.namespace, happening.kind, happening.name, happening.reason, happening.code)
         series = self._series.get(key)
         if series is not None:
@@ -115,7 +115,7 @@ class EventWriter:
             self._new.append(key)
 
     async def run(self) -> None:
-        """Write for ever; ends when it is cancelled."""
+        """Write Events indefinitely; ends when it is cancelled."""
         while True:
             await self._clock.sleep(_TICK_SECONDS)
             try:

@@ -1,7 +1,7 @@
-"""The parity watch: some running VMs now and then, compared with what KubeVirt's rules, as we know them, make of them.
+"""The fidelity check: samples of the running VMs, compared with what KubeVirt's rules, as implemented, make of them.
 
-It stands beside admission and may never disturb it: a connection of its own, one request at a time with pauses between,
-and whatever goes wrong ends the round with a line in the log. The next round begins anew.
+It runs beside admission and must never disturb it: it has its own connection, sends one request after the other with
+pauses between, and any error ends the round with a line in the log. The next round starts afresh.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class FidelityCheck:
         self.failed = 0
 
     async def run(self) -> None:
-        """Compare for ever; ends when it is cancelled."""
+        """Compare VMs indefinitely; ends when it is cancelled."""
         began = self._clock.now() - self._chance.random() * self._settings().every_seconds
         while True:
             await self._clock.sleep(_TICK_SECONDS)

@@ -20,7 +20,7 @@ _Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("[yYnN]$"), l
 
 
 def _text(dumper: _Dumper, value: str) -> yaml.Node:
-    """Several lines as such; where YAML's block style can't hold them, PyYAML quotes them all the same."""
+    """A text of several lines in YAML's block style; where that style cannot hold it, PyYAML quotes it."""
     quoted = None if isinstance(plain(value), str) else "'"
     return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else quoted)
 

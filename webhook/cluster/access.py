@@ -1,4 +1,4 @@
-"""Asking the API server who somebody is, and what RBAC lets them do (TokenReview, SubjectAccessReview)."""
+"""Questions to the API server: the user of a token, and what RBAC lets a user do (TokenReview, SubjectAccessReview)."""
 
 from __future__ import annotations
 

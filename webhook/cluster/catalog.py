@@ -1,8 +1,8 @@
 """Watched copies of what VMs name, or get by their labels: instancetypes, preferences and presets.
 
-KubeVirt watches them too, and reads by GET what its copies lack. A kind is watched from the first look-up on: where no
-policy asks for it, nothing is. Tenants write most of these objects, so what is kept of them is their spec alone, as the
-JSON that was sent, and only so many bytes of it; what is not kept is read by GET or list, as if nothing was watched.
+KubeVirt watches them too, and reads by GET what its copies lack. A kind is watched from its first look-up on: where no
+policy needs it, it is not watched. Tenants write most of these objects, so only their spec is kept, as the JSON that
+was sent, and only up to a number of bytes; the others are read by GET or list, as without a watch.
 """
 
 from __future__ import annotations

@@ -37,9 +37,16 @@ class Configured:
         self._update(self._read)
 
     def of(self, kubevirts: Iterable[KubeVirt]) -> ClusterConfig | Unavailable | None:
-        """For the rules about VMIs; None where there is no KubeVirt, nor a version that the settings name.
+        """KubeVirt's configuration as its rules for VMs read it.
 
         Of several objects the one counts that KubeVirt's operator has taken up.
+
+        Args:
+            kubevirts: all KubeVirt objects of the cluster.
+
+        Returns:
+            The configuration; None where there is neither a KubeVirt object nor a version in the settings;
+            `Unavailable` where it cannot be decoded.
         """
         self._take(kubevirts)
         return self._rules

@@ -1,7 +1,7 @@
 """A cluster objects read from files: what ``kubectl get ... -o yaml`` has written into a directory.
 
-For the command line and for tests, where policies are asked what they would do. Everything is read and checked at the
-start, so every answer is at hand; nothing in it ages, a Lease is never renewed.
+For the command line and for tests, which run policies without a cluster. Everything is read and checked at the start,
+so every answer is at hand; nothing in it ages, a Lease is never renewed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class FilesCluster(Cluster):
 
     Args:
         index: the objects by kind, namespace and name.
-        settings: whose schedulers are judged.
+        settings: the settings that declare the schedulers.
         clock: Unix time in seconds; how long pods have been waiting is counted up to it.
     """
 
@@ -124,7 +124,7 @@ class FilesCluster(Cluster):
         return cls(index, settings, clock)
 
     def use(self, settings: Settings) -> None:
-        """Judge by other settings from now on."""
+        """Use other settings from now on."""
         self._settings = settings
         self._configured.use(settings.kubevirt_version)
 
@@ -142,7 +142,7 @@ class FilesCluster(Cluster):
         Args:
             kind: one of `KINDS`.
             namespace: empty for objects without.
-            name: of the object.
+            name: the object's name.
 
         Raises:
             KeyError: no file can hold this kind.
@@ -182,7 +182,7 @@ class FilesCluster(Cluster):
         return cast("T | Unavailable | None", self.peek(key))
 
     def staleness(self) -> dict[str, float]:
-        """Nothing is watched."""
+        """Always empty, since files are not watched."""
         return {}
 
     def waiting_for(self) -> tuple[str, ...]:
@@ -253,7 +253,7 @@ class FilesCluster(Cluster):
         return SchedulerHealth("alive", f"{text} is held; a snapshot shows no renewals")
 
     def _waiting(self, scheduler: str) -> WaitingPods:
-        """The pods that wait for a scheduler, as its guard would see them."""
+        """The pods that wait for a scheduler, as its health check would see them."""
         waiting = WaitingPods(self._has_opted_in)
         for pod in self._pods.get(scheduler, ()):
             phase, created = pod.status.phase if pod.status else None, unix_time(pod.meta.creation_timestamp)
@@ -283,7 +283,7 @@ def _count(number: int, noun: str) -> str:
 
 
 def _objects(root: Path, mistakes: list[InputError]) -> Iterator[Document]:
-    """All objects of all files; what can't be read becomes a mistake."""
+    """All objects of all files; what cannot be read becomes a mistake."""
     for file in _files(root, mistakes):
         try:
             for document in read_documents(file):
@@ -315,7 +315,7 @@ def _add(index: Index, document: Document) -> None:
     """Check one object and enter it.
 
     Raises:
-        InputError: it can't be an object of a cluster, or is one that is known already.
+        InputError: it cannot be an object of a cluster, or is one that is known already.
     """
     value = document.value
     kind = _kind(document)
@@ -403,7 +403,7 @@ def _wrong_type(value: Any, error: msgspec.ValidationError) -> tuple[tuple[str |
 
 
 def _find_path(value: Any, steps: list[str | int], got: str) -> tuple[str | int, ...] | None:
-    """The first path of that form whose value is of a type: msgspec tells no keys of mappings, only ``...``."""
+    """The first path of that form whose value has a type: msgspec names no keys of mappings, only ``...``."""
     if not steps:
         return () if _NAMES.get(type(value)) == got else None
     step, *rest = steps

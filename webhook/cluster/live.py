@@ -133,7 +133,7 @@ class LiveCluster(Cluster):
             self._run_guard(guard)
 
     async def close(self) -> None:
-        """End all tasks and connections. Whoever still waits for an answer gets `Unavailable`."""
+        """End all tasks and connections. Reviews that still wait for an answer get `Unavailable`."""
         self._started = False
         ending = [*self._tasks, *self._requests.tasks]
         for task in ending:
@@ -142,7 +142,7 @@ class LiveCluster(Cluster):
         await self._transport.close()
 
     def use(self, settings: Settings) -> None:
-        """Guard what these settings declare. Guards that stay as they are keep what they know."""
+        """Watch the schedulers that these settings declare. Unchanged health checks keep their state."""
         self._settings = settings
         self._configured.use(settings.kubevirt_version)
         # Policies may be off now that asked for them.
@@ -209,7 +209,7 @@ class LiveCluster(Cluster):
         return watches
 
     def _copy(self, key: Key[Any]) -> Reflector[Any] | None:
-        """The watched copy that answers a key; None for what is cached because it can't change."""
+        """The watched copy that answers a key; None for what is cached because it cannot change."""
         if isinstance(key, NamespaceKey):
             return self._namespaces
         if isinstance(key, KubeVirtKey | ConfigurationKey | PlacementKey):
@@ -221,7 +221,7 @@ class LiveCluster(Cluster):
         return self._nodes.copy if isinstance(key, NodesKey) else None
 
     def _pods_of(self, scheduler: str) -> Reflector[Any] | None:
-        """The pods that a scheduler's guard watches, if it does."""
+        """The watch of the pods that wait for a scheduler; None where its health check has none."""
         guard = self._guards.get(scheduler)
         return guard.pods if guard and guard.settings.kind != "off" else None
 
@@ -260,7 +260,7 @@ class LiveCluster(Cluster):
     async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
         """The answer, read if need be. Never raises for what goes wrong on the way.
 
-        A VMI of a `VmiKey` has only what can't change: its identity and its ``spec``.
+        A VMI of a `VmiKey` has only what cannot change: its identity and its ``spec``.
 
         Args:
             key: what to read.
@@ -364,7 +364,7 @@ def _reduce_namespace(namespace: Namespace) -> Namespace | None:
 
 
 def _pods_of(scheduler: str) -> str:
-    """The name of a guard's watch."""
+    """The name of the watch of the pods that wait for a scheduler."""
     return f"pods of {scheduler}"
 
 

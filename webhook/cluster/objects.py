@@ -1,6 +1,6 @@
 """Whole objects as plain JSON, by kind and name: what KubeVirt's rules look up, from files or from an API server.
 
-For commands, which ask with their user's rights. The server reads views, and only what it may tell everybody.
+For commands, which have their user's permissions. The server reads views, and only what it may show to every user.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class FileObjects(Objects):
         self._files: Final = files
 
     async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
-        """At once."""
+        """The object in the files; None where they do not have it."""
         return self._files.get(kind, namespace, name)
 
     async def kubevirts(self) -> Sequence[Json] | Unavailable:
-        """At once."""
+        """All KubeVirt objects in the files."""
         return self._files.objects("KubeVirt")
 
 
@@ -98,7 +98,7 @@ class LiveObjects(Objects):
         self._seconds: Final = seconds
 
     async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
-        """By GET; a kind that the cluster doesn't know is 404 like a missing object."""
+        """By GET; a kind that the cluster does not know is 404 like a missing object."""
         body = await fetch_body(self._transport, RESOURCES[kind], namespace, name, self._seconds)
         return _decode(body, dict[str, Any], kind) if isinstance(body, bytes) else body
 

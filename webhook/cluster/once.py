@@ -1,6 +1,6 @@
-"""A running cluster that is asked a few questions and left: no watches, no guards, no rights but those it takes.
+"""A running cluster that is read a few times: no watches, no health checks, no permissions beyond those of the reads.
 
-For commands, which ask with their user's rights. `webhook.cluster.live` is for servers.
+For commands, which have their user's permissions. `webhook.cluster.live` is for servers.
 """
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ _PAGE: Final = 500
 
 
 class OnceCluster(Cluster):
-    """Answers what explanations ask, each key with a request of its own.
+    """Answers the questions of explanations, each key with a request of its own.
 
     Args:
-        transport: the way to the API server; closed by whoever opened it.
+        transport: the connection to the API server; the caller closes it.
     """
 
     def __init__(self, transport: Transport) -> None:
         self._transport: Final = transport
 
     def peek(self, key: Key[Any]) -> object:
-        """Nothing is remembered."""
+        """Always `webhook.facts.NOT_READ`, since nothing is remembered."""
         return NOT_READ
 
     async def read(self, key: Key[T], deadline: float) -> T | Unavailable | None:
-        """The answer, by request."""
+        """The answer of the API server, by a request of its own."""
         return cast("T | Unavailable | None", await self._read(key, deadline))
 
     async def _read(self, key: Key[Any], deadline: float) -> object:
@@ -70,7 +70,7 @@ class OnceCluster(Cluster):
         return Unavailable(f"{type(key).__name__} cannot be read from a cluster without watches")
 
     async def _all(self, resource: Resource[V], seconds: float) -> list[V] | Unavailable:
-        """All objects of a kind; none where the cluster doesn't know it."""
+        """All objects of a kind; none where the cluster does not know it."""
         found: list[V] = []
         try:
             async with asyncio.timeout(seconds):
@@ -88,7 +88,7 @@ class OnceCluster(Cluster):
         return found
 
     def staleness(self) -> Mapping[str, float]:
-        """Nothing is watched."""
+        """Always empty, since nothing is watched."""
         return {}
 
     def waiting_for(self) -> tuple[str, ...]:

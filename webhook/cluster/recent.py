@@ -1,7 +1,7 @@
 """ControllerRevisions that were read a moment ago: one request of a user is reviewed several times in a row.
 
-The data of a revision can't change, but it may be deleted and made anew under its name, and its labels may change. So
-answers are shared for a second only, and whoever must not be deceived asks for a fresh one.
+The data of a revision cannot change, but it may be deleted and created anew under its name, and its labels may change.
+So answers are shared for a second only, and a caller that must not be deceived reads a fresh one.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Recent:
         return answer[1] if answer else None
 
     def put(self, name: ObjectName, body: bytes, now: float) -> None:
-        """Remember an answer."""
+        """Keep an answer for a moment."""
         self._remove(name)
         self._answers[name] = now, body
         self._size += len(body)

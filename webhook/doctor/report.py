@@ -76,7 +76,7 @@ class Report(msgspec.Struct, frozen=True):
         return {verdict: counts[verdict] for verdict in VERDICTS}
 
     def as_json(self) -> dict[str, Any]:
-        """Plain JSON."""
+        """The report as plain JSON."""
         ordered = [finding for _, group in self.groups for finding in group]
         return {
             "schemaVersion": SCHEMA,

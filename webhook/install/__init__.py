@@ -1,1 +1,1 @@
-"""What a cluster needs to call us."""
+"""The installation: what a cluster needs to call the webhooks."""

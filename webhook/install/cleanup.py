@@ -44,7 +44,7 @@ Operation = dict[str, Any]
 
 
 class CleanupTransport(Transport, Requests, Protocol):
-    """Reads and writes."""
+    """The connection to the API server of a clean-up: it reads lists and writes patches."""
 
 
 class Task(msgspec.Struct, frozen=True):

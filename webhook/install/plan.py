@@ -197,7 +197,7 @@ def _ports(settings: Settings) -> dict[str, int]:
 
 
 def _with_ports(manifest: Manifest, ports: Mapping[str, int]) -> Manifest:
-    """As the components of these names do it."""
+    """A Service with the ports of the named components, or a NetworkPolicy that opens them; others are unchanged."""
     if not ports or manifest["kind"] not in ("Service", "NetworkPolicy"):
         return manifest
     spec = manifest["spec"]

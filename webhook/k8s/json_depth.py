@@ -1,4 +1,4 @@
-"""JSON as strings and brackets: enough to tell how deep it is, in a loop and whatever the rest of it is."""
+"""JSON as strings and brackets: enough to find its depth, in a loop and whatever its content is."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RUN: Final = re.compile(rb'[^"\[\]{}]*+(?:' + STRING + rb'[^"\[\]{}]*+)*+(?P<run
 def flatten(body: bytes, levels: int) -> bytes:
     """JSON with ``null`` for every container that stands below so many levels of others.
 
-    What a parser that recurses can't read, it can read then. Its cost grows with the bytes, at some 0.5 µs a bracket:
+    What a parser that recurses cannot read, it can read then. Its cost grows with the bytes, at some 0.5 µs a bracket:
     run it in a thread of its own.
     """
     pieces: list[bytes] = []

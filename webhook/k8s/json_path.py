@@ -30,8 +30,8 @@ def lookup(root: object, path: Sequence[str]) -> object:
     """The value at a path of JSON names in a view or in plain JSON; `ABSENT` where there is none (null counts).
 
     Raises:
-        KeyError: a view doesn't know a field of this name: a bug.
-        TypeError: the path leads through something that is no object.
+        KeyError: a view does not know a field of this name: a bug.
+        TypeError: the path leads through a value that is not an object.
     """
     value = root
     for segment in path:

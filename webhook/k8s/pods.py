@@ -151,7 +151,7 @@ class PendingPodSpec(PodSpec, frozen=True):
 
 
 class PendingPod(Object, frozen=True):
-    """A pod as the scheduler's guard watches it."""
+    """A pod as the scheduler's health check watches it."""
 
     spec: PendingPodSpec | None = None
     status: PendingPodStatus | None = None

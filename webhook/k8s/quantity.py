@@ -69,7 +69,7 @@ class Quantity:
     def value(self) -> int:
         """The value as int64, fractions rounded up.
 
-        Of what doesn't fit, Kubernetes makes something or other; so does this (apimachinery, api/resource, amount.go
+        Of what does not fit, Kubernetes makes something or other; so does this (apimachinery, api/resource, amount.go
         and scale_int.go).
         """
         if self._scale is None:
@@ -146,7 +146,7 @@ def _binary(value: int) -> str:
 
 
 def int64(value: int) -> int:
-    """A number as Go's int64 holds it: what doesn't fit wraps around."""
+    """A number as Go's int64 holds it: what does not fit wraps around."""
     return (value + 2**63) % 2**64 - 2**63
 
 

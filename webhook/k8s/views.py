@@ -1,8 +1,8 @@
-"""Views of Kubernetes objects: only the fields that we read, decoded in one pass by msgspec.
+"""Views of Kubernetes objects: only the fields that this server reads, decoded in one pass by msgspec.
 
 A view is not a model. Everything else in the object is skipped while decoding, which is what makes a 20 KB pod cost
-microseconds, and it never comes back out: patches name paths, views are never serialised into objects. Every field
-may be absent or null, as Kubernetes allows; a value of another type is a `msgspec.ValidationError` with its path.
+microseconds, and it never comes back out: patches name paths, views are never serialized into objects. Every field may
+be absent or null, as Kubernetes allows; a value of another type is a `msgspec.ValidationError` with its path.
 """
 
 from __future__ import annotations

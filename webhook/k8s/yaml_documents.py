@@ -1,8 +1,8 @@
 """Strict reading of YAML as Kubernetes' users write it: plain values, exact lines, nothing guessed, nothing unbounded.
 
-Scalars are read as ``sigs.k8s.io/yaml`` (a fork of go-yaml v2) reads them, as kubectl and the API server do, but
-for ``yes``, ``no``, ``on`` and ``off``. Values are built from the parser's events rather than from PyYAML's nodes: that
-needs no recursion, so that depth is ours to limit, and it is several times faster.
+Scalars are read as ``sigs.k8s.io/yaml`` (a fork of go-yaml v2) reads them, as kubectl and the API server do, but for
+``yes``, ``no``, ``on`` and ``off``. Values are built from the parser's events rather than from PyYAML's nodes: that
+needs no recursion, so that the depth can be limited here, and it is several times faster.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _UNPRINTABLE: Final = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\
 
 
 def mistakes_of(error: InputError) -> tuple[InputError, ...]:
-    """The single mistakes that an error tells of."""
+    """The single mistakes in an error."""
     return error.mistakes if isinstance(error, InputErrors) else (error,)
 
 
@@ -37,7 +37,7 @@ def read_documents(path: str | os.PathLike[str]) -> Iterator[Document]:
     JSON is decoded some ten times faster than YAML, but a key written twice passes unseen and lines are the document's.
 
     Raises:
-        InputError: as `parse_documents`; the file can't be read, is no regular file, no gzip file, or is larger than
+        InputError: a document has mistakes; the file cannot be read, is not a regular or gzip file, or is larger than
             `MAX_BYTES`.
     """
     file = os.fspath(path)
@@ -90,7 +90,7 @@ def objects_in(document: Document) -> Iterator[Document]:
     Items of a typed list need no ``apiVersion`` and ``kind``, as in the API server's own answers; they get the list's.
 
     Raises:
-        InputError: the document, or an item, is no mapping, or ``items`` is no list; after all good ones.
+        InputError: the document, or an item, is not a mapping, or ``items`` is not a list; raised after all good ones.
     """
     pending, mistakes = [document], []
     while pending:

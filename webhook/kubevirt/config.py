@@ -83,16 +83,16 @@ class ClusterConfig:
     """What of KubeVirt's configuration decides over VMs and VMIs; the defaults are KubeVirt's.
 
     Attributes:
-        default_architecture: of VMs that name none; KubeVirt's control plane's own.
-        machine_types: by architecture.
-        cpu_request: of VMIs that request none; applied only where it isn't KubeVirt's own default.
-        cpu_model: of VMIs that name none; empty: ``host-model``.
+        default_architecture: the architecture of VMs that name none: that of KubeVirt's control plane.
+        machine_types: the default machine type by architecture.
+        cpu_request: the CPU request of VMIs without one; applied only where it is not KubeVirt's own default.
+        cpu_model: the CPU model of VMIs that name none; empty: ``host-model``.
         live_update: whether VMIs are made ready for hotplug of CPUs and memory.
         max_hotplug_ratio: how many times more sockets and memory a VMI may get than it starts with.
         memory_overcommit: the guest's memory in percent of what is requested for it.
         feature_gates: those that the administrator has opened.
         disabled_gates: those that the administrator has closed.
-        qgs_socket_path: of the host's quote generation service, for VMIs with TDX.
+        qgs_socket_path: the socket of the host's quote generation service, for VMIs with TDX.
         even_parity: the annotation that completes emulator threads to an even number of CPUs is set.
         set_by_admin: the names of the attributes that the cluster's administrator has set.
         rules: those of the release of KubeVirt that runs in the cluster.
@@ -169,7 +169,7 @@ class ClusterConfig:
 
     @classmethod
     def of_kubevirt(cls, kubevirt: Any, release: Release | None = None) -> ClusterConfig:
-        """The settings of a cluster's KubeVirt object; one that KubeVirt's operator hasn't taken up yet doesn't count.
+        """The settings of a cluster's KubeVirt object, which does not count until KubeVirt's operator has taken it up.
 
         Args:
             kubevirt: the KubeVirt object, plain JSON.
@@ -202,7 +202,7 @@ class ClusterConfig:
 
     @property
     def requests_cpu(self) -> bool:
-        """Whether ``cpu_request`` is written into VMIs: only a value that isn't KubeVirt's own default."""
+        """Whether ``cpu_request`` is written into VMIs: only a value that is not KubeVirt's own default."""
         return self.cpu_request != _CPU_REQUEST
 
     def origin(self, attribute: str) -> Origin:

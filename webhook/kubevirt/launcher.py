@@ -1,9 +1,9 @@
 """Which pod is a virt-launcher pod, the one that carries a virtual machine.
 
-The label alone can be put on any pod by anybody. What makes a launcher pod is the label, a VMI as its controller, and
-virt-controller's account as its maker (KubeVirt, pkg/virt-controller/services/template.go). Pods that look similar and
-are none: hotplug attachment pods (label ``hotplug-disk``, owned by a Pod), exporters, and KubeVirt's own components.
-Temporary provisioning pods are launcher pods like others: their placement decides where a volume is made.
+Any user can put the label on any pod. What makes a launcher pod is the label, a VMI as its controller, and
+virt-controller's account as its creator (KubeVirt, pkg/virt-controller/services/template.go). Pods that look similar
+and are none: hotplug attachment pods (label ``hotplug-disk``, owned by a Pod), exporters, and KubeVirt's own
+components. Temporary provisioning pods are launcher pods like others: their placement decides where a volume is made.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class NotLauncher(msgspec.Struct, frozen=True):
     """Why a pod is not a launcher pod.
 
     Attributes:
-        code: of `names.Code`.
+        code: one of `names.Code`.
         text: a sentence for people.
     """
 
@@ -37,12 +37,16 @@ def account(namespace: str, name: str) -> str:
 
 
 def controller_account(namespace: str) -> str:
-    """virt-controller's."""
+    """The user name of virt-controller's service account.
+
+    Args:
+        namespace: the namespace where KubeVirt runs.
+    """
     return account(namespace, names.CONTROLLER_ACCOUNT)
 
 
 def vmi_owner(pod: Object) -> OwnerReference | NotLauncher:
-    """The VMI that controls a launcher pod, as far as the pod itself can tell."""
+    """The VMI that controls a launcher pod, as far as the pod itself shows it."""
     meta = pod.meta
     if meta.label(names.APP_LABEL) != names.LAUNCHER_APP:
         text = f"skipped: the pod does not have the label {names.APP_LABEL}={names.LAUNCHER_APP}"

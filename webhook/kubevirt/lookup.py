@@ -28,7 +28,7 @@ def get_required(get: Get, kind: str, namespace: str, name: str) -> Json:
     """An object that has to be there.
 
     Raises:
-        NotFound: it isn't, in the API server's words.
+        NotFound: it is not, in the API server's words.
     """
     found = get(kind, namespace, name)
     if found is None:
@@ -37,7 +37,7 @@ def get_required(get: Get, kind: str, namespace: str, name: str) -> Json:
 
 
 def not_found(kind: str, name: str) -> NotFound:
-    """That an object of a kind isn't there, in the API server's words."""
+    """That an object of a kind is not there, in the API server's words."""
     return NotFound(_PLURALS[kind], name)
 
 

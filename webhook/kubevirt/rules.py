@@ -16,7 +16,7 @@ class Rules:
 
     Attributes:
         release: the release.
-        types: of the objects that it reads and writes.
+        types: the types of the objects that it reads and writes.
     """
 
     __slots__ = ("_capabilities", "release", "types")

@@ -1,1 +1,1 @@
-"""Where a VM may run: what its launcher pod asks of nodes, and which nodes have it."""
+"""Where a VM may run: what its launcher pod requires of nodes, and which nodes have it."""

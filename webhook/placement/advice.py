@@ -1,4 +1,4 @@
-"""What may keep a VM from a node that is eligible: said, but never a reason to refuse.
+"""What may keep a VM from a node that is eligible: worth a note, but never a reason for a denial.
 
 It changes by the second (free resources), depends on other pods (affinity between pods, spread), or KubeVirt itself
 ignores it (hotplugged volumes that only some nodes reach).

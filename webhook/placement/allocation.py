@@ -12,7 +12,7 @@ class Allocatable(Requirement, frozen=True, gc=False):
     """So much of a resource on the whole node. What other pods use of it now is not taken into account.
 
     Attributes:
-        amount: in kube-scheduler's unit.
+        amount: the requested amount, in kube-scheduler's unit.
     """
 
     resource: str
@@ -32,7 +32,7 @@ class Allocatable(Requirement, frozen=True, gc=False):
 
     @property
     def amount_text(self) -> str:
-        """The amount, for people."""
+        """The amount with its unit, for people."""
         return resources.format_request(self.resource, self.amount)
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:

@@ -1,8 +1,8 @@
-"""All that the target pod of a migration asks of nodes, as a list.
+"""All that the target pod of a migration requires of nodes, as a list.
 
-KubeVirt merges these into one mapping, in which a key that the migration adds loses against the VM's own without a
-word (and a ``cpu-vendor`` key wins against KubeVirt's guard). Here every one stays, with its origin: a node must have
-them all. Only what KubeVirt lays over each other for every pod of a VM, its defaults, the cluster's settings, the VM's
+KubeVirt merges these into one mapping, in which a key that the migration adds loses against the VM's own silently (and
+a ``cpu-vendor`` key wins against KubeVirt's own rule). Here each one is kept, with its origin: a node must have them
+all. Only what KubeVirt lays over each other for every pod of a VM, its defaults, the cluster's settings, the VM's
 selector and the labels that it generates, is one layer here too (pkg/virt-controller, createTargetPod).
 """
 
@@ -38,7 +38,7 @@ _RECOMPUTED = (
 
 
 def own(placed: Placed) -> Iterator[Requirement]:
-    """What the spec of any pod asks of nodes, as kube-scheduler reads it; of a VMI's, what its owner asks."""
+    """What the spec of any pod requires of nodes, as kube-scheduler reads it; for a VMI, what its owner requires."""
     selector = placed.node_selector or {}
     yield from (Label(requirement.VM, Expression.equals(key, value)) for key, value in selector.items())
     yield from _affinity(placed)
@@ -57,11 +57,11 @@ def of(  # noqa: PLR0913 - what a target pod is made from, each with a default
     admitted: Iterable[Requirement] = (),
     tolerations: tuple[Toleration, ...] = (),
 ) -> Requirements:
-    """All that the target pod of a migration asks of a node, what the migration adds first.
+    """All that the target pod of a migration requires of a node, what the migration adds first.
 
     Args:
         vmi: the VMI that migrates.
-        migration: with what it adds. One that sends to another cluster makes no pod here: there is nothing to ask.
+        migration: the migration. One to another cluster creates no pod here, so nothing is required.
         source_pod: the launcher pod that the VM runs in; None: what follows from the rest alone, see `gaps`.
         source_pod_added: what the migration had added by which that pod was made, if it was and is still known.
         source_node: where the VM runs.
@@ -224,11 +224,11 @@ def _host_model(vmi: Vmi, pod: Mapping[str, str], labels: Mapping[str, str]) -> 
 
 
 def _vendor(known: Mapping[str, object], labels: Mapping[str, str]) -> Iterator[Requirement]:
-    """The CPU's vendor stays. A key that the migration adds doesn't switch this off, as it does in KubeVirt.
+    """The CPU's vendor stays. A key that the migration adds does not switch this off, as it does in KubeVirt.
 
     Args:
         known: the keys that KubeVirt, its settings, the VM or the migration already set.
-        labels: of the node that the VM comes from.
+        labels: the labels of the node that the VM comes from.
     """
     if any(key.startswith(generated.CPU_VENDOR) for key in known):
         return

@@ -41,7 +41,7 @@ class Contradiction(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def is_dropped(self) -> bool:
-        """Whether KubeVirt itself drops what the migration adds, without a word, and migrates as if it weren't there.
+        """Whether KubeVirt itself drops what the migration adds, without a word, and migrates as if it were not there.
 
         Else the target pod would stay unschedulable until the migration fails.
         """
@@ -105,7 +105,7 @@ def without_dropped(requirements: Requirements) -> Requirements:
 
 
 def kept_by_kubevirt(requirements: Requirements) -> Requirements:
-    """What KubeVirt by itself holds a target pod to: without what it drops, or takes for its own guard."""
+    """What KubeVirt by itself requires of a target pod: without what it drops, or takes for its own rule."""
     guarded = not any(
         isinstance(each, Label) and each.origin == ADDED and each.expression.key.startswith(CPU_VENDOR)
         for each in requirements

@@ -42,7 +42,7 @@ class Demand(msgspec.Struct, frozen=True):
     """What a target pod requests of its node.
 
     Attributes:
-        requests: by resource, in kube-scheduler's unit; sorted by name, without what is zero.
+        requests: amounts by resource, in kube-scheduler's unit; sorted by name, without what is zero.
         gaps: what could not be taken into account, clauses.
     """
 

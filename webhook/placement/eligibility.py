@@ -1,4 +1,4 @@
-"""Which nodes have what is required, and why the others don't: node by node, the plain way.
+"""Which nodes have what is required, and why the others do not: node by node, the plain way.
 
 `NodeIndex` answers the same faster; this is what it is measured by.
 """

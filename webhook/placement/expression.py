@@ -74,7 +74,7 @@ class Expression(msgspec.Struct, frozen=True):
         return have > bound if self.operator == GREATER else have < bound
 
     def problems(self) -> tuple[str, ...]:
-        """Why Kubernetes can't evaluate it, clauses; empty where it can."""
+        """Why Kubernetes cannot evaluate it, clauses; empty where it can."""
         found = []
         if problem := key_problem(self.key):
             found.append(f"key {quote(self.key)} {problem}")
@@ -103,7 +103,7 @@ class Expression(msgspec.Struct, frozen=True):
 
     @property
     def lacking(self) -> str:
-        """What a node is that doesn't satisfy it: ``without zone=b``, ``with disk``."""
+        """What a node is that does not satisfy it: ``without zone=b``, ``with disk``."""
         if self.operator == DOES_NOT_EXIST:
             return f"with {self.key}"
         if self.operator == NOT_IN:
@@ -139,7 +139,7 @@ class Term(msgspec.Struct, frozen=True):
     Attributes:
         expressions: over labels.
         fields: over fields of the node.
-        problems: why it can't be evaluated, each with its path; then it matches nothing.
+        problems: why it cannot be evaluated, each with its path; then it matches nothing.
     """
 
     expressions: tuple[Expression, ...] = ()

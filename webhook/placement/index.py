@@ -101,7 +101,7 @@ class NodeIndex:
         self._snapshot = None
 
     def remove(self, name: str) -> None:
-        """Forget a node; one that isn't here is no mistake, as a watch may tell of a deletion twice."""
+        """Remove a node; a missing one is not a mistake, since a watch may report a deletion twice."""
         position = self._positions.pop(name, None)
         if position is None:
             return
@@ -256,7 +256,7 @@ class NodeIndex:
 
 
 def _flip(sets: dict[T, int], item: T, bit: int) -> None:
-    """Put a node into an item's set, or take it out; an empty set goes, or labels long gone would stay for ever."""
+    """Put a node into an item's set, or take it out; empty sets are removed, or old labels would pile up."""
     nodes = sets.get(item, 0) ^ bit
     if nodes:
         sets[item] = nodes

@@ -56,7 +56,7 @@ class PlacementKubeVirtSpec(View, frozen=True):
 
 
 class PlacementKubeVirt(Object, frozen=True):
-    """The KubeVirt object."""
+    """The KubeVirt object, as far as it decides over nodes."""
 
     spec: PlacementKubeVirtSpec | None = None
     # Which one runs, the object's status or the settings say; `with_release` sets it.

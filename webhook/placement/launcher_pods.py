@@ -62,7 +62,7 @@ class LauncherPod(Object, frozen=True):
 
 
 def _reduce_pod(pod: LauncherPod) -> LauncherPod | None:
-    """What lists keep of a launcher pod that has not ended. Anybody can label a pod, however large."""
+    """What lists keep of a launcher pod that has not ended. Any user can label a pod, however large."""
     meta, owner = pod.meta, pod.meta.controller_owner()
     if pod.is_over or owner is None:
         return None

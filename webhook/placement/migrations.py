@@ -97,7 +97,7 @@ class Migration(Object, frozen=True):
 
     @property
     def evacuates(self) -> bool:
-        """Whether it says that KubeVirt made it of an eviction. Anybody can write that; the VMI knows."""
+        """Whether it says that KubeVirt made it of an eviction. Any user can write that; the VMI proves it."""
         return self.meta.annotation(EVACUATION) is not None
 
     @property

@@ -40,7 +40,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     Attributes:
         taints: those with the effects NoSchedule and NoExecute, sorted, each once; without a cordoned node's own.
         unschedulable: cordoned.
-        no_kvm: KubeVirt's device plugin says that it has none to give; where it says nothing, it isn't known.
+        no_kvm: KubeVirt's device plugin says that it has none to give; where it says nothing, it is not known.
         allocatable: what pods could request of the whole node, as `resources` counts it; None: the kubelet has not
             reported it yet.
     """

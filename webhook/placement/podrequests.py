@@ -51,9 +51,9 @@ def total(
 
     Args:
         containers: the requests of each container, in billionths by resource.
-        init_containers: in their order, each with whether it is a sidecar (restartPolicy Always), which keeps running.
+        init_containers: their requests in order, each with whether it is a sidecar (restartPolicy Always).
         pod_level: the pod's own requests, which replace those of its containers: CPU, memory and huge pages.
-        overhead: of the pod's RuntimeClass.
+        overhead: the overhead of the pod's RuntimeClass, as quantities.
     """
     whole: Nanos = {}
     for each in containers:

@@ -1,4 +1,4 @@
-"""One thing that a launcher pod asks of a node, where it comes from, and why a node doesn't have it."""
+"""One thing that a launcher pod requires of a node, where it comes from, and why a node does not have it."""
 
 from __future__ import annotations
 
@@ -80,12 +80,12 @@ class Requirement(msgspec.Struct, frozen=True, gc=False):
         raise NotImplementedError
 
     def reasons(self, node: Node) -> tuple[UnmetRequirement, ...]:
-        """Why a node doesn't fit; empty if it does."""
+        """Why a node does not fit; empty if it does."""
         raise NotImplementedError
 
 
 class UnmetRequirement(msgspec.Struct, frozen=True, gc=False):
-    """Why one node doesn't fit.
+    """Why one node does not fit.
 
     Attributes:
         requirement: what it fails.
@@ -100,7 +100,7 @@ class UnmetRequirement(msgspec.Struct, frozen=True, gc=False):
 
 
 class Label(Requirement, frozen=True, gc=False):
-    """A condition on one label."""
+    """A requirement on one label of the node."""
 
     expression: Expression
 
@@ -155,7 +155,7 @@ class OneOf(Requirement, frozen=True, gc=False):
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why terms can't be evaluated, each with its path."""
+        """Why terms cannot be evaluated, each with its path."""
         return tuple(problem for term in self.terms for problem in term.problems)
 
     def reason(self, values: tuple[str | None, ...]) -> UnmetRequirement:
@@ -235,7 +235,7 @@ class Elsewhere(Requirement, frozen=True, gc=False):
 
     Attributes:
         node: the name of the node.
-        hostname: its label, by which the scheduler keeps the target away; empty if it isn't known.
+        hostname: its label, by which the scheduler keeps the target away; empty if it is not known.
     """
 
     node: str
@@ -269,7 +269,7 @@ class Elsewhere(Requirement, frozen=True, gc=False):
 
 
 class Kvm(Requirement, frozen=True, gc=False):
-    """KubeVirt's device, without which the launcher pod isn't scheduled unless emulation is allowed."""
+    """KubeVirt's device, without which the launcher pod is not scheduled unless emulation is allowed."""
 
     device: ClassVar[str] = "devices.kubevirt.io/kvm"
 

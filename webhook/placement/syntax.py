@@ -1,7 +1,8 @@
 """The syntax of labels (k8s.io/apimachinery, pkg/api/validate/content), and the keys that KubeVirt itself writes.
 
-virt-api checks neither. A value that is no label value makes virt-controller fail to create the target pod for ever,
-and while that migration is unfinished the VM can't be drained. A key of KubeVirt's own can switch its guards off.
+virt-api checks neither. With a value that is not a valid label value, virt-controller never succeeds in creating the
+target pod, and while that migration is unfinished the VM cannot be drained. A key of KubeVirt's own can switch its
+rules off.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ SCHEDULABLE: Final = "kubevirt.io/schedulable"
 
 
 def key_problem(key: str) -> str | None:
-    """Why a text is no label key, as a clause; None if it is one."""
+    """Why a text is not a valid label key, as a clause; None if it is."""
     prefix, slash, name = key.rpartition("/")
     if "/" in prefix:
         return "has more than one '/'"
@@ -51,7 +52,7 @@ def key_problem(key: str) -> str | None:
 
 
 def value_problem(value: str) -> str | None:
-    """Why a text is no label value, as a clause; None if it is one (the empty text is)."""
+    """Why a text is not a valid label value, as a clause; None if it is, as the empty text."""
     if len(value) > _NAME_LENGTH:
         return f"has {len(value)} characters (limit {_NAME_LENGTH})"
     if value and not _NAME.fullmatch(value):
@@ -72,7 +73,7 @@ def selector(texts: Iterable[str], where: str) -> dict[str, str]:
         where: the option or parameter of the texts, for messages.
 
     Raises:
-        InputError: a text is none, names what can be no label, or asks for two values of one.
+        InputError: a text is not one, names an impossible label, or there are two values of one label.
     """
     found: dict[str, str] = {}
     for text in texts:
@@ -107,7 +108,7 @@ def find_malformed(selector: Mapping[str, str], where: str) -> tuple[InputError,
 def reserved_keys(selector: Mapping[str, str]) -> tuple[str, ...]:
     """The keys of a selector that are KubeVirt's to require, sorted.
 
-    One of ``cpu-vendor`` switches off the guard that keeps a VM on its CPU vendor, ``cpu-feature`` and
+    One of ``cpu-vendor`` switches off the rule that keeps a VM on its CPU vendor, ``cpu-feature`` and
     ``cpu-model-migration`` stick to later migrations of a host-model VM, the others lose against KubeVirt's own value.
     """
     return tuple(sorted(key for key in selector if key == SCHEDULABLE or key.startswith(RESERVED_PREFIXES)))

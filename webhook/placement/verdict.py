@@ -27,7 +27,7 @@ class Failure(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         taint: the one that is not tolerated; None for other requirements.
-        nodes: as `bits`; meaningful only to the `Verdict` that it came with.
+        nodes: the nodes that fail it, as `bits` of their positions in the failure's `Verdict`.
     """
 
     requirement: Requirement
@@ -56,7 +56,7 @@ class Group(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def count(self) -> int:
-        """How many nodes they are."""
+        """How many nodes are in the group."""
         return self.nodes.bit_count()
 
 
@@ -76,7 +76,7 @@ class Verdict:
     """An immutable answer about all nodes at one moment. Only methods that return names cost more than a few µs.
 
     Args:
-        nodes: by position.
+        nodes: the nodes by position.
         everyone: the positions that are taken.
         eligible: those of nodes that fail nothing.
         failures: in the order of the requirements, of taints in theirs; only those that keep a node out.
@@ -97,7 +97,7 @@ class Verdict:
 
     @property
     def count(self) -> int:
-        """How many are eligible."""
+        """How many nodes are eligible."""
         return self._eligible.bit_count()
 
     def names(self, part: Failure | Group | None = None) -> list[str]:

@@ -129,7 +129,7 @@ class Vmi(Object, frozen=True):
 
     @property
     def machine_type(self) -> str:
-        """The one that it runs with, before that the one that it asks for."""
+        """The machine type that it runs with; before it runs, the one in its spec."""
         running = self.status.machine if self.status else None
         return (running.type if running else None) or (self.domain.machine or Machine()).type or ""
 
@@ -156,7 +156,7 @@ class Vmi(Object, frozen=True):
 
     @property
     def migratable(self) -> bool:
-        """Whether KubeVirt has found that it can be live-migrated; before it has looked, it can't."""
+        """Whether KubeVirt has found that it can be live-migrated; before it has looked, it cannot."""
         found = self.condition("LiveMigratable")
         return found is not None and found.status == "True"
 

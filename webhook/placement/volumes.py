@@ -41,7 +41,7 @@ class ClaimSpec(View, frozen=True):
 
 
 class Claim(Object, frozen=True):
-    """A PersistentVolumeClaim."""
+    """A PersistentVolumeClaim (core/v1), by the volume to which it is bound."""
 
     spec: ClaimSpec | None = None
 

@@ -1,7 +1,7 @@
 """Every rule of KubeVirt's in which releases differ, by name; `webhook.releases.fields` has the fields.
 
-A rule that asks takes ``rules.has(NAME)`` or ``release.has(NAME)``, and there is one such place for each. The table in
-docs/fidelity.md is made of this module by ``python hack/capabilities.py``.
+A rule that depends on the release takes ``rules.has(NAME)`` or ``release.has(NAME)``, and there is one such place for
+each. The table in docs/fidelity.md is made of this module by ``python hack/capabilities.py``.
 """
 
 from __future__ import annotations

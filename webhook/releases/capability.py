@@ -17,8 +17,8 @@ class Capability:
         what: what a release that has it does, a clause that goes on "KubeVirt …".
         source: KubeVirt's pull request or commit, else the package.
         since: the first releases that have it: the first patch release of each minor version that got it later than
-            the minor version did. Later minor versions have it, earlier ones don't.
-        until: the first releases that don't have it any more, in the same way; empty: it is still there.
+            the minor version did. Later minor versions have it, earlier ones do not.
+        until: the first releases that do not have it any more, in the same way; empty: it is still there.
         never: single releases that lack it.
     """
 

@@ -24,7 +24,7 @@ class Field:
     Attributes:
         kind: the kind that has it; of a VMI, the templates of VMs have it too; of an instancetype or preference, both
             scopes.
-        path: below ``spec``; lists are passed without an index.
+        path: the path below ``spec``; lists are passed without an index.
     """
 
     kind: str

@@ -1,7 +1,8 @@
-"""No object is denied, and nobody is warned, because of a watched copy: it may be a moment old.
+"""No object is denied, and no user is warned, because of a watched copy: it may be a moment old.
 
-A copy lets pass what KubeVirt checks again. Who applies an instancetype and a VM of it in one go must not read that the
-VM does not fit the instancetype of a second ago, so before such an answer all that came from copies is read anew.
+A copy lets pass what KubeVirt checks again. A user who applies an instancetype and a VM of it together must not read
+that the VM does not fit the instancetype of a second ago, so before such an answer all that came from copies is read
+anew.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ Handler = Callable[[Any, Request[Any], Facts, Any], Decision]
 
 
 def with_confirmation(handler: Handler) -> Handler:
-    """A policy that asks again, with facts that are read anew, before it denies or warns."""
+    """A policy that evaluates again, with facts that are read anew, before it denies or warns."""
 
     def confirm(view: Any, request: Request[Any], facts: Facts, settings: Any) -> Decision:
         decision: Decision = handler(view, request, facts, settings)

@@ -1,4 +1,4 @@
-"""The endpoints: which path is served by which policy, on which view, and what it answers when it can't tell."""
+"""The endpoints: which path is served by which policy, on which view, and the answer when it cannot be evaluated."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class _Target(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         resource: plural name of the objects' resource.
-        view: as which the objects are decoded.
+        view: the class into which the objects are decoded.
         kind: kind of the objects.
         operations: operations that the entry matches.
         group: API group of the resource.

@@ -21,11 +21,11 @@ async def replay(decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, d
     """What a deterministic function of facts says, once they are read.
 
     Args:
-        decide: asks ``facts``, which raises `NotRead`; what else it raises is passed on.
+        decide: reads ``facts``, which raises `NotRead`; its other errors are passed on.
         cluster: answers the keys.
         facts: grows by what is read.
         deadline: on the running loop's clock, in seconds; look-ups end by then.
-        what: asks, for the error.
+        what: the name of the input, for the error.
 
     Raises:
         InputError: all rounds together take more steps than ``facts.work`` allows.

@@ -4,9 +4,9 @@
                             decision.under(mode) ─▶ patch ─▶ encode
                                       └▶ audit, metrics
 
-A policy says what mode ``enforce`` would do; only here are modes known. What goes wrong on our side, a bug included,
+A policy says what mode ``enforce`` would do; only here are modes known. A fault of the server, a bug included,
 is answered as the endpoint's ``on_error`` and the policy's failurePolicy say: an exception never decides. An object
-that can't be read is its sender's doing: what validates denies it, or it would be the way around the rules.
+that cannot be read is its sender's mistake: validating endpoints deny it, or it would be the way around the rules.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Observer(Protocol):
     """Gets every evaluated request, and counts it."""
 
     def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
-        """A request was judged within ``seconds``."""
+        """A request was evaluated within ``seconds``."""
 
     def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
         """A bug or a fault of the server kept the request from being evaluated."""
@@ -88,10 +88,10 @@ class NullObserver:
     """An observer that counts nothing: for the command line and tests."""
 
     def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
-        """Ignore it."""
+        """Ignore the evaluation."""
 
     def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
-        """Ignore it."""
+        """Ignore the error."""
 
 
 class Reviewer:
@@ -140,21 +140,41 @@ class Reviewer:
         return begun if isinstance(begun, bytes) else await self.finish(begun, deadline)
 
     async def judge(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> Evaluation:
-        """As `review`, but with the reasons instead of the bytes."""
+        """The evaluation of an AdmissionReview, not encoded.
+
+        Args:
+            endpoint: the endpoint that received the review.
+            body: the review, encoded.
+            deadline: on the running loop's clock, in seconds; look-ups end by then.
+            verified: whether the sender has proved that it is the API server, as `Facts` needs it.
+
+        Raises:
+            InputError: the body is not a review that this endpoint can answer.
+        """
         begun = self._begin(endpoint, body, verified=verified)
         return begun if isinstance(begun, Evaluation) else await self._finish(begun, deadline)
 
     def begin(self, endpoint: Endpoint, body: bytes, *, verified: bool = True) -> bytes | Begun:
-        """The answer, if all that it takes is in memory; else what `finish` goes on with.
+        """The answer, if all that it takes is in memory; else the review for `finish`.
+
+        Args:
+            endpoint: the endpoint that received the review.
+            body: the review, encoded.
+            verified: whether the sender has proved that it is the API server, as `Facts` needs it.
 
         Raises:
-            InputError: as of `review`.
+            InputError: the body is not a review that this endpoint can answer.
         """
         begun = self._begin(endpoint, body, verified=verified)
         return _encode(begun) if isinstance(begun, Evaluation) else begun
 
     async def finish(self, begun: Begun, deadline: float) -> bytes:
-        """The answer to a review that has begun; deadline as of `review`."""
+        """The answer to a review that has begun.
+
+        Args:
+            begun: the review, from `begin`.
+            deadline: on the running loop's clock, in seconds; look-ups end by then.
+        """
         return _encode(await self._finish(begun, deadline))
 
     def _begin(self, endpoint: Endpoint, body: bytes, *, verified: bool) -> Evaluation | Begun:
@@ -192,7 +212,7 @@ class Reviewer:
         )
 
     def _report(self, begun: Begun, verdict: Evaluation) -> Evaluation:
-        """Tell metrics and audit of a verdict."""
+        """Pass an evaluation on to metrics and audit."""
         seconds = time.perf_counter() - begun.start
         self._observer.on_evaluated(begun.endpoint, verdict, seconds)
         ages = self._cluster.ages(begun.facts.remembered)

@@ -1,7 +1,8 @@
 """Which mode a policy has in a namespace, and with which parameters.
 
-The API server asks us only where a namespaceSelector matched. We look again, for two reasons: a watched copy, theirs
-or ours, may lag behind a relabelled namespace, and a configuration with a selector too wide must not opt anybody in.
+The API server calls the webhooks only where a namespaceSelector matched. The labels are evaluated again here, for two
+reasons: a watched copy, on either side, may lag behind a relabeled namespace, and a configuration with a selector too
+wide must not opt any namespace in.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class SpreadAnswer(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def is_spread(self) -> bool:
-        """Whether the pods get constraints, from whoever."""
+        """Whether the pods get constraints, from the owner or from this server."""
         return bool(self.present) or (bool(self.injected) and self.mode == names.ENFORCE)
 
 
@@ -61,7 +61,7 @@ def explain(namespace: str, name: str, settings: Settings, facts: Facts) -> Spre
 
     Raises:
         InputError: there is no such VM.
-        Unreadable: something that it depends on can't be read.
+        Unreadable: something that it depends on cannot be read.
         NotRead: a fact has not been read yet.
     """
     found, own = _find_vmi(namespace, name, facts)

@@ -1,4 +1,4 @@
-"""What a server does beside answering: Events, and the look-out for objects that passed us by."""
+"""What a server does beside answering: Kubernetes Events, and the background scan for drift."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Background(msgspec.Struct, frozen=True):
     lookout: DriftScanner | None = None
 
     def announcing(self, observer: Observer, settings: Callable[[], Settings]) -> Observer:
-        """An observer that also announces, if there is anybody to announce to."""
+        """An observer that also makes Kubernetes Events, where there is an API server to write them to."""
         return EventObserver(observer, self.events.add, lambda: settings().events) if self.events else observer
 
     def gauges(self) -> dict[str, Read]:
@@ -52,7 +52,7 @@ class Background(msgspec.Struct, frozen=True):
         }
 
     def counters(self) -> dict[str, Read]:
-        """What has been."""
+        """The counters of the background tasks: help text and a function that reads the values, by name."""
         events, lookout = self.events, self.lookout
         return {
             "kubevirt_webhook_events_total": (
@@ -73,7 +73,7 @@ async def background(
     """Both, with a connection of their own, until the end.
 
     Raises:
-        InputError: the kubeconfig can't be used.
+        InputError: the kubeconfig cannot be used.
     """
     from webhook.background.drift.policy_reports import Reports
     from webhook.background.drift.scanner import DriftScanner

@@ -1,8 +1,8 @@
 """Where managed certificates live in the cluster: the CA's Secret, and the caBundles of the webhook configurations.
 
 caBundles are written by a strategic merge patch over the resourceVersion that was read, entries by name. Not by
-server-side apply: its field manager would own the entries beside the one who installed them, and the API server would
-then refuse the installer's apply of a manifest without one of them (what is left of the entry is only our part).
+server-side apply: its field manager would own the entries beside the one that installed them, and the API server would
+then reject the installer's apply of a manifest without one of them (the rest of the entry would be the caBundle alone).
 """
 
 from __future__ import annotations
@@ -89,7 +89,11 @@ class CaSecret:
         )
 
     async def create(self, data: Mapping[str, bytes]) -> bool:
-        """Make it."""
+        """Create the Secret; False: it exists already.
+
+        Args:
+            data: values by key, not encoded.
+        """
         labels = {"app.kubernetes.io/name": "kubevirt-webhook"}
         secret: Manifest = {
             "apiVersion": "v1",
@@ -155,7 +159,7 @@ class CaBundles:
             self._resources[f"{kind}/{name}"] = (name, resource)
 
     async def read(self) -> Mapping[str, WebhookConfiguration | None]:
-        """Every configuration by ``KIND/NAME``; None: it doesn't exist."""
+        """Every configuration by ``KIND/NAME``; None: it does not exist."""
         return {where: await self._read(where) for where in self._resources}
 
     async def write(self, name: str, version: str, bundles: Mapping[str, bytes]) -> bool:

@@ -1,4 +1,4 @@
-"""The certificate that `serve` serves with, and the one that it asks the API server for: kept fresh while it runs."""
+"""The serving certificate, and the CAs of the API server's client certificate: kept fresh while `serve` runs."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Certificates:
 
     @property
     def listener(self) -> ssl.SSLContext:
-        """The listener's context."""
+        """The TLS context of the listener."""
         return self._tls.listener
 
     @property
@@ -113,7 +113,7 @@ class Certificates:
                 self.on_clients()
 
     async def probe(self, address: str, bundles: Bundles) -> None:
-        """Call ourselves now and then until cancelled, as the API server would."""
+        """Dial the server's own listener now and then until cancelled, as the API server would."""
         while True:
             why: tuple[str, ...] = ()
             try:

@@ -1,4 +1,4 @@
-"""Our own log, on standard error: JSON lines, or readable text on a terminal. Audit lines are not logs."""
+"""The server's own log, on standard error: JSON lines, or readable text on a terminal. Audit lines are not logs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PIECE: Final = 4096
 
 
 class Lossy:
-    """A stream for a log that neither waits nor fails: what a full disk or a reader that hangs doesn't take is lost.
+    """A stream for a log that neither waits nor fails: what a full disk or a reader that hangs does not take is lost.
 
     The log is written from the event loop, and every review would wait with it.
 
@@ -48,7 +48,7 @@ class Lossy:
             self._torn = False
 
     def flush(self) -> None:
-        """Nothing is kept back."""
+        """Do nothing: no text is buffered."""
 
 
 def configure() -> Any:

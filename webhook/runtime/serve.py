@@ -45,7 +45,7 @@ async def run(options: Options) -> None:
     """Serve until SIGTERM or SIGINT.
 
     Raises:
-        InputError: something that the user gave can't be used.
+        InputError: something that the user gave cannot be used.
     """
     options.check()
     log = logs.configure()

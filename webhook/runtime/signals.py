@@ -1,4 +1,4 @@
-"""How a running server is asked to end."""
+"""How signals end a running server."""
 
 from __future__ import annotations
 

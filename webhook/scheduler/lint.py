@@ -32,7 +32,7 @@ class Problem(msgspec.Struct, frozen=True):
     Attributes:
         code: names the kind of mistake, for programs.
         severity: ``error``: the scheduler does not start, or VMs cannot run; ``warning``: they are placed badly.
-        path: of the field in the document; empty for the document itself.
+        path: the path of the field in the document; empty for the document itself.
         text: what is wrong, as a sentence without a full stop.
         consequence: what follows, as a sentence without a full stop.
         remedy: what to do, as a clause.

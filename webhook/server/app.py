@@ -171,7 +171,7 @@ class App:
             share.give()
 
     def _key(self, body: bytes) -> str:
-        """Whose turn a review takes: namespaces that do not exist share theirs, since anybody can make up names."""
+        """Whose turn a review takes: namespaces that do not exist share theirs, since any client can invent names."""
         namespace = namespace_of(body)
         return namespace if self._reviewer.is_watched(namespace) else ""
 
@@ -186,7 +186,7 @@ class App:
 
 
 def _unfit(request: Request) -> Answer | None:
-    """Why a request is no review, as its head says."""
+    """Why the head of a request cannot belong to a review."""
     message, headers = request.message, request.message.headers
     if message.method != "POST":
         return Answer.text(405, f"{message.method} is not answered here; POST an AdmissionReview", b"Allow: POST\r\n")

@@ -1,4 +1,4 @@
-"""Who asks with a bearer token, and whether RBAC lets them: what both listeners that want one have in common."""
+"""The user of a bearer token, and whether RBAC permits them: what both listeners with tokens have in common."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class RequestDenied(Exception):  # noqa: N818 - an answer
     """A request that gets nothing.
 
     Args:
-        status: of HTTP.
+        status: the HTTP status.
         sentence: why, and what to do.
     """
 

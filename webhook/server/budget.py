@@ -1,4 +1,4 @@
-"""How many bytes of bodies are in memory at the same time: 64 reviews of 7 MiB each would be more than our pod has."""
+"""How many bytes of bodies are in memory at the same time: 64 reviews of 7 MiB each would be more than the pod has."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Lane:
             raise
 
     def give(self, count: int) -> None:
-        """Give back what was taken."""
+        """Return bytes that were taken."""
         self.free += count
         self._admit()
 
@@ -124,7 +124,7 @@ class Share:
         self._count += count
 
     def give(self) -> None:
-        """Give all back."""
+        """Return all bytes that were taken."""
         if self._lane:
             self._lane.give(self._count)
             self._count = 0

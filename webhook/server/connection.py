@@ -1,4 +1,4 @@
-"""Connections of clients that ask for reviews: HTTP/1.1, one POST and one answer at a time, until one side ends it.
+"""Connections of clients that send reviews: HTTP/1.1, one POST and one answer after the other, until one side ends it.
 
 aiohttp's parser, which is C, and its flow control, without its server: that makes a task, a request and a response with
 their headers for each review, which together cost more than the review. What can be answered from memory is answered
@@ -159,7 +159,7 @@ class Connection(BaseProtocol):
             self._answer_at_once(request)
 
     def _refuse(self, error: HttpProcessingError) -> None:
-        """Answer what is no HTTP."""
+        """Answer bytes that are not HTTP."""
         self._is_last = True
         if self._request:
             self._request.payload.set_exception(web.RequestPayloadError(error.message))
@@ -279,7 +279,7 @@ class Connection(BaseProtocol):
             self._close_if_last()
 
     def cancel(self) -> None:
-        """End now."""
+        """Cancel the connection's task, and close it."""
         if self._task:
             self._task.cancel()
         if self.transport:

@@ -1,7 +1,8 @@
 """Explanations of migrations over HTTP, on a listener of their own: they never take a review's turn or connection.
 
-On a loopback address whoever is there may ask. On any other, only bearers of a token who may themselves see what the
-answer shows: the VMI and the nodes. Tokens are asked of the API server each time; none is kept, logged or repeated.
+On a loopback address any client may send requests. On any other, only bearers of a token who may themselves see what
+the answer shows: the VMI and the nodes. Every token is sent to the API server each time; none is kept, logged or
+repeated.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ class ExplainObserver(Protocol):
 
 
 class ExplainRequest(NamedTuple):
-    """A question, checked."""
+    """The question of a request, after its syntax has been checked."""
 
     namespace: str
     name: str
@@ -67,7 +68,7 @@ class ExplainRequest(NamedTuple):
 
 
 def question(query: str) -> ExplainRequest:
-    """What a query string asks.
+    """The question in a query string.
 
     Raises:
         InputError: nothing that can be answered.
@@ -186,7 +187,7 @@ async def explaining(
         cluster: the source of facts.
         traffic: gets every request.
         tls: the context for others.
-        seconds: to wait at the end for requests that have begun.
+        seconds: how long to wait at the end for requests that have begun.
 
     Raises:
         InputError: nothing can listen there.

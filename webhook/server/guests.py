@@ -1,8 +1,8 @@
 """Connections of clients that are not the API server: few at the same time, for a short while, at a measured pace.
 
-Health, metrics and explanations share a processor with reviews. Whoever may open a connection there, or a hundred, gets
-a bounded part of it, and none can keep out the others: where there are too many, the oldest connection of the client
-with the most of them ends. A kubelet's probe, which is over in a moment, always gets through.
+Health, metrics and explanations share a processor with reviews. A client that may open a connection there, or a
+hundred, gets a bounded part of it, and none can keep out the others: where there are too many, the oldest connection of
+the client with the most of them ends. A kubelet's probe, which is over in a moment, always gets through.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Guest(web.RequestHandler):
         self.client = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a place, if need be another's."""
+        """Take one of the places, if need be that of another connection."""
         super().connection_made(transport)
         peer = transport.get_extra_info("peername")
         self.client = str(peer[0]) if peer else ""
@@ -104,7 +104,7 @@ class Guest(web.RequestHandler):
         self._guests.add(self)
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Give the place back."""
+        """Return the connection's place."""
         if self._end:
             self._end.cancel()
         self._guests.remove(self)
@@ -184,7 +184,7 @@ class Guests(web.Server):
         return found
 
     def _forget(self) -> None:
-        """Forget whoever has no connection; what remains are at most `MAX_CONNECTIONS`."""
+        """Forget clients without a connection; at most `MAX_CONNECTIONS` remain."""
         for address in [address for address, client in self._clients.items() if not client.guests]:
             del self._clients[address]
 

@@ -97,7 +97,7 @@ class Metrics:
         self._explained[self._codes[status],] += 1
 
     def on_evaluated(self, endpoint: Endpoint, verdict: Evaluation, seconds: float) -> None:
-        """Count a verdict."""
+        """Count an evaluation."""
         key = (
             *(endpoint.policy, endpoint.resource, verdict.mode, verdict.label, verdict.decision.reasons[0].code),
             "true" if is_dry_run(verdict.request) else "false",
@@ -134,7 +134,7 @@ class MetricsState:
         self._label: Final = label
 
     def collect(self) -> Iterable[Metric]:
-        """What prometheus_client asks for at a scrape."""
+        """All metrics, for prometheus_client at a scrape."""
         info = GaugeMetricFamily("kubevirt_webhook_build_info", "1, with the version as a label.", labels=("version",))
         info.add_metric((__version__,), 1)
         yield info

@@ -1,4 +1,4 @@
-"""We call ourselves as the API server does: does the certificate that we serve satisfy what it was told to trust?"""
+"""The server dials itself as the API server does: do the caBundles of the configurations verify its certificate?"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Metrics for those alone who may have them, as controller-runtime's WithAuthenticationAndAuthorization does it.
+"""Metrics for permitted users alone, as controller-runtime's WithAuthenticationAndAuthorization does it.
 
-A listener of its own with TLS: the kubelet's probes have neither token nor trust, and stay where they are. A bearer's
-token is asked of the API server (TokenReview), and whether it may ``get`` the path ``/metrics`` (SubjectAccessReview).
-The answer is kept for some seconds, by the token's digest: neither scrapers nor guessers are an API request each.
+A listener of its own with TLS: the kubelet's probes have neither token nor trust, and stay where they are. A
+TokenReview finds the user of the token, and a SubjectAccessReview whether that user may ``get`` the path ``/metrics``.
+The answer is kept for some seconds, by the token's digest: neither scrapers nor guessers cause an API request each.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _DEADLINE_SECONDS: Final = 5.0
 
 
 class ScrapeObserver(Protocol):
-    """Gets exceptions."""
+    """Gets the exceptions of the listener."""
 
     def on_crash(self, path: str, error: BaseException) -> None:
         """An exception reached the edge of the server: a bug."""
@@ -135,7 +135,7 @@ async def scraping(
         cluster: the source of facts.
         traffic: gets exceptions.
         tls: the context for others.
-        seconds: to wait at the end for requests that have begun.
+        seconds: how long to wait at the end for requests that have begun.
 
     Raises:
         InputError: nothing can listen there.

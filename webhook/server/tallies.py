@@ -1,4 +1,4 @@
-"""Counters and histograms whose numbers are plain integers until somebody scrapes.
+"""Counters and histograms whose numbers are plain integers until a scrape.
 
 prometheus_client takes a lock and five calls for each count, and a review counts three times. Here all counting happens
 on the event loop, and so does collecting.
@@ -21,13 +21,13 @@ class CounterTally(Collector):
     """A counter with labels.
 
     Args:
-        name: of the metric, without ``_total``.
+        name: the name of the metric, without ``_total``.
         text: its help.
         labels: their names.
         known: label values that are shown before anything was counted.
 
     Attributes:
-        counts: by label values; whoever counts adds to them, for a method would be most of the cost.
+        counts: counts by label values; callers add to them directly, for a method would be most of the cost.
     """
 
     def __init__(self, name: str, text: str, labels: Labels, known: Iterable[Labels] = ()) -> None:
@@ -38,7 +38,7 @@ class CounterTally(Collector):
         self.counts: Final[dict[Labels, int]] = dict.fromkeys(known, 0)
 
     def collect(self) -> Iterable[Metric]:
-        """What prometheus_client asks for at a scrape."""
+        """The metric families, for prometheus_client at a scrape."""
         family = CounterMetricFamily(self._name, self._text, labels=self._labels)
         for values, count in self.counts.items():
             family.add_metric(values, count, created=self._created)
@@ -46,14 +46,14 @@ class CounterTally(Collector):
 
 
 class Latencies:
-    """How long the requests of one endpoint took; whoever counts adds to both, as for a `CounterTally`.
+    """How long the requests of one endpoint took; callers add to both directly, as for a `CounterTally`.
 
     Args:
         buckets: how many there are.
 
     Attributes:
-        counts: of each bucket; the last is beyond all bounds.
-        total: of all, in seconds.
+        counts: requests in each bucket; the last is beyond all bounds.
+        total: the time of all requests, in seconds.
     """
 
     __slots__ = ("counts", "total")
@@ -67,11 +67,11 @@ class LatencyTally(Collector):
     """A histogram with one label.
 
     Args:
-        name: of the metric.
+        name: the name of the metric.
         text: its help.
         label: its name.
-        values: of the label.
-        bounds: of the buckets, ascending.
+        values: the values of the label.
+        bounds: the upper bounds of the buckets in seconds, ascending.
     """
 
     def __init__(self, name: str, text: str, label: str, values: Iterable[str], bounds: Sequence[float]) -> None:
@@ -86,7 +86,7 @@ class LatencyTally(Collector):
         self.latencies: Final = {value: Latencies(len(bounds)) for value in values}
 
     def collect(self) -> Iterable[Metric]:
-        """What prometheus_client asks for at a scrape."""
+        """The metric families, for prometheus_client at a scrape."""
         family = HistogramMetricFamily(self._name, self._text, labels=(self._label,))
         for value, latencies in self.latencies.items():
             below = 0

@@ -76,7 +76,7 @@ class ReloadableTLSContext:
         """Serve new handshakes with another pair; open connections keep theirs.
 
         Raises:
-            ssl.SSLError: OpenSSL refuses the pair; the present one stays.
+            ssl.SSLError: OpenSSL does not accept the pair; the present one is kept.
         """
         self._use(certificate, key, self._parts[2])
 
@@ -84,7 +84,7 @@ class ReloadableTLSContext:
         """Verify clients of new handshakes by other CAs.
 
         Raises:
-            ssl.SSLError: OpenSSL refuses them; the present ones stay.
+            ssl.SSLError: OpenSSL does not accept them; the present ones are kept.
         """
         self._use(*self._parts[:2], client_ca)
 

@@ -23,7 +23,7 @@ _Waiter = asyncio.Future[None]
 def namespace_of(body: bytes) -> str:
     """The namespace that an AdmissionReview is about, without decoding it; empty where it is not seen at once.
 
-    It says no more than whose turn a review takes: what is judged is decoded.
+    It decides only whose turn a review takes; policies evaluate the decoded review.
     """
     start = body.find(_MEMBER, 0, _HEAD_BYTES)
     if start < 0:
@@ -56,7 +56,7 @@ class Turns:
         """Take a turn; False if there was none in time.
 
         Args:
-            key: who takes it: the namespace of the review.
+            key: the namespace of the review.
             until: on the running loop's clock, in seconds.
         """
         if self.is_free(key):

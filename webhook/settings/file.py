@@ -111,7 +111,7 @@ class SettingsFile:
     the kubelet swaps a mounted ConfigMap, has no effect. A change of ``server`` or ``tls`` requires a restart.
 
     Args:
-        path: of the file; symbolic links are resolved at each poll.
+        path: the path of the file; symbolic links are resolved at each poll.
         on_refused: receives the errors, once for each content; the previous state is kept.
         on_reloaded: receives the old and the new state.
         on_restart_needed: receives the keys (``server.listen``) that changed since the start, once for each set.
@@ -143,7 +143,7 @@ class SettingsFile:
 
     @property
     def current(self) -> Settings:
-        """The last valid state."""
+        """The last valid snapshot."""
         return self._current
 
     @property
@@ -152,13 +152,13 @@ class SettingsFile:
         return self._refused
 
     async def watch(self) -> None:
-        """Poll until cancelled."""
+        """Poll the file until cancelled."""
         while True:
             await asyncio.sleep(self._interval)
             await self.poll()
 
     async def poll(self) -> None:
-        """Read the file once."""
+        """Read the file once; valid content takes effect once two reads in a row have found it."""
         read = await asyncio.to_thread(self._look)
         seen = str(read) if isinstance(read, InputError) else hashlib.sha256(read).hexdigest()
         settled = seen == self._seen

@@ -348,7 +348,7 @@ class SettingsModel(Section):
         """The settings as the request path reads them.
 
         Args:
-            digest: of the file that they were read from; see `snapshot.Settings`.
+            digest: the digest of the settings file; see `snapshot.Settings`.
         """
         service = self.webhooks.service
         return snapshot.Settings(

@@ -59,7 +59,7 @@ class PolicySettings(Protocol):
 
     @property
     def failure_policy(self) -> FailurePolicy:
-        """Of the entries that enforce what may be refused."""
+        """The failurePolicy of the entries that may deny requests."""
 
     def under(self, parameters: Mapping[str, str]) -> Self:
         """The section with a namespace's parameters, its annotations, worked in."""
@@ -103,7 +103,7 @@ class SchedulingSettings(msgspec.Struct, frozen=True):
 
     @property
     def failure_policy(self) -> FailurePolicy:
-        """Nothing is refused."""
+        """Always Ignore: the policy denies no requests."""
         return "Ignore"
 
     @property
@@ -137,16 +137,16 @@ class InstancetypeSettings(msgspec.Struct, frozen=True):
 
     Attributes:
         cluster_wide: namespaces without a label count as ``enforce``.
-        default_instancetype: of VMs and VMIs whose owners chose no size; empty: none.
-        default_preference: of VMs and VMIs without one; empty: none.
+        default_instancetype: the reference for VMs and VMIs whose owners chose no size; empty: none.
+        default_preference: the reference for VMs and VMIs without a preference; empty: none.
         preference_scope: ``unsized``: only where the owner chose no size; ``all``: everywhere.
         allowed: patterns of the instancetypes that may be named; None: all.
-        missing: what becomes of a VM that names what isn't there.
+        missing: what becomes of a VM that names what is not there.
         expand: new VMs get what their instancetype and preference say written out, and lose both.
-        virtual_machines: judge VMs.
+        virtual_machines: evaluate VMs.
         virtual_machine_instances: fill VMIs that no VM stands behind.
-        parity: of the watch outside admission.
-        failure_policy: of the validation, and with it of the allow-list.
+        parity: the fidelity check outside admission.
+        failure_policy: the failurePolicy of the validation, and with it of the allow-list.
     """
 
     cluster_wide: bool = False
@@ -185,10 +185,10 @@ class MigrationSettings(msgspec.Struct, frozen=True):
         no_eligible_node: what becomes of a migration that no node is eligible for now.
         reserved_keys: what becomes of keys that KubeVirt itself writes.
         require_right: users need the right to pin VMs to nodes, see `webhook.policies.migration`.
-        via_virtctl: whether KubeVirt's API account may, which hides who asks.
+        via_virtctl: whether KubeVirt's API account may, which hides the user of virtctl.
         max_unfinished: unfinished user migrations a namespace may have; 0: any number.
         kubevirt_namespace: where KubeVirt runs; empty: wherever a KubeVirt object is.
-        failure_policy: of the validation of migrations that add a selector.
+        failure_policy: the failurePolicy of the validation of migrations that add a selector.
     """
 
     cluster_wide: bool = False
@@ -214,7 +214,7 @@ class Blackout(msgspec.Struct, frozen=True):
     """A time of the week when the descheduler evicts no VM.
 
     Attributes:
-        text: as the admin wrote it, for people.
+        text: the window as the admin wrote it, for people.
         spans: begin and end in minutes since Monday 00:00 UTC, the end excluded; 0 <= begin < end <= `WEEK`.
     """
 
@@ -267,7 +267,7 @@ class AuditSettings(msgspec.Struct, frozen=True):
 
     Attributes:
         output: an absolute path; empty: standard output.
-        max_bytes: of one file; then it makes room for a new one.
+        max_bytes: size of one file; then it makes room for a new one.
         keep: full files that are kept.
     """
 

@@ -1,13 +1,13 @@
-"""Which objects are looked at, and the review that creating one of them now would lead to.
+"""Which objects are scanned, and the review that creating one of them now would lead to.
 
-What a policy would have said at an object's CREATE can't be known any more. What counts is what it says now: the object
-as it is, as if it were created anew. So that this misjudges nothing that we have let through:
+What a policy would have decided at an object's CREATE is not known any more. What counts is what it decides now: the
+object as it is, as if it were created anew. So that this does not report objects that were treated correctly:
 
-* An object that carries our mark for a policy is that policy's work, whatever became of it since.
-* What KubeVirt and schedulers have written into it since is taken out (a pod's node), or the object is not judged by a
+* An object that carries the server's annotation for a policy is that policy's work, whatever became of it since.
+* What KubeVirt and schedulers have written into it since is taken out (a pod's node), or the object is skipped by a
   policy that would take it for the owner's (a VM whose instancetype KubeVirt has captured is not validated against what
   the instancetype says today).
-* What ends by itself is left alone: pods that have ended, whatever is being deleted, migrations.
+* What ends by itself is left alone: pods that have ended, objects that are being deleted, migrations.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _ENDED: Final = ("Succeeded", "Failed")
 
 
 class Look(msgspec.Struct, frozen=True):
-    """A kind of objects to list, and whose policies judge them.
+    """A kind of objects to list, and the endpoints whose policies evaluate them.
 
     Attributes:
-        query: of the list.
+        query: parameters of the list's query.
     """
 
     resource: Resource[Unstructured]
@@ -106,12 +106,12 @@ def _holds(expression: Mapping[str, Any], labels: Mapping[str, str]) -> bool:
 
 
 class Candidate(msgspec.Struct, frozen=True):
-    """An object to be judged, in little memory: a whole list of them is held.
+    """An object to be evaluated, in little memory: a whole list of them is kept.
 
     Attributes:
-        created: as its metadata says.
-        endpoints: whose policies judge it.
-        review: of creating it anew, an AdmissionReview.
+        created: its ``creationTimestamp``.
+        endpoints: the endpoints whose policies evaluate it.
+        review: the AdmissionReview of creating it anew, encoded.
     """
 
     namespace: str

@@ -1,8 +1,8 @@
-"""What was found, as PolicyReports (wgpolicyk8s.io/v1alpha2), which dashboards of the Kubernetes policy group read.
+"""What a scan found, as PolicyReports (wgpolicyk8s.io/v1alpha2), which dashboards of the Kubernetes policy group read.
 
-One report a namespace. It is applied as a whole by a field manager of our own, so that replicas that say the same write
-nothing; where nothing is found any more it goes. Reports that somebody else made, and clusters without that kind, are
-left alone.
+One report for each namespace. It is applied as a whole by a field manager of its own, so that replicas with the same
+result write nothing; it is deleted where nothing is found any more. Reports of other programs, and clusters without
+that kind, are left alone.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Reports:
         """Make the cluster's reports say this and nothing else; what goes wrong is a line in the log.
 
         Args:
-            findings: by namespace.
+            findings: the findings by namespace.
         """
         try:
             ours = await self._ours()

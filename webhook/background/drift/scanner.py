@@ -1,7 +1,7 @@
-"""The look-out: every some minutes, all that has opted in is judged as if it were created anew.
+"""The background scan: every few minutes, all objects that have opted in are evaluated as if they were created anew.
 
-It stands beside admission and may never disturb it: a connection of its own for its lists, one request at a time with
-pauses between, and whatever goes wrong ends the round with a line in the log. The next round begins anew.
+It runs beside admission and must never disturb it: it has its own connection for lists, sends one request after the
+other with pauses between, and any error ends the round with a line in the log. The next round starts afresh.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class _ScanGivenUp(Exception):  # noqa: N818 - ends a round
 
 
 class _Bugs(NullObserver):
-    """An observer that logs bugs; what is judged here is no request, so it doesn't count."""
+    """An observer that logs bugs; the reviews of a scan are not requests, so they are not counted."""
 
     def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
         logger.error("background scan: internal error in %s", endpoint.path, exc_info=error)
@@ -96,7 +96,7 @@ class DriftScanner:
         self.found: Mapping[tuple[str, ...], float] = {}
 
     async def run(self) -> None:
-        """Look for ever, at first as soon as the cluster's answers can be trusted; ends when it is cancelled."""
+        """Scan indefinitely, at first as soon as the cluster's answers can be trusted; ends when it is cancelled."""
         began: float | None = None
         while True:
             await self._clock.sleep(_TICK_SECONDS)
@@ -151,10 +151,10 @@ class DriftScanner:
             await self._reports.write(findings)
 
     async def _all(self, resource: Resource[V], namespace: str, query: Mapping[str, str]) -> AsyncIterator[V]:
-        """All objects of a namespace, or of all; those that the list's view can't hold end the round.
+        """All objects of a namespace, or of all; those that the list's view cannot hold end the round.
 
         Raises:
-            _ScanGivenUp: they can't be listed.
+            _ScanGivenUp: they cannot be listed.
         """
         listed = pages(self._transport, resource, namespace, query, limit=_PAGE_LIMIT, seconds=_LIST_SECONDS)
         try:

@@ -80,7 +80,7 @@ class LeaseState:
         self._renewed = renewed
 
     def health(self, now: float) -> SchedulerHealth:
-        """The judgement at ``now``, in monotonic seconds."""
+        """The scheduler's health at ``now``, in monotonic seconds."""
         trouble, checked_at, lease = self._trouble, self._checked_at, self._lease
         if checked_at is None:
             return SchedulerHealth("unknown", trouble.why if trouble else f"Lease {lease} has not been read yet")

@@ -1,6 +1,6 @@
-"""Is a declared scheduler alive? A pod that names one that nobody runs waits for ever, without condition or event.
+"""Whether a declared scheduler is available. A pod that names one that does not run waits without condition or event.
 
-The evidence is the scheduler's leader election Lease, which says that a process runs, and its pods, which say whether
+The evidence is the scheduler's leader election Lease, which shows that a process runs, and its pods, which show whether
 that process serves the scheduler's name (`webhook.cluster.scheduler_health.waiting_pods`).
 """
 
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class GuardState:
-    """The judgement of one scheduler, out of what was observed. No clock, no I/O.
+    """The health of one scheduler, from what was observed. No clock, no I/O.
 
     Args:
         settings: what counts as evidence.
@@ -65,7 +65,7 @@ class GuardState:
 
     @property
     def has_answered(self) -> bool:
-        """Whether all that the guard watches has answered once; a 403 is an answer."""
+        """Whether everything that is watched has answered once; a 403 is an answer."""
         return self._kind == "off" or (self._pods_answered and (self._kind == "pods" or self._lease.has_answered))
 
     def observe_lease(self, lease: Lease | Unavailable | None, now: float, wall: float) -> None:
@@ -152,7 +152,7 @@ class SchedulerMonitor:
         self._reported = self.health()
 
     def health(self, namespace: str = "") -> SchedulerHealth:
-        """The judgement at this moment, from memory; see `GuardState.health`."""
+        """The scheduler's health at this moment, from memory; see `GuardState.health`."""
         now, pods = self._clock.now(), self.pods
         self._state.observe_watch(
             synced=pods.has_synced, problem=pods.problem, forbidden=pods.is_forbidden, staleness=pods.staleness(now)
@@ -160,7 +160,7 @@ class SchedulerMonitor:
         return self._state.health(now, namespace)
 
     def waiting_for(self) -> str | None:
-        """What the guard has not heard of yet, as a clause; None after its first answer."""
+        """What has not answered yet, as a clause; None after the first answer."""
         health = self.health()
         if self._state.has_answered:
             return None
@@ -187,7 +187,7 @@ class SchedulerMonitor:
             self._state.observe_lease(lease, self._clock.now(), self._clock.wall())
 
     async def _check_pods(self) -> None:
-        """Ask the VMIs of the pods that have waited too long whether they know them."""
+        """Check whether the VMIs of the pods that have waited too long list them."""
         unchecked = self._state.pods.unchecked_pods(self._clock.now(), _CHECKS)
         await asyncio.gather(*(self._check_pod(pod) for pod in unchecked))
 
@@ -197,7 +197,7 @@ class SchedulerMonitor:
             self._state.pods.record_check(pod.uid, listed=is_listed(pod, vmi))
 
     def _reduce_pod(self, pod: Object) -> Waiting | None:
-        """What is kept of a pod; the watch brings every pod that names the scheduler, whoever made it."""
+        """What is kept of a pod; the watch brings every pod that names the scheduler, of any user."""
         assert isinstance(pod, PendingPod)
         now = self._clock.now()
         if not pod.is_unnoticed:

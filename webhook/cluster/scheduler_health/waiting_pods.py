@@ -1,19 +1,19 @@
-"""What a scheduler's pods say about its life. Pure: the times come in with the observations.
+"""What a scheduler's pods show about its health. Pure: the times come in with the observations.
 
 A scheduler that runs writes a ``PodScheduled`` condition into every pod that it tries. A pod without one shows that no
-process serves the scheduler's name, even where a Lease is renewed. But anybody who may create pods can name any
+process serves the scheduler's name, even where a Lease is renewed. But any user who may create pods can name any
 scheduler in them, so a pod is evidence only where no tenant can make it wait:
 
-* KubeVirt made it: it looks like a virt-launcher pod, and the VMI that owns it lists it in its status. Nobody else can
-  have a pod listed without a VMI of their own.
-* Nothing keeps a live scheduler from trying it: no gate, claim or group (``PreEnqueue``); where volumes may still have
-  to be made (``PreBind``), only after the time that a scheduler waits for them.
-* It is small enough for a condition to fit into it: the API server would refuse to store a larger one.
+* KubeVirt made it: it looks like a virt-launcher pod, and the VMI that owns it lists it in its status. Other users
+  cannot have a pod listed without a VMI of their own.
+* Nothing keeps an available scheduler from trying it: no gate, claim or group (``PreEnqueue``); where volumes may still
+  have to be made (``PreBind``), only after the time that a scheduler waits for them.
+* It is small enough for a condition to fit into it: the API server would not store a larger one.
 * Its namespace has opted in.
 
 One pod is never enough: a namespace's own scheduling needs two pods of different VMs in it, that of all namespaces
-needs pods of two namespaces. So a tenant can at most harm himself. And a scheduler that has tried any pod a moment ago
-is available, however many others wait for their turn.
+needs pods of two namespaces. So tenants can at most harm themselves. And a scheduler that has tried any pod a moment
+ago is available, however many others wait for their turn.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Waiting(Object, frozen=True):
 
     Attributes:
         vmi: the name of the VMI that owns it.
-        owner: the UID of that VMI; empty: the pod can't be evidence.
+        owner: the UID of that VMI; empty: the pod cannot be evidence.
         since: monotonic seconds from which its wait counts.
         patience: seconds that it may wait before it is evidence.
     """
@@ -61,7 +61,7 @@ class Waiting(Object, frozen=True):
 
     @classmethod
     def of(cls, pod: PendingPod, since: float) -> Waiting:
-        """What counts of a pod."""
+        """What counts of a pod as evidence."""
         meta, spec = pod.meta, pod.spec
         kept = ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid)
         owner = vmi_owner(pod)

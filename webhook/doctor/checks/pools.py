@@ -40,13 +40,13 @@ class PoolSpec(View, frozen=True):
 
 
 class Pool(Object, frozen=True):
-    """A VirtualMachinePool."""
+    """A VirtualMachinePool (pool.kubevirt.io)."""
 
     spec: PoolSpec | None = None
 
     @property
     def title(self) -> str:
-        """NAMESPACE/NAME."""
+        """The pool as ``NAMESPACE/NAME``."""
         return f"{self.meta.namespace}/{self.meta.name}"
 
     @property

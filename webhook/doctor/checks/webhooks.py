@@ -48,8 +48,8 @@ class _Comparison(NamedTuple):
     """A configuration's entries by name, in their order.
 
     Attributes:
-        wanted: as the settings require them.
-        live: as the cluster has them.
+        wanted: the entries that the settings require.
+        live: the entries in the cluster.
     """
 
     subject: str

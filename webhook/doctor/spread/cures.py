@@ -25,8 +25,8 @@ class Cure(NamedTuple):
     """A change, and its estimate.
 
     Attributes:
-        key: for programs.
-        title: for people.
+        key: a short name for programs.
+        title: a noun phrase for people.
         todo: a clause in the imperative.
     """
 
@@ -65,7 +65,7 @@ def outlook(found: Inventory, version: tuple[int, int]) -> Outlook:
     """Estimate every cure.
 
     Args:
-        found: with at least one VM on an open node.
+        found: the nodes and VMs, with at least one VM on an open node.
         version: major and minor version of kube-scheduler.
     """
     hosts, guests = part(found.open, found.guests)

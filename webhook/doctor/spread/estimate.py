@@ -20,9 +20,9 @@ class Conditions(NamedTuple):
     """What the VMs are started under.
 
     Attributes:
-        version: of kube-scheduler.
+        version: major and minor version of kube-scheduler.
         points: what ImageLocality gives to nodes that list the launcher's image.
-        profile: of the scheduler that places all VMs; None: of each VM's own.
+        profile: the profile of the scheduler that places all VMs; None: each VM keeps its own.
         is_spread: whether launcher pods have the constraint; None: those that have it now.
     """
 
@@ -49,7 +49,7 @@ class SpreadEstimate(NamedTuple):
 
     @classmethod
     def of(cls, hosts: Sequence[Host], unplaced: int = 0) -> SpreadEstimate:
-        """Count it."""
+        """The estimate from nodes to which the VMs have been added."""
         return cls(
             tuple(host.count for host in hosts),
             tuple(host.cpu_percent for host in hosts),
@@ -59,7 +59,7 @@ class SpreadEstimate(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The VMs per node."""
+        """The mean number of VMs per node."""
         return statistics.fmean(self.counts) if self.counts else 0.0
 
     @property
@@ -79,7 +79,7 @@ class SpreadEstimate(NamedTuple):
 
     @property
     def empty(self) -> int:
-        """The nodes without a VM."""
+        """The number of nodes without a VM."""
         return self.counts.count(0)
 
 
@@ -91,7 +91,7 @@ def estimate(hosts: Sequence[Host], guests: Sequence[VmGuest], conditions: Condi
 
     Args:
         hosts: the nodes without these VMs; they stay as they are.
-        guests: in the order in which they are started.
+        guests: the VMs in the order in which they are started.
         conditions: the conditions under which they are started.
     """
     chance = random.Random(_SEED)  # noqa: S311 - not for secrets
@@ -118,7 +118,7 @@ def _scores(hosts: Sequence[Host], guest: VmGuest, conditions: Conditions) -> li
 
 
 def part(hosts: Sequence[Host], guests: Sequence[VmGuest]) -> tuple[list[Host], list[VmGuest]]:
-    """As much of a cluster as can be estimated in a moment: every so many-th node and VM of each."""
+    """As much of a cluster as can be estimated in a moment: an even sample of its nodes and VMs."""
     step = 1
     while (len(hosts) // step) * (len(guests) // step) > MOST_LOOKS:
         step += 1

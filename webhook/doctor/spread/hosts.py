@@ -15,8 +15,8 @@ class GuestDemand:
         cpu: requested thousandths of a CPU.
         memory: requested bytes.
         devices: KVM devices.
-        scored_cpu: as `cpu`, with an assumed amount for containers that request none.
-        scored_memory: as `memory`, likewise.
+        scored_cpu: the sum of CPU requests, with an assumed amount for containers that request none.
+        scored_memory: the sum of memory requests, with an assumed amount for containers that request none.
     """
 
     cpu: int
@@ -37,7 +37,7 @@ class VmGuest:
 
     Attributes:
         node: where it is now.
-        selector: the labels that it asks of its node.
+        selector: the labels that it requires of its node.
         is_spread: it has a topology spread constraint on host names.
         is_stock: the default scheduler places it.
     """
@@ -81,7 +81,7 @@ class Host:
     guests: Counter[str] = field(default_factory=Counter)
 
     def add(self, demand: GuestDemand) -> None:
-        """Put a pod on it."""
+        """Add a pod's requests to the node."""
         self.used_cpu += demand.cpu
         self.used_memory += demand.memory
         self.used_devices += demand.devices
@@ -90,7 +90,7 @@ class Host:
         self.scored_memory += demand.scored_memory
 
     def add_guest(self, guest: VmGuest) -> None:
-        """Put a launcher pod on it."""
+        """Add a launcher pod to the node."""
         self.add(guest.demand)
         self.guests[guest.namespace] += 1
 
@@ -104,7 +104,7 @@ class Host:
         )
 
     def can_take(self, guest: VmGuest) -> bool:
-        """Whether it is open, has room, and has the labels that the pod asks for."""
+        """Whether it is open, has room, and has the labels that the pod requires."""
         demand = guest.demand
         return (
             self.is_open
@@ -117,15 +117,15 @@ class Host:
 
     @property
     def count(self) -> int:
-        """The launcher pods on it."""
+        """The number of launcher pods on the node."""
         return self.guests.total()
 
     @property
     def cpu_percent(self) -> float:
-        """Its requested CPU."""
+        """Its requested CPU, as a percentage of what it offers."""
         return 100 * self.used_cpu / self.cpu if self.cpu else 0.0
 
     @property
     def memory_percent(self) -> float:
-        """Its requested memory."""
+        """Its requested memory, as a percentage of what it offers."""
         return 100 * self.used_memory / self.memory if self.memory else 0.0

@@ -33,7 +33,7 @@ class Inventory(NamedTuple):
     Attributes:
         hosts: all nodes, with all pods but those of `guests`.
         guests: launcher pods on open nodes, the oldest first.
-        image: of the newest launcher pods' first container; empty where no VM runs.
+        image: the image of the newest launcher pods' first container; empty where no VM runs.
         listing: how many open nodes list that image.
         full: how many open nodes report as many images as a kubelet does at most, and not this one.
         points: what ImageLocality gives to the nodes that list it.

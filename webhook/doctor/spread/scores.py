@@ -1,4 +1,4 @@
-"""The scores of kube-scheduler that tell nodes apart for launcher pods, in its own whole numbers.
+"""The scores of kube-scheduler by which nodes differ for launcher pods, in its own whole numbers.
 
 Sources: k8s.io/kubernetes, pkg/scheduler/framework/plugins: noderesources/least_allocated.go,
 noderesources/balanced_allocation.go, imagelocality/image_locality.go, podtopologyspread/scoring.go.
@@ -77,8 +77,8 @@ def image_points(sizes: Sequence[int], share: float) -> int:
     """ImageLocality's score of a node that lists the images of all containers; other nodes have 0.
 
     Args:
-        sizes: of the image of each container, in bytes.
-        share: of the nodes, those that list them.
+        sizes: size of the image of each container, in bytes.
+        share: the share of the nodes that list them.
     """
     least, most = _MIN_IMAGE_BYTES, _MAX_IMAGE_BYTES * len(sizes)
     found = sum(int(size * share) for size in sizes)

@@ -17,8 +17,8 @@ def histogram(values: Sequence[float], unit: str = "") -> str:
     """How many nodes have which values, the least first, as ``0 on 10 nodes, 5 to 9 on 10``.
 
     Args:
-        values: of each node, at least one.
-        unit: of the values.
+        values: one value for each node, at least one.
+        unit: the unit of the values.
     """
     whole = [math.floor(value) for value in values]
     width = next(width for width in _widths() if len({value // width for value in whole}) <= _MOST_BARS)

@@ -37,7 +37,7 @@ class Installation:
     Attributes:
         url: ``https://HOST:PORT`` of a server outside the cluster; if empty, the settings' Service is used.
         manifests: the directory of the manifests.
-        clock: of this host.
+        clock: the clock of this host.
     """
 
     reader: Reader
@@ -48,7 +48,7 @@ class Installation:
 
     @property
     def namespace(self) -> str:
-        """Of kubevirt-webhook."""
+        """The namespace of kubevirt-webhook."""
         return self.settings.webhooks.service_namespace
 
     def expected_configurations(self) -> list[Manifest]:
@@ -70,7 +70,7 @@ class Installation:
         return tuple(found)
 
     async def namespaces(self) -> tuple[Namespace, ...] | Unavailable:
-        """All of the cluster."""
+        """All namespaces of the cluster; `Unavailable` where they cannot be listed."""
         return await self.reader.all(NAMESPACES)
 
     async def kubevirts(self) -> tuple[InstalledKubeVirt, ...] | Unavailable:
@@ -78,7 +78,7 @@ class Installation:
         return await self.reader.all(KUBEVIRTS)
 
     async def deployment(self) -> Deployment | Unavailable | None:
-        """Of kubevirt-webhook."""
+        """The Deployment of kubevirt-webhook; None where it does not exist."""
         return await self.reader.get(DEPLOYMENTS, self.namespace, NAME)
 
     async def tls_mode(self) -> str:
@@ -101,7 +101,7 @@ class Installation:
         return bool(self.url) and await self.ca_secret() is not None
 
     async def ca_secret(self) -> InstalledCaSecret | Unavailable | None:
-        """The managed CA's Secret."""
+        """The Secret of the managed CA; None where it does not exist."""
         return await self.reader.get(SECRETS, self.namespace, self.settings.server.ca_secret)
 
     def mode(self, namespace: Namespace, policy: names.Policy) -> str:

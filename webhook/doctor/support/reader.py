@@ -35,7 +35,7 @@ class Reader:
         api: the connection to the API server.
 
     Attributes:
-        api: for requests that do not read an object.
+        api: the connection, for requests that do not read an object.
         malformed: objects that could not be decoded and were skipped, by kind.
     """
 

@@ -66,7 +66,7 @@ class InstalledWebhookConfiguration(Object, frozen=True):
 
     @property
     def entries(self) -> list[WebhookEntry]:
-        """Those that can be read."""
+        """The entries that can be decoded; others are skipped."""
         found = []
         for plain in self.webhooks or ():
             try:

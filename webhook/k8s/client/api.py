@@ -1,6 +1,6 @@
-"""What watches, guards and look-ups need of an API server, and its refusals put into words.
+"""What watches, health checks and look-ups need of an API server, and its errors put into words.
 
-`webhook.k8s.client.transport` is the real thing; tests bring their own.
+`webhook.k8s.client.transport` is the real connection; tests bring their own.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TooLargeError(ApiConnectionError):
     """The answer has more bytes than the caller has room for.
 
     Args:
-        most: as many as it has.
+        most: the limit of the answer, in bytes.
     """
 
     def __init__(self, most: int) -> None:
@@ -64,7 +64,7 @@ class ApiError(Exception):
 
 
 class Forbidden(Unavailable, frozen=True):
-    """The API server said 403: an answer, which waiting doesn't change."""
+    """The API server said 403: an answer, which waiting does not change."""
 
 
 class Transport(Protocol):
@@ -178,8 +178,8 @@ async def fetch(
     Args:
         transport: the way to the API server.
         resource: its kind.
-        namespace: of the object; not used for cluster-wide kinds.
-        name: of the object, however wild.
+        namespace: the object's namespace; not used for cluster-wide kinds.
+        name: the object's name; any text.
         seconds: to wait at most.
 
     Returns:

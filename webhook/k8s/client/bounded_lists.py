@@ -1,4 +1,4 @@
-"""Lists that a review waits for: paged, bounded in what is read and in what is kept, refused beyond."""
+"""Lists that a review waits for: paged, and bounded in what is read and kept; longer ones are unavailable."""
 
 from __future__ import annotations
 

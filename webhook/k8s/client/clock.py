@@ -1,4 +1,4 @@
-"""The clocks of watches and guards, in one object so that tests can run them at any speed."""
+"""The clocks of watches and health checks, in one object so that tests can run them at any speed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Clock:
         return time.time()
 
     async def sleep(self, seconds: float) -> None:
-        """Pause for ``seconds``."""
+        """Pause for so many seconds."""
         await asyncio.sleep(seconds)
 
 

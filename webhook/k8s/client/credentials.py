@@ -56,7 +56,7 @@ class ServiceAccount(Credentials):
     """The service account of the pod, whose files are read again every minute.
 
     Args:
-        directory: of the files ``token`` and ``ca.crt``; None: `SERVICE_ACCOUNT`.
+        directory: the directory of the files ``token`` and ``ca.crt``; None: `SERVICE_ACCOUNT`.
 
     Raises:
         InputError: they cannot be used.

@@ -42,10 +42,10 @@ class KubeconfigUser(Credentials):
 
     Args:
         configuration: a filled ``kubernetes_asyncio.client.Configuration``.
-        path: of the kubeconfig, to be read again when its token is denied.
+        path: the path of the kubeconfig, which is read again when its token is denied.
 
     Raises:
-        OSError: a certificate file can't be read or holds no certificate (``ssl.SSLError``).
+        OSError: a certificate file cannot be read or holds no certificate (``ssl.SSLError``).
     """
 
     def __init__(self, configuration: Any, path: str) -> None:
@@ -92,7 +92,7 @@ async def load(path: str) -> KubeconfigUser:
     """The user of a kubeconfig, or of several, merged.
 
     Raises:
-        InputError: it can't be used.
+        InputError: it cannot be used.
     """
     _check(path)
     configuration: Any = Configuration()
@@ -109,10 +109,10 @@ def _check(path: str) -> None:
     """Find the mistakes that kubernetes_asyncio reports in no way that helps.
 
     Args:
-        path: a kubeconfig, or several, merged: as for kubectl, those that don't exist are passed over.
+        path: a kubeconfig, or several, merged: as for kubectl, those that do not exist are passed over.
 
     Raises:
-        InputError: a file can't be read or is no kubeconfig, or none says what the current context is.
+        InputError: a file cannot be read or is not a kubeconfig, or none says what the current context is.
     """
     files = path.split(os.pathsep)
     files = [file for file in files if Path(file).expanduser().exists()] or files[:1]
@@ -132,7 +132,7 @@ def _check(path: str) -> None:
 
 
 def _sentence(error: BaseException) -> str:
-    """The library's own words where it has some; those of Python's built-in errors say nothing to anybody."""
+    """The library's own words where it has some; those of Python's built-in errors do not help an admin."""
     if isinstance(error, config.ConfigException):
         return str(error).removeprefix("Invalid kube-config file. ").rstrip(".")
     if isinstance(error, ssl.SSLError):

@@ -1,7 +1,7 @@
-"""Lists of whatever length, page by page, each page bounded in bytes.
+"""Lists of any length, page by page, each page bounded in bytes.
 
-How large an object is decides who made it, so pages are cut to size: one that is too large is asked for again with
-fewer objects.
+Users decide how large their objects are, so pages are cut to size: one that is too large is requested again with fewer
+objects.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ async def pages(
         namespace: empty for all.
         query: selectors.
         limit: objects in a page at most.
-        seconds: to wait for a page at most.
+        seconds: timeout of one page.
 
     Raises:
         ApiError: the answer is not a list; 410 where the moment of the first page is too long ago.

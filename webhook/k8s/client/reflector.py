@@ -1,8 +1,8 @@
-"""A copy of one resource, kept in step with the API server: list, then watch, for ever.
+"""A copy of one resource, kept in step with the API server: list, then watch, indefinitely.
 
 The rules are client-go's (``tools/cache/reflector.go``) and the API concepts' ("Efficient detection of changes"): the
-resourceVersion of every event and bookmark is where the next watch goes on; 410 Gone means that it is too old and
-everything must be listed again; nothing else does. What differs is that reviews share our event loop, so pages are
+resourceVersion of every event and bookmark is where the next watch continues; 410 Gone means that it is too old and
+everything must be listed again; nothing else does. The difference is that reviews share the event loop, so pages are
 small, decoded straight into views, and other tasks get their turn in between.
 """
 
@@ -85,10 +85,10 @@ class Reflector(Generic[V]):
         transport: the way to the API server.
         resource: what to keep; ``resource.view`` says which of its fields.
         namespace: only this one; empty for all.
-        field_selector: as in the API, for example ``status.phase=Pending``.
-        label_selector: as in the API.
+        field_selector: a field selector of the API, for example ``status.phase=Pending``.
+        label_selector: a label selector of the API.
         largest: bytes of an object's JSON; a larger object is not kept.
-        room: makes an empty place for what is kept; what it refuses is not.
+        room: makes an empty room for the objects, which may refuse some; these are not kept.
         transform: what to keep of a view; None: nothing.
         on_change: called with the old and the new view, as kept (None: there was, or is, none), after the copy has
             changed; for the first list still before `has_synced`. Must neither block nor raise.
@@ -162,19 +162,19 @@ class Reflector(Generic[V]):
 
     @property
     def problem(self) -> str | None:
-        """Why the copy isn't being kept in step at the moment, as a clause; None if it is."""
+        """Why the copy is not being kept in step at the moment, as a clause; None if it is."""
         return self._trouble.why if self._trouble else None
 
     @property
     def is_forbidden(self) -> bool:
-        """Whether the problem is a 403, which waiting doesn't change."""
+        """Whether the problem is a 403, which waiting does not change."""
         return isinstance(self._trouble, Forbidden)
 
     def staleness(self, now: float) -> float:
         """Seconds since the API server was last heard: a page, an event, a bookmark or a watch that began.
 
         Args:
-            now: on this reflector's clock.
+            now: monotonic seconds on this reflector's clock.
 
         Returns:
             Infinity if it never was.

@@ -126,7 +126,7 @@ class KubernetesTransport(Transport):
             path: starts with a slash, already escaped.
             query: the parameters, not yet escaped.
             body: plain JSON, or bytes that hold JSON.
-            content_type: of the body: one of the JSON or apply types of Kubernetes.
+            content_type: the type of the body: one of the JSON or apply types of Kubernetes.
             seconds: to wait at most.
             most: bytes that the answer's body may have.
 

@@ -19,7 +19,7 @@ _GIB: Final = 2**30
 
 
 def max_sockets(cpu: Json, configuration: ClusterConfig, note: Note) -> None:
-    """The most sockets that the VMI may get, where the user hasn't said so."""
+    """The most sockets that the VMI may get, where the user has not said so."""
     if cpu.get("maxSockets"):
         return
     sockets = cpu.get("sockets", 0)
@@ -37,7 +37,7 @@ def max_sockets(cpu: Json, configuration: ClusterConfig, note: Note) -> None:
 
 
 def max_guest(domain: Json, architecture: str, configuration: ClusterConfig, note: Note) -> None:
-    """The most memory that the guest may get, where the user hasn't said so and memory can be plugged at all."""
+    """The most memory that the guest may get, where the user has not said so and memory can be plugged at all."""
     memory = domain.get("memory", {})
     if "guest" not in memory or "maxGuest" in memory:
         return

@@ -37,7 +37,7 @@ def network_interface(spec: Json, configuration: ClusterConfig) -> None:
     """An interface on the pod network, where there is neither network nor interface and none is declined.
 
     Raises:
-        Refusal: the cluster's settings forbid the interface that they ask for.
+        Refusal: the cluster's settings forbid the interface that is their default.
     """
     devices = spec["domain"]["devices"]
     if devices.get("autoattachPodInterface") is False or spec.get("networks") or devices.get("interfaces"):
@@ -66,7 +66,7 @@ def spec_defaults(spec: Json, configuration: ClusterConfig, note: Note = ignore)
     """What KubeVirt sets in a VMI's spec: at admission of a VM, in expansion and when a VMI is created.
 
     Raises:
-        Refusal: as `network_interface`.
+        Refusal: the cluster's settings forbid the interface that is their default.
     """
     if not spec.get("architecture"):
         spec["architecture"] = configuration.default_architecture

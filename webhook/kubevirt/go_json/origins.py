@@ -25,7 +25,7 @@ Note = Callable[[Origin], None]
 
 
 def ignore(origin: Origin) -> None:
-    """The `Note` of those who don't want to know."""
+    """The `Note` of those who do not want to know."""
 
 
 def leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -78,7 +78,7 @@ class Origins:
         """What came from the VM came from wherever the VM had it.
 
         Args:
-            earlier: of the VM.
+            earlier: the origins of the VM's fields.
             prefix: the path, with its dot, at which the VM holds what is watched here.
         """
         self._earlier = earlier, prefix

@@ -46,7 +46,7 @@ class Shape(Protocol):
     """A Go type as JSON sees it."""
 
     def take(self, value: Any, live: bool) -> Any:
-        """A copy of a value that isn't null, or ``_OMITTED``."""
+        """A copy of a value that is not null, or ``_OMITTED``."""
 
     def absent(self, live: bool) -> Any:
         """What is written where there is no value, or ``_OMITTED``."""
@@ -260,7 +260,7 @@ class Map:
     """An object with free keys. Read, an empty one differs from none; written, it is dropped.
 
     Args:
-        item: of the values; a null is its zero.
+        item: the type of the values; a null is its zero.
     """
 
     def __init__(self, item: Scalar) -> None:

@@ -19,7 +19,7 @@ class NotFound(Refusal):
 
     Args:
         plural: the resource with its group, for example ``datasources.cdi.kubevirt.io``.
-        name: of the object.
+        name: the object's name.
     """
 
     def __init__(self, plural: str, name: str) -> None:
@@ -35,7 +35,7 @@ class Cause(Refusal):
 
     Args:
         reason: ``FieldValueInvalid``, ``FieldValueNotFound`` or ``FieldValueNotSupported``.
-        message: for people.
+        message: the text for people.
         field: the path, several joined by ``", "``.
     """
 
@@ -75,7 +75,7 @@ class Conflicts(Refusal):
 
     @property
     def paths(self) -> list[str]:
-        """The fields' paths."""
+        """The paths of the fields, in KubeVirt's order."""
         return [conflict.field for conflict in self.conflicts]
 
     def in_vmi(self) -> Conflicts:

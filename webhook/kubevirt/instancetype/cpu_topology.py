@@ -44,7 +44,7 @@ class Spread(NamedTuple):
 
 
 def preferred_topology(preference: Json | None) -> Topology | None:
-    """The topology that a preference's spec asks for, sockets where it says nothing; None for an unknown name."""
+    """The topology that a preference's spec names, sockets where it names none; None for an unknown name."""
     name = (preference or {}).get("cpu", {}).get("preferredCPUTopology")
     return Topology.SOCKETS if name is None else _NAMES.get(name)
 
@@ -58,7 +58,7 @@ def preferred_spread(preference: Json | None) -> Spread:
 
 
 def divide(guest: int, preference: Json | None) -> tuple[int, int, int]:
-    """Sockets, cores and threads for a number of vCPUs. What doesn't divide is lost, as in KubeVirt.
+    """Sockets, cores and threads for a number of vCPUs. What does not divide is lost, as in KubeVirt.
 
     Raises:
         Crash: the ratio of a spread is zero.
@@ -92,9 +92,9 @@ def _refuse_zero(wanted: Spread) -> None:
 
 
 def check_divisible(guest: int, preference: Json | None) -> Cause | None:
-    """Why an instancetype's vCPUs can't be spread as a preference wants, or None.
+    """Why an instancetype's vCPUs cannot be spread as a preference wants, or None.
 
-    Only KubeVirt's admission of VMs checks this; virt-controller doesn't.
+    Only KubeVirt's admission of VMs checks this; virt-controller does not.
 
     Raises:
         Crash: the ratio is zero.

@@ -1,7 +1,7 @@
 """Inferring a matcher from the labels of a volume's source (KubeVirt, pkg/instancetype/infer).
 
-The chains cross namespaces, and their messages reveal what exists there; the server must not walk them with rights
-that the user hasn't got.
+The chains cross namespaces, and their messages reveal what exists there; the server must not follow them with
+permissions that the user does not have.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def infer(vm: Json, get: Get, rules: Rules = NEWEST) -> None:
         vm: decoded; changed. After success the matcher names an object and nothing else; after a forgiven failure it is
             gone. An instancetype that was found with policy ``Ignore`` takes the guest's memory with it.
         get: looks objects up.
-        rules: of the release that infers.
+        rules: the rules of the release that infers.
 
     Raises:
         Refusal: a volume, an object or a label is missing. Missing objects are never forgiven.

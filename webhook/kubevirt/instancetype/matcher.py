@@ -24,8 +24,8 @@ class Matcher:
     """One of the two.
 
     Attributes:
-        field: of the VM's spec.
-        reference: of the VM's status.
+        field: the matcher's field in the VM's spec.
+        reference: the field of its reference in the VM's status.
         title: KubeVirt's name of the type.
         annotation: the end of the VMI's annotation with the name.
     """
@@ -87,7 +87,7 @@ class Matcher:
             rules: the rules of the cluster's release of KubeVirt.
 
         Raises:
-            Refusal: it can't be found.
+            Refusal: it cannot be found.
             InputError: it is malformed.
         """
         given = vm["spec"].get(self.field)

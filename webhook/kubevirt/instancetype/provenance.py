@@ -40,8 +40,8 @@ def is_captured(meta: ObjectMeta, kind: object, api_version: object) -> bool:
 
     Args:
         meta: the revision's.
-        kind: of its data, any JSON value.
-        api_version: of its data, any JSON value.
+        kind: ``kind`` of its data, any JSON value.
+        api_version: ``apiVersion`` of its data, any JSON value.
     """
     if not isinstance(kind, str) or kind not in KINDS:
         return False

@@ -81,7 +81,7 @@ def capture(vm: Json, captured: Json, rules: Rules = NEWEST) -> Json:
 
 
 def label(revision: Any) -> str | None:
-    """The name of the object that a revision says it captured; None where it doesn't say.
+    """The name of the object that a revision says it captured; None where it does not say.
 
     Raises:
         InputError: the revision is malformed.
@@ -125,7 +125,7 @@ def payload(revision: Any, shape: Struct, rules: Rules = NEWEST) -> Json:
 def content(revision: Any, rules: Rules = NEWEST) -> Json | None:
     """The instancetype or preference, whichever it is, in a revision, decoded; None for nothing at all.
 
-    KubeVirt's own message quotes all that a revision holds. A message here quotes none of it: whoever may name a
+    KubeVirt's own message quotes all that a revision holds. A message here quotes none of it: a user who may name a
     revision need not be allowed to read it, nor others who see the message.
 
     Raises:

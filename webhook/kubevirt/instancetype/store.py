@@ -20,7 +20,7 @@ class Store:
         get: looks objects up.
 
     Attributes:
-        created: revisions that weren't there before.
+        created: revisions that were not there before.
         deleted: the names of those that no longer are, in the VM's namespace.
     """
 

@@ -68,7 +68,7 @@ def apply(preference: Json, spec: Json, annotations: dict[str, str], rules: Rule
 
 
 def _fill(target: Json, name: str, value: object) -> None:
-    """Set what isn't set; an object that was decoded holds no zeros that would count as absent."""
+    """Set what is not set; an object that was decoded holds no zeros that would count as absent."""
     if value is not None and name not in target:
         target[name] = copy_json(value)
 

@@ -21,12 +21,12 @@ _SPREAD: Final = {
 
 
 def check(instancetype: Json | None, preference: Json | None, spec: Json) -> Cause | None:
-    """The first requirement that isn't met, in the order CPU, memory, architecture; None if all are.
+    """The first requirement that is not met, in the order CPU, memory, architecture; None if all are.
 
     Args:
         instancetype: its spec, decoded; None for none.
         preference: its spec, decoded; None for none.
-        spec: of the VM's template, after both and KubeVirt's defaults were applied.
+        spec: the spec of the VM's template, after both and KubeVirt's defaults were applied.
     """
     required = (preference or {}).get("requirements", {})
     failure = None
@@ -68,7 +68,7 @@ def _cpu(
 
 
 def _parts(preference: Json | None) -> tuple[tuple[str, ...] | None, str]:
-    """The parts of the topology that count, and their name; None where KubeVirt doesn't count at all."""
+    """The parts of the topology that count, and their name; None where KubeVirt does not count at all."""
     wanted = cpu_topology.preferred_topology(preference)
     if wanted is None:
         return None, ""

@@ -83,7 +83,7 @@ def read_spec_revision(data: Json, types: Types) -> Json | None:
     KubeVirt tries a preference first, and takes neither if a member is unknown.
 
     Args:
-        data: of the ControllerRevision, plain JSON.
+        data: ``data`` of the ControllerRevision, plain JSON.
         types: of the release that reads it.
 
     Returns:

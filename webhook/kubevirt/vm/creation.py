@@ -26,7 +26,7 @@ _ORIGINS: Final = {"instancetype": Origin.INSTANCETYPE, "preference": Origin.PRE
 
 
 class Stage(Enum):
-    """Who refuses."""
+    """The stage that denies the creation."""
 
     VM_WEBHOOK = "KubeVirt's webhook for VMs"
     CONTROLLER = "virt-controller"
@@ -55,7 +55,7 @@ class Named:
 
     Attributes:
         kind: never empty.
-        volume: from which it was inferred; empty where the VM names it itself.
+        volume: the volume from which it was inferred; empty where the VM names it itself.
         revision: the ControllerRevision whose copy counted; empty for the live object.
     """
 
@@ -71,7 +71,7 @@ class Created:
 
     Attributes:
         obj: plain JSON that shares nothing with what was given.
-        origins: who set each leaf of ``obj``, by path.
+        origins: the origin of each leaf of ``obj``, by path.
         named: the instancetype and the preference, those that took part.
     """
 

@@ -94,7 +94,7 @@ def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tu
         none where the VMI is what an older release of KubeVirt makes of the VM.
 
     Raises:
-        Incomparable: the VM has changed since, the VMI isn't its, or others have a hand in it.
+        Incomparable: the VM has changed since, the VMI is not its, or others have a hand in it.
         Refusal: the VM could not be started now.
         InputError: an object is malformed.
     """

@@ -1,7 +1,7 @@
-"""VirtualMachineInstancePresets, which give VMIs by their labels what they don't say themselves.
+"""VirtualMachineInstancePresets, which give VMIs by their labels what they do not say themselves.
 
 They are deprecated, and KubeVirt still applies them when a VMI is created (KubeVirt, pkg/virt-api/webhooks/
-mutating-webhook/mutators/preset.go). Here they only count as somebody's choice of a size.
+mutating-webhook/mutators/preset.go). Here they only count as an admin's choice of a size.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _selects(selector: Any, labels: Mapping[str, Any]) -> bool:
 
 
 def _holds(expression: Any, labels: Mapping[str, Any]) -> bool:
-    """Whether one requirement holds; one that Kubernetes can't read never does."""
+    """Whether one requirement holds; one that Kubernetes cannot read never does."""
     if not isinstance(expression, dict):
         return False
     key, operator, values = expression.get("key"), expression.get("operator"), expression.get("values")

@@ -1,4 +1,4 @@
-"""Whether somebody has chosen a VM's size, so that a default one would be in the way."""
+"""Whether a VM has a size already, so that a default one would be in the way."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Synced:
     """What a round left.
 
     Attributes:
-        vm: with references to revisions in its status, or expanded; plain JSON.
+        vm: the VM with references to revisions in its status, or expanded; plain JSON.
         revisions: ControllerRevisions to create.
         deleted: the names of ControllerRevisions to delete.
     """
@@ -51,7 +51,7 @@ class Round:
         vm: plain JSON.
         get: looks instancetypes, preferences and revisions up.
         configuration: the cluster's.
-        earlier: who set which of the VM's fields, where that is known; None: the user.
+        earlier: the origins of the VM's fields, where they are known; None: the user set all.
 
     Raises:
         InputError: the VM is malformed.
@@ -138,9 +138,9 @@ class Round:
                 ) from None
 
     def _upgrade(self) -> None:
-        """Replace captured revisions whose label doesn't say that they are of the latest API version.
+        """Replace captured revisions whose label does not say that they are of the latest API version.
 
-        The name in a matcher stays as it is: KubeVirt then doesn't find the revision any more.
+        The name in a matcher stays as it is: KubeVirt then does not find the revision any more.
         """
         try:
             upgraded = [(matcher, name) for matcher in MATCHERS if (name := self._upgrade_revision(matcher))]

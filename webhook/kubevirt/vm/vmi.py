@@ -50,7 +50,7 @@ class Built:
         self.origins: Final = Origins(vmi if traced else {})
 
     def to_json(self) -> Json:
-        """The VMI as it is written."""
+        """The VMI as KubeVirt writes it, plain JSON."""
         return encode(self.rules.types.vmi, self.vmi)
 
 

@@ -44,7 +44,7 @@ class VmAdmission:
         code: HTTP's, 200 where allowed.
         message: why not; empty where allowed.
         causes: one by one, at most ten; none where the refusal has no field.
-        warnings: for the user, whatever the answer.
+        warnings: texts for the user, whatever the answer.
         vm: the VM as KubeVirt would change it (`mutate`) or has looked at it (`validate`); None if not allowed.
     """
 
@@ -56,12 +56,12 @@ class VmAdmission:
 
     @property
     def is_allowed(self) -> bool:
-        """Whether it is a yes."""
+        """Whether the webhook allows the VM."""
         return self.code == 200
 
 
 def deny(causes: Sequence[Cause], warnings: Sequence[str] = ()) -> VmAdmission:
-    """A refusal with causes."""
+    """A denial with its causes, as KubeVirt answers it."""
     return VmAdmission(422, top_message(causes), tuple(causes[:CAUSES_SHOWN]), warnings)
 
 
@@ -277,7 +277,7 @@ def objection(vm: Json, get: Get, configuration: ClusterConfig) -> Refusal | Non
 
     Args:
         vm: decoded.
-        get: looks up as for `mutate`.
+        get: looks up objects: preferences, revisions, and whatever inference needs.
         configuration: the cluster's.
 
     Returns:

@@ -1,4 +1,4 @@
-"""Who asks: KubeVirt itself, or somebody whose rights can be looked up."""
+"""The sender of a request: KubeVirt itself, or a user whose permissions can be looked up."""
 
 from __future__ import annotations
 
@@ -43,6 +43,6 @@ def access_to_path(user: UserInfo, verb: str, path: str) -> AccessKey:
 
 
 def access(user: UserInfo, verb: str, group: str, resource: str, namespace: str = "", name: str = "") -> AccessKey:
-    """Whether RBAC lets a user do something, as a fact to ask for; arguments as in `AccessKey`."""
+    """The key of the fact whether RBAC lets a user do something; arguments as in `AccessKey`."""
     extra = tuple(sorted((key, tuple(values)) for key, values in (user.extra or {}).items()))
     return AccessKey(user.username, tuple(user.groups or ()), user.uid, extra, verb, group, resource, namespace, name)

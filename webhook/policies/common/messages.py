@@ -40,7 +40,7 @@ def lookup_failed(consequence: str, why: str) -> Reason:
 
 
 def not_created_by_kubevirt(username: str) -> Reason:
-    """Anybody can label a pod; only virt-controller creates launcher pods."""
+    """Any user can label a pod; only virt-controller creates launcher pods."""
     maker = quote(username) if username else "an unknown user"
     text = f"skipped: the pod is labeled as a virt-launcher pod but was created by {maker}, not by KubeVirt"
     return Reason(Code.NOT_CREATED_BY_KUBEVIRT, text)

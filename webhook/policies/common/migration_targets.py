@@ -1,4 +1,4 @@
-"""Where a VM could migrate to: what its target pod asks of nodes, put together from the cluster's facts."""
+"""Where a VM could migrate to: what its target pod requires of nodes, put together from the cluster's facts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _CREATED_BY: Final = "kubevirt.io/created-by"
 
 
 class Target(msgspec.Struct, frozen=True):
-    """What a migration of one VMI asks for.
+    """The target of a migration of one VMI.
 
     Attributes:
         requirements: what a node must have, each with its origin.
@@ -64,10 +64,10 @@ def name_problem(name: str) -> str | None:
 
 
 def find(namespace: str, name: str, facts: Facts, migration: Migration = NO_MIGRATION) -> Target | None:
-    """What a migration of a VMI asks for; None where there is no such VMI.
+    """The target of a migration of a VMI; None where there is no such VMI.
 
     Raises:
-        Unreadable: something that it depends on can't be read.
+        Unreadable: something that it depends on cannot be read.
     """
     vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     return None if vmi is None else of(vmi, namespace, facts, migration)
@@ -172,7 +172,7 @@ def _plugins(
 def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherPod | None:
     """The pod that the VM runs in: of its pods the last one made on its node, of those that have not ended.
 
-    Anybody can label a pod; the VM's own have it as their controller (KubeVirt, controller.CurrentVMIPod).
+    Any user can label a pod; the VM's own have it as their controller (KubeVirt, controller.CurrentVMIPod).
     """
     if not node or not vmi.meta.uid:
         return None

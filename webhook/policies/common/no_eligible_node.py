@@ -1,4 +1,4 @@
-"""Where a VM can't go, in words for people and as a list for the audit record."""
+"""Where a VM cannot go, in words for people and as a list for the audit record."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def details(verdict: Verdict) -> dict[str, Any]:
 
 
 class Lacking(dict[int, str]):
-    """What nodes lack that fail something, by the failure's identity: many groups have the same, worded once.
+    """What nodes lack that fail something, by the failure's identity: many groups share a failure, worded once.
 
     Args:
         verdict: whose failures they are.

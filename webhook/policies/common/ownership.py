@@ -1,13 +1,13 @@
-"""Which fields of a VM the manifests of its owner declare, and which nobody but this server wrote.
+"""Which fields of a VM the manifests of its owner declare, and which only this server wrote.
 
 A VM changes in many ways, and only some of them say what its owner wants as a whole. Server-side apply lists in
 ``metadata.managedFields`` every field that a manifest declares, and client-side apply keeps the manifest in an
 annotation. Both are complete before admission begins, and neither names what a webhook writes: the API server computes
 the owners of fields before it calls mutating webhooks.
 
-Fields that someone merely updated are listed too, but say nothing here. A clone, a restore or a backup lists whatever
-it copied, and of a change that is judged now the old object says more. That is why a manifest counts and a mere writer
-does not.
+Fields that another user merely updated are listed too, but prove nothing here. A clone, a restore or a backup lists
+whatever it copied, and for a change under review the old object says more. That is why a manifest counts and a mere
+writer does not.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Manifests:
         Client-side apply never merges lists of custom resources, so there an item is never partly its owner's.
 
         Args:
-            path: of the list, as for `declare`.
-            fields: those that tell the items apart.
+            path: the path of the list, JSON names from the object's root, unescaped.
+            fields: the fields by which the items are distinguished.
 
         Returns:
             The items' trees in ``fieldsV1``, by the values of these fields.

@@ -1,4 +1,4 @@
-"""The third answer to a question about the cluster, beside yes and no: it can't be told now."""
+"""The third answer to a question about the cluster, beside yes and no: it is not known now."""
 
 from __future__ import annotations
 

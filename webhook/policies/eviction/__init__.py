@@ -1,7 +1,7 @@
-"""The eviction policy: the descheduler's evictions of VMs, vetoed where they could only fail, and paced.
+"""The eviction policy: the descheduler's evictions of VMs, denied where they could only fail, and paced.
 
 virt-api answers the eviction of a VM's pod by marking the VM for evacuation, and a VM that no node can take is then
-migrated in vain for ever. Validating webhooks run side by side, so that one of ours could not keep virt-api from
-marking; a mutating one, which runs before, can (`pods`). What paces evictions is derived from the cluster's
-migrations and the review's time alone (`pace`), so that every replica, and one just started, says the same.
+migrated in vain again and again. Validating webhooks run concurrently, so one here could not keep virt-api from
+marking; a mutating one, which runs before, can (`pods`). What paces evictions is derived from the cluster's migrations
+and the review's time alone (`pace`), so that every replica, also one that has just started, decides alike.
 """

@@ -1,7 +1,7 @@
 """Which VMs are being evacuated, as their VMIs say.
 
-Migrations that KubeVirt makes of evictions carry an annotation, which anybody who may create a migration can write
-too. So the annotation only says which VMIs are worth a look; what counts is the mark in a VMI's own status.
+Migrations that KubeVirt makes of evictions carry an annotation, which any user who may create a migration can write
+too. So the annotation only says which VMIs are worth a look; what counts is the field in a VMI's own status.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def claimed_evacuations(unfinished: Iterable[Migration]) -> tuple[Place, ...]:
 def count_evacuations(places: Sequence[Place], cap: int, facts: Facts) -> Mapping[str, int]:
     """How many of these VMs are being evacuated, by namespace.
 
-    A VMI that is gone or can't be read is not counted: its owner may have made it unreadable.
+    A VMI that is gone or cannot be read is not counted: its owner may have made it unreadable.
 
     Args:
         places: namespace and name of each VM that may be evacuated.

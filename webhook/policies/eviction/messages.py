@@ -97,7 +97,7 @@ def blackout(window: str) -> Reason:
     """The settings forbid evictions now.
 
     Args:
-        window: as the settings write it.
+        window: the time window, as the settings write it.
     """
     return Reason(
         Code.BLACKOUT, f"evictions of VMs are not allowed during the blackout ({window}); retry after it ends"

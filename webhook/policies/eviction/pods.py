@@ -1,4 +1,4 @@
-"""Evictions of virt-launcher pods by the descheduler; those of anybody else are none of our business."""
+"""Evictions of virt-launcher pods by the descheduler; those of other clients are skipped."""
 
 from __future__ import annotations
 
@@ -187,5 +187,5 @@ def _with_doubt(decision: Decision, doubt: Reason | None) -> Decision:
 
 
 def _deny(reason: Reason) -> Decision:
-    """A denial that asks to retry later. KubeVirt's own texts, for which the descheduler looks, are never used."""
+    """A denial after which clients may retry. KubeVirt's own texts, for which the descheduler looks, are not used."""
     return Decision((reason,), denial=Denial(429, reason.text))

@@ -39,7 +39,7 @@ class Default(msgspec.Struct, frozen=True):
         return Change(("spec", self.matcher.field), None, self.value, reason), self.marking(reason)
 
     def marking(self, reason: str) -> Change:
-        """What marks a VM as having got it."""
+        """The change that adds the default's annotation to a VM."""
         return Change(("metadata", "annotations", MARKS[self.matcher.field]), None, self.mark, reason)
 
 
@@ -115,7 +115,7 @@ def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit
         lookups: the look-ups of the review.
 
     Raises:
-        Unreadable, InputError: the VM cannot be judged.
+        Unreadable, InputError: the VM cannot be evaluated.
     """
     attempts: list[Sequence[Default]] = [defaults, *([default] for default in defaults if len(defaults) > 1)]
     why_not = ""
@@ -140,7 +140,7 @@ def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Refusal |
         The refusal of KubeVirt's webhooks; None: they would accept the VM.
 
     Raises:
-        Unreadable, InputError: the VM cannot be judged.
+        Unreadable, InputError: the VM cannot be evaluated.
     """
     spec = vm["spec"]
     given = {matcher: spec.get(matcher.field) for matcher in MATCHERS}

@@ -54,7 +54,7 @@ class Lookups:
         """An object, not to be changed; None where there is none.
 
         Raises:
-            Unreadable: it can't be read now.
+            Unreadable: it cannot be read now.
             NotRead: it has not been read yet; for the Reviewer.
         """
         resource = UNSTRUCTURED.get(kind)

@@ -1,7 +1,8 @@
-"""What an owner's matcher looks like without the rest of our default, into which it was merged.
+"""What an owner's matcher looks like without the rest of the injected default, into which it was merged.
 
 Client-side apply, server-side apply and patches all merge into the matcher that stands in the VM. An owner who applies
-``instancetype: {name: u1.medium}``, a cluster-wide one, gets our ``kind`` with it, and so another object, or none.
+``instancetype: {name: u1.medium}``, a cluster-wide one, gets the injected ``kind`` with it, and so another object, or
+none.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def owner_removed_name(field: str) -> Reason:
 
 
 def owner_declined(field: str) -> Reason:
-    """The annotation by which a VMI's owner asks for a matcher is empty."""
+    """The annotation by which a VMI's owner names a matcher is empty."""
     return Reason(Code.OWNER_OPTED_OUT, f"default {field} not applied: the owner set its annotation to an empty value")
 
 
@@ -52,27 +52,36 @@ def sized(where: str, field: str) -> Reason:
 
     Args:
         where: what sets it: ``the VM sets spec.template.spec.domain.memory.guest``.
-        field: of the default that is left out.
+        field: the field of the default that is left out.
     """
     return Reason(Code.SIZED, f"default {field} not applied: {where}")
 
 
 def vm_size(path: str) -> str:
-    """Who sets a size, as a clause.
+    """A clause: the VM sets its own size.
 
     Args:
-        path: below the VM's domain.
+        path: the field, below the domain of the VM's template.
     """
     return f"the VM sets {_TEMPLATE_DOMAIN}.{path}"
 
 
 def vmi_size(path: str) -> str:
-    """As `vm_size`, of a VMI."""
+    """A clause: the VMI sets its own size.
+
+    Args:
+        path: the field, below the VMI's domain.
+    """
     return f"the VMI sets spec.domain.{path}"
 
 
 def preset_size(name: str, path: str) -> str:
-    """As `vm_size`, of a preset."""
+    """A clause: a VirtualMachineInstancePreset sets the VMI's size.
+
+    Args:
+        name: the name of the preset.
+        path: the field, below the preset's domain.
+    """
     return f"VirtualMachineInstancePreset {quote(name)} sets domain.{path}"
 
 
@@ -87,7 +96,7 @@ def no_defaults() -> Reason:
 
 
 def nothing_requested() -> Reason:
-    """As `no_defaults`, of a VMI."""
+    """There is neither a default nor an annotation for this VMI."""
     text = "skipped: the VMI requests no instancetype or preference, and there is no default"
     return Reason(Code.NO_DEFAULTS, text)
 
@@ -188,7 +197,7 @@ def expanded(made: Mapping[str, object]) -> Reason:
 
 
 def applied(made: Mapping[str, object]) -> Reason:
-    """The VMI is filled."""
+    """The VMI is filled with an instancetype or a preference."""
     named, verb = _join(made.items())
     return Reason(Code.APPLIED, f"{named} {verb} applied to the VMI")
 
@@ -212,7 +221,7 @@ def default_missing(field: str, wanted: object) -> Reason:
 
 
 def vmi_default_unusable(field: str, name: str, why: str) -> Reason:
-    """As `default_unusable`, of a VMI's default."""
+    """A default was left out of a VMI, with the reason."""
     return Reason(Code.DEFAULT_UNUSABLE, f"default {field} {quote(name)} not applied: {why}")
 
 
@@ -240,7 +249,7 @@ def size_removed() -> Reason:
 
 
 def not_evaluated(why: str) -> Reason:
-    """A VM that cannot be read."""
+    """The VM cannot be evaluated, since it cannot be read."""
     return Reason(Code.INVALID_OBJECT, f"the VM's instancetype was not evaluated: {why}")
 
 

@@ -113,7 +113,7 @@ def not_allowed(wanted: Reference, namespace: str, settings: InstancetypeSetting
 
 
 def _not_captured(name: str, namespace: str, settings: InstancetypeSettings) -> str:
-    """The sentence about a revision that the VM names and that holds no instancetype, or none that can be judged."""
+    """The sentence about a revision that the VM names and that holds no instancetype, or an unreadable one."""
     return messages.not_captured(name, namespace, _format_allow_list(settings))
 
 
@@ -147,9 +147,9 @@ def reason_forbidden(vm: Json, namespace: str, lookups: Lookups, settings: Insta
 
 
 def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[Reference | None]:
-    """What the VM names, and what the revision that it pins was captured from: KubeVirt doesn't compare the two.
+    """What the VM names, and what the revision that it pins was captured from: KubeVirt does not compare the two.
 
-    None stands for a revision that says no such thing: KubeVirt takes any that it can decode, whoever made it.
+    None stands for a revision that says no such thing: KubeVirt takes any that it can decode, from any user.
     """
     given = vm["spec"].get(INSTANCETYPE_MATCHER.field)
     if not given:

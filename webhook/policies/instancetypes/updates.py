@@ -1,11 +1,11 @@
-"""Defaults at UPDATE: the owner's word counts, ours gives way, and what an overwrite took is put back.
+"""Defaults at UPDATE: the owner's choice counts, a default is withdrawn, and what an overwrite removed is put back.
 
-Nothing new is ever added. A default that we gave stays as long as the VM works with it, and leaves in the very request
-that makes it wrong: where the owner names another one, says a size, or writes what KubeVirt refuses beside it. So the
-VM becomes what a new VM of that manifest would be, and no manifest has to mention what we once wrote.
+Nothing new is ever added. An injected default is kept as long as the VM works with it, and is removed in the very
+request that makes it wrong: where the owner names another one, sets a size, or writes what KubeVirt denies beside it.
+So the VM becomes what a new VM of that manifest would be, and no manifest has to mention what this server once wrote.
 
-But a pool and `kubectl replace` write the whole spec anew, without what we had added: then both are put back, whoever
-asks, unless the owner's new spec makes them wrong.
+But a pool and `kubectl replace` write the whole spec anew, without the injected defaults: then both are put back, for
+any sender, unless the owner's new spec makes them wrong.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class _Slot(msgspec.Struct, frozen=True):
     """One of a VM's matchers in an update.
 
     Attributes:
-        value: as it is to be: where the owner wrote into a default, the owner's part alone; None: none.
+        value: the matcher as it is to be: where the owner wrote into a default, the owner's part alone; None: none.
         changes: what that takes.
         kept: the default that stands there.
         lost: the default that the update has removed with its mark.
@@ -66,8 +66,8 @@ class _Versions(msgspec.Struct, frozen=True):
     """A VM before and after an update.
 
     Attributes:
-        vm: as it is to be.
-        old: as it is stored.
+        vm: the VM as it is to be.
+        old: the VM as it is stored.
         manifests: of the stored VM, and of the VM as it is to be.
         namespace: the VM's namespace.
     """
@@ -125,7 +125,7 @@ def evaluate_update(
     """What becomes of defaults in an update.
 
     Raises:
-        Unreadable, InputError: the VM cannot be judged.
+        Unreadable, InputError: the VM cannot be evaluated.
     """
     old, namespace = request.old_object, request.namespace or ""
     if old is None or old.spec == vm.spec:
@@ -169,7 +169,7 @@ def _fit(
         lookups: the look-ups of the review.
 
     Raises:
-        Unreadable, InputError: the VM cannot be judged.
+        Unreadable, InputError: the VM cannot be evaluated.
     """
     # What an update doesn't touch stays, whatever has become of the objects that it names.
     standing = update.kept_defaults if update.is_decisive else []

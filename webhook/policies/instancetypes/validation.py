@@ -1,8 +1,8 @@
-"""What can't work is refused early, in KubeVirt's own words.
+"""What cannot work is denied early, in KubeVirt's own words.
 
-KubeVirt's webhook says most of this too, but not all: a VM that names what isn't there is admitted and never starts,
-and on two inputs KubeVirt's webhook crashes, which users read as "EOF". Here every VM gets a sentence, and namespaces
-may say which instancetypes their VMs may name.
+KubeVirt's webhook denies most of this too, but not all: a VM that names what does not exist is admitted and never
+starts, and on two inputs KubeVirt's webhook crashes, which users read as "EOF". Here every VM gets a sentence, and
+namespaces may say which instancetypes their VMs may name.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from webhook.settings.snapshot import InstancetypeSettings
 def virtualmachines(
     vm: UnstructuredVm, request: Request[UnstructuredVm], facts: Facts, settings: InstancetypeSettings
 ) -> Decision:
-    """Refuse a VM whose instancetype and preference can't work, are not there, or are not allowed.
+    """Deny a VM whose instancetype and preference cannot work, do not exist, or are not allowed.
 
     At UPDATE only where a matcher or the template has changed: what was admitted once must stay editable.
     """

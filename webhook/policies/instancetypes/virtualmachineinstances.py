@@ -1,7 +1,8 @@
-"""VMIs that no VM stands behind, made by people or ReplicaSets: filled at CREATE, the only time there is.
+"""VMIs that no VM stands behind, created by users or ReplicaSets: filled at CREATE, the only time when it is possible.
 
-Their owners ask by annotations; where they say nothing, the namespace's defaults count. Whoever asked gets what was
-asked for or a refusal, since a VMI can't be repaired later; a mere default that doesn't fit is left out with a warning.
+Their owners choose by annotations; where these are absent, the namespace's defaults count. What an owner chose is
+applied or the VMI is denied, since a VMI cannot be repaired later; a mere default that does not fit is left out with a
+warning.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class _Refused(Exception):  # noqa: N818 - never leaves this module
 def virtualmachineinstances(
     vmi: Unstructured, request: Request[Unstructured], facts: Facts, settings: InstancetypeSettings
 ) -> Decision:
-    """Fill a new VMI with the instancetype and preference that it asks for, or with the namespace's."""
+    """Fill a new VMI with the instancetype and preference that its annotations name, or with the namespace's."""
     if not settings.virtual_machine_instances:
         return skip(common.disabled("instancetypes.virtualMachineInstances"))
     if request.operation != "CREATE":
@@ -99,7 +100,7 @@ def of_a_vm(vmi: Unstructured) -> bool:
 
 
 def _wanted_matchers(vmi: Unstructured, settings: InstancetypeSettings) -> tuple[list[_Wanted], list[Reason]]:
-    """What the VMI asks for, else the defaults that apply to it; and why others don't."""
+    """What the VMI's annotations name, else the defaults that apply to it; and why others do not."""
     wanted, reasons = [], []
     size = size_field((vmi.spec or {}).get("domain"))
     for matcher in MATCHERS:

@@ -1,4 +1,4 @@
-"""Defaults for new VMs, as matchers. What we write carries a mark, an annotation ``KIND/NAME``."""
+"""Defaults for new VMs, as matchers. Each injected one has an annotation with its ``KIND/NAME``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def virtualmachines(
 ) -> Decision:
     """Give a new VM the namespace's defaults; at UPDATE put back what an overwrite took.
 
-    A VM on which KubeVirt's webhook would crash is refused here, before it gets there: the user would read "EOF".
+    A VM on which KubeVirt's webhook would crash is denied here, before it gets there: the user would read "EOF".
     """
     if not settings.virtual_machines:
         return skip(common.disabled("instancetypes.virtualMachines"))
@@ -116,7 +116,7 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
 
 
 def _named_references(spec: Json) -> Iterator[Reference]:
-    """What a VM with a preference names, and what will so be looked up: without one KubeVirt can't crash."""
+    """What a VM with a preference names, and what will so be looked up: without one KubeVirt cannot crash."""
     for matcher in MATCHERS if PREFERENCE_MATCHER.field in spec else ():
         given = spec.get(matcher.field)
         if given and given.get("name") and "revisionName" not in given:
@@ -233,7 +233,7 @@ def _expand(
 
 
 def _source(matcher: Matcher, given: Json) -> Reference:
-    """Where KubeVirt takes from what a VM's matcher says: beside a revision, kind and name don't count."""
+    """Where KubeVirt takes from what a VM's matcher says: beside a revision, kind and name do not count."""
     if given.get("revisionName"):
         return Reference("ControllerRevision", given["revisionName"])
     return reference.of_matcher(matcher, given)

@@ -30,7 +30,7 @@ class Why(_Part, frozen=True):
         origin: where it comes from: ``added``, ``vm``, ``affinity``, ``cluster``, ``kubevirt``, ``schedulable``,
             ``host-model``, ``vendor``, ``taints``, ``cordon``, ``source node``, ``kvm``, ``resources``,
             ``runtime class``, ``namespace`` or ``volumes``.
-        text: who asks for what, a clause.
+        text: the requirement with its origin, a clause.
     """
 
     origin: str
@@ -69,10 +69,10 @@ class ReasonReport(_Part, frozen=True):
     """A class of reasons; a node can have several.
 
     Attributes:
-        origin: as of `Why`.
+        origin: where the requirement comes from, for programs.
         text: what these nodes are, to follow their number.
         nodes: those.
-        alone: for how many of them it is the only reason.
+        alone: how many of them have no other reason.
     """
 
     origin: str
@@ -123,7 +123,7 @@ class MigrationExplanation(_Part, frozen=True):
         groups: the largest first.
         gaps: what could not be taken into account, clauses: more nodes may look eligible than are.
         notes: what may keep the VM from an eligible node, clauses.
-        node: the one that was asked about; None: none was.
+        node: the node of the request; None: the request names none.
     """
 
     schema: str

@@ -1,6 +1,6 @@
 """Where a VM could migrate to and why not elsewhere: the answer before the migration, for people and for tools.
 
-It is told from the same requirements that the webhooks refuse and enforce by, so all three say the same.
+It is made of the same requirements by which the webhooks deny and enforce, so all three agree.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MIGRATABLE: Final = "LiveMigratable"
 
 
 class NotThere(InputError):  # noqa: N818 - what is asked about isn't there
-    """There is no such VM, VMI or node, or the VM doesn't run, so that there is nothing to explain."""
+    """There is no such VM, VMI or node, or the VM does not run, so that there is nothing to explain."""
 
 
 class _VmStatus(View, frozen=True):
@@ -77,7 +77,7 @@ def explain(
 
     Raises:
         NotThere: there is nothing to explain.
-        Unreadable: something that it depends on can't be read.
+        Unreadable: something that it depends on cannot be read.
         NotRead: a fact has not been read yet.
     """
     vmi = _running(namespace, name, facts, deputy=deputy)

@@ -79,7 +79,7 @@ def pending(code: str, why: str) -> Reason:
     """What becomes of a migration that is allowed all the same: a warning, which must be short.
 
     Args:
-        code: of the reason for which it could be denied.
+        code: the code of the reason for which it could be denied.
         why: a clause.
     """
     return Reason(code, f"the target pod will stay Pending: {why}")
@@ -130,7 +130,7 @@ def reserved_keys(keys: Sequence[str]) -> tuple[Reason, tuple[str, ...]]:
 
 
 def via_virtctl() -> Reason:
-    """virt-api creates what virtctl asks for, so the user's permission cannot be checked."""
+    """virt-api creates the migrations of virtctl, so the user's permission cannot be checked."""
     text = (
         "nodes cannot be chosen through virtctl here, because the request does not show who sent it; create a"
         " VirtualMachineInstanceMigration instead"

@@ -1,9 +1,9 @@
-"""Target pods: the AND where it can't be lost, whoever admitted the migration.
+"""Target pods: the AND where it cannot be lost, whichever way the migration was admitted.
 
 Each added key becomes an expression in *every* required term of the pod's node affinity: terms are ORed, so that one
-more term would widen what it should narrow. There no key can collide, nothing is carried over to later migrations
-(KubeVirt copies from the node selector only), and it holds also where the migration was created while we were away.
-A target pod is never refused: one that fits nowhere stays Pending, and KubeVirt ends its migration cleanly.
+more term would widen what it should narrow. There no key can collide, nothing is copied to later migrations (KubeVirt
+copies from the node selector only), and it holds also where the migration was created while no replica answered. A
+target pod is never denied: one that fits nowhere stays Pending, and KubeVirt ends its migration cleanly.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def _label(expression: Any) -> tuple[str, str] | None:
 
 
 def _unstuck(selector: dict[str, str], added: dict[str, str], requirements: Requirements) -> list[Change]:
-    """The node selector without CPU keys that only this migration asks for: its affinity holds them this once."""
+    """The node selector without the CPU keys that only this migration adds: its affinity has them this once."""
     required = {item.expression.key for item in requirements if isinstance(item, Label) and item.origin != ADDED}
     stuck = {key for key in added if key in selector and generated.sticky(key) and key not in required}
     if not stuck or not requirements:

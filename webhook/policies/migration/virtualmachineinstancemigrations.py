@@ -1,4 +1,4 @@
-"""Migrations when they are created: what can't work is refused, with counts, reasons and where each comes from."""
+"""Migrations when they are created: what cannot work is denied, with counts, reasons and their origins."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MAX_ADDED: Final = 256
 
 
 def validate(migration: Migration, request: Request[Migration], facts: Facts, settings: MigrationSettings) -> Decision:
-    """Refuse a migration whose added selector is malformed, not allowed, or leaves no node."""
+    """Deny a migration whose added selector is malformed, not allowed, or leaves no node."""
     if request.operation != "CREATE":
         return skip(common.immutable_after_create("a migration's spec", request.operation))
     if not migration.added_selector:
@@ -62,9 +62,9 @@ def validate(migration: Migration, request: Request[Migration], facts: Facts, se
 
 
 def warn(migration: Migration, request: Request[Migration], facts: Facts, _: MigrationSettings) -> Decision:
-    """Tell the sender of a migration without an added selector if no node is eligible; never more than that.
+    """Warn the sender of a migration without an added selector if no node is eligible; never more than that.
 
-    A VM that asks for its present node's hostname is the usual case: KubeVirt calls it migratable, and every migration
+    A VM that requires its present node's hostname is the usual case: KubeVirt calls it migratable, and every migration
     of it fails after minutes.
     """
     if request.operation != "CREATE":
@@ -155,7 +155,7 @@ def _too_many(namespace: str, facts: Facts, settings: MigrationSettings) -> Deci
 
 
 def _kubevirts_own(migration: Migration) -> bool:
-    """Whether KubeVirt made it. Anybody can write its marks, but it never adds a selector."""
+    """Whether KubeVirt made it. Any user can write its annotations, but KubeVirt never adds a selector."""
     updates = migration.meta.annotation(WORKLOAD_UPDATE) is not None
     return not migration.added_selector and (migration.evacuates or updates)
 

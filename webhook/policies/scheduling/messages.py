@@ -185,7 +185,7 @@ def instancetype_sets_scheduler(name: str) -> Reason:
 
 
 def spread_off() -> Reason:
-    """Neither the namespace nor the VM asks for constraints."""
+    """Neither the namespace nor the VM requests constraints."""
     text = f"skipped: scheduling.spread is off, and the VM does not have the annotation {names.SPREAD_ANNOTATION}"
     return Reason(Code.DISABLED, text)
 
@@ -208,7 +208,7 @@ def spread_preserved(mark: object) -> Reason:
 
 
 def spread_withdrawn() -> Reason:
-    """The owner has set others."""
+    """The injected constraints are removed, since the owner has set others."""
     text = "the topologySpreadConstraints set by kubevirt-webhook are removed: the owner set others"
     return Reason(Code.SPREAD_WITHDRAWN, text)
 

@@ -1,13 +1,14 @@
 """The scheduling policy: virtual machines on the scheduler that the admin declared, where the owner chose none.
 
-Three places to say it, each with its own price. The *pod* is always right: it is where the scheduler looks, and it
-covers VMs older than us. In the *VM* the choice is visible to its owner and reaches every later VMI; but there it may
-only be written at CREATE, because a changed template of a running VM asks for a restart and blocks hotplug until then.
-In the *VMI* it is visible too and never asks for a restart, but only the next start of a VM gets it. An owner who chose
-anything keeps it, an explicit ``default-scheduler`` too.
+There are three places for the choice, each with its own price. The *pod* is always right: it is where the scheduler
+looks, and it covers VMs older than this server. In the *VM* the choice is visible to its owner and reaches every later
+VMI; but there it may only be written at CREATE, because a changed template of a running VM requires a restart and
+blocks hotplug until then. In the *VMI* it is visible too and never requires a restart, but only the next start of a VM
+gets it. An owner who chose anything keeps it, an explicit ``default-scheduler`` too.
 
-What we write carries a mark, an annotation with the same name. On VMs it stands on the template as well, so that VMI
-and pod carry it: that is how a pod tells our choice, which falls back while its scheduler is dead, from an owner's.
+An injected scheduler has an annotation with the same name. On VMs it stands on the template as well, so that VMI and
+pod carry it: that is how an injected scheduler, which falls back to the default scheduler while it is unavailable, is
+distinguished from an owner's choice in a pod.
 """
 
 from __future__ import annotations
@@ -333,7 +334,7 @@ def _instancetype_scheduler(
 
 
 def _write(view: Object, name: str, reason: Reason, *paths: tuple[str, ...]) -> Decision:
-    """The decision to write a scheduler's name to all paths: the field and its marks."""
+    """The decision to write a scheduler's name to all paths: the field and its annotations."""
     changes = []
     for path in paths:
         old = lookup(view, path)

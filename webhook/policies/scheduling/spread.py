@@ -140,7 +140,7 @@ def _is_kubevirts(request: Request[Any], facts: Facts, settings: SchedulingSetti
 
 
 def _is_unwanted(own: object, settings: SchedulingSettings) -> bool:
-    """Whether neither the namespace nor the owner asks for constraints: then there is nothing to say either."""
+    """Whether neither the namespace nor the owner requests constraints: then there is nothing to report either."""
     return settings.spread == names.OFF and not own
 
 
@@ -192,7 +192,7 @@ def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision
 def _restore_overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
     """Put injected constraints back where an overwrite has swept them away together with both annotations.
 
-    A VirtualMachinePool and `kubectl replace` write the whole VM anew. A changed template asks for a restart, so the
+    A VirtualMachinePool and `kubectl replace` write the whole VM anew. A changed template requires a restart, so the
     constraints must not come and go. An owner who removes the field and leaves an annotation means it.
     """
     mark = old.meta.annotation(names.SPREAD_MARK) if old else None
@@ -233,7 +233,7 @@ def _owners(present: list[dict[str, Any]], mark: str, manifests: Manifests) -> I
 
 
 def _key(constraint: Mapping[str, Any]) -> tuple[object, ...]:
-    """What tells a constraint from the others of its list."""
+    """The key by which a constraint is distinguished from the others of its list."""
     return tuple(value if isinstance(value := constraint.get(field), str) else None for field in _KEY)
 
 
