@@ -21,16 +21,16 @@ class FileWatcher:
 
     def __init__(self, *paths: Path) -> None:
         self._paths: Final = paths
-        self._seen = self._judged = self._look()
+        self._seen = self._evaluated = self._look()
 
     def has_changed(self) -> bool:
         """Whether the files have settled on a content that is not the last one; reads them, so call it in a thread."""
         now = self._look()
         settled = now == self._seen
         self._seen = now
-        if not settled or now == self._judged:
+        if not settled or now == self._evaluated:
             return False
-        self._judged = now
+        self._evaluated = now
         return True
 
     def _look(self) -> tuple[str, ...]:

@@ -100,7 +100,7 @@ def vm(scheduler: Any = ..., instancetype: Any = ..., mark: str | None = None, t
         template["spec"]["schedulerName"] = scheduler
     on_template = mark if template_mark is ... else template_mark
     if on_template:
-        template["metadata"]["annotations"] = {names.SCHEDULER_MARK: on_template}
+        template["metadata"]["annotations"] = {names.INJECTED_SCHEDULER_ANNOTATION: on_template}
     result: Json = {
         "apiVersion": "kubevirt.io/v1",
         "kind": "VirtualMachine",
@@ -110,7 +110,7 @@ def vm(scheduler: Any = ..., instancetype: Any = ..., mark: str | None = None, t
     if instancetype is not ...:
         result["spec"]["instancetype"] = instancetype
     if mark:
-        result["metadata"]["annotations"] = {names.SCHEDULER_MARK: mark}
+        result["metadata"]["annotations"] = {names.INJECTED_SCHEDULER_ANNOTATION: mark}
     return result
 
 

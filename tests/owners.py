@@ -19,10 +19,10 @@ DECLARING = ("client-side apply", "server-side apply", "replace")
 PATCHING = ("merge patch", "JSON patch")
 WAYS = DECLARING + PATCHING
 
-MARKS = {
-    "instancetype": names.INSTANCETYPE_MARK,
-    "preference": names.PREFERENCE_MARK,
-    "schedulerName": names.SCHEDULER_MARK,
+INJECTED_ANNOTATIONS = {
+    "instancetype": names.INJECTED_INSTANCETYPE_ANNOTATION,
+    "preference": names.INJECTED_PREFERENCE_ANNOTATION,
+    "schedulerName": names.INJECTED_SCHEDULER_ANNOTATION,
 }
 OWN_INSTANCETYPE = {"kind": "VirtualMachineInstancetype", "name": "own"}
 OWN_PREFERENCE = {"kind": "VirtualMachinePreference", "name": "own"}
@@ -90,8 +90,8 @@ def marks_of(stored: Mapping[str, Any]) -> Json:
     """Our annotations by their keys, those of the template with ``template`` before them."""
     outer = stored["metadata"].get("annotations") or {}
     inner = (stored["spec"]["template"].get("metadata") or {}).get("annotations") or {}
-    found = {key: value for key, value in outer.items() if key in MARKS.values()}
-    return found | {f"template {key}": value for key, value in inner.items() if key in MARKS.values()}
+    found = {key: value for key, value in outer.items() if key in INJECTED_ANNOTATIONS.values()}
+    return found | {f"template {key}": value for key, value in inner.items() if key in INJECTED_ANNOTATIONS.values()}
 
 
 def value_of(vm: Mapping[str, Any], field: str) -> Any:
@@ -125,10 +125,10 @@ class Written:
                 yield "the second manifest was admitted, though it makes no new VM"
             return
         if self.stored is None:
-            if not any(self._has_not_come_back(field) for field in MARKS):
+            if not any(self._has_not_come_back(field) for field in INJECTED_ANNOTATIONS):
                 yield "the second manifest was refused, though it makes a new VM"
             return
-        for field in MARKS:
+        for field in INJECTED_ANNOTATIONS:
             yield from self._of_field(field, self.stored, self.created)
         stored, created = (_without_ours(found) for found in (self.stored, self.created))
         if stored != created:
@@ -142,7 +142,9 @@ class Written:
         if self._restates(field) and found is None and self.way in PATCHING:
             # A patch says nothing about what stays as it is, so that is still ours.
             return
-        if found != expected and not (found is None and any(self._has_not_come_back(other) for other in MARKS)):
+        if found != expected and not (
+            found is None and any(self._has_not_come_back(other) for other in INJECTED_ANNOTATIONS)
+        ):
             yield f"{field}: {found} instead of {expected}"
         elif found == expected and _marks(stored, field) != _marks(created, field):
             yield f"{field}: marked {_marks(stored, field)} instead of {_marks(created, field)}"
@@ -166,7 +168,7 @@ class Written:
 
 
 def _marks(vm: Json, field: str) -> Json:
-    return {key: value for key, value in marks_of(vm).items() if key.endswith(MARKS[field])}
+    return {key: value for key, value in marks_of(vm).items() if key.endswith(INJECTED_ANNOTATIONS[field])}
 
 
 def _without_ours(vm: Json) -> Json:

@@ -82,7 +82,7 @@ def told(endpoint: Endpoint, body: bytes, cluster: World, made: Settings) -> tup
     reviewer = Reviewer(cluster, lambda: made, kept, kept)
 
     async def both() -> tuple[Evaluation, bytes]:
-        return await reviewer.judge(endpoint, body, 1e9), await reviewer.review(endpoint, body, 1e9)
+        return await reviewer.evaluate(endpoint, body, 1e9), await reviewer.review(endpoint, body, 1e9)
 
     verdict, answer = asyncio.run(both())
     assert kept.errors == []

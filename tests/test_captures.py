@@ -56,12 +56,12 @@ def test_capture(name: str, state: str) -> None:
     expected = EXPECTED[name][state]
     cluster = world(EXPECTED[name], state)
 
-    async def judge() -> Any:
+    async def evaluate() -> Any:
         (endpoint,) = await endpoints(request, cluster, builders.settings(), 0.0)
         reviewer = Reviewer(cluster, builders.settings, Kept(), NullObserver())
-        return await reviewer.judge(endpoint, body, 1e9), json.loads(await reviewer.review(endpoint, body, 1e9))
+        return await reviewer.evaluate(endpoint, body, 1e9), json.loads(await reviewer.review(endpoint, body, 1e9))
 
-    verdict, answer = asyncio.run(judge())
+    verdict, answer = asyncio.run(evaluate())
 
     assert (verdict.label, verdict.decision.code) == (expected["decision"], expected["reason"])
     response = answer["response"]

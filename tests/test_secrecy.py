@@ -179,7 +179,10 @@ def cases(draw: Any) -> tuple[Endpoint, Mode, bytes, World, Settings]:
     old = None
     if "UPDATE" in endpoint.operations and draw(st.booleans()):
         old = copy.deepcopy(obj)
-        marks = {names.INSTANCETYPE_MARK: sizes.SMALL_MARK, names.SCHEDULER_MARK: "kubevirt"}
+        marks = {
+            names.INJECTED_INSTANCETYPE_ANNOTATION: sizes.SMALL_MARK,
+            names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt",
+        }
         old["metadata"]["annotations"] = {**old["metadata"].get("annotations", {}), **marks}
         old["spec"]["instancetype"] = sizes.SMALL
         old["spec"]["template"]["spec"]["schedulerName"] = "kubevirt"

@@ -53,12 +53,12 @@ PREFERENCE_ANNOTATION: Final = f"{DOMAIN}/preference"
 
 # Our mark: the scheduler name that we wrote. It stands on the VM and on its template, so that it reaches the VMI and
 # its pods; a value is ours only while the mark says the same.
-SCHEDULER_MARK: Final = f"{DOMAIN}/injected-scheduler"
+INJECTED_SCHEDULER_ANNOTATION: Final = f"{DOMAIN}/injected-scheduler"
 # The same for topology spread constraints: the value of the setting that they were made from.
-SPREAD_MARK: Final = f"{DOMAIN}/injected-spread"
+INJECTED_SPREAD_ANNOTATION: Final = f"{DOMAIN}/injected-spread"
 # The same for instancetypes and preferences, ``KIND/NAME``; they stand on VMs, and on the VMIs that we fill.
-INSTANCETYPE_MARK: Final = f"{DOMAIN}/injected-instancetype"
-PREFERENCE_MARK: Final = f"{DOMAIN}/injected-preference"
+INJECTED_INSTANCETYPE_ANNOTATION: Final = f"{DOMAIN}/injected-instancetype"
+INJECTED_PREFERENCE_ANNOTATION: Final = f"{DOMAIN}/injected-preference"
 
 # What KubeVirt calls things (staging/src/kubevirt.io/api/core/v1/types.go).
 KUBEVIRT_GROUP: Final = "kubevirt.io"
@@ -87,7 +87,7 @@ LAST_CONFIGURATION: Final = "zz-kubevirt-webhook"
 class Code:
     """Reason codes of decisions: in audit lines, metrics and audit annotations. A closed, documented set."""
 
-    # Why a request was not judged at all.
+    # Why a request was not evaluated at all.
     OUT_OF_SCOPE: Final = "out-of-scope"
     EXCLUDED_NAMESPACE: Final = "excluded-namespace"
     NAMESPACE_UNREADABLE: Final = "namespace-unreadable"

@@ -181,8 +181,8 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     Code.ANNOTATION_RESTORED: Meaning(
         (SCHEDULING,),
         "changed",
-        f"The VM has the schedulerName that kubevirt-webhook set, but lost the annotation {names.SCHEDULER_MARK}, for"
-        " example in a clone. The annotation is set again.",
+        "The VM has the schedulerName that kubevirt-webhook set, but lost the annotation"
+        f" {names.INJECTED_SCHEDULER_ANNOTATION}, for example in a clone. The annotation is set again.",
     ),
     Code.ALREADY_INJECTED: Meaning((SCHEDULING,), "skipped", "kubevirt-webhook set schedulerName earlier."),
     Code.ALREADY_FELL_BACK: Meaning(
@@ -192,7 +192,8 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     Code.OWNER_REMOVED: Meaning(
         (SCHEDULING,),
         "skipped",
-        f"The owner removed schedulerName and left the annotation {names.SCHEDULER_MARK}: the VM stays without.",
+        f"The owner removed schedulerName and left the annotation {names.INJECTED_SCHEDULER_ANNOTATION}: the VM stays"
+        " without.",
         "To have schedulerName set again, remove the annotation and create the VM again, or set the field.",
     ),
     Code.FOREIGN_SCHEDULER: Meaning(
@@ -282,7 +283,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     Code.SPREAD_REMOVED: Meaning(
         (SCHEDULING,),
         "skipped",
-        f"The owner removed the topologySpreadConstraints and left the annotation {names.SPREAD_MARK}.",
+        f"The owner removed the topologySpreadConstraints and left the annotation {names.INJECTED_SPREAD_ANNOTATION}.",
     ),
     Code.SPREAD_INVALID: Meaning(
         (SCHEDULING,),

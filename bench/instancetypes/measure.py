@@ -29,7 +29,7 @@ from webhook.review.reviewer import Reviewer
 from webhook.server.ops import Metrics
 
 _SHAPES: Final = {"VirtualMachine": VM, "VirtualMachineInstance": VMI}
-_MARKS: Final = (names.INSTANCETYPE_MARK, names.PREFERENCE_MARK)
+_ANNOTATIONS: Final = (names.INJECTED_INSTANCETYPE_ANNOTATION, names.INJECTED_PREFERENCE_ANNOTATION)
 
 Review = Callable[[Case, int], bytes]
 """Answers a case so many times; the last answer."""
@@ -129,7 +129,7 @@ def _patched(case: Case, who: str, answer: bytes) -> Json:
     response: dict[str, Any] = json.loads(answer)["response"]
     operations = json.loads(base64.b64decode(response.get("patch", "") or b"W10="))
     after: Json = jsonpatch.apply_patch(case.object, operations)
-    if not all(mark in after["metadata"]["annotations"] for mark in _MARKS):
+    if not all(mark in after["metadata"]["annotations"] for mark in _ANNOTATIONS):
         raise BenchError(f"{case.name}: {who} leaves the object alone, so nothing was measured: {response}")
     return after
 

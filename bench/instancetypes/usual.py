@@ -127,8 +127,8 @@ def _refused(size: Json, wishes: Json, spec: Json, annotations: Json, base: str,
 
 def _marks(size: Instancetype, wishes: Preference) -> dict[str, str]:
     return {
-        names.INSTANCETYPE_MARK: f"{_INSTANCETYPE}/{size.metadata.name}",
-        names.PREFERENCE_MARK: f"{_PREFERENCE}/{wishes.metadata.name}",
+        names.INJECTED_INSTANCETYPE_ANNOTATION: f"{_INSTANCETYPE}/{size.metadata.name}",
+        names.INJECTED_PREFERENCE_ANNOTATION: f"{_PREFERENCE}/{wishes.metadata.name}",
     }
 
 

@@ -74,8 +74,8 @@ def check_injected(pods: list[dict[str, Any]], case: Case) -> None:
         annotations = pod["metadata"].get("annotations", {})
         found = (
             pod["spec"]["schedulerName"],
-            annotations.get(names.SCHEDULER_MARK),
-            annotations.get(names.SPREAD_MARK),
+            annotations.get(names.INJECTED_SCHEDULER_ANNOTATION),
+            annotations.get(names.INJECTED_SPREAD_ANNOTATION),
             pod["spec"].get("topologySpreadConstraints"),
         )
         if found != wanted:

@@ -22,7 +22,7 @@ from pydantic.alias_generators import to_camel
 
 _SCHEDULER: Final = "kubevirt"
 _DEFAULT_SCHEDULER: Final = "default-scheduler"
-_MARK: Final = "kubevirt-webhook.github.io/injected-scheduler"
+_INJECTED_ANNOTATION: Final = "kubevirt-webhook.github.io/injected-scheduler"
 _MAX_BODY: Final = 7 * 1024 * 1024
 
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
@@ -211,7 +211,7 @@ def _is_domain(prefix: str) -> bool:
 
 
 def _mark(document: dict[str, Any]) -> None:
-    document.setdefault("metadata", {}).setdefault("annotations", {})[_MARK] = _SCHEDULER
+    document.setdefault("metadata", {}).setdefault("annotations", {})[_INJECTED_ANNOTATION] = _SCHEDULER
 
 
 def handler(policy: Policy) -> Callable[[web.Request], Awaitable[web.Response]]:
@@ -220,10 +220,10 @@ def handler(policy: Policy) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
         review = AdmissionReview.model_validate(await request.json())
         changed = copy.deepcopy(review.request.object)
-        refusal = policy(changed)
-        response: dict[str, Any] = {"uid": review.request.uid, "allowed": refusal is None}
-        if refusal:
-            response["status"] = {"code": 422, "message": refusal}
+        rejection = policy(changed)
+        response: dict[str, Any] = {"uid": review.request.uid, "allowed": rejection is None}
+        if rejection:
+            response["status"] = {"code": 422, "message": rejection}
         else:
             patch = jsonpatch.make_patch(review.request.object, changed).patch
             if patch:

@@ -17,7 +17,7 @@ from bench.reviews.errors import BenchError
 
 _DATA: Final = Path(__file__).with_name("data")
 _SCHEDULER: Final = "kubevirt"
-_MARK: Final = "kubevirt-webhook.github.io/injected-scheduler"
+_INJECTED_ANNOTATION: Final = "kubevirt-webhook.github.io/injected-scheduler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +108,14 @@ def _lost(expected: Any, found: Any, where: str) -> str:
 
 POD: Final = Payload(
     "pod",
-    {("spec", "schedulerName"): _SCHEDULER, ("metadata", "annotations", _MARK): _SCHEDULER},
+    {("spec", "schedulerName"): _SCHEDULER, ("metadata", "annotations", _INJECTED_ANNOTATION): _SCHEDULER},
 )
 VM: Final = Payload(
     "vm",
     {
         ("spec", "template", "spec", "schedulerName"): _SCHEDULER,
-        ("metadata", "annotations", _MARK): _SCHEDULER,
-        ("spec", "template", "metadata", "annotations", _MARK): _SCHEDULER,
+        ("metadata", "annotations", _INJECTED_ANNOTATION): _SCHEDULER,
+        ("spec", "template", "metadata", "annotations", _INJECTED_ANNOTATION): _SCHEDULER,
     },
 )
 MIGRATION: Final = Payload("migration")

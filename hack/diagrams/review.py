@@ -137,7 +137,7 @@ def _entries(y: int) -> list[str]:
         previous = heading
         resource = f"{one.resource}/{one.sub_resource}" if one.sub_resource else one.resource
         parts.append(svg.text(40, y + 14, resource, size=12, css="quiet"))
-        operations = ", ".join(one.operations) + (" *" if one.on_error == "refuse" else "")
+        operations = ", ".join(one.operations) + (" *" if one.on_error == "deny" else "")
         parts.append(svg.text(310, y + 14, operations, size=12, css="quiet"))
         y += _TABLE_ROW - 2
     parts.append(svg.text(24, y + 30, "* denied while it cannot be evaluated, where the", size=11, css="quiet"))

@@ -56,13 +56,13 @@ def test_warn_says_what_enforce_would_do() -> None:
 
 def test_one_change_is_one_warning() -> None:
     """An annotation that only records who made another change is not announced; alone it is."""
-    annotation = Change(("metadata", "annotations", names.SCHEDULER_MARK), None, "kubevirt", "r")
+    annotation = Change(("metadata", "annotations", names.INJECTED_SCHEDULER_ANNOTATION), None, "kubevirt", "r")
     both = Decision((Reason("r", "because"),), (annotation, CHANGE))
     alone = Decision((Reason("r", "because"),), (annotation,))
 
     (warning,) = both.under("warn", "scheduling").warnings
     assert "spec.schedulerName" in warning
-    assert names.SCHEDULER_MARK in alone.under("warn", "scheduling").warnings[0]
+    assert names.INJECTED_SCHEDULER_ANNOTATION in alone.under("warn", "scheduling").warnings[0]
     assert both.under("enforce", "scheduling").changes == (annotation, CHANGE)
 
 

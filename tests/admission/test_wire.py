@@ -26,7 +26,7 @@ def body(value: object) -> bytes:
     return json.dumps(value).encode()
 
 
-def refusal(data: bytes) -> str:
+def rejection(data: bytes) -> str:
     with pytest.raises(InputError) as caught:
         PODS.decode(data)
     sentence = str(caught.value)
@@ -85,7 +85,7 @@ def test_v1beta1_is_answered_as_v1beta1() -> None:
     ids=lambda value: value[:24] if isinstance(value, str) else "body",
 )
 def test_what_is_no_review_gets_one_sentence(data: bytes, said: str) -> None:
-    assert said in refusal(data)
+    assert said in rejection(data)
 
 
 def test_wrong_kind_names_both() -> None:

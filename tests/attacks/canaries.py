@@ -91,8 +91,8 @@ def show(
     endpoint, data = BY_PATH[path], msgspec.json.encode(body)
 
     async def both() -> tuple[Evaluation, bytes]:
-        judged = await reviewer.judge(endpoint, data, 1e9, verified=False)
-        return judged, await reviewer.review(endpoint, data, 1e9, verified=False)
+        evaluated = await reviewer.evaluate(endpoint, data, 1e9, verified=False)
+        return evaluated, await reviewer.review(endpoint, data, 1e9, verified=False)
 
     verdict, answer = asyncio.run(both())
     assert kept.errors == []

@@ -340,7 +340,7 @@ def _schedulings() -> Iterator[World]:
     pods, vms = "mutate/scheduling/pods", "mutate/scheduling/virtualmachines"
     yield _world("launcher pod", pods, builders.launcher_pod(), {"vmi": read}, user=CONTROLLER, **alive)
     marked = builders.launcher_pod(schedulerName="kubevirt")
-    marked["metadata"]["annotations"][names.SCHEDULER_MARK] = "kubevirt"
+    marked["metadata"]["annotations"][names.INJECTED_SCHEDULER_ANNOTATION] = "kubevirt"
     dead: Any = {"facts": {SchedulerKey("kubevirt", "demo"): DEAD}}
     yield _world("launcher pod, falling back", pods, marked, {"vmi": read}, user=CONTROLLER, **dead)
     size = _object(ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small"), instancetypes.instancetype())
@@ -385,8 +385,8 @@ def _instancetypes() -> Iterator[World]:
     expand: Any = {"settings": {"expand": True}}
     yield _world("VM, expanded", vms, named, parts, vm, **expand, **facts)
     marks = {
-        names.INSTANCETYPE_MARK: instancetypes.SMALL_MARK,
-        names.PREFERENCE_MARK: instancetypes.FEDORA_MARK,
+        names.INJECTED_INSTANCETYPE_ANNOTATION: instancetypes.SMALL_MARK,
+        names.INJECTED_PREFERENCE_ANNOTATION: instancetypes.FEDORA_MARK,
     }
     old = instancetypes.vm(annotations=marks, **matchers)
     yield _world("VM, defaults lost", vms, instancetypes.vm(), {**parts, **presets}, vm, old=old, **facts)

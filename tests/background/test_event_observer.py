@@ -8,7 +8,7 @@ import pytest
 from tests.background.decisions import DENIED
 from tests.builders import DEAD, VMI_UID, Json, known, launcher_pod, review, vm, vmi
 from tests.policies.eviction import world as evictions
-from tests.review.memory import PODS, PODS_OBSERVED, VMS, Kept, judge
+from tests.review.memory import PODS, PODS_OBSERVED, VMS, Kept, evaluate
 from webhook import names
 from webhook.admission.decision import Decision, Reason
 from webhook.background.event_observer import EventObserver, event_of
@@ -24,22 +24,22 @@ EVICTIONS = BY_PATH["/mutate/eviction/pods/enforce"]
 def said(body: Json, endpoint: Endpoint, decision: Decision | None = None, **facts: Any) -> Event | None:
     if decision is not None:
         endpoint = msgspec.structs.replace(endpoint, handler=lambda *_: decision)
-    return event_of(endpoint, judge(body, known(vmi(), **facts), endpoint)[0])
+    return event_of(endpoint, evaluate(body, known(vmi(), **facts), endpoint)[0])
 
 
 def test_a_refused_creation_is_told_of_the_namespace() -> None:
-    happening = said(review(vm()), VMS, DENIED)
+    event = said(review(vm()), VMS, DENIED)
 
     note = "kubevirt-webhook (scheduling): CREATE of VirtualMachine web01 was denied: it cannot be [no]"
-    assert happening == Event("demo", "v1", "Namespace", "demo", "", "Denied", "no", note)
+    assert event == Event("demo", "v1", "Namespace", "demo", "", "Denied", "no", note)
 
 
 def test_a_refused_change_is_told_of_the_object() -> None:
     body = review(vm() | {"metadata": {"name": "web01", "uid": "u1"}}, operation="UPDATE", name="web01")
-    happening = said(body, VMS, DENIED)
+    event = said(body, VMS, DENIED)
 
-    assert happening
-    assert (happening.api_version, happening.kind, happening.name, happening.uid) == (
+    assert event
+    assert (event.api_version, event.kind, event.name, event.uid) == (
         "kubevirt.io/v1",
         "VirtualMachine",
         "web01",
@@ -48,28 +48,28 @@ def test_a_refused_change_is_told_of_the_object() -> None:
 
 
 def test_what_concerns_a_pod_is_reported_on_its_vmi() -> None:
-    happening = said(review(launcher_pod()), PODS, health=DEAD)
+    event = said(review(launcher_pod()), PODS, health=DEAD)
 
-    assert happening
-    assert (happening.reason, happening.code) == ("Warned", "scheduler-unavailable")
-    assert (happening.kind, happening.name, happening.uid) == ("VirtualMachineInstance", "web01", VMI_UID)
-    assert messages.unavailable("kubevirt", DEAD.why).text in happening.note
-    assert happening.note.startswith("kubevirt-webhook (scheduling): ")
-    assert happening.note.endswith(" [scheduler-unavailable]")
+    assert event
+    assert (event.reason, event.code) == ("Warned", "scheduler-unavailable")
+    assert (event.kind, event.name, event.uid) == ("VirtualMachineInstance", "web01", VMI_UID)
+    assert messages.unavailable("kubevirt", DEAD.why).text in event.note
+    assert event.note.startswith("kubevirt-webhook (scheduling): ")
+    assert event.note.endswith(" [scheduler-unavailable]")
 
 
 def test_what_could_not_be_evaluated() -> None:
     body = review(vm() | {"spec": 5}, name="web01")
-    happening = said(body, VMS)
+    event = said(body, VMS)
 
-    assert happening
-    assert (happening.reason, happening.kind, happening.name) == ("NotEvaluated", "VirtualMachine", "web01")
+    assert event
+    assert (event.reason, event.kind, event.name) == ("NotEvaluated", "VirtualMachine", "web01")
 
 
 def test_mode_warn_says_what_would_be() -> None:
     observed = msgspec.structs.replace(PODS_OBSERVED, handler=lambda *_: DENIED)
     body = review(vm())
-    pod = event_of(observed, judge(review(launcher_pod()), known(vmi(), mode="warn"), observed)[0])
+    pod = event_of(observed, evaluate(review(launcher_pod()), known(vmi(), mode="warn"), observed)[0])
 
     assert pod
     assert (pod.reason, pod.kind) == ("WouldDeny", "VirtualMachineInstance")
@@ -83,20 +83,20 @@ def test_a_refused_eviction_is_told_of_the_pod() -> None:
     labels = {names.policy_label(names.EVICTION): "enforce"}
     there = {NamespaceKey("demo"): Namespace(ObjectMeta(name="demo", labels=labels))}
     refusing = msgspec.structs.replace(endpoint, handler=lambda *_: DENIED)
-    happening = event_of(refusing, judge(sent, known() | there, refusing)[0])
+    event = event_of(refusing, evaluate(sent, known() | there, refusing)[0])
 
-    assert happening
-    assert (happening.api_version, happening.kind, happening.name) == ("v1", "Pod", evictions.POD)
+    assert event
+    assert (event.api_version, event.kind, event.name) == ("v1", "Pod", evictions.POD)
     request["object"]["deleteOptions"] = {"dryRun": ["All"]}
-    assert event_of(refusing, judge(sent, known() | there, refusing)[0]) is None
+    assert event_of(refusing, evaluate(sent, known() | there, refusing)[0]) is None
 
 
 def test_an_object_without_a_name_is_told_of_the_namespace() -> None:
     body = review(vm() | {"metadata": {}})
-    happening = said(body, VMS, Decision((Reason("x", "y"),), warnings=(Reason("x", "beware"),)))
+    event = said(body, VMS, Decision((Reason("x", "y"),), warnings=(Reason("x", "beware"),)))
 
-    assert happening
-    assert (happening.kind, happening.name) == ("Namespace", "demo")
+    assert event
+    assert (event.kind, event.name) == ("Namespace", "demo")
 
 
 @pytest.mark.parametrize("change", [{"dryRun": True}, {"namespace": ""}])
@@ -108,12 +108,12 @@ def test_nothing_is_told_of_an_eviction_whose_own_options_say_dry_run() -> None:
     there = Namespace(ObjectMeta(name="demo", labels={names.policy_label(names.EVICTION): names.ENFORCE}))
     facts = evictions.facts(nodes=[]) | {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
     body = evictions.review()
-    told = event_of(EVICTIONS, judge(body, facts, EVICTIONS)[0])
+    told = event_of(EVICTIONS, evaluate(body, facts, EVICTIONS)[0])
     assert told
     assert (told.reason, told.code) == ("Denied", "no-eligible-node")
 
     body["request"]["object"]["deleteOptions"] = {"dryRun": ["All"]}
-    assert event_of(EVICTIONS, judge(body, facts, EVICTIONS)[0]) is None
+    assert event_of(EVICTIONS, evaluate(body, facts, EVICTIONS)[0]) is None
 
 
 def test_nothing_is_told_of_what_went_as_it_should() -> None:
@@ -125,9 +125,9 @@ def test_everything_is_passed_on() -> None:
     on = [True]
     announcer = EventObserver(kept, told.append, lambda: on[0])
     endpoint = msgspec.structs.replace(VMS, handler=lambda *_: DENIED)
-    verdict = judge(review(vm()), known(), endpoint)[0]
+    verdict = evaluate(review(vm()), known(), endpoint)[0]
     announcer.on_evaluated(endpoint, verdict, 0.1)
-    announcer.on_evaluated(PODS, judge(review(launcher_pod()))[0], 0.1)
+    announcer.on_evaluated(PODS, evaluate(review(launcher_pod()))[0], 0.1)
     on[0] = False
     announcer.on_evaluated(endpoint, verdict, 0.1)
     error = ValueError()

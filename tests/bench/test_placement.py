@@ -184,7 +184,7 @@ def test_pods_that_the_webhook_did_not_change_are_a_mistake() -> None:
     pod = launcher.pod({**launcher.machine("vm"), "metadata": {"name": "vm", "uid": "1"}})
     pod["metadata"]["namespace"] = "tenant-001"
     pod["spec"] |= {"schedulerName": profiles.SHIPPED, "topologySpreadConstraints": constraints("hostname")}
-    marks = {names.SCHEDULER_MARK: profiles.SHIPPED, names.SPREAD_MARK: "hostname"}
+    marks = {names.INJECTED_SCHEDULER_ANNOTATION: profiles.SHIPPED, names.INJECTED_SPREAD_ANNOTATION: "hostname"}
     pod["metadata"]["annotations"].update(marks)
 
     webhook.check_injected([pod], BOTH)

@@ -215,7 +215,7 @@ class _Bundles:
         return done
 
 
-def refuse(*calls: str) -> Callable[[str], None]:
+def reject(*calls: str) -> Callable[[str], None]:
     """The API server refuses these."""
 
     def at(call: str) -> None:

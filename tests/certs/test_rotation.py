@@ -16,7 +16,7 @@ from certs.authority import Authority, bundle, parse_bundle, verifies
 from certs.rotation import GRACE_SECONDS, SPREAD_SECONDS, NotNow, RotationEvent
 from certs.source import CertificateError, Pair, self_signed
 from certs.state import CA_CRT, CA_KEY, MOST_RETIRED, NEXT_KEY, RETIRED, ROTATED, CaState
-from tests.certs.memory import ENTRIES, HOST, NAMES, START, TERMS, Killed, Replica, World, refuse
+from tests.certs.memory import ENTRIES, HOST, NAMES, START, TERMS, Killed, Replica, World, reject
 
 DAY = 86_400.0
 
@@ -361,7 +361,7 @@ async def test_bundles_taken_away_come_back_at_the_next_look() -> None:
 async def test_a_configuration_that_cannot_be_written_stops_the_rotation_not_the_service() -> None:
     world = await settled(2)
     old = state(world).issuer
-    world.at = refuse(f"write {NAMES[1]}")
+    world.at = reject(f"write {NAMES[1]}")
     world.ask()
     await world.settle()
     assert state(world).issuer == old
@@ -417,7 +417,7 @@ async def test_when_everything_is_gone_within_the_grace_it_waits_and_heals() -> 
 async def test_no_bundle_no_leaf_at_the_first_start() -> None:
     world = World()
     replica = world.start()
-    world.at = refuse(f"write {NAMES[2]}")
+    world.at = reject(f"write {NAMES[2]}")
     await world.settle()
     assert replica.leaf is None
     assert replica.rotation.waiting_for() == (f"the serving certificate: write {NAMES[2]} was refused",)

@@ -31,7 +31,7 @@ def test_examples(name: str) -> None:
 
     assert result.exit_code == (1 if answer["decision"] == "denied" else 0)
     assert answer["decision"] == EXPECTED[name]["decision"]
-    decisive = max(answer["judgements"], key=lambda judgement: WEIGHT.index(judgement["decision"]))
+    decisive = max(answer["judgements"], key=lambda evaluation: WEIGHT.index(evaluation["decision"]))
     assert decisive["reasons"][0]["code"] == EXPECTED[name]["reason"]
 
 
@@ -80,7 +80,7 @@ def test_yaml_is_the_patched_object(tmp_path: Path) -> None:
     patched = yaml.safe_load(run("review", manifest(tmp_path, vm()), *CLUSTER, "-o", "yaml").output)
 
     assert patched["spec"]["template"]["spec"]["schedulerName"] == "kubevirt"
-    assert patched["metadata"]["annotations"] == {names.SCHEDULER_MARK: "kubevirt"}
+    assert patched["metadata"]["annotations"] == {names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt"}
 
 
 def test_patch_is_a_json_patch(tmp_path: Path) -> None:
@@ -135,10 +135,10 @@ def test_an_eviction_is_sent_to_the_subresource(tmp_path: Path) -> None:
 
 
 def test_denied_is_exit_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(*_: Any) -> Decision:
+    def reject(*_: Any) -> Decision:
         return Decision((Reason("no", "it is refused"),), denial=Denial(403, "not here"))
 
-    refusing = tuple(msgspec.structs.replace(endpoint, handler=refuse) for endpoint in endpoints.ENDPOINTS)
+    refusing = tuple(msgspec.structs.replace(endpoint, handler=reject) for endpoint in endpoints.ENDPOINTS)
     monkeypatch.setattr("webhook.cli.requests.ENDPOINTS", refusing)
     result = run("review", manifest(tmp_path, vm()), *CLUSTER)
 

@@ -191,7 +191,7 @@ def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
     assert 'kubevirt_webhook_settings_reloads_total{result="accepted"} 1.0' in metrics
 
 
-def refusal(*arguments: str) -> str:
+def rejection(*arguments: str) -> str:
     command = [sys.executable, "-m", "webhook", "serve", *arguments]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 2, done.stderr
@@ -207,7 +207,7 @@ def test_refusals_at_the_start(tmp_path: Path, pair: Pair, golden: Callable[[str
     crt = str(tmp_path / "crt")
 
     def check(named: str, *options: str) -> None:
-        sentence = refusal(*options)
+        sentence = rejection(*options)
         assert named in sentence
         golden(re.sub(r"127\.0\.0\.1:\d+", "ADDRESS", sentence.replace(str(tmp_path), "DIR")))
 
@@ -252,7 +252,7 @@ def test_combinations_that_make_no_sense(options: Options, where: str, golden: C
 def test_weak_pair_is_refused_in_one_sentence(tmp_path: Path, pair: Pair, golden: Callable[[str], None]) -> None:
     (tmp_path / "crt").write_bytes(pair.certificate + b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n")
 
-    sentence = refusal(*FILES, *tls(tmp_path))
+    sentence = rejection(*FILES, *tls(tmp_path))
     golden(re.sub(r" \([^()]*\)", " (REASON)", sentence))
 
 
@@ -292,4 +292,4 @@ def test_a_signal_ends_a_start_that_hangs(tmp_path: Path) -> None:
 
 
 def test_a_pod_is_no_place_for_somebodys_kubeconfig(golden: Callable[[str], None]) -> None:
-    golden(refusal("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"))
+    golden(rejection("--listen", "127.0.0.1:0", "--ops-listen", "127.0.0.1:0"))

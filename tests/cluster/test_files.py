@@ -81,7 +81,7 @@ def cluster(tmp_path: Path, *objects: Any, **settings: Any) -> FilesCluster:
     return FilesCluster.load(tmp_path, builders.settings(**settings), clock=lambda: NOW)
 
 
-def refusal(path: Path) -> list[str]:
+def rejection(path: Path) -> list[str]:
     with pytest.raises(InputError) as refused:
         FilesCluster.load(path, builders.settings())
     return str(refused.value).replace(f"{path}/", "").split("\n")
@@ -156,17 +156,17 @@ class TestReading:
 
 class TestMistakes:
     def test_a_missing_directory(self, tmp_path: Path) -> None:
-        assert refusal(tmp_path / "none") == [f"{tmp_path}/none: cannot be read: No such file or directory"]
+        assert rejection(tmp_path / "none") == [f"{tmp_path}/none: cannot be read: No such file or directory"]
 
     def test_a_directory_without_files(self, tmp_path: Path) -> None:
-        assert refusal(tmp_path) == [
+        assert rejection(tmp_path) == [
             f"{tmp_path}: holds no YAML or JSON files; write some there with kubectl get -o yaml"
         ]
 
     def test_files_without_objects(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text("# nothing\n---\nkind: List\n")
 
-        assert refusal(tmp_path) == [f"{tmp_path}: holds no objects; write some there with kubectl get -o yaml"]
+        assert rejection(tmp_path) == [f"{tmp_path}: holds no objects; write some there with kubectl get -o yaml"]
 
     def test_a_directory_that_can_t_be_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def walk(root: Path, onerror: Any) -> Any:
@@ -175,7 +175,7 @@ class TestMistakes:
 
         monkeypatch.setattr("os.walk", walk)
 
-        assert refusal(tmp_path) == ["locked: cannot be read: Permission denied"]
+        assert rejection(tmp_path) == ["locked: cannot be read: Permission denied"]
 
     def test_all_are_told_at_once(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text(
@@ -228,7 +228,7 @@ items:
         (tmp_path / "b.yaml").write_text("a: [")
         (tmp_path / "c.yaml").write_text("a: {b: 1, b: 2}\n---\napiVersion: v1\nkind: WebApplication\n")
 
-        assert refusal(tmp_path) == [
+        assert rejection(tmp_path) == [
             "a.yaml:1: this Node has no apiVersion; write one",
             "a.yaml:3: the object has no kind; write one such as kind: Node",
             'a.yaml:6: "Nod" is not a kind that can be read from files; did you mean Node?',
@@ -254,7 +254,7 @@ items:
             "apiVersion: kubevirt.io/v1alpha3\nkind: VirtualMachine\nmetadata: {name: a, namespace: n}\n"
         )
 
-        assert refusal(tmp_path) == [
+        assert rejection(tmp_path) == [
             'b.yaml:5: Node "a" is here a second time; remove it here or at a.yaml:1',
             'b.yaml:11: VirtualMachine "a" of namespace n is here a second time; remove it here or at b.yaml:7',
         ]
@@ -289,7 +289,7 @@ items:
         thing = made("v1", "Pod", "p", "ns", **parts)
         (tmp_path / "a.yaml").write_text(json.dumps(thing, indent=1))
 
-        (line,) = refusal(tmp_path)
+        (line,) = rejection(tmp_path)
 
         place, _, what = line.partition(": ")
         assert what == told
@@ -301,14 +301,14 @@ items:
         monkeypatch.setattr(files, "KINDS", {**KINDS, "Node": kind})
         (tmp_path / "a.yaml").write_text(json.dumps(made("v1", "Node", "p")))
 
-        assert refusal(tmp_path) == [
+        assert rejection(tmp_path) == [
             "a.yaml:1: the object is not as it should be: Object missing required field `count`"
         ]
 
     def test_endless_ones_come_to_an_end(self, tmp_path: Path) -> None:
         (tmp_path / "a.yaml").write_text("---\nkind: X\n" * 1000)
 
-        told = refusal(tmp_path)
+        told = rejection(tmp_path)
 
         assert len(told) == files.MAX_MISTAKES + 1
         assert told[-1] == f"{tmp_path}: 900 more mistakes are not shown"

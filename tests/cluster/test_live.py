@@ -347,7 +347,7 @@ class TestMemory:
             await case.ready()
             for number in range(50):
                 await case.read(VmiKey("demo", f"vm-{number}", f"uid-{number}"))
-            kept = [*case.cluster._namespaces, *case.cluster._vmis.values(), *case.cluster._guards["kubevirt"].pods]
+            kept = [*case.cluster._namespaces, *case.cluster._vmis.values(), *case.cluster._monitors["kubevirt"].pods]
             assert len(kept) == 350
             assert len(msgspec.json.encode(kept)) < 350 * 1000
             sizes = [size for asked in case.server.requests(PODS.path(), "get") for size in [int(asked.query["limit"])]]

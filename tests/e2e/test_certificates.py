@@ -214,7 +214,7 @@ def test_drain_under_load(cluster: Access, new_installation: NewInstallation) ->
 def test_the_api_servers_client_certificate(
     own_plane: OwnPlane, new_installation: NewInstallation, tmp_path: Path
 ) -> None:
-    clients, strangers = Pki(tmp_path / "clients"), Pki(tmp_path / "strangers")
+    clients, unknown = Pki(tmp_path / "clients"), Pki(tmp_path / "strangers")
     pem = clients.client("apiserver")
     user = {"client-certificate": str(pem), "client-key": str(pem)}
     kubeconfig = {"apiVersion": "v1", "kind": "Config", "users": [{"name": "*", "user": user}]}
@@ -255,9 +255,9 @@ def test_the_api_servers_client_certificate(
     message = refused(lambda: mover.ask(WEST))["message"]
     assert f"node-a: without {ZONE}=west" in message
 
-    shutil.copy(strangers.ca, authority)
+    shutil.copy(unknown.ca, authority)
     replica.wait_logged("client CA reloaded")
-    told = eventually(lambda: refusal(tenant), what="a certificate of a stranger to be refused")
+    told = eventually(lambda: rejection(tenant), what="a certificate of a stranger to be refused")
     assert told.endswith(ENDED), "asyncio ends a failed handshake without OpenSSL's alert"
 
     shutil.copy(clients.ca, authority)
@@ -268,11 +268,11 @@ def test_the_api_servers_client_certificate(
     assert replica.wait_ended() == 0
     installed.remove(replica)
     installed.start()
-    told = eventually(lambda: refusal(tenant), what="another name to be refused")
+    told = eventually(lambda: rejection(tenant), what="another name to be refused")
     assert "answers only clients with a certificate of somebody, and apiserver is none of those" in told
 
 
-def refusal(tenant: Tenant) -> str | None:
+def rejection(tenant: Tenant) -> str | None:
     """Why a VM is refused, in the words that its owner gets."""
     try:
         tenant.create(vm("probe"), dryRun="All")

@@ -12,9 +12,9 @@ from .conftest import NewTenant
 from .support.kube import ApiError, Json, eventually
 from .support.sizes import (
     DEFAULTS,
+    INJECTED_ANNOTATIONS,
     LARGE,
     LINUX,
-    MARKS,
     MUTATE,
     SIZED_TEMPLATE,
     SMALL,
@@ -57,7 +57,7 @@ def test_an_owners_whole_put_keeps_the_defaults(sized: Tenant) -> None:
 
 def test_a_mark_and_matcher_taken_out_together_are_put_back(sized: Tenant) -> None:
     sized.create(vm())
-    paths = ["/spec/instancetype", "/metadata/annotations/" + MARKS[0].replace("/", "~1")]
+    paths = ["/spec/instancetype", "/metadata/annotations/" + INJECTED_ANNOTATIONS[0].replace("/", "~1")]
 
     changed = sized.owner.patch(
         VMS, "web", [{"op": "remove", "path": path} for path in paths], sized.namespace, kind="json"
@@ -125,13 +125,13 @@ def test_an_update_adds_nothing(new_sized: NewTenant) -> None:
     tenant.create(vm())
     tenant.label("enforce", INSTANCETYPES)
 
-    def judged() -> bool:
+    def evaluated() -> bool:
         tenant.owner.patch(VMS, "web", {"metadata": {"labels": {"touched": "yes"}}}, tenant.namespace)
         tenant.owner.patch(VMS, "web", {"spec": {"runStrategy": "Halted"}}, tenant.namespace)
         tenant.owner.patch(VMS, "web", {"spec": {"runStrategy": "Always"}}, tenant.namespace)
         return bool(tenant.audit())
 
-    eventually(judged, what="the namespace to be judged")
+    eventually(evaluated, what="the namespace to be judged")
     assert not is_ours(tenant.owner.get(VMS, "web", tenant.namespace))
     assert set(tenant.verdicts()) == {"allowed nothing-to-preserve"}
 

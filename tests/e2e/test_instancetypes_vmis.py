@@ -12,7 +12,7 @@ import pytest
 from tests.vectors.cases import Case, read
 from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS as CONFIGURATION
-from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.reference import Reference
 from webhook.kubevirt.vm import standalone_vmi
@@ -22,7 +22,7 @@ from .support.everything import INSTANCETYPE_SPECS, PREFERENCE_SPECS
 from .support.kube import ApiError, Json, Object
 from .support.messages import parse
 from .support.objects import owner_reference
-from .support.sizes import DEFAULTS, MARKS, marks_of, offer
+from .support.sizes import DEFAULTS, INJECTED_ANNOTATIONS, marks_of, offer
 from .support.tenant import Tenant
 from .support.webhook_server import DOMAIN, INSTANCETYPES
 from .support.workloads import INSTANCETYPES as NAMESPACED_INSTANCETYPES
@@ -63,7 +63,7 @@ def test_a_bare_vmi_gets_the_defaults(sized: Tenant) -> None:
     assert created["metadata"]["annotations"] == {
         "kubevirt.io/instancetype-name": "small",
         "kubevirt.io/preference-name": "linux",
-        **dict(zip(MARKS, DEFAULTS.values(), strict=True)),
+        **dict(zip(INJECTED_ANNOTATIONS, DEFAULTS.values(), strict=True)),
     }
     assert created.warnings == ()
     assert sized.owner.get(VMIS, "web", sized.namespace) == created
@@ -254,7 +254,7 @@ class Combination:
         named = {matcher: (Reference(matcher.namespaced, name), obj) for matcher, obj in self.found.items()}
         try:
             spec: Json = standalone_vmi.fill(self.vmi(name), named, CONFIGURATION).after["spec"]
-        except Refusal:
+        except Rejection:
             return None
         return spec
 

@@ -11,9 +11,9 @@ from .support.kube import Json, eventually
 from .support.messages import parse
 from .support.sizes import (
     DEFAULTS,
+    INJECTED_ANNOTATIONS,
     LARGE,
     LINUX,
-    MARKS,
     SIZED_TEMPLATE,
     SMALL,
     is_ours,
@@ -55,8 +55,8 @@ def test_a_vm_whose_owner_says_nothing_gets_both_defaults(sized: Tenant) -> None
     assert changes == {
         ("spec", "instancetype"): SMALL,
         ("spec", "preference"): LINUX,
-        ("metadata", "annotations", MARKS[0]): DEFAULTS[f"{DOMAIN}/default-instancetype"],
-        ("metadata", "annotations", MARKS[1]): DEFAULTS[f"{DOMAIN}/default-preference"],
+        ("metadata", "annotations", INJECTED_ANNOTATIONS[0]): DEFAULTS[f"{DOMAIN}/default-instancetype"],
+        ("metadata", "annotations", INJECTED_ANNOTATIONS[1]): DEFAULTS[f"{DOMAIN}/default-preference"],
     }
 
 

@@ -13,7 +13,7 @@ import pytest
 from .conftest import NewTenant
 from .support.access import Access
 from .support.kube import eventually
-from .support.migrations import EAST, WEST, Mover, guest, refusal, terms_of
+from .support.migrations import EAST, WEST, Mover, guest, rejection, terms_of
 from .support.objects import ZONE
 from .support.tenant import Tenant
 from .support.webhook_server import MIGRATION, WebhookServer, install
@@ -79,7 +79,7 @@ def test_while_nobody_answers_choices_are_refused_and_a_drain_goes_on(
         silence()
 
         assert seconds(vm.evacuate) < AT_ONCE
-        status = eventually(lambda: refusal(lambda: vm.ask(WEST)), what="the failure policy to be known")
+        status = eventually(lambda: rejection(lambda: vm.ask(WEST)), what="the failure policy to be known")
         assert (status["code"], status["reason"]) == (500, "InternalError")
         assert f'failed calling webhook "{ENTRY}"' in status["message"]
         assert why in status["message"]

@@ -63,7 +63,7 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
             tenant.label("enforce", policy)
         eventually(lambda: tenant.choice() == "kubevirt", what="the API server to call us")
 
-        judge(tenant)
+        evaluate(tenant)
         explain(port)
         rotate(installed)
         make_policy_reports(plane.admin)
@@ -84,7 +84,7 @@ def covers(granted: manifests.Right, used: manifests.Right) -> bool:
     return granted[:3] == used[:3] and (granted[3] in ("", used[3]) or not used[3])
 
 
-def judge(tenant: Tenant) -> None:
+def evaluate(tenant: Tenant) -> None:
     """Has VMs, pods and migrations judged that take every look-up."""
     tenant.server.ask("/mutate/scheduling/pods/enforce", review("nowhere"))
     owner = tenant.create(vm("web"))

@@ -10,35 +10,35 @@ from .support.workloads import MARK, VMIS, scheduler_of, vm
 
 
 @pytest.fixture
-def judged(new_webhook: NewWebhook, new_tenant: NewTenant) -> Tenant:
+def evaluated(new_webhook: NewWebhook, new_tenant: NewTenant) -> Tenant:
     """A namespace of a server that asks for VMIs and not for VMs."""
     switches = {"virtualMachines": False, "virtualMachineInstances": True}
     return new_tenant(server=new_webhook({"schedulers": SCHEDULERS, "scheduling": switches}))
 
 
-def test_the_choice_shows_in_the_vmi_and_its_vm_stays_as_it_was(judged: Tenant) -> None:
-    created = judged.create(vm())
-    vmi = judged.start(created)
-    pod = judged.launch(vmi)
+def test_the_choice_shows_in_the_vmi_and_its_vm_stays_as_it_was(evaluated: Tenant) -> None:
+    created = evaluated.create(vm())
+    vmi = evaluated.start(created)
+    pod = evaluated.launch(vmi)
 
     assert (scheduler_of(created), scheduler_of(vmi), scheduler_of(pod)) == (None, "kubevirt", "kubevirt")
     assert vmi["metadata"]["annotations"][MARK] == "kubevirt"
-    assert [line["object"]["kind"] for line in judged.audit()] == ["VirtualMachineInstance", "Pod"]
-    assert judged.verdicts() == ["patched scheduler-injected", "allowed already-injected"]
+    assert [line["object"]["kind"] for line in evaluated.audit()] == ["VirtualMachineInstance", "Pod"]
+    assert evaluated.verdicts() == ["patched scheduler-injected", "allowed already-injected"]
 
 
-def test_a_choice_in_the_template_is_left_alone(judged: Tenant) -> None:
-    assert scheduler_of(judged.start(vm("explicit", scheduler="default-scheduler"))) == "default-scheduler"
-    assert scheduler_of(judged.start(vm("other", scheduler="volcano"))) == "volcano"
-    assert judged.verdicts() == []
+def test_a_choice_in_the_template_is_left_alone(evaluated: Tenant) -> None:
+    assert scheduler_of(evaluated.start(vm("explicit", scheduler="default-scheduler"))) == "default-scheduler"
+    assert scheduler_of(evaluated.start(vm("other", scheduler="volcano"))) == "volcano"
+    assert evaluated.verdicts() == []
 
 
-def test_heartbeats_are_none_of_our_business(judged: Tenant) -> None:
-    judged.start(vm())
-    before = judged.server.answered()
+def test_heartbeats_are_none_of_our_business(evaluated: Tenant) -> None:
+    evaluated.start(vm())
+    before = evaluated.server.answered()
 
     # Without a status subresource, every change of a VMI's status is an update of the VMI.
-    running = judged.controller.patch(VMIS, "web", {"status": {"phase": "Running"}}, judged.namespace)
+    running = evaluated.controller.patch(VMIS, "web", {"status": {"phase": "Running"}}, evaluated.namespace)
 
     assert running["status"]["phase"] == "Running"
-    assert judged.server.answered() == before
+    assert evaluated.server.answered() == before

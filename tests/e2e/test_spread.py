@@ -147,7 +147,7 @@ def test_launcher_pods_and_target_pods_get_constraints_and_no_warning(
 
     for pod in pods:
         assert constraints(pod) == [CONSTRAINT]
-        assert pod["metadata"]["annotations"][names.SPREAD_MARK] == "hostname"
+        assert pod["metadata"]["annotations"][names.INJECTED_SPREAD_ANNOTATION] == "hostname"
         assert pod["spec"]["schedulerName"] == "default-scheduler"
         assert not pod.warnings
 
@@ -219,5 +219,5 @@ class TestInVms:
             result = tenant.owner.patch(VMS, "later", {"spec": {"template": template}}, tenant.namespace)
 
         assert self.spread(result) == [wanted, OWN]
-        assert names.SPREAD_MARK not in result["metadata"].get("annotations", {})
+        assert names.INJECTED_SPREAD_ANNOTATION not in result["metadata"].get("annotations", {})
         assert len(result.warnings) == 1

@@ -55,7 +55,7 @@ def require(holds: object, promise: str, seen: object = "") -> None:
         raise BrokenPromiseError(f"{promise}: {str(seen)[:500]!r}")
 
 
-def refusal(error: InputError) -> None:
+def rejection(error: InputError) -> None:
     """Of what is no input at all."""
     text = str(error)
     require(text, "a refusal says something")

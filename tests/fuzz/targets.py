@@ -119,7 +119,7 @@ def review(endpoint: Endpoint, mode: str, body: bytes, *, counted: bool = False)
             else:
                 text = _run(reviewer.review(endpoint, body, 1e12))
         except InputError as error:
-            oracle.refusal(error)
+            oracle.rejection(error)
             return "no-review"
         if kept.error is not None:
             raise kept.error
@@ -203,7 +203,7 @@ def _refused(act: Callable[[], object]) -> str:
     try:
         act()
     except InputError as error:
-        oracle.refusal(error)
+        oracle.rejection(error)
         return "refused"
     return "taken"
 

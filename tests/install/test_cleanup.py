@@ -14,11 +14,11 @@ from tests.install.memory import Memory
 from tests.install.vms import SIZE, TASTE, VMS, Json, S, vm
 from webhook import names
 from webhook.errors import InputError
-from webhook.install.cleanup import MARKS, Cleanup, Task, task
+from webhook.install.cleanup import INJECTED_ANNOTATIONS, Cleanup, Task, task
 from webhook.kubevirt.views import UnstructuredVm
 from webhook.policies.scheduling.spread import constraints
 
-SPREAD = names.SPREAD_MARK
+SPREAD = names.INJECTED_SPREAD_ANNOTATION
 
 
 OWN: Json = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
@@ -45,12 +45,12 @@ def constraints_of(thing: Json) -> Any:
     return thing["spec"]["template"]["spec"].get("topologySpreadConstraints")
 
 
-def judged(thing: Json, *, allow: bool = False) -> Task | None:
+def evaluated(thing: Json, *, allow: bool = False) -> Task | None:
     return task(msgspec.json.decode(json.dumps(thing), type=UnstructuredVm), allow_restart_required=allow)
 
 
 def cleaned(thing: Json, *, allow: bool = False) -> Json:
-    found = judged(thing, allow=allow)
+    found = evaluated(thing, allow=allow)
     result: Json = jsonpatch.apply_patch(thing, list(found.operations)) if found else thing
     return result
 
@@ -96,7 +96,7 @@ def test_it_says_what_stays_and_not_what_the_mark_said(
 ) -> None:
     thing = vm({SIZE: "VirtualMachineClusterInstancetype/u1.small"})
     thing["spec"]["instancetype"] = matcher
-    found = judged(thing)
+    found = evaluated(thing)
 
     assert found
     (text,) = found.texts
@@ -107,7 +107,7 @@ def test_it_says_what_stays_and_not_what_the_mark_said(
 
 @pytest.mark.parametrize("chosen", ["theirs", None])
 def test_the_same_of_schedulers(chosen: str | None, golden: Callable[[str], None]) -> None:
-    found = judged(vm({S: "kubevirt"}, {S: "kubevirt"}, chosen))
+    found = evaluated(vm({S: "kubevirt"}, {S: "kubevirt"}, chosen))
 
     assert found
     golden("\n".join(found.texts))
@@ -134,7 +134,7 @@ def test_what_a_manifest_declares_is_the_owners() -> None:
 @pytest.mark.parametrize("mark", ["hostname", "zone", "both"])
 def test_injected_constraints_go_with_their_marks(mark: str, golden: Callable[[str], None]) -> None:
     thing = spread_vm(constraints(mark), mark)
-    found = judged(thing)
+    found = evaluated(thing)
 
     assert found
     golden("\n".join(found.texts))
@@ -161,12 +161,12 @@ def test_constraints_without_a_mark_are_the_owners() -> None:
     thing = spread_vm(constraints("hostname"))
     del thing["metadata"]["annotations"], thing["spec"]["template"]["metadata"]["annotations"]
 
-    assert judged(thing) is None
+    assert evaluated(thing) is None
 
 
 def test_of_a_mixture_the_injected_part_goes(golden: Callable[[str], None]) -> None:
     thing = spread_vm([*constraints("hostname"), OWN])
-    found = judged(thing)
+    found = evaluated(thing)
 
     assert found
     golden("\n".join(found.texts))
@@ -188,7 +188,7 @@ def test_what_server_side_apply_merged_leaves_the_owners_fields() -> None:
 
 def test_constraints_of_a_running_vm_are_only_reported(golden: Callable[[str], None]) -> None:
     running = spread_vm(constraints("both"), "both", created=True)
-    found = judged(running)
+    found = evaluated(running)
 
     assert found
     assert found.operations == ()
@@ -198,7 +198,7 @@ def test_constraints_of_a_running_vm_are_only_reported(golden: Callable[[str], N
 
 def test_a_running_vm_is_only_reported(golden: Callable[[str], None]) -> None:
     running = vm({S: "kubevirt", SIZE: "A/b"}, {S: "kubevirt"}, "kubevirt", created=True)
-    found = judged(running)
+    found = evaluated(running)
 
     assert found
     golden(found.left)
@@ -211,7 +211,7 @@ def test_a_running_vm_is_only_reported(golden: Callable[[str], None]) -> None:
 def test_without_marks_there_is_nothing_to_do() -> None:
     bare: list[Json] = [vm(scheduler="kubevirt"), {"metadata": {}}, {"spec": {"template": None}}]
 
-    assert [judged(thing) for thing in bare] == [None] * 3
+    assert [evaluated(thing) for thing in bare] == [None] * 3
 
 
 _texts = st.sampled_from(["kubevirt", "batch", "", "a/b~c", "hostname", "both"])
@@ -220,7 +220,7 @@ _texts = st.sampled_from(["kubevirt", "batch", "", "a/b~c", "hostname", "both"])
 _constraints = st.none() | st.lists(st.sampled_from([*constraints("both"), OWN, "odd"]), max_size=3)
 
 
-_annotations = st.none() | st.dictionaries(st.sampled_from([*MARKS, "their/s"]), _texts)
+_annotations = st.none() | st.dictionaries(st.sampled_from([*INJECTED_ANNOTATIONS, "their/s"]), _texts)
 
 
 @given(_annotations, _annotations, st.none() | _texts, _constraints, st.booleans(), st.booleans())
@@ -230,12 +230,12 @@ def test_afterwards_no_mark_is_left_and_nothing_else_has_changed(
     before = vm(outer, inner, scheduler, created=created)
     if spread is not None:
         before["spec"]["template"]["spec"]["topologySpreadConstraints"] = spread
-    found = judged(before, allow=allow)
+    found = evaluated(before, allow=allow)
     after = cleaned(before, allow=allow)
 
     left = bool(found and found.left)
     assert left == bool(left and created and not allow)
-    for mark in MARKS:
+    for mark in INJECTED_ANNOTATIONS:
         if not (left and mark in (S, SPREAD)):
             assert mark not in after["metadata"].get("annotations", {})
     if not left:
@@ -249,7 +249,7 @@ def test_afterwards_no_mark_is_left_and_nothing_else_has_changed(
     if created and not allow:
         assert after["spec"] == before["spec"]
     # A second time there is nothing more to do, and a VM that has changed is not touched.
-    again = judged(after, allow=allow)
+    again = evaluated(after, allow=allow)
     assert again is None or not again.operations
     for one in found.operations if found else ():
         if one["op"] == "test":

@@ -8,7 +8,11 @@ from webhook import names
 
 Json = dict[str, Any]
 VMS = "/apis/kubevirt.io/v1/namespaces/{}/virtualmachines/{}"
-S, SIZE, TASTE = names.SCHEDULER_MARK, names.INSTANCETYPE_MARK, names.PREFERENCE_MARK
+S, SIZE, TASTE = (
+    names.INJECTED_SCHEDULER_ANNOTATION,
+    names.INJECTED_INSTANCETYPE_ANNOTATION,
+    names.INJECTED_PREFERENCE_ANNOTATION,
+)
 
 
 def vm(outer: Json | None = None, inner: Json | None = None, scheduler: Any = None, **status: Any) -> Json:

@@ -32,7 +32,7 @@ def one(text: str) -> Document:
     return document
 
 
-def refusal(text: str | bytes) -> str:
+def rejection(text: str | bytes) -> str:
     with pytest.raises(InputError) as refused:
         list(parse_documents(text, "f.yaml"))
     return str(refused.value)
@@ -46,7 +46,7 @@ def refused(golden_catalogue: Callable[[str, str], None]) -> Refused:
     """The mistakes in a text, of which each has a line, held to the golden file."""
 
     def check(text: str | bytes, *lines: int) -> str:
-        told = refusal(text)
+        told = rejection(text)
         assert [line.partition(": ")[0] for line in told.split("\n")] == [f"f.yaml:{line}" for line in lines]
         for line in told.split("\n"):
             golden_catalogue("k8s/yaml_documents.txt", line.partition(": ")[2])
@@ -193,7 +193,7 @@ class TestAliases:
     def test_deepen_no_further_than_anything_else(self) -> None:
         lines = ["a0: &a0 [x]", *(f"a{i}: &a{i} [*a{i - 1}]" for i in range(1, MAX_DEPTH + 2))]
 
-        assert "is nested more than 200 levels deep" in refusal("\n".join(lines))
+        assert "is nested more than 200 levels deep" in rejection("\n".join(lines))
 
     def test_a_mistake_below_an_anchor_is_told_once(self, refused: Refused) -> None:
         refused("a: &x {b: 1, b: 2}\nc: *x\n", 1)
@@ -251,21 +251,21 @@ class TestSyntax:
         ],
     )
     def test_mistakes_have_a_line(self, text: str, start: str) -> None:
-        assert refusal(text).startswith(start)
+        assert rejection(text).startswith(start)
 
     def test_what_was_begun_on_another_line_is_told(self) -> None:
-        assert "(while parsing a flow sequence that starts in line 2)" in refusal("# c\na: [1,\n2\nb: 3")
+        assert "(while parsing a flow sequence that starts in line 2)" in rejection("# c\na: [1,\n2\nb: 3")
 
     @pytest.mark.parametrize("text", ['"\\UFFFFFFFF"', f"%YAML {'1' * 5000}.1\n---\na"])
     def test_absurdities_are_syntax_too(self, text: str) -> None:
-        assert "is not valid YAML" in refusal(text)
+        assert "is not valid YAML" in rejection(text)
 
     def test_half_a_surrogate_pair_is_no_character(self) -> None:
-        assert refusal('a: "\\ud83d"').startswith("f.yaml:1: ")
+        assert rejection('a: "\\ud83d"').startswith("f.yaml:1: ")
 
     def test_mistakes_found_before_are_told_too(self) -> None:
-        assert refusal("a: {b: 1, b: 2}\nc: [").startswith("f.yaml:1: ")
-        assert "\nf.yaml:2: is not valid YAML" in refusal("a: {b: 1, b: 2}\nc: [")
+        assert rejection("a: {b: 1, b: 2}\nc: [").startswith("f.yaml:1: ")
+        assert "\nf.yaml:2: is not valid YAML" in rejection("a: {b: 1, b: 2}\nc: [")
 
     @pytest.mark.parametrize(
         ("data", "line"),

@@ -14,7 +14,7 @@ from webhook.kubevirt.defaults import vmi_spec
 from webhook.kubevirt.go_json.pruning import changed, is_known
 from webhook.kubevirt.go_json.structs import EMPTY, STRING, List, OrNull, Struct, Value, decode, encode
 from webhook.kubevirt.instancetype import revision
-from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.lookup import among
 from webhook.kubevirt.rules import NEWEST, Rules, rules_of
 from webhook.kubevirt.webhooks import instancetype_admitter, vm_admitter, vmi_mutator
@@ -220,20 +220,20 @@ class TestSpecRevisions:
         ],
     )
     def test_what_is_neither(self, spec: Any) -> None:
-        with pytest.raises(Refusal, match="Object 'Kind' is missing"):
+        with pytest.raises(Rejection, match="Object 'Kind' is missing"):
             self.read(spec)
 
     def test_unknown_members_beside_it(self) -> None:
-        with pytest.raises(Refusal, match="Object 'Kind' is missing"):
+        with pytest.raises(Rejection, match="Object 'Kind' is missing"):
             self.read({}, data={"metadata": {}})
 
     @pytest.mark.parametrize("text", ["not base64!", "e30", 7, None])
     def test_what_is_not_base64(self, text: Any) -> None:
-        with pytest.raises(Refusal, match="Object 'Kind' is missing"):
+        with pytest.raises(Rejection, match="Object 'Kind' is missing"):
             self.read({}, data={"spec": text})
 
     def test_later_releases_do_not_read_it(self) -> None:
-        with pytest.raises(Refusal, match="Object 'Kind' is missing"):
+        with pytest.raises(Rejection, match="Object 'Kind' is missing"):
             self.read({}, "1.7")
 
 

@@ -48,9 +48,9 @@ def test_garbage_ends_with_an_answer_or_a_sentence(affinity: Any, tolerations: A
     spec = {"nodeSelector": selector, "affinity": affinity, "tolerations": tolerations}
     try:
         requirements = tuple(own(read(Placed, spec, "spec")))
-    except InputError as refusal:
-        assert refusal.where.startswith("spec")
-        assert refusal.what
+    except InputError as rejection:
+        assert rejection.where.startswith("spec")
+        assert rejection.what
         return
     answer = eligibility(requirements, NODES)
     assert NodeIndex(NODES).review(requirements).matrix() == answer
@@ -63,8 +63,8 @@ def test_garbage_ends_with_an_answer_or_a_sentence(affinity: Any, tolerations: A
 def test_garbage_in_taints_is_a_node_or_a_sentence(taints: Any) -> None:
     try:
         node = Node.read({"metadata": {"name": "n"}, "spec": {"taints": taints}})
-    except InputError as refusal:
-        assert refusal.where.startswith("node.spec.taints")
+    except InputError as rejection:
+        assert rejection.where.startswith("node.spec.taints")
         return
     assert all(taint.effect in ("NoSchedule", "NoExecute") for taint in node.taints)
 

@@ -78,7 +78,7 @@ class Kept(NullObserver):
         self.errors.append(error)
 
 
-def judge(
+def evaluate(
     asked: Json,
     facts: dict[Key[Any], object] | None = None,
     endpoint: Endpoint = PODS,
@@ -99,7 +99,7 @@ def judge(
     data = msgspec.json.encode(asked) if body is None else body
 
     async def both() -> tuple[Evaluation, bytes]:
-        return await reviewer.judge(endpoint, data, 1e9), await reviewer.review(endpoint, data, 1e9)
+        return await reviewer.evaluate(endpoint, data, 1e9), await reviewer.review(endpoint, data, 1e9)
 
     verdict, answer = asyncio.run(both())
     response: Json = json.loads(answer)["response"]

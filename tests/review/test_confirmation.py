@@ -52,7 +52,7 @@ def fresh(key: Key[Any]) -> Key[Any]:
     return msgspec.structs.replace(key, fresh=True)
 
 
-def judged(
+def evaluated(
     path: str,
     obj: Json,
     copies: Mapping[Key[Any], object],
@@ -71,7 +71,7 @@ def judged(
     kept = Kept()
     reviewer = Reviewer(cluster, lambda: settings, kept, kept)
     body = msgspec.json.encode(review(obj, "alice", **request))
-    verdict = asyncio.run(reviewer.judge(BY_PATH[path], body, 1e9))
+    verdict = asyncio.run(reviewer.evaluate(BY_PATH[path], body, 1e9))
     assert kept.errors == []
     return verdict, cluster.reads
 
@@ -91,7 +91,7 @@ def objects(size: Json | None = None, likes: Json | None = None) -> Facts:
     ],
 )
 def test_what_is_to_the_senders_liking_rests_on_copies_alone(path: str, obj: Json, code: str) -> None:
-    verdict, asked = judged(path, obj, objects())
+    verdict, asked = evaluated(path, obj, objects())
 
     assert (verdict.decision.code, asked) == (code, [])
 
@@ -100,7 +100,7 @@ def test_so_does_a_scheduler() -> None:
     key = ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small")
     copy = msgspec.convert(world.instancetype(), Instancetype)
 
-    verdict, asked = judged(SCHEDULE_VM, builders.vm(instancetype=world.SMALL), {key: copy})
+    verdict, asked = evaluated(SCHEDULE_VM, builders.vm(instancetype=world.SMALL), {key: copy})
 
     assert (verdict.decision.code, asked) == (Code.INJECTED, [])
 
@@ -109,8 +109,8 @@ def test_a_just_deleted_default_is_still_written_and_a_just_deleted_name_still_p
     """As if they were deleted a moment later: KubeVirt admits the VM, and starts it once the object is there."""
     gone: Facts = {SIZE: None, LIKES: None}
 
-    injected, asked = judged(MUTATE_VM, world.vm(), objects(), gone)
-    passed, too = judged(VALIDATE_VM, world.vm(**NAMED), objects(), gone, InstancetypeSettings(missing="deny"))
+    injected, asked = evaluated(MUTATE_VM, world.vm(), objects(), gone)
+    passed, too = evaluated(VALIDATE_VM, world.vm(**NAMED), objects(), gone, InstancetypeSettings(missing="deny"))
 
     assert (injected.decision.code, passed.decision.code) == (Code.DEFAULTS_INJECTED, Code.VALID)
     assert asked == too == []
@@ -122,8 +122,8 @@ def test_a_just_deleted_default_is_still_written_and_a_just_deleted_name_still_p
 def test_nothing_is_denied_for_a_size_that_has_just_been_changed() -> None:
     copies, now = objects(likes=DEMANDING), objects()
 
-    denied, asked = judged(VALIDATE_VM, world.vm(**NAMED), copies, copies)
-    passed, too = judged(VALIDATE_VM, world.vm(**NAMED), copies, now)
+    denied, asked = evaluated(VALIDATE_VM, world.vm(**NAMED), copies, copies)
+    passed, too = evaluated(VALIDATE_VM, world.vm(**NAMED), copies, now)
 
     assert (denied.decision.code, passed.decision.code) == (Code.DENIED, Code.VALID)
     # Both in one round.
@@ -133,8 +133,8 @@ def test_nothing_is_denied_for_a_size_that_has_just_been_changed() -> None:
 def test_no_default_is_left_out_for_a_size_that_has_just_been_changed() -> None:
     copies, now = objects(likes=DEMANDING), objects()
 
-    less, asked = judged(MUTATE_VM, world.vm(), copies, copies)
-    both, too = judged(MUTATE_VM, world.vm(), copies, now)
+    less, asked = evaluated(MUTATE_VM, world.vm(), copies, copies)
+    both, too = evaluated(MUTATE_VM, world.vm(), copies, now)
 
     assert [change.path for change in less.decision.changes if change.path[0] == "spec"] == [("spec", "instancetype")]
     assert {change.path for change in both.decision.changes} >= {("spec", "instancetype"), ("spec", "preference")}
@@ -143,12 +143,15 @@ def test_no_default_is_left_out_for_a_size_that_has_just_been_changed() -> None:
 
 
 def test_no_default_is_withdrawn_for_a_size_that_has_just_been_changed() -> None:
-    marks = {names.INSTANCETYPE_MARK: world.SMALL_MARK, names.PREFERENCE_MARK: world.FEDORA_MARK}
+    marks = {
+        names.INJECTED_INSTANCETYPE_ANNOTATION: world.SMALL_MARK,
+        names.INJECTED_PREFERENCE_ANNOTATION: world.FEDORA_MARK,
+    }
     old = world.vm(annotations=marks, **NAMED)
     changed = world.vm(annotations=marks, template={"terminationGracePeriodSeconds": 17}, **NAMED)
     copies = objects(size=world.instancetype(schedulerName="other"), likes=DEMANDING)
 
-    verdict, _ = judged(MUTATE_VM, changed, copies, objects(), operation="UPDATE", oldObject=old)
+    verdict, _ = evaluated(MUTATE_VM, changed, copies, objects(), operation="UPDATE", oldObject=old)
 
     assert verdict.decision.changes == ()
 
@@ -174,14 +177,14 @@ def judged_missing(vm: Json, missing: Key[Any], copies: Facts) -> tuple[Evaluati
     settings = msgspec.structs.replace(builders.settings(), instancetypes=InstancetypeSettings(missing="deny"))
     kept = Kept()
     body = msgspec.json.encode(review(vm, "alice"))
-    verdict = asyncio.run(Reviewer(cluster, lambda: settings, kept, kept).judge(BY_PATH[VALIDATE_VM], body, 1e9))
+    verdict = asyncio.run(Reviewer(cluster, lambda: settings, kept, kept).evaluate(BY_PATH[VALIDATE_VM], body, 1e9))
     return verdict, cluster.reads
 
 
 def test_what_can_not_be_read_anew_denies_nobody() -> None:
     unreadable: Facts = dict.fromkeys((SIZE, LIKES), Unavailable("no answer"))
 
-    verdict, _ = judged(VALIDATE_VM, world.vm(**NAMED), objects(likes=DEMANDING), unreadable)
+    verdict, _ = evaluated(VALIDATE_VM, world.vm(**NAMED), objects(likes=DEMANDING), unreadable)
 
     assert (verdict.decision.code, verdict.outcome.denial) == (Code.LOOKUP_FAILED, None)
 
@@ -190,7 +193,7 @@ def test_what_can_not_be_read_anew_denies_nobody() -> None:
 
 
 def test_a_vmi_is_filled_with_what_the_objects_say_now() -> None:
-    verdict, asked = judged(
+    verdict, asked = evaluated(
         MUTATE_VMI,
         world.vmi(),
         objects(),
@@ -205,7 +208,7 @@ def test_a_vmi_is_filled_with_what_the_objects_say_now() -> None:
 def test_a_vm_is_expanded_to_what_the_objects_say_now() -> None:
     now = objects(size=world.instancetype(memory={"guest": "8Gi"}))
 
-    verdict, asked = judged(MUTATE_VM, world.vm(), objects(), now, InstancetypeSettings(expand=True))
+    verdict, asked = evaluated(MUTATE_VM, world.vm(), objects(), now, InstancetypeSettings(expand=True))
 
     assert verdict.decision.code == Code.EXPANDED
     assert "8Gi" in str([change.new for change in verdict.decision.changes])
@@ -219,8 +222,8 @@ def test_a_list_that_must_hold_looks_at_the_revision_of_now() -> None:
     vm = world.vm(instancetype={"name": "u1.small", "revisionName": "r1"})
     allowed = InstancetypeSettings(allowed=("u1.small",))
 
-    passed, asked = judged(VALIDATE_VM, vm, {**objects(), key: small}, {key: small}, allowed)
-    denied, _ = judged(VALIDATE_VM, vm, {**objects(), key: small}, {key: huge}, allowed)
+    passed, asked = evaluated(VALIDATE_VM, vm, {**objects(), key: small}, {key: small}, allowed)
+    denied, _ = evaluated(VALIDATE_VM, vm, {**objects(), key: small}, {key: huge}, allowed)
 
     assert (passed.decision.code, denied.decision.code) == (Code.VALID, Code.NOT_ALLOWED)
     assert asked == [fresh(key)]
@@ -231,14 +234,14 @@ def test_a_relabelled_revision_is_another_one() -> None:
     captured = world.revision("r1", world.instancetype(schedulerName="other"))
     copy = msgspec.convert(captured, ControllerRevision)
     now = msgspec.convert({**captured, "metadata": {"name": "r1", "namespace": "demo"}}, ControllerRevision)
-    marks = {names.SCHEDULER_MARK: "kubevirt"}
+    marks = {names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt"}
     vm = builders.vm(instancetype={**world.SMALL, "revisionName": "r1"})
     vm["metadata"]["annotations"] = marks
     vm["spec"]["template"]["spec"]["schedulerName"] = "kubevirt"
     vm["spec"]["template"]["metadata"] = {"annotations": marks}
 
-    withdrawn, _ = judged(SCHEDULE_VM, vm, {key: copy}, {key: copy}, operation="UPDATE", oldObject=vm)
-    kept, _ = judged(SCHEDULE_VM, vm, {key: copy}, {key: now}, operation="UPDATE", oldObject=vm)
+    withdrawn, _ = evaluated(SCHEDULE_VM, vm, {key: copy}, {key: copy}, operation="UPDATE", oldObject=vm)
+    kept, _ = evaluated(SCHEDULE_VM, vm, {key: copy}, {key: now}, operation="UPDATE", oldObject=vm)
 
     assert (withdrawn.decision.code, kept.decision.code) == (Code.SCHEDULER_WITHDRAWN, Code.ALREADY_INJECTED)
 
@@ -255,14 +258,14 @@ def labelled() -> Json:
 def test_a_preset_that_has_just_been_deleted_leaves_no_vm_without_a_size() -> None:
     presets = (whole(world.preset()),)
 
-    sized, asked = judged(MUTATE_VM, labelled(), {**objects(), IN_DEMO: presets}, {IN_DEMO: presets})
-    given, too = judged(MUTATE_VM, labelled(), {**objects(), IN_DEMO: presets}, {IN_DEMO: ()})
+    sized, asked = evaluated(MUTATE_VM, labelled(), {**objects(), IN_DEMO: presets}, {IN_DEMO: presets})
+    given, too = evaluated(MUTATE_VM, labelled(), {**objects(), IN_DEMO: presets}, {IN_DEMO: ()})
 
     assert (sized.decision.code, given.decision.code) == (Code.SIZED, Code.DEFAULTS_INJECTED)
     assert asked == too == [fresh(IN_DEMO)]
 
 
 def test_a_preset_that_has_just_been_created_is_passed_over_as_virt_api_may_do() -> None:
-    verdict, asked = judged(MUTATE_VM, labelled(), objects(), {IN_DEMO: (whole(world.preset()),)})
+    verdict, asked = evaluated(MUTATE_VM, labelled(), objects(), {IN_DEMO: (whole(world.preset()),)})
 
     assert (verdict.decision.code, asked) == (Code.DEFAULTS_INJECTED, [])

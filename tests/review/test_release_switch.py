@@ -44,7 +44,7 @@ async def has_panic_device(reviewer: Reviewer) -> bool:
         "spec": {"domain": {"memory": {"guest": "1Gi"}, "devices": {}}},
     }
     deadline = asyncio.get_running_loop().time() + 10
-    verdict = await reviewer.judge(ENDPOINT, msgspec.json.encode(review(bare)), deadline)
+    verdict = await reviewer.evaluate(ENDPOINT, msgspec.json.encode(review(bare)), deadline)
     assert verdict.label == "patched", verdict.decision
     assert verdict.patch
     return any("panicDevices" in json.dumps(operation) for operation in json.loads(verdict.patch))

@@ -17,7 +17,7 @@ from tests import builders
 from tests.builders import ALIVE, DEAD, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
 from tests.policies.eviction import world as eviction
 from tests.policies.migration.world import UID
-from tests.review.memory import PODS, PODS_OBSERVED, VMS, Kept, MemoryCluster, judge
+from tests.review.memory import PODS, PODS_OBSERVED, VMS, Kept, MemoryCluster, evaluate
 from webhook import names
 from webhook.admission.decision import Decision, Reason, skip
 from webhook.errors import InputError, Unavailable
@@ -50,7 +50,7 @@ def patched(body: Json, response: Json) -> Any:
 
 def test_enforce_patches() -> None:
     body = review(launcher_pod())
-    verdict, response = judge(body)
+    verdict, response = evaluate(body)
 
     assert (verdict.label, verdict.mode) == ("patched", "enforce")
     assert response["allowed"] is True
@@ -61,12 +61,16 @@ def test_enforce_patches() -> None:
         "scheduler": "kubevirt",
     }
     pod = patched(body, response)
-    assert pod["spec"]["schedulerName"] == pod["metadata"]["annotations"][names.SCHEDULER_MARK] == "kubevirt"
+    assert (
+        pod["spec"]["schedulerName"]
+        == pod["metadata"]["annotations"][names.INJECTED_SCHEDULER_ANNOTATION]
+        == "kubevirt"
+    )
 
 
 @pytest.mark.parametrize(("mode", "warnings"), [("warn", 1), ("audit", 0)])
 def test_other_modes_only_say(mode: str, warnings: int) -> None:
-    verdict, response = judge(review(launcher_pod()), known(vmi(), mode=mode), PODS_OBSERVED)
+    verdict, response = evaluate(review(launcher_pod()), known(vmi(), mode=mode), PODS_OBSERVED)
 
     assert (verdict.label, verdict.mode, response["allowed"]) == ("would-patch", mode, True)
     assert "patch" not in response
@@ -75,7 +79,7 @@ def test_other_modes_only_say(mode: str, warnings: int) -> None:
 
 
 def test_out_of_scope_says_why() -> None:
-    verdict, response = judge(review(launcher_pod()), known(vmi(), mode=None))
+    verdict, response = evaluate(review(launcher_pod()), known(vmi(), mode=None))
 
     assert (verdict.label, verdict.mode) == ("skipped", "off")
     assert response == {
@@ -87,13 +91,13 @@ def test_out_of_scope_says_why() -> None:
 
 def test_the_namespace_names_the_scheduler() -> None:
     body = review(launcher_pod())
-    _, response = judge(body, known(vmi(), scheduler_name="batch"))
+    _, response = evaluate(body, known(vmi(), scheduler_name="batch"))
 
     assert patched(body, response)["spec"]["schedulerName"] == "batch"
 
 
 def test_undeclared_scheduler_of_a_namespace() -> None:
-    verdict, response = judge(review(launcher_pod()), known(vmi(), scheduler_name="nobody"))
+    verdict, response = evaluate(review(launcher_pod()), known(vmi(), scheduler_name="nobody"))
 
     assert verdict.decision.code == Code.UNDECLARED
     assert "patch" not in response
@@ -101,8 +105,8 @@ def test_undeclared_scheduler_of_a_namespace() -> None:
 
 
 def test_dry_run_gets_the_same_answer() -> None:
-    _, real = judge(review(launcher_pod()))
-    verdict, dry = judge(review(launcher_pod(), dryRun=True))
+    _, real = evaluate(review(launcher_pod()))
+    verdict, dry = evaluate(review(launcher_pod(), dryRun=True))
 
     assert dry == real
     assert verdict.request.dry_run is True
@@ -111,7 +115,7 @@ def test_dry_run_gets_the_same_answer() -> None:
 def test_replay_reads_each_fact_once() -> None:
     cluster = MemoryCluster(known(vmi()), peeked=set())
 
-    verdict, _ = judge(review(launcher_pod()), cluster=cluster)
+    verdict, _ = evaluate(review(launcher_pod()), cluster=cluster)
 
     assert verdict.label == "patched"
     asked = [KubeVirtKey(), NamespaceKey("demo"), SchedulerKey("kubevirt", "demo"), VmiKey("demo", "web01", VMI_UID)]
@@ -132,8 +136,8 @@ def test_replay_never_changes_an_answer(health: Any, found: Any, mode: str | Non
     facts = known(found, health, mode)
     peeked = data.draw(st.sets(st.sampled_from(sorted(facts, key=repr))))
 
-    _, at_once = judge(review(launcher_pod()), facts)
-    _, replayed = judge(review(launcher_pod()), cluster=MemoryCluster(facts, peeked))
+    _, at_once = evaluate(review(launcher_pod()), facts)
+    _, replayed = evaluate(review(launcher_pod()), cluster=MemoryCluster(facts, peeked))
 
     assert replayed == at_once
 
@@ -150,17 +154,17 @@ def test_a_second_pass_over_the_patched_object_changes_nothing(
 ) -> None:
     pod = launcher_pod(schedulerName=scheduler)
     if mark:
-        pod["metadata"]["annotations"][names.SCHEDULER_MARK] = mark
+        pod["metadata"]["annotations"][names.INJECTED_SCHEDULER_ANNOTATION] = mark
     body = review(pod)
-    _, first = judge(body, known(found, health))
+    _, first = evaluate(body, known(found, health))
     if "patch" in first:
         body["request"]["object"] = patched(body, first)
-        _, second = judge(body, known(found, health))
+        _, second = evaluate(body, known(found, health))
         assert "patch" not in second
 
 
 def test_malformed_object_is_admitted_unchanged_with_a_warning() -> None:
-    verdict, response = judge(review(launcher_pod() | {"spec": {"schedulerName": 5}}))
+    verdict, response = evaluate(review(launcher_pod() | {"spec": {"schedulerName": 5}}))
 
     assert (verdict.label, verdict.decision.code) == ("error", Code.INVALID_OBJECT)
     assert response["allowed"] is True
@@ -168,20 +172,20 @@ def test_malformed_object_is_admitted_unchanged_with_a_warning() -> None:
 
 
 def test_malformed_object_out_of_scope_is_nobodys_business() -> None:
-    _, response = judge(review(launcher_pod() | {"spec": 5}), known(mode=None))
+    _, response = evaluate(review(launcher_pod() | {"spec": 5}), known(mode=None))
 
     assert "warnings" not in response
 
 
 def test_no_object() -> None:
-    verdict, response = judge(review(None, operation="DELETE", oldObject=launcher_pod()))
+    verdict, response = evaluate(review(None, operation="DELETE", oldObject=launcher_pod()))
 
     assert (verdict.label, response["allowed"]) == ("skipped", True)
 
 
 def test_unreadable_namespace_is_admitted_unchanged_with_a_warning() -> None:
     facts = known(vmi()) | {NamespaceKey("demo"): Unavailable("slow")}
-    verdict, response = judge(review(launcher_pod()), facts)
+    verdict, response = evaluate(review(launcher_pod()), facts)
 
     assert (verdict.label, response["allowed"]) == ("error", True)
     assert "slow" in response["warnings"][0]
@@ -211,7 +215,7 @@ def test_a_bug_admits_where_the_endpoint_says_so(policy: Any) -> None:
     facts: Any = {NamespaceKey(f"n{number}"): None for number in range(100)}
     cluster = MemoryCluster(known(vmi()) | facts, peeked=set())
 
-    verdict, response = judge(review(launcher_pod()), endpoint=_with_policy(policy), cluster=cluster, kept=kept)
+    verdict, response = evaluate(review(launcher_pod()), endpoint=_with_policy(policy), cluster=cluster, kept=kept)
 
     assert (verdict.decision.code, response["allowed"]) == (Code.BUG, True)
     assert "patch" not in response
@@ -246,7 +250,7 @@ def test_a_bug_refuses_where_the_failure_policy_says_so(path: str, policy: Any) 
     endpoint = msgspec.structs.replace(BY_PATH[f"{path}enforce"], handler=_broken)
     asked = _asked(endpoint, {"kind": endpoint.kind, "metadata": {"name": "web01"}})
 
-    _, response = judge(asked, _under(endpoint.policy, "enforce"), endpoint, failure_policy=policy)
+    _, response = evaluate(asked, _under(endpoint.policy, "enforce"), endpoint, failure_policy=policy)
 
     assert response["allowed"] is (policy == "Ignore")
     assert response.get("status", {}).get("code") == (503 if policy == "Fail" else None)
@@ -257,7 +261,7 @@ def test_a_namespace_that_can_not_be_read_refuses_where_the_failure_policy_says_
     endpoint, unreadable = BY_PATH[f"{_VM_RULES}enforce"], Unavailable("no answer")
     facts: Any = known() | {NamespaceKey("demo"): unreadable, NamespaceKey("demo", fresh=True): unreadable}
 
-    answers = [judge(review(vm()), facts, endpoint, failure_policy=p)[1] for p in ("Ignore", "Fail")]
+    answers = [evaluate(review(vm()), facts, endpoint, failure_policy=p)[1] for p in ("Ignore", "Fail")]
 
     assert [answer["allowed"] for answer in answers] == [True, False]
 
@@ -266,7 +270,7 @@ def test_observing_never_refuses() -> None:
     endpoint = msgspec.structs.replace(BY_PATH[f"{_MIGRATIONS}observe"], handler=_broken)
     asked = _asked(endpoint, {"kind": endpoint.kind})
 
-    assert judge(asked, _under(names.MIGRATION, "warn"), endpoint)[1]["allowed"] is True
+    assert evaluate(asked, _under(names.MIGRATION, "warn"), endpoint)[1]["allowed"] is True
 
 
 # -- objects that can't be read ----------------------------------------------------------------------------------------
@@ -309,7 +313,7 @@ def test_an_object_that_can_not_be_read_is_denied_by_what_validates_and_warned_o
     body = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), _OBJECTS[what])
     kept = Kept()
 
-    verdict, response = judge(asked, _under(endpoint.policy, mode), endpoint, kept=kept, body=body)
+    verdict, response = evaluate(asked, _under(endpoint.policy, mode), endpoint, kept=kept, body=body)
 
     refused = endpoint.verb == "validate" and mode == "enforce"
     assert verdict.decision.code == Code.INVALID_OBJECT
@@ -329,7 +333,7 @@ def test_an_allow_list_is_not_got_around_by_depth(levels: int) -> None:
     body = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), b'{"a":' * levels + b"1" + b"}" * levels)
     facts = _under(names.INSTANCETYPES, "enforce", {names.ALLOWED_INSTANCETYPES_ANNOTATION: "small"})
 
-    verdict, response = judge(asked, facts, endpoint, body=body)
+    verdict, response = evaluate(asked, facts, endpoint, body=body)
 
     assert (verdict.label, response["allowed"], response["status"]["code"]) == ("denied", False, 422)
     assert f"is nested {levels + 3} levels deep" in response["status"]["message"]
@@ -340,8 +344,8 @@ def test_whether_an_endless_object_was_a_dry_run_is_not_known() -> None:
     many = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), _OBJECTS["of more brackets than are counted"])
     few = msgspec.json.encode(asked).replace(f'"{_DEEP}"'.encode(), _OBJECTS["deeper than Python walks"])
 
-    assert judge(asked, body=many)[0].request.dry_run is True
-    assert judge(asked, body=few)[0].request.dry_run is False
+    assert evaluate(asked, body=many)[0].request.dry_run is True
+    assert evaluate(asked, body=few)[0].request.dry_run is False
 
 
 def test_what_is_read_beside_an_object_may_be_deep_too() -> None:
@@ -351,7 +355,7 @@ def test_what_is_read_beside_an_object_may_be_deep_too() -> None:
     endpoint = msgspec.structs.replace(BY_PATH[f"{_VM_RULES}enforce"], handler=lambda *_: walk(1))
     kept = Kept()
 
-    verdict, response = judge(review(vm()), _under(names.INSTANCETYPES, "enforce"), endpoint, kept=kept)
+    verdict, response = evaluate(review(vm()), _under(names.INSTANCETYPES, "enforce"), endpoint, kept=kept)
 
     assert (verdict.decision.code, response["status"]["code"]) == (Code.INVALID_OBJECT, 422)
     assert kept.errors == []
@@ -359,7 +363,7 @@ def test_what_is_read_beside_an_object_may_be_deep_too() -> None:
 
 def test_every_verdict_is_recorded() -> None:
     kept = Kept()
-    judge(review(vm(), user="owner"), known(), VMS, kept=kept)
+    evaluate(review(vm(), user="owner"), known(), VMS, kept=kept)
 
     record = kept.records[0]
     assert (record.object.kind, record.object.namespace, record.object.name) == ("VirtualMachine", "demo", "web01")
@@ -372,7 +376,7 @@ def test_every_verdict_is_recorded() -> None:
 
 def test_what_was_read_for_the_review_has_no_age() -> None:
     kept = Kept()
-    judge(review(launcher_pod()), cluster=MemoryCluster(known(vmi()), peeked={NamespaceKey("demo")}), kept=kept)
+    evaluate(review(launcher_pod()), cluster=MemoryCluster(known(vmi()), peeked={NamespaceKey("demo")}), kept=kept)
 
     assert kept.records[0].freshness == {"NamespaceKey": 1.235}
 
@@ -381,14 +385,14 @@ def test_cloud_init_is_in_no_record() -> None:
     kept = Kept()
     secretive = vm()
     secretive["spec"]["template"]["spec"]["volumes"] = [{"cloudInitNoCloud": {"userData": "hunter2"}}]
-    _, response = judge(review(secretive), known(), VMS, kept=kept)
+    _, response = evaluate(review(secretive), known(), VMS, kept=kept)
 
     assert b"hunter2" not in msgspec.json.encode(kept.records) + msgspec.json.encode(response)
 
 
 def test_no_review_is_the_senders_mistake() -> None:
     with pytest.raises(InputError):
-        judge(review(vm()), endpoint=PODS)
+        evaluate(review(vm()), endpoint=PODS)
 
 
 def test_missing_facts_are_read_together() -> None:
@@ -398,21 +402,21 @@ def test_missing_facts_are_read_together() -> None:
 
     facts: Any = {NamespaceKey("a"): None, NamespaceKey("b"): None}
     cluster = MemoryCluster(known(vmi()) | facts, set(known(vmi())))
-    verdict, _ = judge(review(launcher_pod()), endpoint=_with_policy(policy), cluster=cluster)
+    verdict, _ = evaluate(review(launcher_pod()), endpoint=_with_policy(policy), cluster=cluster)
 
     assert verdict.decision.code == "done"
     assert cluster.reads[:2] == [NamespaceKey("a"), NamespaceKey("b")]
 
 
 def test_subresources_are_not_judged() -> None:
-    verdict, response = judge(review(launcher_pod(), subResource="status"))
+    verdict, response = evaluate(review(launcher_pod(), subResource="status"))
 
     assert (verdict.label, verdict.decision.code, response["allowed"]) == ("skipped", Code.OTHER_OPERATION, True)
     assert "patch" not in response
 
 
 def test_a_bug_at_an_observing_endpoint_is_silent() -> None:
-    verdict, response = judge(review(launcher_pod()), endpoint=_with_policy(_broken, stage="observe"))
+    verdict, response = evaluate(review(launcher_pod()), endpoint=_with_policy(_broken, stage="observe"))
 
     assert (verdict.mode, verdict.label) == ("audit", "error")
     assert "warnings" not in response
@@ -434,7 +438,7 @@ def test_dry_runs_of_evictions_get_the_same_answer_and_are_told_apart(dry: Json)
     endpoint, kept = BY_PATH["/mutate/eviction/pods/enforce"], Kept()
 
     for request in ({}, dry):
-        verdict, response = judge(eviction.review(**request), None, endpoint, evicting(nodes=[]), kept)
+        verdict, response = evaluate(eviction.review(**request), None, endpoint, evicting(nodes=[]), kept)
         assert (verdict.label, response["allowed"], response["status"]["code"]) == ("denied", False, 429)
         assert response["status"]["reason"] == "TooManyRequests"
     assert [record.dry_run for record in kept.records] == [False, False, True, True]
@@ -448,7 +452,7 @@ def test_an_eviction_with_every_look_up_is_judged_within_the_rounds() -> None:
     cluster.facts[key] = (msgspec.convert(came, LauncherPod),)
     cluster.facts[ObjectKey(MIGRATIONS, "demo", "before")] = Migration()
 
-    verdict, _ = judge(eviction.review(), None, BY_PATH["/mutate/eviction/pods/enforce"], cluster)
+    verdict, _ = evaluate(eviction.review(), None, BY_PATH["/mutate/eviction/pods/enforce"], cluster)
 
     assert verdict.decision.code == Code.ELIGIBLE
     assert len(cluster.reads) // 2 < MAX_ROUNDS
@@ -457,7 +461,7 @@ def test_an_eviction_with_every_look_up_is_judged_within_the_rounds() -> None:
 @pytest.mark.parametrize(("mode", "warnings"), [("warn", 1), ("audit", 0)])
 def test_evictions_that_are_only_observed(mode: str, warnings: int) -> None:
     observed = BY_PATH["/mutate/eviction/pods/observe"]
-    verdict, response = judge(eviction.review(), None, observed, evicting(mode, nodes=[]))
+    verdict, response = evaluate(eviction.review(), None, observed, evicting(mode, nodes=[]))
 
     assert (verdict.label, response["allowed"]) == ("would-deny", True)
     assert len(response.get("warnings", ())) == warnings
@@ -472,7 +476,7 @@ def _endless(*_: object) -> Decision:
 
 
 def test_what_is_too_complex_is_allowed_with_a_warning() -> None:
-    verdict, response = judge(review(launcher_pod()), endpoint=_with_policy(_endless))
+    verdict, response = evaluate(review(launcher_pod()), endpoint=_with_policy(_endless))
 
     assert (verdict.label, verdict.decision.code, verdict.mode) == ("error", Code.TOO_COMPLEX, "enforce")
     assert response["allowed"] is True
@@ -481,7 +485,7 @@ def test_what_is_too_complex_is_allowed_with_a_warning() -> None:
 
 
 def test_what_is_too_complex_is_refused_where_errors_are() -> None:
-    verdict, response = judge(review(launcher_pod()), endpoint=_validating(_endless))
+    verdict, response = evaluate(review(launcher_pod()), endpoint=_validating(_endless))
 
     assert (verdict.label, verdict.decision.code) == ("error", Code.TOO_COMPLEX)
     # Not 503, for to ask again would not help.
@@ -490,6 +494,6 @@ def test_what_is_too_complex_is_refused_where_errors_are() -> None:
 
 @pytest.mark.parametrize("mode", ["warn", "audit"])
 def test_what_is_too_complex_is_refused_in_enforce_only(mode: str) -> None:
-    _, response = judge(review(launcher_pod()), known(vmi(), mode=mode), _validating(_endless))
+    _, response = evaluate(review(launcher_pod()), known(vmi(), mode=mode), _validating(_endless))
 
     assert response["allowed"] is True

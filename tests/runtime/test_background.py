@@ -43,7 +43,7 @@ async def test_events_and_the_look_out_run_until_the_end(tmp_path: Path) -> None
             endpoint = msgspec.structs.replace(VMS, handler=lambda *_: DENIED)
             observer = beside.announcing(Kept(), lambda: made)
             reviewer = Reviewer(cluster, lambda: made, NoAudit(), observer)
-            await reviewer.judge(endpoint, msgspec.json.encode(review(vm())), 1e9)
+            await reviewer.evaluate(endpoint, msgspec.json.encode(review(vm())), 1e9)
             await until(lambda: server.held(EVENTS))
             # Counted once the answer has come, which is later than the server has the event.
             await until(lambda: 'events_total{result="written"} 1.0' in scraped(beside))

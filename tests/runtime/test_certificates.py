@@ -78,7 +78,7 @@ async def test_mounted_files_are_followed(tmp_path: Path, quickly: None) -> None
     assert await served(certificates) == der(first)
 
     (tmp_path / "key").write_bytes(other.key)
-    await until(lambda: certificates.reloads["refused"])
+    await until(lambda: certificates.reloads["rejected"])
     assert await served(certificates) == der(first)
     write(tmp_path, second)
     await until(lambda: certificates.reloads["accepted"])
@@ -92,7 +92,7 @@ async def test_mounted_files_are_followed(tmp_path: Path, quickly: None) -> None
         EXPIRY: {"serving": second.leaf.not_valid_after_utc.timestamp()},
         MATCH: {},
         ROTATED: {},
-        RELOADS: {"accepted": 1, "refused": 1},
+        RELOADS: {"accepted": 1, "rejected": 1},
         FAILURES: {"": 0},
     }
     assert certificates.authority == second.certificate
@@ -105,7 +105,7 @@ async def test_a_pair_that_openssl_refuses_stays_outside(tmp_path: Path, quickly
     certificates = Certificates(settings(tmp_path).server, "localhost", Log())
     following = asyncio.create_task(certificates.follow())
     (tmp_path / "crt").write_bytes(pair.certificate + b"-----BEGIN CERTIFICATE-----\nbm8=\n-----END CERTIFICATE-----\n")
-    await until(lambda: certificates.reloads["refused"])
+    await until(lambda: certificates.reloads["rejected"])
     following.cancel()
 
     assert await served(certificates) == der(pair)
@@ -121,7 +121,7 @@ async def test_cas_of_clients_are_followed(tmp_path: Path, quickly: None) -> Non
     certificates = Certificates(server, "localhost", log)
     certificates.on_clients = lambda: recycled.append(1)
     following = asyncio.create_task(certificates.follow())
-    for content, key in ((b"nothing", "refused"), (b"-----BEGIN CERTIFICATE-----", "refused")):
+    for content, key in ((b"nothing", "rejected"), (b"-----BEGIN CERTIFICATE-----", "rejected")):
         before = certificates.reloads[key]
         ca.write_bytes(content)
         await until(lambda key=key, before=before: certificates.reloads[key] > before)  # type: ignore[misc]

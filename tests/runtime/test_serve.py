@@ -34,7 +34,7 @@ class Following:
     """Settings that are followed."""
 
     def __init__(self, sample: int) -> None:
-        self.reloads = {"accepted": 0, "refused": 0}
+        self.reloads = {"accepted": 0, "rejected": 0}
         parity = ParitySettings(sample=sample, every_seconds=0.01)
         self._current = msgspec.structs.replace(
             builders.settings(schedulers={}), instancetypes=InstancetypeSettings(parity=parity)

@@ -138,7 +138,7 @@ class Clients:
 
     def __init__(self, directory: Path) -> None:
         self.pair = self_signed(["localhost"])
-        self.pki, self.strangers = Pki(directory / "pki"), Pki(directory / "strangers")
+        self.pki, self.unknown = Pki(directory / "pki"), Pki(directory / "strangers")
         self.tls = ReloadableTLSContext(self.pair.certificate, self.pair.key, self.pki.ca.read_bytes())
 
     def trust(self, pem: Path | None, pair: Pair | None = None) -> ssl.SSLContext:
@@ -218,7 +218,7 @@ async def test_nodes_are_named_to_a_caller_that_has_proved_who_it_is(start: Star
 
 async def test_a_stranger_does_not_get_through_the_handshake(start: Start, clients: Clients) -> None:
     server = await start(swappable=clients.tls, clients=("apiserver",))
-    trust = clients.trust(clients.strangers.client("apiserver"))
+    trust = clients.trust(clients.unknown.client("apiserver"))
     assert await outcome(server, trust) == 0
     assert server.counted.requests == []
 
@@ -228,11 +228,11 @@ async def test_clients_are_verified_across_swaps(start: Start, clients: Clients)
     authority = Authority.new(["localhost"], *now_and_life())
     pair = authority.issue(["localhost"], *now_and_life())
     clients.tls.swap(pair.certificate, pair.key)
-    mine, strange = clients.pki.client("apiserver"), clients.strangers.client("apiserver")
+    mine, strange = clients.pki.client("apiserver"), clients.unknown.client("apiserver")
     assert (await answer(server, clients.trust(mine, pair)))[0] == 200
     assert (await answer(server, clients.trust(None, pair)))[0] == 403
 
-    clients.tls.trust(clients.strangers.ca.read_bytes())
+    clients.tls.trust(clients.unknown.ca.read_bytes())
     assert (await answer(server, clients.trust(strange, pair)))[0] == 200
     assert await outcome(server, clients.trust(mine, pair)) == 0
     with pytest.raises(ssl.SSLError):

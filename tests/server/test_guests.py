@@ -58,9 +58,9 @@ async def test_clients_without_connections_are_forgotten() -> None:
 
 async def test_a_connection_that_is_not_known_leaves() -> None:
     server = await guests()
-    stranger: Any = Connected(server, "10.0.0.1")
+    foreign: Any = Connected(server, "10.0.0.1")
     server._clients.clear()
-    server.remove(stranger)
+    server.remove(foreign)
 
     assert server._count == 1
 

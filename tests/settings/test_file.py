@@ -21,7 +21,7 @@ from webhook.settings.file import SettingsFile, default_settings, effective, loa
 from webhook.settings.snapshot import Settings
 
 
-def refusal(text: str) -> list[str]:
+def rejection(text: str) -> list[str]:
     with pytest.raises(InputErrors) as refused:
         parse(text.encode(), "s.yaml")
     return str(refused.value).split("\n")
@@ -57,7 +57,7 @@ def test_off_needs_no_quotes(guard: str) -> None:
 
 class TestMistakes:
     def test_are_told_all_at_once_in_the_order_of_the_file(self, golden: Callable[[str], None]) -> None:
-        told = refusal(
+        told = rejection(
             """\
 server:
   listen: ":8443"
@@ -85,7 +85,7 @@ webhooks:
         golden("\n".join(told))
 
     def test_come_in_the_order_of_lines_not_of_sections(self) -> None:
-        told = refusal("webhooks: {timeoutSeconds: 9}\nx: 1\nserver: {maxInFlight: 0}\n")
+        told = rejection("webhooks: {timeoutSeconds: 9}\nx: 1\nserver: {maxInFlight: 0}\n")
 
         assert [line.partition(": ")[0] for line in told] == ["s.yaml:1", "s.yaml:2", "s.yaml:3"]
 
@@ -109,7 +109,7 @@ webhooks:
     def test_unknown_keys_are_guessed_at(
         self, text: str, key: str, suggested: str, golden: Callable[[str], None]
     ) -> None:
-        (told,) = [line for line in refusal(text) if line.startswith(f"s.yaml:1: {key}: ")]
+        (told,) = [line for line in rejection(text) if line.startswith(f"s.yaml:1: {key}: ")]
 
         assert told.removesuffix("?").endswith(f" {suggested}")
         golden(told)
@@ -137,7 +137,7 @@ webhooks:
         ],
     )
     def test_are_told_in_plain_words(self, text: str, key: str, golden: Callable[[str], None]) -> None:
-        told = refusal(text)
+        told = rejection(text)
 
         assert any(line.startswith(f"s.yaml:1: {key}: ") for line in told)
         golden("\n".join(told))
@@ -148,7 +148,7 @@ webhooks:
         ids=["list", "text", "documents", "duplicate", "tab"],
     )
     def test_of_the_whole_file(self, text: str, line: int, golden: Callable[[str], None]) -> None:
-        (told,) = refusal(text)
+        (told,) = rejection(text)
 
         assert told.startswith(f"s.yaml:{line}: ")
         golden(told)
@@ -156,7 +156,7 @@ webhooks:
     def test_in_words_of_pydantic_where_we_have_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(file, "_WANTED", {})
 
-        assert refusal("server: []") == ["s.yaml:1: server: Input should be a valid dictionary or instance of Server"]
+        assert rejection("server: []") == ["s.yaml:1: server: Input should be a valid dictionary or instance of Server"]
 
     def test_a_missing_file(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         with pytest.raises(InputErrors) as refused:
@@ -270,7 +270,7 @@ class Watcher:
         self.restart: list[list[str]] = []
         self.file = SettingsFile(
             path,
-            on_refused=self.refused.append,
+            on_rejected=self.refused.append,
             on_reloaded=lambda old, new: self.reloaded.append((old, new)),
             on_restart_needed=self.restart.append,
             interval=0,

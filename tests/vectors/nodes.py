@@ -28,8 +28,8 @@ def failures(case: Case) -> dict[str, list[str]]:
     try:
         requirements = tuple(own(read(Placed, case.given.get("pod"), f"{case.id}.pod")))
         nodes = [Node.read(node) for node in case.given.get("nodes") or ()]
-    except InputError as refusal:
-        return {} if "error" in case.expected else {"error": [f"+ {refusal}"]}
+    except InputError as rejection:
+        return {} if "error" in case.expected else {"error": [f"+ {rejection}"]}
     if "error" in case.expected:
         problems = [problem for each in requirements if isinstance(each, OneOf) for problem in each.problems]
         return {} if problems else {"error": [f"- {case.expected['error']}", "+ no reason at all"]}

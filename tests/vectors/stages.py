@@ -8,7 +8,7 @@ from itertools import count
 
 from tests.vectors.cases import Case, Json
 from webhook.errors import InputError
-from webhook.kubevirt.instancetype.conflict import Conflicts, Refusal
+from webhook.kubevirt.instancetype.conflict import Conflicts, Rejection
 from webhook.kubevirt.instancetype.expand import expand
 from webhook.kubevirt.vm.sync import Round
 from webhook.kubevirt.webhooks import instancetype_admitter, vm_admitter, vmi_mutator
@@ -30,8 +30,8 @@ def answers(case: Case) -> Iterator[tuple[str, Json]]:
             raise InputError(f"names the stage {stage}, which there is not", case.id)
         try:
             answer = _STAGES[stage](case, given)
-        except InputError as refusal:
-            answer = {"allowed": False, "error": refusal.what}
+        except InputError as rejection:
+            answer = {"allowed": False, "error": rejection.what}
         if stage == "mutate" and answer.get("allowed"):
             given["vm"] = answer["vm"]
         yield stage, answer
@@ -61,8 +61,8 @@ def _controller(case: Case, given: Json) -> Json:
     whole = Round(given["vm"], case.get, case.configuration)
     try:
         synced = whole.sync()
-    except Refusal as refusal:
-        return {"error": refusal.what}
+    except Rejection as rejection:
+        return {"error": rejection.what}
     before = [
         item
         for item in case.objects
@@ -73,19 +73,19 @@ def _controller(case: Case, given: Json) -> Json:
         built = whole.build()
         answer["vmi"] = built.to_json()
         answer["admittedVMI"] = vmi_mutator.create(answer["vmi"], case.configuration, uuids())
-    except Refusal as refusal:
-        answer["error"] = refusal.what
+    except Rejection as rejection:
+        answer["error"] = rejection.what
     return answer
 
 
 def _expand(case: Case, given: Json) -> Json:
     try:
         return {"vm": expand(given["vm"], case.get, case.configuration)}
-    except Conflicts as refusal:
+    except Conflicts as rejection:
         return {
-            "conflicts": ", ".join(refusal.paths),
-            "causes": [conflict.as_json() for conflict in refusal.conflicts],
-            "error": refusal.what,
+            "conflicts": ", ".join(rejection.paths),
+            "causes": [conflict.as_json() for conflict in rejection.conflicts],
+            "error": rejection.what,
         }
 
 

@@ -37,7 +37,7 @@ _Changes = Annotated[
     Sequence[Change],
     Meta(description="Made by enforce, or that enforce would have made; secrets in them are redacted."),
 ]
-_Message = Annotated[str | None, Meta(description="Of the refusal, as the user reads it; null without one.")]
+_Message = Annotated[str | None, Meta(description="Of the denial, as the user reads it; null without one.")]
 _Endpoint = Annotated[str, Meta(description="The path that was called: /VERB/POLICY/RESOURCE/STAGE.", pattern="^/")]
 
 

@@ -66,7 +66,7 @@ def operations(root: object, changes: Sequence[Change]) -> list[Operation]:
         if change.old == value:
             continue
         if value is None:
-            # It is there: the API server applies the patch to the very object that was judged.
+            # It is there: the API server applies the patch to the very object that was evaluated.
             result.append(Operation("remove", pointer(path)))
             continue
         depth = len(path) - 1

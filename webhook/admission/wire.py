@@ -168,7 +168,7 @@ class Codec(Generic[V]):
         api_version, request = _parse_request(review)
         if request.kind.kind != self.kind or request.kind.group != self.group:
             raise InputError(
-                f"this endpoint judges {_group_kind(self.kind, self.group)}, not "
+                f"this endpoint evaluates {_group_kind(self.kind, self.group)}, not "
                 f"{_group_kind(request.kind.kind or 'an object without kind', request.kind.group)}",
                 "request.kind",
                 "correct the rules of the webhook configuration that sends it here",

@@ -32,9 +32,9 @@ class EventObserver(Observer):
         """Pass it on, and announce it if users should know."""
         self._inner.on_evaluated(endpoint, verdict, seconds)
         if self._wanted():
-            happening = event_of(endpoint, verdict)
-            if happening:
-                self._add(happening)
+            event = event_of(endpoint, verdict)
+            if event:
+                self._add(event)
 
     def on_error(self, endpoint: Endpoint, error: BaseException) -> None:
         """Pass the error on; an error is not an Event."""

@@ -70,7 +70,7 @@ _Key = tuple[str, str, str, str, str]
 class _Series(msgspec.Struct):
     """One Event in the cluster, or about to be there."""
 
-    happening: Event
+    event: Event
     name: str
     began: float
     count: int = 1
@@ -99,9 +99,9 @@ class EventWriter:
         self._trouble = ""
         self.results: Final = Counter(dict.fromkeys(RESULTS, 0))
 
-    def add(self, happening: Event) -> None:
+    def add(self, event: Event) -> None:
         """Queue an Event; neither waits nor raises."""
-        key = (happening.namespace, happening.kind, happening.name, happening.reason, happening.code)
+        key = (event.namespace, event.kind, event.name, event.reason, event.code)
         series = self._series.get(key)
         if series is not None:
             series.count += 1
@@ -111,7 +111,7 @@ class EventWriter:
             self.results["dropped"] += 1
         else:
             name = f"kubevirt-webhook.{secrets.token_hex(8)}"
-            self._series[key] = _Series(happening, name, self._clock.now(), last=self._clock.wall())
+            self._series[key] = _Series(event, name, self._clock.now(), last=self._clock.wall())
             self._new.append(key)
 
     async def run(self) -> None:
@@ -140,7 +140,7 @@ class EventWriter:
                 await self._send("patch", series)
 
     async def _send(self, verb: str, series: _Series) -> bool:
-        namespace = series.happening.namespace
+        namespace = series.event.namespace
         try:
             if verb == "create":
                 asked: tuple[Any, ...] = ("POST", EVENTS.path(namespace), {}, self._event(series), "application/json")
@@ -166,24 +166,24 @@ class EventWriter:
         return False
 
     def _event(self, series: _Series) -> dict[str, Any]:
-        happening = series.happening
+        event = series.event
         regarding = {
-            "apiVersion": happening.api_version,
-            "kind": happening.kind,
+            "apiVersion": event.api_version,
+            "kind": event.kind,
             # Events on cluster-wide objects would have to be in the namespace default: nobody concerned looks there.
-            "namespace": happening.namespace,
-            "name": happening.name,
+            "namespace": event.namespace,
+            "name": event.name,
         }
-        if happening.uid:
-            regarding["uid"] = happening.uid
-        note = happening.note
+        if event.uid:
+            regarding["uid"] = event.uid
+        note = event.note
         return {
             "apiVersion": EVENTS.api_version,
             "kind": EVENTS.kind,
-            "metadata": {"name": series.name, "namespace": happening.namespace},
+            "metadata": {"name": series.name, "namespace": event.namespace},
             "eventTime": timestamp(series.last),
             "type": "Warning",
-            "reason": happening.reason,
+            "reason": event.reason,
             "action": "Admission",
             "note": note if len(note.encode()) <= MAX_NOTE else _cut(note),
             "regarding": regarding,

@@ -136,7 +136,7 @@ class FidelityCheck:
             try:
                 result = await self._compare(namespace, name, configuration)
             except (Incomparable, InputError, TooComplex):
-                # A VM that was changed, is on its way out, or that KubeVirt would refuse now: nothing to compare.
+                # A VM that was changed, is on its way out, or that KubeVirt would deny now: nothing to compare.
                 result = "skipped"
             self.checked[result] += 1
 

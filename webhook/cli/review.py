@@ -108,17 +108,17 @@ async def _evaluate(
         "user": (request.get("userInfo") or {}).get("username", ""),
         "decision": "skipped",
         "message": None,
-        "judgements": [],
+        "evaluations": [],
         "warnings": [],
         "patch": [],
         "object": request.get("object"),
     }
     for endpoint in await requests.endpoints(request, cluster, settings, deadline):
         try:
-            verdict = await reviewer.judge(endpoint, asked.body, deadline)
+            verdict = await reviewer.evaluate(endpoint, asked.body, deadline)
         except InputError as error:
             raise InputError(error.what, f"{asked.source}: {error.where}", error.fix) from None
-        judgement = {
+        evaluation = {
             "policy": endpoint.policy,
             "endpoint": endpoint.path,
             "mode": verdict.mode,
@@ -126,7 +126,7 @@ async def _evaluate(
             "reasons": msgspec.to_builtins(verdict.decision.reasons),
             "changes": msgspec.to_builtins(verdict.decision.changes),
         }
-        result["judgements"].append(judgement)
+        result["evaluations"].append(evaluation)
         result["warnings"].extend(verdict.outcome.warnings)
         result["decision"] = _weightier(result["decision"], verdict.label)
         if verdict.outcome.denial:
@@ -137,7 +137,7 @@ async def _evaluate(
             result["patch"].extend(operations)
             request["object"] = jsonpatch.apply_patch(request["object"], operations)
             result["object"] = request["object"]
-    if not result["judgements"]:
+    if not result["evaluations"]:
         result["message"] = (
             f"the API server does not call kubevirt-webhook for {result['operation']} of {result['kind'] or 'this'}"
         )
@@ -164,7 +164,7 @@ def _redact(result: dict[str, Any]) -> set[str]:
             found.add(part)
 
     hide("object", (), result, "object")
-    for change in (change for judgement in result["judgements"] for change in judgement["changes"]):
+    for change in (change for evaluation in result["evaluations"] for change in evaluation["changes"]):
         for side in ("old", "new"):
             hide("changes", change["path"], change, side)
     for operation in result["patch"]:

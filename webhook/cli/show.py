@@ -55,15 +55,15 @@ def _print_result(out: Console, result: dict[str, Any]) -> None:
     out.print(head)
     if result["message"]:
         out.print(Text(safe(f"  {result['message']}")))
-    for judgement in result["judgements"]:
-        for reason in judgement["reasons"]:
+    for evaluation in result["evaluations"]:
+        for reason in evaluation["reasons"]:
             out.print(
                 Text.assemble(
-                    f"  {judgement['policy']} ({judgement['mode']}): {safe(reason['text'])} ",
+                    f"  {evaluation['policy']} ({evaluation['mode']}): {safe(reason['text'])} ",
                     (f"[{reason['code']}]", "dim"),
                 )
             )
-        for change in judgement["changes"]:
+        for change in evaluation["changes"]:
             out.print(Text(safe(f"    {change_line(change)}")))
     for warning in result["warnings"]:
         out.print(Text(safe(f"  warning: {warning}"), style="yellow"))

@@ -50,7 +50,7 @@ GET_SECONDS: Final = 5.0
 CACHED_VMIS: Final = 20_000
 
 # Namespaces that neither the watched copy nor the API server has. The API server asks about none of them (its plugin
-# NamespaceLifecycle refuses the request before), so that many are a stranger's, who can make names up as he likes.
+# NamespaceLifecycle denies the request before), so many of them mean a foreign client that invents names.
 ABSENT_NAMESPACES: Final = 20
 ABSENT_SECONDS: Final = 1.0
 # While there are too many, how long a namespace that has just been created gets to appear in the copy.
@@ -112,13 +112,13 @@ class LiveCluster(Cluster):
         self._configured = Configured(settings.kubevirt_version)
         self._nodes = WatchedNodes(transport, clock=clock, timing=timing, jitter=jitter)
         self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes.copy)
-        self._guards: dict[str, SchedulerMonitor] = {}
+        self._monitors: dict[str, SchedulerMonitor] = {}
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()
         self._requests = InFlight(transport, get_seconds, clock)
         self._catalog = Catalog(transport, self._run, clock=clock, timing=timing, jitter=jitter)
         self._absent = Misses(ABSENT_NAMESPACES, ABSENT_SECONDS)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._guard_tasks: dict[str, asyncio.Task[None]] = {}
+        self._monitor_tasks: dict[str, asyncio.Task[None]] = {}
         self._started = False
         self._ready = False
         self.use(settings)
@@ -129,8 +129,8 @@ class LiveCluster(Cluster):
         self._run("namespaces", self._namespaces.run)
         self._run("kubevirts", self._kubevirts.run)
         self._run("nodes", self._nodes.copy.run)
-        for guard in self._guards.values():
-            self._run_guard(guard)
+        for guard in self._monitors.values():
+            self._run_monitor(guard)
 
     async def close(self) -> None:
         """End all tasks and connections. Reviews that still wait for an answer get `Unavailable`."""
@@ -148,15 +148,15 @@ class LiveCluster(Cluster):
         # Policies may be off now that asked for them.
         self._catalog.stop()
         wanted = settings.scheduling.schedulers
-        for name, guard in list(self._guards.items()):
+        for name, guard in list(self._monitors.items()):
             if name not in wanted or wanted[name].guard != guard.settings:
-                del self._guards[name]
-                task = self._guard_tasks.pop(name, None)
+                del self._monitors[name]
+                task = self._monitor_tasks.pop(name, None)
                 if task:
                     task.cancel()
         for name, scheduler in wanted.items():
-            if name not in self._guards:
-                guard = self._guards[name] = SchedulerMonitor(
+            if name not in self._monitors:
+                guard = self._monitors[name] = SchedulerMonitor(
                     self._transport,
                     name,
                     scheduler.guard,
@@ -168,7 +168,7 @@ class LiveCluster(Cluster):
                     jitter=self._jitter,
                 )
                 if self._started:
-                    self._run_guard(guard)
+                    self._run_monitor(guard)
 
     def waiting_for(self) -> tuple[str, ...]:
         """What is missing before answers can be trusted, in words; empty once ready (and it stays ready)."""
@@ -179,7 +179,7 @@ class LiveCluster(Cluster):
             for copy in self._copies
             if not copy.has_synced
         ]
-        for name, guard in self._guards.items():
+        for name, guard in self._monitors.items():
             lack = guard.waiting_for()
             if lack:
                 missing.append(f"scheduler {name}: {lack}")
@@ -191,7 +191,7 @@ class LiveCluster(Cluster):
         now = self._clock.now()
         copies = (*self._copies, *self._catalog.copies.values())
         watches = {copy.resource.plural: copy.staleness(now) for copy in copies}
-        for name in self._guards:
+        for name in self._monitors:
             pods = self._pods_of(name)
             if pods is not None:
                 watches[_pods_of(name)] = pods.staleness(now)
@@ -222,7 +222,7 @@ class LiveCluster(Cluster):
 
     def _pods_of(self, scheduler: str) -> Reflector[Any] | None:
         """The watch of the pods that wait for a scheduler; None where its health check has none."""
-        guard = self._guards.get(scheduler)
+        guard = self._monitors.get(scheduler)
         return guard.pods if guard and guard.settings.kind != "off" else None
 
     def peek(self, key: Key[Any]) -> object:
@@ -238,7 +238,7 @@ class LiveCluster(Cluster):
             namespace = None if key.fresh or not self._namespaces.has_synced else self._namespaces.get(key.name)
             return NOT_READ if namespace is None else namespace
         if isinstance(key, SchedulerKey):
-            guard = self._guards.get(key.name)
+            guard = self._monitors.get(key.name)
             return guard.health(key.namespace) if guard else None
         if isinstance(key, KubeVirtKey):
             return self._kubevirt()
@@ -331,8 +331,8 @@ class LiveCluster(Cluster):
         namespaces = frozenset(kubevirt.meta.namespace or "" for kubevirt in self._kubevirts)
         return KubeVirtInstall(namespaces) if namespaces else None
 
-    def _run_guard(self, guard: SchedulerMonitor) -> None:
-        self._guard_tasks[guard.scheduler] = self._run(f"guard of {guard.scheduler}", guard.run)
+    def _run_monitor(self, guard: SchedulerMonitor) -> None:
+        self._monitor_tasks[guard.scheduler] = self._run(f"guard of {guard.scheduler}", guard.run)
 
     def _run(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         task = asyncio.create_task(self._keep_running(name, work), name=name)

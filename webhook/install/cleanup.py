@@ -27,14 +27,22 @@ from webhook.policies.common.ownership import Manifests
 from webhook.policies.scheduling.spread import without_injected
 
 FIELD_MANAGER: Final = "kubevirt-webhook-cleanup"
-MARKS: Final = (names.SCHEDULER_MARK, names.SPREAD_MARK, names.INSTANCETYPE_MARK, names.PREFERENCE_MARK)
+INJECTED_ANNOTATIONS: Final = (
+    names.INJECTED_SCHEDULER_ANNOTATION,
+    names.INJECTED_SPREAD_ANNOTATION,
+    names.INJECTED_INSTANCETYPE_ANNOTATION,
+    names.INJECTED_PREFERENCE_ANNOTATION,
+)
 
-_DEFAULT_MARKS: Final = {"instancetype": names.INSTANCETYPE_MARK, "preference": names.PREFERENCE_MARK}
+_DEFAULT_ANNOTATIONS: Final = {
+    "instancetype": names.INJECTED_INSTANCETYPE_ANNOTATION,
+    "preference": names.INJECTED_PREFERENCE_ANNOTATION,
+}
 _SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
 _CONSTRAINTS: Final = ("spec", "template", "spec", "topologySpreadConstraints")
 _VMS: Final = msgspec.structs.replace(STORED_VMS, view=UnstructuredVm)
 _LAUNCHERS: Final = Resource("", "v1", "pods", "Pod", True, Object)
-_MARKED_VMIS: Final = Resource(VMIS.group, VMIS.version, VMIS.plural, VMIS.kind, True, Object)
+_ANNOTATED_VMIS: Final = Resource(VMIS.group, VMIS.version, VMIS.plural, VMIS.kind, True, Object)
 _LAUNCHER_LABEL: Final = {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}
 _JSON_PATCH: Final = "application/json-patch+json"
 _LIMIT: Final = 500
@@ -81,10 +89,10 @@ def task(vm: UnstructuredVm, *, allow_restart_required: bool, schedulers: Collec
     annotations = vm.meta.annotations or {}
     operations: list[Operation] = []
     texts = []
-    for field, mark in _DEFAULT_MARKS.items():
-        if mark in annotations:
-            operations += _remove_operations(("metadata", "annotations", mark), annotations[mark])
-            texts.append(f"remove annotation {mark}; {_describe_kept(field, (vm.spec or {}).get(field))}")
+    for field, injected_value in _DEFAULT_ANNOTATIONS.items():
+        if injected_value in annotations:
+            operations += _remove_operations(("metadata", "annotations", injected_value), annotations[injected_value])
+            texts.append(f"remove annotation {injected_value}; {_describe_kept(field, (vm.spec or {}).get(field))}")
     held = []
     for changes, text in (_scheduler(vm, schedulers), _spread_operations(vm)):
         if any(one["path"].startswith("/spec/") for one in changes) and _runs(vm) and not allow_restart_required:
@@ -110,44 +118,46 @@ def _describe_kept(field: str, matcher: object) -> str:
 
 def _scheduler(vm: UnstructuredVm, schedulers: Collection[str]) -> tuple[list[Operation], str]:
     """Operations on schedulerName and its annotations, and a clause about them."""
-    marks = _marks(vm, names.SCHEDULER_MARK)
+    injected_values = _injected_annotations(vm, names.INJECTED_SCHEDULER_ANNOTATION)
     chosen = _mapping(vm.spec, "template", "spec").get("schedulerName")
     if not isinstance(chosen, str):
         chosen = ""
-    is_ours = bool(chosen) and (chosen in marks.values() or chosen in schedulers)
+    is_ours = bool(chosen) and (chosen in injected_values.values() or chosen in schedulers)
     if is_ours and Manifests(vm).declare(_SCHEDULER, chosen):
         is_ours = False
-    operations = [operation for path, value in marks.items() for operation in _remove_operations(path, value)]
-    annotated = f"annotation {names.SCHEDULER_MARK}"
+    operations = [operation for path, value in injected_values.items() for operation in _remove_operations(path, value)]
+    annotated = f"annotation {names.INJECTED_SCHEDULER_ANNOTATION}"
     if is_ours:
         operations += _remove_operations(_SCHEDULER, chosen)
-        return operations, f"remove schedulerName {chosen}" + (f" and {annotated}" if marks else "")
+        return operations, f"remove schedulerName {chosen}" + (f" and {annotated}" if injected_values else "")
     kept = f"keep schedulerName {chosen}" if chosen else "the VM has no schedulerName"
     return operations, f"remove {annotated}; {kept}" if operations else ""
 
 
 def _spread_operations(vm: UnstructuredVm) -> tuple[list[Operation], str]:
     """Operations on topology spread constraints and their annotations, and a clause about them."""
-    marks = _marks(vm, names.SPREAD_MARK)
-    operations = [operation for path, value in marks.items() for operation in _remove_operations(path, value)]
-    annotated = f"annotation {names.SPREAD_MARK}"
-    mark = next((value for value in marks.values() if value in names.SPREADS and value != names.OFF), None)
+    injected_values = _injected_annotations(vm, names.INJECTED_SPREAD_ANNOTATION)
+    operations = [operation for path, value in injected_values.items() for operation in _remove_operations(path, value)]
+    annotated = f"annotation {names.INJECTED_SPREAD_ANNOTATION}"
+    injected_value = next(
+        (value for value in injected_values.values() if value in names.SPREADS and value != names.OFF), None
+    )
     present = _mapping(vm.spec, "template", "spec").get("topologySpreadConstraints")
     if not isinstance(present, list) or not present:
         return operations, f"remove {annotated}; the VM has no topologySpreadConstraints" if operations else ""
     # The template has no schema, so an owner's list can hold anything. kubevirt-webhook writes objects.
     readable = all(isinstance(one, dict) for one in present)
-    kept = without_injected(present, mark, Manifests(vm)) if mark and readable else present
+    kept = without_injected(present, injected_value, Manifests(vm)) if injected_value and readable else present
     if kept == present:
         return operations, f"remove {annotated}; keep the owner's topologySpreadConstraints" if operations else ""
     if kept:
         operations += _replace_operations(_CONSTRAINTS, present, kept)
         return operations, f"remove the injected topologySpreadConstraints and {annotated}; keep the owner's"
     operations += _remove_operations(_CONSTRAINTS, present)
-    return operations, f"remove the injected topologySpreadConstraints ({mark}) and {annotated}"
+    return operations, f"remove the injected topologySpreadConstraints ({injected_value}) and {annotated}"
 
 
-def _marks(vm: UnstructuredVm, annotation: str) -> dict[tuple[str, ...], str]:
+def _injected_annotations(vm: UnstructuredVm, annotation: str) -> dict[tuple[str, ...], str]:
     """The values of one of the server's annotations on a VM and on its template, by their paths."""
     path = ("metadata", "annotations", annotation)
     found = {
@@ -217,7 +227,9 @@ class Cleanup:
         Raises:
             InputError: VMIs or pods cannot be listed.
         """
-        return await self._count_marked(_MARKED_VMIS, {}), await self._count_marked(_LAUNCHERS, _LAUNCHER_LABEL)
+        return await self._count_annotated(_ANNOTATED_VMIS, {}), await self._count_annotated(
+            _LAUNCHERS, _LAUNCHER_LABEL
+        )
 
     async def clean(self, one: Task) -> str:
         """Apply the changes to one VM.
@@ -239,11 +251,11 @@ class Cleanup:
             return "the VM has changed in the meantime, or a webhook denied the change; run the command again"
         return explain("patch", STORED_VMS, one.namespace, status, body).why
 
-    async def _count_marked(self, resource: Resource[Object], query: Mapping[str, str]) -> int:
+    async def _count_annotated(self, resource: Resource[Object], query: Mapping[str, str]) -> int:
         count = 0
         async with aclosing(self._all(resource, query)) as found:
             async for one in found:
-                count += any(one.meta.annotation(mark) is not None for mark in MARKS)
+                count += any(one.meta.annotation(injected_value) is not None for injected_value in INJECTED_ANNOTATIONS)
         return count
 
     async def _all(self, resource: Resource[Any], query: Mapping[str, str] = {}) -> AsyncGenerator[Any, None]:

@@ -11,8 +11,8 @@ from typing import Final
 from webhook import names
 from webhook.settings.snapshot import SchedulingSettings
 
-_MARK: Final = f'"{names.SCHEDULER_MARK}"'
-_SPREAD_MARK: Final = f'"{names.SPREAD_MARK}"'
+_INJECTED_ANNOTATION: Final = f'"{names.INJECTED_SCHEDULER_ANNOTATION}"'
+_SPREAD_ANNOTATION: Final = f'"{names.INJECTED_SPREAD_ANNOTATION}"'
 
 
 def unset(parent: str, field: str) -> str:
@@ -21,9 +21,9 @@ def unset(parent: str, field: str) -> str:
     return f'!has({parent}.{field}) || {parent}.{field} == null || {parent}.{field} == ""'
 
 
-def has_annotation(root: str, mark: str = _MARK) -> str:
+def has_annotation(root: str, injected_value: str = _INJECTED_ANNOTATION) -> str:
     """CEL: an object carries one of the server's annotations."""
-    return f"has({root}.metadata.annotations) && {mark} in {root}.metadata.annotations"
+    return f"has({root}.metadata.annotations) && {injected_value} in {root}.metadata.annotations"
 
 
 def unspread(parent: str) -> str:
@@ -53,7 +53,7 @@ def of_vms(scheduling: SchedulingSettings) -> dict[str, str]:
     created = f"({free}) || ({ours}){named}{unset_spread}"
     named_or_not = f"({free}) ? ({was_ours}) && !({ours}) : ({was_ours}) || ({ours}){named}"
     # Injected constraints are replaced by the owner's, independent of the present settings.
-    spread = " || ".join(f"({_has_annotation_anywhere(root, _SPREAD_MARK)})" for root in ("object", "oldObject"))
+    spread = " || ".join(f"({_has_annotation_anywhere(root, _SPREAD_ANNOTATION)})" for root in ("object", "oldObject"))
     updated = f"({named_or_not}) || {spread}"
     return {
         "ours-or-nobodys-choice": f'{template} && (request.operation == "CREATE" ? ({created}) : ({updated}))',
@@ -71,10 +71,10 @@ def of_vmis(scheduling: SchedulingSettings) -> dict[str, str]:
     return {"nobodys-choice": f"has(object.spec) && ({' || '.join(choices) or 'false'})"}
 
 
-def _has_annotation_anywhere(root: str, mark: str = _MARK) -> str:
+def _has_annotation_anywhere(root: str, injected_value: str = _INJECTED_ANNOTATION) -> str:
     """A VM or its template has the annotation."""
     template = f"{root}.spec.template"
     within = f"has({template}.metadata) && {template}.metadata != null && has({template}.metadata.annotations)"
     annotations = f"{template}.metadata.annotations"
-    inner = f"{within} && {annotations} != null && {mark} in {annotations}"
-    return f"({has_annotation(root, mark)}) || ({inner})"
+    inner = f"{within} && {annotations} != null && {injected_value} in {annotations}"
+    return f"({has_annotation(root, injected_value)}) || ({inner})"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import NotFound, Refusal
+from webhook.kubevirt.instancetype.conflict import NotFound, Rejection
 
 # Kind, namespace (empty for cluster-wide kinds) and name; None where the API server would say 404.
 Get = Callable[[str, str, str], Json | None]
@@ -41,9 +41,9 @@ def not_found(kind: str, name: str) -> NotFound:
     return NotFound(_PLURALS[kind], name)
 
 
-def already_exists(kind: str, name: str) -> Refusal:
+def already_exists(kind: str, name: str) -> Rejection:
     """That an object of a kind is there already, in the API server's words."""
-    return Refusal(f'{_PLURALS[kind]} "{name}" already exists')
+    return Rejection(f'{_PLURALS[kind]} "{name}" already exists')
 
 
 def among(objects: Iterable[Any]) -> Get:

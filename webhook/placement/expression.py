@@ -34,7 +34,7 @@ _INT64: Final = range(-(2**63), 2**63)
 
 def integer(text: str) -> int | None:
     """A decimal number as Go's ``strconv.ParseInt(text, 10, 64)`` reads it; None where that fails."""
-    # Stripped first: Python refuses to read very long numbers.
+    # Stripped first: Python does not read very long numbers.
     digits = text.lstrip("+-0") or "0"
     if not _INTEGER.fullmatch(text) or len(digits) > _INT64_DIGITS:
         return None

@@ -68,7 +68,7 @@ class Endpoint(msgspec.Struct, frozen=True):
         operations: operations that the entry matches.
         handler: the policy's function for these objects.
         codec: decodes the endpoint's reviews.
-        on_error: the answer when a look-up, the deadline or a bug prevents an evaluation; ``refuse``: denied where the
+        on_error: the answer when a look-up, the deadline or a bug prevents an evaluation; ``deny``: denied where the
             policy's failurePolicy is Fail.
         sub_resource: subresource of the resource, for example ``eviction``; empty: none.
         path: path on the server, which follows from the rest.
@@ -84,7 +84,7 @@ class Endpoint(msgspec.Struct, frozen=True):
     operations: tuple[str, ...]
     handler: Handler
     codec: Codec[Any]
-    on_error: Literal["allow", "refuse"]
+    on_error: Literal["allow", "deny"]
     sub_resource: str = ""
     path: str = ""
 
@@ -94,7 +94,7 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     def fails_closed(self, settings: Settings) -> bool:
         """Whether requests are denied while they cannot be evaluated."""
-        return self.on_error == "refuse" and settings.policy(self.policy).failure_policy == "Fail"
+        return self.on_error == "deny" and settings.policy(self.policy).failure_policy == "Fail"
 
 
 class _Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,7 +151,7 @@ def _both(verb: Literal["mutate", "validate"], policy: Policy, target: _Target, 
             operations=target.operations,
             handler=handler,
             codec=codec,
-            on_error="refuse" if verb == "validate" else "allow",
+            on_error="deny" if verb == "validate" else "allow",
             sub_resource=target.sub_resource,
         )
 

@@ -139,7 +139,7 @@ class Reviewer:
         begun = self.begin(endpoint, body, verified=verified)
         return begun if isinstance(begun, bytes) else await self.finish(begun, deadline)
 
-    async def judge(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> Evaluation:
+    async def evaluate(self, endpoint: Endpoint, body: bytes, deadline: float, *, verified: bool = True) -> Evaluation:
         """The evaluation of an AdmissionReview, not encoded.
 
         Args:

@@ -35,7 +35,7 @@ class Background(msgspec.Struct, frozen=True):
     """What runs; nothing of it where facts come from files."""
 
     events: EventWriter | None = None
-    lookout: DriftScanner | None = None
+    drift_scan: DriftScanner | None = None
 
     def announcing(self, observer: Observer, settings: Callable[[], Settings]) -> Observer:
         """An observer that also makes Kubernetes Events, where there is an API server to write them to."""
@@ -43,17 +43,17 @@ class Background(msgspec.Struct, frozen=True):
 
     def gauges(self) -> dict[str, Read]:
         """The gauges of the background tasks: help text and a function that reads the values, by name."""
-        lookout = self.lookout
+        drift_scan = self.drift_scan
         return {
             "kubevirt_webhook_unenforced_objects": (
                 "Objects that are not as enforce would make them, at the last look.",
-                lambda: lookout.found if lookout else {},
+                lambda: drift_scan.found if drift_scan else {},
             ),
         }
 
     def counters(self) -> dict[str, Read]:
         """The counters of the background tasks: help text and a function that reads the values, by name."""
-        events, lookout = self.events, self.lookout
+        events, drift_scan = self.events, self.drift_scan
         return {
             "kubevirt_webhook_events_total": (
                 "Happenings worth a Kubernetes Event.",
@@ -61,7 +61,7 @@ class Background(msgspec.Struct, frozen=True):
             ),
             "kubevirt_webhook_unenforced_rounds_total": (
                 "Looks for objects that are not as enforce would make them.",
-                lambda: dict(lookout.rounds) if lookout else {},
+                lambda: dict(drift_scan.rounds) if drift_scan else {},
             ),
         }
 
@@ -82,10 +82,10 @@ async def background(
 
     transport = await connect(str(kubeconfig) if kubeconfig else None)
     events = EventWriter(transport, os.environ.get("HOSTNAME") or socket.gethostname())
-    lookout = DriftScanner(transport, cluster, settings, audit.write, Reports(transport))
-    tasks = [asyncio.create_task(work.run(), name=type(work).__name__) for work in (events, lookout)]
+    drift_scan = DriftScanner(transport, cluster, settings, audit.write, Reports(transport))
+    tasks = [asyncio.create_task(work.run(), name=type(work).__name__) for work in (events, drift_scan)]
     try:
-        yield Background(events, lookout)
+        yield Background(events, drift_scan)
     finally:
         for task in tasks:
             await cancel(task)

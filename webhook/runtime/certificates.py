@@ -70,7 +70,7 @@ class Certificates:
         self._found: Found | None = None
         self._told: tuple[str, ...] = ()
         self.rotation: Rotation | None = None
-        self.reloads = {"accepted": 0, "refused": 0}
+        self.reloads = {"accepted": 0, "rejected": 0}
         # Told when clients are verified by other CAs from now on: whom the old ones let in should come again.
         self.on_clients: Callable[[], None] = lambda: None
         try:
@@ -181,7 +181,7 @@ class Certificates:
         try:
             await asyncio.to_thread(take)
         except CertificateError as error:
-            self.reloads["refused"] += 1
+            self.reloads["rejected"] += 1
             self._log.error(f"changed {what} is invalid; keeping the previous one", why=str(error))
             return False
         self.reloads["accepted"] += 1

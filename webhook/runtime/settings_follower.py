@@ -24,7 +24,7 @@ class SettingsFollower:
 
     Attributes:
         file: the file as it is followed; None without a file.
-        reloads: reloads by result, ``accepted`` or ``refused``.
+        reloads: reloads by result, ``accepted`` or ``rejected``.
         subscribers: functions that get each new snapshot.
     """
 
@@ -33,12 +33,15 @@ class SettingsFollower:
         self._fixed: Final = None if path else default_settings()
         self.file: Final = (
             SettingsFile(
-                path, on_refused=self._on_refusal, on_reloaded=self._log_reload, on_restart_needed=self._restart_needed
+                path,
+                on_rejected=self._on_rejected,
+                on_reloaded=self._log_reload,
+                on_restart_needed=self._restart_needed,
             )
             if path
             else None
         )
-        self.reloads = {"accepted": 0, "refused": 0}
+        self.reloads = {"accepted": 0, "rejected": 0}
         self.subscribers: list[Callable[[Settings], None]] = []
 
     def current(self) -> Settings:
@@ -48,8 +51,8 @@ class SettingsFollower:
         assert self._fixed
         return self._fixed
 
-    def _on_refusal(self, error: InputError) -> None:
-        self.reloads["refused"] += 1
+    def _on_rejected(self, error: InputError) -> None:
+        self.reloads["rejected"] += 1
         self._log.error("invalid settings; keeping the previous settings", mistakes=str(error).splitlines())
 
     async def follow(self) -> None:

@@ -97,7 +97,7 @@ class App:
         headers = message.headers
         if (
             endpoint is None
-            or connection.refusal
+            or connection.rejection
             or message.method != "POST"
             or headers.get("Content-Type") != "application/json"
             or "Content-Encoding" in headers
@@ -129,8 +129,8 @@ class App:
             )
         self.in_flight += 1
         try:
-            if request.connection.refusal:
-                answer = Answer.text(403, request.connection.refusal)
+            if request.connection.rejection:
+                answer = Answer.text(403, request.connection.rejection)
             else:
                 answer = _unfit(request) or await self._reviewed(
                     endpoint, request, request.start + timeout_of(query) * MARGIN
@@ -161,7 +161,7 @@ class App:
                 return _busy("more bytes of reviews than it has memory for")
             key = self._key(body)
             if not await self._turns.take(key, until):
-                return _busy("more reviews than it can judge")
+                return _busy("more reviews than it can evaluate")
             try:
                 begun = request.begun or self._reviewer.begin(endpoint, body, verified=request.connection.verified)
                 return Answer(200, begun if isinstance(begun, bytes) else await self._reviewer.finish(begun, deadline))

@@ -50,14 +50,14 @@ class Connection(BaseProtocol):
             `Connections.recycle`.
 
     Attributes:
-        refusal: the answer to every request; empty: the client may send reviews.
+        rejection: the answer to every request; empty: the client may send reviews.
         verified: whether the client has proved by a certificate that it may send reviews. Without that, a review's
             claims about its sender prove nothing.
     """
 
     __slots__ = (
         *("_ahead", "_clock", "_idle_until", "_is_last", "_patience", "_request", "_server", "_task", "_timer"),
-        *("closes_at", "generation", "refusal", "verified"),
+        *("closes_at", "generation", "rejection", "verified"),
     )
 
     def __init__(self, server: Connections, closes_at: float, generation: int) -> None:
@@ -84,7 +84,7 @@ class Connection(BaseProtocol):
         self._is_last = False
         self.closes_at = closes_at
         self.generation = generation
-        self.refusal = ""
+        self.rejection = ""
         self.verified = False
 
     @property
@@ -100,7 +100,7 @@ class Connection(BaseProtocol):
             self.verified = name in clients
             if not self.verified:
                 got = f"{name[:100]} is none of those" if name else "the client has none"
-                self.refusal = (
+                self.rejection = (
                     f"this webhook answers only clients with a certificate of {' or '.join(sorted(clients))}, and"
                     f" {got}; give the API server one with --admission-control-config-file"
                 )
@@ -149,7 +149,7 @@ class Connection(BaseProtocol):
         try:
             messages, _, _ = self._parser.feed_data(data)
         except HttpProcessingError as error:
-            self._refuse(error)
+            self._reject(error)
             return
         for message, payload in messages:
             self._begin(Request(message, payload, self, self._clock()), at_once=at_once)
@@ -158,7 +158,7 @@ class Connection(BaseProtocol):
             self._patience.cancel()
             self._answer_at_once(request)
 
-    def _refuse(self, error: HttpProcessingError) -> None:
+    def _reject(self, error: HttpProcessingError) -> None:
         """Answer bytes that are not HTTP."""
         self._is_last = True
         if self._request:
@@ -208,7 +208,7 @@ class Connection(BaseProtocol):
             if self._paused and not await self._drain_output():
                 return
             answer = await self._server.handler(request)
-            # What is left of a body that was refused would be read as the next request.
+            # What is left of a body that was denied would be read as the next request.
             self._is_last = self._is_last or not request.payload.is_eof()
             self._write(answer, request)
             if not request.payload.is_eof():

@@ -35,20 +35,20 @@ async def probe(address: str, host: str, bundles: Mapping[str, Mapping[str, byte
     """
     matches: dict[str, bool] = {}
     why: list[str] = []
-    judged: dict[bytes, str] = {}
+    evaluated: dict[bytes, str] = {}
     for name, entries in bundles.items():
         said: dict[str, None] = {} if entries is not None else {"it doesn't exist": None}
         for pem in (entries or {}).values():
-            if pem not in judged:
-                judged[pem] = await _refusal(address, host, pem)
-            if judged[pem]:
-                said[judged[pem]] = None
+            if pem not in evaluated:
+                evaluated[pem] = await _rejection(address, host, pem)
+            if evaluated[pem]:
+                said[evaluated[pem]] = None
         matches[name] = not said
         why += [f"{name}: {each}" for each in said]
     return Found(matches, tuple(why))
 
 
-async def _refusal(address: str, host: str, pem: bytes) -> str:
+async def _rejection(address: str, host: str, pem: bytes) -> str:
     """Why a client with this caBundle could not call the server; empty if it could."""
     if not pem:
         return "an entry has no caBundle"
@@ -56,7 +56,7 @@ async def _refusal(address: str, host: str, pem: bytes) -> str:
     try:
         await verify_server_certificate(_ANY.get(where, where), port, host, pem)
     except ssl.SSLCertVerificationError as error:
-        return f"its caBundle refuses the certificate that we serve ({error.verify_message})"
+        return f"its caBundle does not verify the serving certificate ({error.verify_message})"
     except (OSError, ValueError, TimeoutError) as error:
         return f"our own listener can't be called with its caBundle ({type(error).__name__})"
     return ""

@@ -25,11 +25,11 @@ def context(certificate: bytes = b"", key: bytes = b"", client_ca: bytes = b"") 
     result.minimum_version = ssl.TLSVersion.TLSv1_2
     # Admission clients keep no sessions (client-go has no ClientSessionCache): a ticket would be work for nothing.
     result.num_tickets = 0
-    # OpenSSL 3 refuses clients that want to renegotiate by itself; older ones let them cost us a handshake each time.
+    # OpenSSL 3 denies clients that want to renegotiate by itself; older ones let them cost us a handshake each time.
     result.options |= ssl.OP_NO_RENEGOTIATION
     result.set_alpn_protocols(["http/1.1"])
     if client_ca:
-        # Optional, and refused by HTTP where it is missing: the API server then says why, instead of an alert's
+        # Optional, and denied by HTTP where it is missing: the API server then says why, instead of an alert's
         # number. A certificate of a stranger still ends the handshake. In TLS 1.2 a resumed session would bring back a
         # client that was verified long ago.
         result.verify_mode = ssl.CERT_OPTIONAL

@@ -125,13 +125,13 @@ class SettingsFile:
         self,
         path: str | os.PathLike[str],
         *,
-        on_refused: Callable[[InputError], None] = lambda _: None,
+        on_rejected: Callable[[InputError], None] = lambda _: None,
         on_reloaded: Callable[[Settings, Settings], None] = lambda _old, _new: None,
         on_restart_needed: Callable[[list[str]], None] = lambda _: None,
         interval: float = POLL_SECONDS,
     ) -> None:
         self._path = os.fspath(path)
-        self._on_refused = on_refused
+        self._on_rejected = on_rejected
         self._on_reloaded = on_reloaded
         self._on_restart_needed = on_restart_needed
         self._interval = interval
@@ -174,7 +174,7 @@ class SettingsFile:
                 self._swap(await asyncio.to_thread(parse, read, self._path))
         except InputError as mistake:
             self._refused = mistake
-            self._on_refused(mistake)
+            self._on_rejected(mistake)
 
     def _look(self) -> bytes | InputError:
         try:

@@ -108,22 +108,24 @@ def test_nothing_is_listed_for_what_is_switched_off() -> None:
         (stored(launcher_pod()) | {"status": {"phase": "Succeeded"}}, PODS, False),
         (stored(launcher_pod()) | {"status": {"phase": "Failed"}}, PODS, False),
         (stored(launcher_pod(), deletionTimestamp="2026-11-21T15:00:00Z"), PODS, False),
-        (stored(launcher_pod(), annotations={names.SCHEDULER_MARK: "kubevirt"}), PODS, False),
-        (stored(vm(), annotations={names.SCHEDULER_MARK: "kubevirt"}), VMS, True),
-        (stored(vm(), annotations={names.PREFERENCE_MARK: "x"}), VMS, False),
+        (stored(launcher_pod(), annotations={names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt"}), PODS, False),
+        (stored(vm(), annotations={names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt"}), VMS, True),
+        (stored(vm(), annotations={names.INJECTED_PREFERENCE_ANNOTATION: "x"}), VMS, False),
         (stored(vm(instancetype={"name": "u1"})), VALIDATED, True),
         (stored(vm(instancetype={"name": "u1", "revisionName": "r"})), VALIDATED, False),
         (stored(vm()) | {"status": {"preferenceRef": {"name": "p"}}}, VALIDATED, False),
         (stored(vm()) | {"status": {"preferenceRef": {"name": "p"}}}, VMS, True),
     ],
 )
-def test_what_can_be_judged(obj: Any, endpoint: Any, judged: bool) -> None:
-    assert candidates.is_judged(endpoint, whole(obj)) == judged
+def test_what_can_be_judged(obj: Any, endpoint: Any, evaluated: bool) -> None:
+    assert candidates.is_evaluated(endpoint, whole(obj)) == evaluated
 
 
 def test_a_candidate_is_judged_by_those_who_can() -> None:
     look = next(look for look in candidates.LOOKS if look.resource.plural == "virtualmachines")
-    marked = stored(vm(instancetype={"name": "u1", "revisionName": "r"}), annotations={names.SCHEDULER_MARK: "x"})
+    marked = stored(
+        vm(instancetype={"name": "u1", "revisionName": "r"}), annotations={names.INJECTED_SCHEDULER_ANNOTATION: "x"}
+    )
     found = candidates.candidate(look, whole(marked), "")
 
     assert found

@@ -51,7 +51,7 @@ class Case:
             sizes.facts([sizes.instancetype(), sizes.preference()]) | known(vmi()) | {NamespaceKey("demo"): there}
         )
         self.transport = transport
-        self.lookout = DriftScanner(
+        self.drift_scan = DriftScanner(
             transport,
             self.cluster,
             lambda: self.settings,
@@ -82,7 +82,7 @@ async def case(tmp_path: Path) -> AsyncIterator[Case]:
 
 @asynccontextmanager
 async def looking(case: Case) -> AsyncIterator[None]:
-    task = asyncio.create_task(case.lookout.run())
+    task = asyncio.create_task(case.drift_scan.run())
     try:
         yield
     finally:
@@ -96,9 +96,9 @@ async def looking(case: Case) -> AsyncIterator[None]:
 
 async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: Case) -> None:
     case.pod(nodeName="node-a")
-    await case.lookout.look()
+    await case.drift_scan.look()
 
-    assert case.lookout.found[PODS] == 1
+    assert case.drift_scan.found[PODS] == 1
     (record,) = case.records
     assert (record.object.kind, record.object.name) == ("Pod", "virt-launcher-web01-abcde")
     assert (record.decision, record.reasons[0].code) == ("would-patch", "scheduler-injected")
@@ -109,31 +109,31 @@ async def test_a_pod_on_the_default_scheduler_whose_vmi_chose_none(case: Case) -
 async def test_what_is_as_it_should_be(case: Case) -> None:
     case.pod(schedulerName="kubevirt")
     case.server.put(UNSTRUCTURED_VMS, "web01", "demo", **stored(vm("kubevirt", mark="kubevirt")))
-    await case.lookout.look()
+    await case.drift_scan.look()
 
-    assert case.lookout.found[PODS] == case.lookout.found[VMS] == 0
+    assert case.drift_scan.found[PODS] == case.drift_scan.found[VMS] == 0
     assert case.records == []
 
 
 async def test_a_round_after_round_tells_of_an_object_once(case: Case) -> None:
     case.pod()
-    await case.lookout.look()
-    await case.lookout.look()
+    await case.drift_scan.look()
+    await case.drift_scan.look()
     assert len(case.records) == 1
     case.server.remove(UNSTRUCTURED_PODS, "virt-launcher-web01-abcde", "demo")
-    await case.lookout.look()
-    assert case.lookout.found[PODS] == 0
+    await case.drift_scan.look()
+    assert case.drift_scan.found[PODS] == 0
     case.pod()
-    await case.lookout.look()
+    await case.drift_scan.look()
     assert len(case.records) == 2
 
 
 async def test_vms_without_the_scheduler_and_without_the_defaults(case: Case) -> None:
     case.settings = settings(instancetypes=InstancetypeSettings(default_instancetype="u1.small"))
     case.server.put(UNSTRUCTURED_VMS, "bare", "demo", **stored(sizes.vm(), "bare"))
-    await case.lookout.look()
+    await case.drift_scan.look()
 
-    assert case.lookout.found[VMS] == case.lookout.found["instancetypes", "virtualmachines"] == 1
+    assert case.drift_scan.found[VMS] == case.drift_scan.found["instancetypes", "virtualmachines"] == 1
     assert {record.reasons[0].code for record in case.records} == {"scheduler-injected", "defaults-injected"}
 
 
@@ -143,20 +143,20 @@ async def test_what_kubevirt_writes_into_a_vm_is_no_finding(case: Case) -> None:
     filled = sizes.vm({"machine": {"type": "q35"}, "firmware": {"uuid": "u"}}, template={"architecture": "amd64"}) | {
         "status": {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "r"}}}
     }
-    marks = {names.INSTANCETYPE_MARK: sizes.SMALL_MARK, names.SCHEDULER_MARK: "kubevirt"}
+    marks = {names.INJECTED_INSTANCETYPE_ANNOTATION: sizes.SMALL_MARK, names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt"}
     filled["spec"]["instancetype"] = {**sizes.SMALL, "revisionName": "r"}
     owners = sizes.vm({"cpu": {"cores": 2}, "machine": {"type": "q35"}}, template={"architecture": "amd64"})
     owners["spec"]["template"]["spec"]["schedulerName"] = "default-scheduler"
     case.server.put(UNSTRUCTURED_VMS, "ours", "demo", **stored(filled, "ours", annotations=marks))
     case.server.put(UNSTRUCTURED_VMS, "owners", "demo", **stored(owners, "owners"))
-    await case.lookout.look()
+    await case.drift_scan.look()
 
     assert case.records == []
 
 
 async def test_only_namespaces_that_enforce_are_listed(case: Case) -> None:
     case.server.put(UNSTRUCTURED_PODS, "elsewhere", "other", **stored(launcher_pod(), "elsewhere"))
-    await case.lookout.look()
+    await case.drift_scan.look()
 
     assert not [asked for asked in case.server.asked if "/namespaces/other" in asked.path]
 
@@ -164,15 +164,15 @@ async def test_only_namespaces_that_enforce_are_listed(case: Case) -> None:
 async def test_reports_follow(case: Case) -> None:
     case.server.serve(POLICY_REPORTS)
     case.pod()
-    await case.lookout.look()
+    await case.drift_scan.look()
     assert ("demo", NAME) in case.server.held(POLICY_REPORTS)
     looked = UnenforcedSettings(every_seconds=600.0, policy_reports=False)
     case.settings = msgspec.structs.replace(case.settings, unenforced=looked)
     case.server.remove(UNSTRUCTURED_PODS, "virt-launcher-web01-abcde", "demo")
-    await case.lookout.look()
+    await case.drift_scan.look()
     assert ("demo", NAME) in case.server.held(POLICY_REPORTS), "switched off, they stay as they are"
     case.settings = settings()
-    await case.lookout.look()
+    await case.drift_scan.look()
     assert case.server.held(POLICY_REPORTS) == {}
 
 
@@ -185,9 +185,9 @@ async def test_the_first_round_waits_for_answers_that_can_be_trusted(case: Case)
         await until(lambda: len(case.clock.slept) > 20)
         assert case.server.asked == []
         case.cluster.waits = False
-        await until(lambda: case.lookout.rounds["finished"] == 1)
+        await until(lambda: case.drift_scan.rounds["finished"] == 1)
         began = case.clock.now()
-        await until(lambda: case.lookout.rounds["finished"] == 2)
+        await until(lambda: case.drift_scan.rounds["finished"] == 2)
         assert 500 < case.clock.now() - began < 700
 
 
@@ -212,12 +212,12 @@ async def test_a_failure_is_a_line_and_the_last_numbers_stay(
 ) -> None:
     case.server.serve(UNSTRUCTURED_VMS)
     case.pod()
-    await case.lookout.look()
+    await case.drift_scan.look()
     case.server.fail(path, code)
     async with looking(case):
-        await until(lambda: case.lookout.rounds["failed"])
-        assert case.lookout.found[PODS] == 1
-        await until(lambda: case.lookout.rounds["finished"])
+        await until(lambda: case.drift_scan.rounds["failed"])
+        assert case.drift_scan.found[PODS] == 1
+        await until(lambda: case.drift_scan.rounds["finished"])
 
     assert said in caplog.messages[0]
     assert "SECRET" not in caplog.messages[0]
@@ -226,7 +226,7 @@ async def test_a_failure_is_a_line_and_the_last_numbers_stay(
 async def test_lists_that_are_none(case: Case, caplog: pytest.LogCaptureFixture) -> None:
     case.server.put(UNSTRUCTURED_PODS, "odd", "demo", **stored(launcher_pod(), "odd") | {"spec": "SECRET"})
     async with looking(case):
-        await until(lambda: case.lookout.rounds["failed"])
+        await until(lambda: case.drift_scan.rounds["failed"])
 
     assert caplog.messages[0] == "background scan: round skipped: the list of pods cannot be decoded"
 
@@ -237,9 +237,9 @@ async def test_a_server_that_is_gone_and_one_that_is_silent(
     monkeypatch.setattr("webhook.background.drift.scanner._LIST_SECONDS", 0.01)
     case.server.hang(NAMESPACES.path(), asyncio.Event())
     async with looking(case):
-        await until(lambda: case.lookout.rounds["failed"] == 1)
+        await until(lambda: case.drift_scan.rounds["failed"] == 1)
         await case.transport.close()
-        await until(lambda: case.lookout.rounds["failed"] == 2)
+        await until(lambda: case.drift_scan.rounds["failed"] == 2)
 
     assert "timed out after 0s" in caplog.messages[0]
     assert "closed" in caplog.messages[1]
@@ -251,7 +251,7 @@ async def test_a_bug_ends_a_round_and_not_the_look_out(
     with monkeypatch.context() as broken:
         broken.setattr("webhook.background.drift.scanner.candidates.enforced_policies", lambda *_: 1 / 0)
         async with looking(case):
-            await until(lambda: case.lookout.rounds["failed"] == 2)
+            await until(lambda: case.drift_scan.rounds["failed"] == 2)
 
     assert "internal error" in caplog.messages[0]
 
@@ -260,7 +260,7 @@ async def test_a_bug_in_a_policy_is_logged_and_is_no_finding(case: Case, caplog:
     del case.cluster.facts[NamespaceKey("demo")]
     case.cluster.peeked.discard(NamespaceKey("demo"))
     case.pod()
-    await case.lookout.look()
+    await case.drift_scan.look()
 
     assert case.records == []
     assert any("internal error" in message for message in caplog.messages)
@@ -275,10 +275,10 @@ async def test_what_can_not_be_told_is_no_finding_where_it_is_denied_either(case
     obj = stored(sizes.vm(instancetype=sizes.SMALL, template={"schedulerName": "kubevirt"}), "web01")
     case.server.put(UNSTRUCTURED_VMS, "web01", "demo", **obj)
 
-    await case.lookout.look()
+    await case.drift_scan.look()
 
     assert case.records == []
-    assert case.lookout.rounds["failed"] == 0
+    assert case.drift_scan.rounds["failed"] == 0
 
 
 # -- depth -------------------------------------------------------------------------------------------------------------
@@ -299,13 +299,13 @@ class Deepening:
 @pytest.mark.parametrize("levels", [200, *range(930, 990, 4), 1100, 9_000])
 async def test_one_object_of_any_depth_hides_no_other(case: Case, levels: int) -> None:
     case.settings = settings(instancetypes=InstancetypeSettings(allowed=("small",)))
-    case.lookout._transport = Deepening(case.transport, levels)  # type: ignore[misc,assignment]
+    case.drift_scan._transport = Deepening(case.transport, levels)  # type: ignore[misc,assignment]
     deep = sizes.vm(instancetype=sizes.SMALL)
     deep["spec"]["template"]["metadata"] = "@deep@"
     case.server.put(UNSTRUCTURED_VMS, "deep", "demo", **stored(deep, "deep"))
     case.server.put(UNSTRUCTURED_VMS, "plain", "demo", **stored(sizes.vm(instancetype=sizes.SMALL), "plain"))
 
-    await case.lookout.look()
+    await case.drift_scan.look()
 
     found = {record.object.name: record.reasons[0].code for record in case.records if "/validate/" in record.endpoint}
     assert found == {"deep": "invalid-object", "plain": "instancetype-not-allowed"}

@@ -13,7 +13,7 @@ import pytest
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running
 from tests.cluster.scheduler_health.pods import pod
 from tests.waiting import until
-from webhook.cluster.scheduler_health.monitor import GuardState, SchedulerMonitor
+from webhook.cluster.scheduler_health.monitor import HealthEvidence, SchedulerMonitor
 from webhook.cluster.scheduler_health.waiting_pods import Waiting
 from webhook.errors import Unavailable
 from webhook.facts import SchedulerHealth
@@ -40,14 +40,14 @@ def lease(renewed: float | str | None, holder: str | None = "host_1", seconds: i
     return Lease(spec=LeaseSpec(holder_identity=holder, lease_duration_seconds=seconds, renew_time=renew_time))
 
 
-def guarded(settings: GuardSettings = LEASE, *, synced: bool = True) -> GuardState:
-    state = GuardState(settings, lambda _: True)
+def guarded(settings: GuardSettings = LEASE, *, synced: bool = True) -> HealthEvidence:
+    state = HealthEvidence(settings, lambda _: True)
     if synced:
         state.observe_watch(synced=True, problem=None, forbidden=False, staleness=0.0)
     return state
 
 
-def abandon(state: GuardState, now: float = 31.0) -> None:
+def abandon(state: HealthEvidence, now: float = 31.0) -> None:
     """Two pods of two namespaces wait from 0 on, as their VMIs confirm."""
     for namespace in ("east", "west"):
         state.pods.observe_waiting(Waiting.of(msgspec.convert(pod(namespace), PendingPod), 0.0))

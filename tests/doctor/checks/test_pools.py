@@ -10,7 +10,7 @@ from webhook.doctor.checks.pools import POOLS, VMS, Pool, check
 from webhook.k8s.client.resources import NAMESPACES
 
 NEWEST, OLDER = POOLS
-MARKED = {names.INSTANCETYPE_MARK: "VirtualMachineClusterInstancetype/u1.small"}
+MARKED = {names.INJECTED_INSTANCETYPE_ANNOTATION: "VirtualMachineClusterInstancetype/u1.small"}
 
 
 def put_pool(world: World, name: str = "web", resource: Any = NEWEST, *, marked: bool = True, **spec: Any) -> None:

@@ -24,10 +24,10 @@ def test_a_drain_goes_on_while_we_are_a_black_hole(place: Place, server: Webhook
     server.freeze()
     try:
         began = time.monotonic()
-        refusal = place.evict(place.launcher())
+        rejection = place.evict(place.launcher())
         lasted = time.monotonic() - began
 
-        assert "Eviction triggered evacuation" in refusal.message
+        assert "Eviction triggered evacuation" in rejection.message
         assert lasted < 3, "we were asked, and waited for"
         eventually(lambda: place.get(VMIS)["status"]["nodeName"] != first, what="the VM to leave its node")
     finally:

@@ -164,7 +164,7 @@ def _may(kube: Kube, asked: Mapping[str, str]) -> bool:
     return bool(answer["status"]["allowed"])
 
 
-def refusal(ask: Callable[[], object]) -> Json | None:
+def rejection(ask: Callable[[], object]) -> Json | None:
     """The Status that a refused user gets; None for one who is not."""
     try:
         ask()
@@ -175,7 +175,7 @@ def refusal(ask: Callable[[], object]) -> Json | None:
 
 def refused(ask: Callable[[], object]) -> Json:
     """The Status that a refused user gets."""
-    status = refusal(ask)
+    status = rejection(ask)
     assert status, "it was admitted"
     return status
 

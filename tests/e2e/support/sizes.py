@@ -19,7 +19,7 @@ DEFAULTS = {
     f"{DOMAIN}/default-instancetype": "VirtualMachineInstancetype/small",
     f"{DOMAIN}/default-preference": "VirtualMachinePreference/linux",
 }
-MARKS = (f"{DOMAIN}/injected-instancetype", f"{DOMAIN}/injected-preference")
+INJECTED_ANNOTATIONS = (f"{DOMAIN}/injected-instancetype", f"{DOMAIN}/injected-preference")
 MUTATE, VALIDATE = "/mutate/instancetypes", "/validate/instancetypes"
 
 _CATALOGUE = {
@@ -58,7 +58,7 @@ def matchers_of(vm: Mapping[str, Any]) -> list[Any]:
 def marks_of(found: Mapping[str, Any]) -> list[Any]:
     """What our marks say on a VM or a VMI."""
     annotations = found["metadata"].get("annotations", {})
-    return [annotations.get(mark) for mark in MARKS]
+    return [annotations.get(mark) for mark in INJECTED_ANNOTATIONS]
 
 
 def is_ours(vm: Mapping[str, Any]) -> bool:

@@ -19,7 +19,7 @@ def test_a_number_is_kept_and_what_is_there_may_change() -> None:
     assert not room.put(("", "y"), named("1"))
     assert room.put(("", "x"), named("2"))
     assert ([*room.names()], [*room], len(room)) == ([("", "x")], [named("2")], 1)
-    room.refuse(("", "x"))
+    room.reject(("", "x"))
     assert room.drop(("", "x")) is room.get(("", "x")) is None
 
 
@@ -39,7 +39,7 @@ def test_bytes_are_counted_right_whatever_happens(steps: list[tuple[ObjectName, 
             room.drop(name)
         else:
             assert step == "refuse" or sum(taken) + size > 10 or everything + size > 20
-            room.refuse(name)
+            room.reject(name)
             missing.add(name[0])
     assert {name: room.get(name) for name in room.names()} == expected
     assert (len(room), len([*room])) == (len(expected),) * 2

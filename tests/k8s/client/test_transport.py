@@ -242,11 +242,11 @@ class TestInAPod:
             server.token = "t1"
             assert (await transport.get("/version"))[0] == 401
             trustme.CA().cert_pem.write_to_path(account / "ca.crt")
-            stranger = await connect()
+            foreign = await connect()
             with pytest.raises(ApiConnectionError) as caught:
-                await stranger.get("/version")
+                await foreign.get("/version")
             assert caught.value.why == "no trusted TLS connection to the API server"
-            await stranger.close()
+            await foreign.close()
             (account / "token").write_text("t0\nt1")
             authority.cert_pem.write_to_path(account / "ca.crt")
             confused = await connect()

@@ -7,7 +7,7 @@ import pytest
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.defaults import vmi_spec
 from webhook.kubevirt.go_json.structs import Json, decode, encode
-from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.types.machines import VMI_SPEC
 
 
@@ -61,7 +61,7 @@ def test_network_interface(spec: Json, network: Json, interfaces: list[Json] | N
     ],
 )
 def test_forbidden_interfaces(network: Json, text: str) -> None:
-    with pytest.raises(Refusal, match=text):
+    with pytest.raises(Rejection, match=text):
         filled({}, ClusterConfig.of({"network": network}))
 
 

@@ -89,7 +89,7 @@ def test_anything_at_all(value: Any) -> None:
     ids=["disks", "volumes", "huge", "negative", "deep", "keys", "wide", "exponent"],
 )
 def test_a_vm_of_absurd_size_is_a_sentence(template: Json, sentence: str) -> None:
-    for refuse in (
+    for reject in (
         lambda: mutate(vm(template), among([]), lambda: "u"),
         lambda: validate(vm(template), among([])),
         lambda: expand(vm(template), among([])),
@@ -98,7 +98,7 @@ def test_a_vm_of_absurd_size_is_a_sentence(template: Json, sentence: str) -> Non
         lambda: creation.from_vmi({"spec": template}, lambda: "u"),
     ):
         with pytest.raises(InputError, match=sentence):
-            refuse()
+            reject()
 
 
 ABSURD = {

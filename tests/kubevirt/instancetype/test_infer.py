@@ -6,7 +6,7 @@ import pytest
 
 from tests.kubevirt.samples import vm
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.instancetype.infer import Ignorable, infer
 from webhook.kubevirt.lookup import among
 from webhook.kubevirt.vm.manifest import read_vm
@@ -137,7 +137,7 @@ def test_failures_that_may_be_ignored(objects: list[Json], volume: Json, templat
 def test_failures_that_are_never_ignored(volume: Json, template: Json | None, text: str) -> None:
     templates = None if template is None else [{"metadata": {"name": "d"}, "spec": template}]
 
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Rejection) as caught:
         inferred([claim("q")], volume, templates, inferFromVolumeFailurePolicy="Ignore")
     assert str(caught.value) == text
 

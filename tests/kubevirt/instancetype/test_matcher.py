@@ -5,7 +5,7 @@ import pytest
 from tests.kubevirt.samples import instancetype, preference, revision, vm
 from webhook.errors import InputError
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import NotFound, Refusal
+from webhook.kubevirt.instancetype.conflict import NotFound, Rejection
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.lookup import among
 from webhook.kubevirt.vm.manifest import read_vm
@@ -76,7 +76,7 @@ def test_nothing_to_find() -> None:
     ],
 )
 def test_not_found(matcher: Json, reference: str, text: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Rejection) as caught:
         guest(matcher, reference)
     assert str(caught.value) == text
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.kubevirt.samples import instancetype, preference, revision, vm
 from webhook.kubevirt.go_json.structs import decode
-from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.instancetype.revision import capture, holds, label, latest, payload
 from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
 from webhook.kubevirt.types.machines import VM
@@ -47,7 +47,7 @@ def test_what_was_captured_can_be_read_again() -> None:
     ids=["nothing", "preference", "version", "no kind", "no version"],
 )
 def test_what_is_no_instancetype(data: object, said: str) -> None:
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(Rejection) as refused:
         payload(revision("r", data), INSTANCETYPE)
 
     assert refused.value.what == said
@@ -79,5 +79,5 @@ def test_what_is_there_is_compared_by_value(data: Any, same: bool) -> None:
 
 
 def test_what_holds_nothing_cannot_be_compared() -> None:
-    with pytest.raises(Refusal, match=r"^unexpected type: <nil>$"):
+    with pytest.raises(Rejection, match=r"^unexpected type: <nil>$"):
         holds(revision("r", None), {})

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.kubevirt.samples import instancetype, revision
-from webhook.kubevirt.instancetype.conflict import NotFound, Refusal
+from webhook.kubevirt.instancetype.conflict import NotFound, Rejection
 from webhook.kubevirt.instancetype.store import Store
 from webhook.kubevirt.lookup import among
 
@@ -19,7 +19,7 @@ def test_what_is_created_is_found() -> None:
     assert store.get(KIND, "demo", "new") is made
     assert store.get(KIND, "demo", "other") is None
     assert store.get("VirtualMachineClusterInstancetype", "", "u1") == instancetype()
-    with pytest.raises(Refusal, match=r'^controllerrevisions.apps "new" already exists$'):
+    with pytest.raises(Rejection, match=r'^controllerrevisions.apps "new" already exists$'):
         store.create(made)
 
 

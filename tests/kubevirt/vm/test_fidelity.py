@@ -14,7 +14,7 @@ from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.lookup import Get, among
 from webhook.kubevirt.rules import rules_of
 from webhook.kubevirt.vm.fidelity import Incomparable, differences, revisions
@@ -102,7 +102,7 @@ def test_what_differs_is_named(change: Any, path: str, origin: Origin | None) ->
 def test_the_scheduler_that_we_have_chosen_is_no_difference() -> None:
     found = started(running())
     found["spec"]["schedulerName"] = "kubevirt"
-    found["metadata"]["annotations"][names.SCHEDULER_MARK] = "kubevirt"
+    found["metadata"]["annotations"][names.INJECTED_SCHEDULER_ANNOTATION] = "kubevirt"
 
     assert paths(running(), found) == []
 
@@ -216,7 +216,7 @@ def test_what_was_not_captured_is_incomparable() -> None:
 
 
 def test_a_lost_revision_is_a_refusal() -> None:
-    with pytest.raises(Refusal, match=r'controllerrevisions.apps "pref-1" not found'):
+    with pytest.raises(Rejection, match=r'controllerrevisions.apps "pref-1" not found'):
         differences(running(), started(running()), among([]), DEFAULTS)
 
 

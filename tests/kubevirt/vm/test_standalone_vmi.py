@@ -11,7 +11,7 @@ import pytest
 from tests.vectors.cases import Case, Json, read
 from tests.vectors.stages import uuids
 from webhook.errors import InputError
-from webhook.kubevirt.instancetype.conflict import Cause, Crash, Refusal
+from webhook.kubevirt.instancetype.conflict import Cause, Crash, Rejection
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, Matcher
 from webhook.kubevirt.instancetype.reference import Reference, of_matcher
 from webhook.kubevirt.vm import standalone_vmi
@@ -72,8 +72,8 @@ def test_the_same_as_virt_controllers() -> None:
         except Crash:
             assert "panic" in str(one.case.expected)
             continue
-        except Refusal as refusal:
-            assert one.expected.get("error"), (one.case.id, refusal)
+        except Rejection as rejection:
+            assert one.expected.get("error"), (one.case.id, rejection)
             continue
         spec, wanted = filled.after["spec"], copy.deepcopy(one.expected["vmi"]["spec"])
         # virt-controller derives the firmware's UUID from the VM's name.

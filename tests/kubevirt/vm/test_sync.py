@@ -7,7 +7,7 @@ import pytest
 from tests.kubevirt.samples import instancetype, preference, revision, vm
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import Conflicts, Crash, Refusal
+from webhook.kubevirt.instancetype.conflict import Conflicts, Crash, Rejection
 from webhook.kubevirt.lookup import among
 from webhook.kubevirt.vm.sync import Synced, run
 from webhook.kubevirt.vm.vmi import Built
@@ -85,7 +85,7 @@ def test_a_revision_of_the_same_name() -> None:
     given = vm(instancetype={"name": "u1"})
 
     assert synced(given, same)[0].revisions == []
-    with pytest.raises(Refusal, match="found existing ControllerRevision with unexpected data: vm-u1-v1beta1-u-1"):
+    with pytest.raises(Rejection, match="found existing ControllerRevision with unexpected data: vm-u1-v1beta1-u-1"):
         synced(given, other)
 
 
@@ -128,7 +128,7 @@ def test_what_is_captured_is_expanded_only_by_expand_all() -> None:
 
 
 def test_what_is_missing() -> None:
-    with pytest.raises(Refusal, match=r"^virtualmachineclusterpreferences"):
+    with pytest.raises(Rejection, match=r"^virtualmachineclusterpreferences"):
         synced(vm(preference={"name": "x"}))
 
 
@@ -163,7 +163,7 @@ def test_an_old_revision_is_replaced() -> None:
 
 
 def test_a_replaced_revision_is_no_longer_found_by_name() -> None:
-    with pytest.raises(Refusal, match=r'^controllerrevisions.apps "old" not found$'):
+    with pytest.raises(Rejection, match=r'^controllerrevisions.apps "old" not found$'):
         synced(vm(instancetype={"revisionName": "old"}), unlabelled("old", instancetype(), "u1"))
 
 
@@ -172,7 +172,7 @@ def test_a_revision_that_cannot_be_replaced() -> None:
     there = revision("vm-u1-v1beta1-u-1", instancetype(), "u1")
 
     upgrading = "^error encountered while upgrading instancetype.kubevirt.io controllerRevisions: "
-    with pytest.raises(Refusal, match=rf'{upgrading}controllerrevisions.apps "vm-u1-v1beta1-u-1" already exists$'):
+    with pytest.raises(Rejection, match=rf'{upgrading}controllerrevisions.apps "vm-u1-v1beta1-u-1" already exists$'):
         synced(given, unlabelled("old", instancetype(), "u1"), there)
     with pytest.raises(Crash, match="the ControllerRevision old is empty"):
         synced(given, unlabelled("old", None, "another"))
@@ -192,12 +192,12 @@ def test_expansion_cleans_up() -> None:
         "mine",
     )
     cleaning = "^error encountered cleaning controllerRevision mine after successfully expanding VirtualMachine vm: "
-    with pytest.raises(Refusal, match=f'{cleaning}controllerrevisions.apps "mine" not found'):
+    with pytest.raises(Rejection, match=f'{cleaning}controllerrevisions.apps "mine" not found'):
         synced(given, captured, **expanding("expandAll"))
 
 
 def test_what_forbids_expansion() -> None:
-    with pytest.raises(Refusal, match=r"^error encountered while expanding into VirtualMachine: slirp interface"):
+    with pytest.raises(Rejection, match=r"^error encountered while expanding into VirtualMachine: slirp interface"):
         synced(vm(**BOTH), **expanding("expand"), network={"defaultNetworkInterface": "slirp"})
     features = preference(cpu={"preferredCPUFeatures": [{"name": "x"}]})
     with pytest.raises(Crash, match=r"^the preference names CPU features"):

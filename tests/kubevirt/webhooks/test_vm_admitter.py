@@ -13,7 +13,7 @@ from tests.vectors.stages import uuids
 from webhook.errors import InputError
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import Crash, Refusal
+from webhook.kubevirt.instancetype.conflict import Crash, Rejection
 from webhook.kubevirt.lookup import among
 from webhook.kubevirt.vm.manifest import read_vm
 from webhook.kubevirt.webhooks.vm_admitter import VmAdmission, mutate, objection, validate
@@ -199,7 +199,7 @@ def test_crashes_are_refused() -> None:
 
 
 def test_an_objection_is_what_the_two_webhooks_say_one_after_the_other() -> None:
-    seen = {None: 0, Refusal: 0, Crash: 0}
+    seen = {None: 0, Rejection: 0, Crash: 0}
     for case in (case for case in read(FILE) if "vm" in case.given):
         vm, get, configuration = copy.deepcopy(case.given["vm"]), case.get, case.configuration
         try:
@@ -212,8 +212,8 @@ def test_an_objection_is_what_the_two_webhooks_say_one_after_the_other() -> None
                 objection(read_vm(vm), get, configuration)
             continue
 
-        refusal = objection(read_vm(vm), get, configuration)
+        rejection = objection(read_vm(vm), get, configuration)
 
-        assert (refusal.what if refusal else "") == message
-        seen[type(refusal) if refusal else None] += 1
+        assert (rejection.what if rejection else "") == message
+        seen[type(rejection) if rejection else None] += 1
     assert min(seen.values()) > 5, seen

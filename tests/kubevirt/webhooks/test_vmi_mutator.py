@@ -6,7 +6,7 @@ import pytest
 
 from webhook.kubevirt.config import DEFAULTS, EVEN_PARITY_ANNOTATION, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.webhooks.vmi_mutator import create
 
 
@@ -50,7 +50,7 @@ def test_architectures(
 
 
 def test_an_unknown_architecture_is_left_alone() -> None:
-    with pytest.raises(Refusal, match="the architecture riscv64 is none of amd64, arm64, s390x"):
+    with pytest.raises(Rejection, match="the architecture riscv64 is none of amd64, arm64, s390x"):
         created({"architecture": "riscv64"})
 
 

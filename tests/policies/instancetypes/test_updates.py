@@ -32,7 +32,7 @@ from tests.policies.instancetypes.world import (
 from webhook.names import Code
 
 WORLD = [instancetype(), preference()]
-MARKS = {IT_MARK[2]: SMALL_MARK, PREF_MARK[2]: FEDORA_MARK}
+INJECTED_ANNOTATIONS = {IT_MARK[2]: SMALL_MARK, PREF_MARK[2]: FEDORA_MARK}
 INJECTED = {
     ("spec", "instancetype"): SMALL,
     IT_MARK: SMALL_MARK,
@@ -43,7 +43,7 @@ BOTH: dict[str, Any] = {"default_instancetype": "u1.small", "default_preference"
 # What takes a default out.
 GONE = {("spec", "instancetype"): None, IT_MARK: None}
 PREFERENCE_GONE = {("spec", "preference"): None, PREF_MARK: None}
-OURS = vm(annotations=MARKS, instancetype=SMALL, preference=FEDORA)
+OURS = vm(annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
 OWN = {"kind": "VirtualMachineInstancetype", "name": "own"}
 OWN_MARK = "VirtualMachineInstancetype/own"
 
@@ -307,7 +307,7 @@ class TestGivingWay:
     """A default that stands in the way of what its owner writes leaves in the same request."""
 
     def test_a_size(self) -> None:
-        new = vm({"memory": {"guest": "8Gi"}}, annotations=MARKS, instancetype=SMALL, preference=FEDORA)
+        new = vm({"memory": {"guest": "8Gi"}}, annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
 
         decision = decide(new, facts(WORLD), OURS)
 
@@ -316,12 +316,17 @@ class TestGivingWay:
         assert len(decision.warnings) == 1
 
     def test_beside_which_a_preference_may_stand(self) -> None:
-        new = vm({"memory": {"guest": "8Gi"}}, annotations=MARKS, instancetype=SMALL, preference=FEDORA)
+        new = vm({"memory": {"guest": "8Gi"}}, annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
 
         assert changes(decide(new, facts(WORLD), OURS, preference_scope="all")) == GONE
 
     def test_what_conflicts_without_being_a_size(self) -> None:
-        new = vm(annotations=MARKS, instancetype=SMALL, preference=FEDORA, template={"nodeSelector": {"zone": "a"}})
+        new = vm(
+            annotations=INJECTED_ANNOTATIONS,
+            instancetype=SMALL,
+            preference=FEDORA,
+            template={"nodeSelector": {"zone": "a"}},
+        )
         world = facts([instancetype(nodeSelector={"zone": "b"}), preference()])
 
         decision = decide(new, world, OURS)
@@ -333,7 +338,10 @@ class TestGivingWay:
     def test_what_did_not_fit_before_is_not_the_owners_doing(self) -> None:
         demanding = preference(requirements={"cpu": {"guest": 64}})
         new = vm(
-            annotations=MARKS, instancetype=SMALL, preference=FEDORA, template={"terminationGracePeriodSeconds": 5}
+            annotations=INJECTED_ANNOTATIONS,
+            instancetype=SMALL,
+            preference=FEDORA,
+            template={"terminationGracePeriodSeconds": 5},
         )
 
         assert not decide(new, facts([instancetype(), demanding]), OURS).changes
@@ -345,7 +353,7 @@ class TestGivingWay:
         assert decide(new, facts(), old).code == Code.UNCHANGED
 
     def test_what_a_manifest_declares_is_the_owners_and_stays(self) -> None:
-        new = vm({"memory": {"guest": "8Gi"}}, annotations=MARKS, instancetype=SMALL, preference=FEDORA)
+        new = vm({"memory": {"guest": "8Gi"}}, annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
         old = declared(copy.deepcopy(OURS), "instancetype", "name")
 
         assert ("spec", "instancetype") not in changes(decide(declared(new, "instancetype", "name"), facts(WORLD), old))
@@ -360,7 +368,7 @@ class TestGivingWay:
         assert not decide(new, facts([*WORLD, instancetype("placed", schedulerName="volcano")]), old).changes
 
     def test_what_can_not_be_read_keeps_only_the_rest(self) -> None:
-        new = vm({"memory": {"guest": "8Gi"}}, annotations=MARKS, instancetype=SMALL, preference=FEDORA)
+        new = vm({"memory": {"guest": "8Gi"}}, annotations=INJECTED_ANNOTATIONS, instancetype=SMALL, preference=FEDORA)
         world = facts(unreadable=[("VirtualMachineClusterPreference", "fedora")])
 
         decision = decide(new, world, OURS, preference_scope="all")
@@ -370,7 +378,10 @@ class TestGivingWay:
 
     def test_what_can_not_be_read_at_all_changes_nothing(self) -> None:
         new = vm(
-            annotations=MARKS, instancetype=SMALL, preference=FEDORA, template={"terminationGracePeriodSeconds": 5}
+            annotations=INJECTED_ANNOTATIONS,
+            instancetype=SMALL,
+            preference=FEDORA,
+            template={"terminationGracePeriodSeconds": 5},
         )
         world = facts([preference()], unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
 
@@ -420,7 +431,7 @@ class TestExpanded:
 
     def expanded(self, *managers: str, annotations: Json | None = None) -> Json:
         """A VM as it is stored; managers are those who wrote the guest's memory."""
-        made = vm(self.DOMAIN, annotations=MARKS if annotations is None else annotations)
+        made = vm(self.DOMAIN, annotations=INJECTED_ANNOTATIONS if annotations is None else annotations)
         fields: Json = {}
         inner = fields
         for segment in ("spec", "template", "spec", "domain", "memory", "guest"):

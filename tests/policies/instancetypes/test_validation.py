@@ -32,25 +32,25 @@ PREF_TO_NULL = {"preference": FEDORA_MARK}
 BOTH_TO_NULL = IT_TO_NULL | PREF_TO_NULL
 
 
-def judge(obj: Json, world: dict[Any, object] | None = None, old: Json | None = None, **settings: Any) -> Decision:
+def evaluate(obj: Json, world: dict[Any, object] | None = None, old: Json | None = None, **settings: Any) -> Decision:
     decision = decide(obj, facts(WORLD) if world is None else world, old, "validate", **settings)
     assert not decision.changes
     return decision
 
 
 def test_a_vm_that_fits() -> None:
-    assert judge(vm(instancetype=SMALL, preference={"name": "fedora"})).code == Code.VALID
+    assert evaluate(vm(instancetype=SMALL, preference={"name": "fedora"})).code == Code.VALID
 
 
 def test_a_vm_without_matchers_is_not_looked_at() -> None:
-    assert judge(vm(), {}).code == Code.NO_MATCHER
-    assert judge(vm(instancetype=None), {}).code == Code.NO_MATCHER
+    assert evaluate(vm(), {}).code == Code.NO_MATCHER
+    assert evaluate(vm(instancetype=None), {}).code == Code.NO_MATCHER
 
 
 def test_conflicts_in_kubevirts_order_and_words() -> None:
     domain = {"cpu": {"sockets": 1, "cores": 1}, "memory": {"guest": "1Gi"}, "resources": {"requests": {"cpu": "1"}}}
 
-    denial = judge(vm(domain, instancetype=SMALL)).denial
+    denial = evaluate(vm(domain, instancetype=SMALL)).denial
 
     assert denial
     fields = ["resources.requests.cpu", "cpu.sockets", "cpu.cores", "memory.guest"]
@@ -64,7 +64,7 @@ def test_conflicts_in_kubevirts_order_and_words() -> None:
 def test_requirements() -> None:
     world = facts([instancetype(), preference(requirements={"cpu": {"guest": 8}})])
 
-    denial = judge(vm(instancetype=SMALL, preference={"name": "fedora"}), world).denial
+    denial = evaluate(vm(instancetype=SMALL, preference={"name": "fedora"}), world).denial
 
     assert denial
     assert [(cause.reason, cause.field) for cause in denial.causes] == [("FieldValueNotFound", "spec.instancetype")]
@@ -74,7 +74,7 @@ def test_requirements() -> None:
 def test_a_crash() -> None:
     world = facts([preference(cpu={"preferredCPUFeatures": [{"name": "vmx"}]})])
 
-    denial = judge(vm(preference={"name": "fedora"}), world).denial
+    denial = evaluate(vm(preference={"name": "fedora"}), world).denial
 
     assert denial
     assert (denial.code, denial.causes[0].field) == (422, "spec.preference")
@@ -92,7 +92,7 @@ def test_a_crash() -> None:
 def test_what_is_not_there(matcher: Json, said: str, found_later: bool, missing: str, denied: bool) -> None:
     world = facts(WORLD, missing=[MISSING, ("ControllerRevision", "gone")])
 
-    decision = judge(vm(instancetype=matcher), world, missing=missing)
+    decision = evaluate(vm(instancetype=matcher), world, missing=missing)
 
     assert decision.code == Code.MISSING
     if denied:
@@ -111,7 +111,7 @@ def test_what_is_not_there(matcher: Json, said: str, found_later: bool, missing:
 def test_who_runs_into_a_default_is_told_how_to_get_rid_of_it(mark: str, ours: bool) -> None:
     now = vm({"memory": {"guest": "1Gi"}}, instancetype=SMALL, annotations={IT_MARK[2]: mark})
 
-    decision = judge(now, facts(WORLD), vm(instancetype=SMALL, annotations={IT_MARK[2]: mark}))
+    decision = evaluate(now, facts(WORLD), vm(instancetype=SMALL, annotations={IT_MARK[2]: mark}))
 
     assert decision.denial
     way_out = Reason(Code.DENIED, messages.way_out_at_update({"instancetype": SMALL_MARK}))
@@ -137,7 +137,7 @@ def test_whoever_runs_into_defaults_is_told_which_of_them_stand_in_the_way(
     marks = {IT_MARK[2]: SMALL_MARK, PREF_MARK[2]: FEDORA_MARK}
     before = vm(instancetype=SMALL, preference=FEDORA, annotations=marks)
 
-    decision = judge(vm(domain, annotations=marks, **matchers), world, before)
+    decision = evaluate(vm(domain, annotations=marks, **matchers), world, before)
 
     assert decision.denial
     assert decision.warnings == ((Reason(Code.DENIED, messages.way_out_at_update(said)),) if said else ())
@@ -149,7 +149,7 @@ def test_no_way_out_is_one_on_which_kubevirt_would_crash() -> None:
     marks = {IT_MARK[2]: SMALL_MARK}
     before = vm(instancetype=SMALL, preference=FEDORA, annotations=marks)
 
-    decision = judge(
+    decision = evaluate(
         vm({"memory": {"guest": "1Gi"}}, instancetype=SMALL, preference=FEDORA, annotations=marks), world, before
     )
 
@@ -162,7 +162,7 @@ def test_a_new_vm_that_a_default_does_not_fit_is_told_what_to_do_then() -> None:
     world = facts([instancetype(), preference(requirements={"cpu": {"guest": 8}})])
 
     # As KubeVirt leaves one whose preference was inferred.
-    decision = judge(vm(instancetype=SMALL, preference={"name": "fedora"}, annotations=marks), world)
+    decision = evaluate(vm(instancetype=SMALL, preference={"name": "fedora"}, annotations=marks), world)
 
     assert decision.denial
     assert decision.warnings == (Reason(Code.DENIED, messages.way_out_at_create(SMALL_MARK)),)
@@ -171,7 +171,7 @@ def test_a_new_vm_that_a_default_does_not_fit_is_told_what_to_do_then() -> None:
 @pytest.mark.parametrize(("missing", "denied"), [("warn", False), ("deny", True)])
 @pytest.mark.parametrize("given", [{}, {"kind": "VirtualMachineInstancetype"}])
 def test_a_matcher_that_was_inferred_from_an_empty_label(given: Json, missing: str, denied: bool) -> None:
-    decision = judge(vm(instancetype=given), facts(), missing=missing)
+    decision = evaluate(vm(instancetype=given), facts(), missing=missing)
 
     said = messages.names_nothing("instancetype", "instancetype.kubevirt.io/default-instancetype")
     assert decision.code == Code.MISSING
@@ -183,7 +183,7 @@ def test_a_matcher_that_was_inferred_from_an_empty_label(given: Json, missing: s
 def test_a_refusal_shows_a_long_allow_list_only_in_part() -> None:
     patterns = tuple(f"cx{number}.*" for number in range(10_000))
 
-    denial = judge(vm(instancetype=SMALL), allowed=patterns).denial
+    denial = evaluate(vm(instancetype=SMALL), allowed=patterns).denial
 
     assert denial
     assert ": cx0.*, cx1.*" in denial.message
@@ -194,14 +194,14 @@ def test_a_refusal_shows_a_long_allow_list_only_in_part() -> None:
 def test_a_missing_preference_beside_a_conflict() -> None:
     world = facts(WORLD, missing=[("VirtualMachineClusterPreference", "gone")])
 
-    decision = judge(vm({"cpu": {"cores": 1}}, instancetype=SMALL, preference={"name": "gone"}), world)
+    decision = evaluate(vm({"cpu": {"cores": 1}}, instancetype=SMALL, preference={"name": "gone"}), world)
 
     assert decision.denial
     assert "cpu.cores" in decision.denial.message
 
 
 def test_what_is_to_be_inferred_is_not_missing() -> None:
-    assert judge(vm(instancetype={"inferFromVolume": "root"}), facts(), missing="deny").code == Code.VALID
+    assert evaluate(vm(instancetype={"inferFromVolume": "root"}), facts(), missing="deny").code == Code.VALID
 
 
 class TestUpdates:
@@ -210,20 +210,20 @@ class TestUpdates:
     def test_what_was_admitted_once_stays_editable(self) -> None:
         new = vm({"cpu": {"cores": 1}}, instancetype=SMALL, runStrategy="Halted")
 
-        assert judge(new, {}, self.OLD).code == Code.UNCHANGED
+        assert evaluate(new, {}, self.OLD).code == Code.UNCHANGED
 
     def test_a_changed_template_is_judged(self) -> None:
-        assert judge(vm({"cpu": {"cores": 2}}, instancetype=SMALL), old=self.OLD).denial
+        assert evaluate(vm({"cpu": {"cores": 2}}, instancetype=SMALL), old=self.OLD).denial
 
     def test_a_changed_matcher_is_judged(self) -> None:
         new = vm({"cpu": {"cores": 1}}, instancetype=SMALL, preference={"name": "fedora"})
 
-        assert judge(new, old=self.OLD).denial
+        assert evaluate(new, old=self.OLD).denial
 
     def test_a_matcher_that_stays_may_be_missing_and_disallowed(self) -> None:
         old, new = vm(instancetype={"name": "u1.gone"}), vm({"rng": {}}, instancetype={"name": "u1.gone"})
 
-        decision = judge(new, facts(missing=[MISSING]), old, missing="deny", allowed=("cx1.*",))
+        decision = evaluate(new, facts(missing=[MISSING]), old, missing="deny", allowed=("cx1.*",))
 
         assert not decision.denial
 
@@ -232,7 +232,7 @@ class TestUpdates:
         new["status"] = {"instancetypeRef": {"name": "u1.small", "controllerRevisionRef": {"name": "r1"}}}
         world = facts([revision("r1", instancetype(nodeSelector={"c": "d"}))])
 
-        decision = judge(new, world, vm(instancetype={"name": "u1.small"}))
+        decision = evaluate(new, world, vm(instancetype={"name": "u1.small"}))
 
         assert decision.denial
         assert "nodeSelector" in decision.denial.message
@@ -243,7 +243,7 @@ class TestUpdates:
         new["status"] = {"instancetypeRef": captured | {"controllerRevisionRef": {"name": "r1"}}}
         world = facts([revision("r1", instancetype())], missing=[("VirtualMachineInstancetype", "u1.small")])
 
-        denial = judge(new, world, vm(instancetype=captured), missing="deny").denial
+        denial = evaluate(new, world, vm(instancetype=captured), missing="deny").denial
 
         assert denial
         assert denial.message == 'virtualmachineinstancetypes.instancetype.kubevirt.io "u1.small" not found'
@@ -252,7 +252,7 @@ class TestUpdates:
         dying = vm({"cpu": {"cores": 2}}, instancetype=SMALL)
         dying["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
 
-        assert judge(dying, {}, self.OLD).code == Code.BEING_DELETED
+        assert evaluate(dying, {}, self.OLD).code == Code.BEING_DELETED
 
 
 class TestAllowList:
@@ -271,7 +271,7 @@ class TestAllowList:
         ],
     )
     def test_patterns(self, allowed: tuple[str, ...], denied: bool) -> None:
-        decision = judge(vm(instancetype=SMALL), allowed=allowed)
+        decision = evaluate(vm(instancetype=SMALL), allowed=allowed)
 
         assert bool(decision.denial) is denied
         if decision.denial:
@@ -279,7 +279,7 @@ class TestAllowList:
             assert decision.denial.causes[0].field == "spec.instancetype.name"
 
     def test_the_list_is_about_instancetypes(self) -> None:
-        assert not judge(vm(preference={"name": "fedora"}), allowed=()).denial
+        assert not evaluate(vm(preference={"name": "fedora"}), allowed=()).denial
 
     @pytest.mark.parametrize("labels", [{}, {"object-name": "other"}])
     @pytest.mark.parametrize("kind", [{}, {"kind": "Nonsense"}])
@@ -287,7 +287,7 @@ class TestAllowList:
         world = facts([*WORLD, revision("r1", instancetype("u1.large"), **labels)])
         matcher = {"name": "u1.small", "revisionName": "r1"} | kind
 
-        decision = judge(vm(instancetype=matcher), world, allowed=("u1.small",))
+        decision = evaluate(vm(instancetype=matcher), world, allowed=("u1.small",))
 
         assert decision.code == Code.NOT_ALLOWED
         assert decision.denial
@@ -297,7 +297,7 @@ class TestAllowList:
         world = facts([revision("r1", instancetype())])
         matcher = {"name": "u1.small", "revisionName": "r1"} | kind
 
-        decision = judge(vm(instancetype=matcher), world, allowed=("u1.small",))
+        decision = evaluate(vm(instancetype=matcher), world, allowed=("u1.small",))
 
         assert not decision.denial
 
@@ -305,13 +305,13 @@ class TestAllowList:
         large = vm(instancetype=SMALL)
         large["spec"]["template"]["metadata"] = {"annotations": {str(number): "" for number in range(5001)}}
 
-        assert [judge(large, allowed=(name,)).code for name in ("u1.large", "u1.small")] == [
+        assert [evaluate(large, allowed=(name,)).code for name in ("u1.large", "u1.small")] == [
             Code.NOT_ALLOWED,
             Code.INVALID_OBJECT,
         ]
 
     def test_a_kind_that_is_none_is_missing(self) -> None:
-        decision = judge(vm(instancetype={"name": "x", "kind": "Foo"}), allowed=("u1.small",))
+        decision = evaluate(vm(instancetype={"name": "x", "kind": "Foo"}), allowed=("u1.small",))
 
         assert (decision.code, decision.denial) == (Code.MISSING, None)
 
@@ -319,7 +319,7 @@ class TestAllowList:
 def test_what_can_not_be_read_is_admitted_with_a_warning() -> None:
     world = facts(unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
 
-    decision = judge(vm(instancetype=SMALL), world, missing="deny")
+    decision = evaluate(vm(instancetype=SMALL), world, missing="deny")
 
     assert (decision.code, decision.denial, len(decision.warnings)) == (Code.LOOKUP_FAILED, None, 1)
 
@@ -327,7 +327,7 @@ def test_what_can_not_be_read_is_admitted_with_a_warning() -> None:
 def test_what_can_not_be_read_is_denied_where_the_admin_wants_it_so() -> None:
     world = facts(unreadable=[("VirtualMachineClusterInstancetype", "u1.small")])
 
-    decision = judge(vm(instancetype=SMALL), world, failure_policy="Fail")
+    decision = evaluate(vm(instancetype=SMALL), world, failure_policy="Fail")
 
     assert decision.denial
     assert (decision.code, decision.denial.code, decision.warnings) == (Code.LOOKUP_FAILED, 503, ())
@@ -335,7 +335,7 @@ def test_what_can_not_be_read_is_denied_where_the_admin_wants_it_so() -> None:
 
 @pytest.mark.parametrize("matcher", [5, "u1.small", [], {"name": 5}, {"name": "u1.small", "revisionName": {}}])
 def test_a_matcher_that_can_not_be_read_is_denied(matcher: Any) -> None:
-    decision = judge(vm(instancetype=matcher), allowed=("u1.large",))
+    decision = evaluate(vm(instancetype=matcher), allowed=("u1.large",))
 
     assert decision.denial
     assert (decision.code, decision.denial.code) == (Code.INVALID_OBJECT, 422)
@@ -348,12 +348,12 @@ def test_what_a_sender_claims_as_status_is_not_believed() -> None:
     forged = revision("stored", instancetype(cpu={"guest": 8}))
     obj = vm(instancetype=SMALL, preference={"name": "fedora"}) | {"status": claimed}
 
-    decision = judge(obj, facts([instancetype(), big, forged]))
+    decision = evaluate(obj, facts([instancetype(), big, forged]))
 
     assert decision.denial
     assert "insufficient CPU resources of 2 vCPU" in decision.denial.message
 
 
 def test_malformed_and_switched_off() -> None:
-    assert judge(vm({"cpu": 1}, instancetype=SMALL)).code == Code.INVALID_OBJECT
-    assert judge(vm(instancetype=SMALL), {}, virtual_machines=False).code == Code.DISABLED
+    assert evaluate(vm({"cpu": 1}, instancetype=SMALL)).code == Code.INVALID_OBJECT
+    assert evaluate(vm(instancetype=SMALL), {}, virtual_machines=False).code == Code.DISABLED

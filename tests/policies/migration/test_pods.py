@@ -36,7 +36,7 @@ B = {"key": "zone", "operator": "In", "values": ["b"]}
 FEATURE = "cpu-feature.node.kubevirt.io/x"
 
 
-def judge(
+def evaluate(
     obj: Json, added: dict[str, str] | None, user: str = CONTROLLER, world: Any = None, **settings: Any
 ) -> Decision:
     known: Any = facts() if world is None else world
@@ -49,7 +49,7 @@ def judge(
 
 
 def test_a_pod_without_affinity_gets_a_term() -> None:
-    decision = judge(pod(), {"zone": "b"})
+    decision = evaluate(pod(), {"zone": "b"})
 
     assert decision.code == Code.CONSTRAINED
     assert terms(pod(), decision) == [{"matchExpressions": [B]}]
@@ -60,7 +60,7 @@ def test_every_term_is_narrowed() -> None:
     one, two = {"key": "disk", "operator": "Exists"}, {"key": "metadata.name", "operator": "In", "values": ["n"]}
     obj = pod([{"matchExpressions": [one]}, {"matchFields": [two]}])
 
-    assert terms(obj, judge(obj, {"zone": "b"})) == [
+    assert terms(obj, evaluate(obj, {"zone": "b"})) == [
         {"matchExpressions": [one, B]},
         {"matchFields": [two], "matchExpressions": [B]},
     ]
@@ -68,7 +68,7 @@ def test_every_term_is_narrowed() -> None:
 
 @pytest.mark.parametrize("given_", [None, [], [{}], [{"matchExpressions": []}], [{"matchExpressions": None}]])
 def test_what_matches_nothing_goes_on_matching_nothing(given_: Any) -> None:
-    decision = judge(pod(given_), {"zone": "b"})
+    decision = evaluate(pod(given_), {"zone": "b"})
 
     assert (decision.code, decision.reasons[0].text) == (
         Code.ALREADY_CONSTRAINED,
@@ -79,18 +79,18 @@ def test_what_matches_nothing_goes_on_matching_nothing(given_: Any) -> None:
 def test_a_key_that_kubevirt_has_dropped_holds() -> None:
     obj = pod(selector={"zone": "a"})
 
-    assert terms(obj, judge(obj, {"zone": "b"})) == [{"matchExpressions": [B]}]
-    ignored = judge(obj, {"zone": "b"}, collision="ignore")
+    assert terms(obj, evaluate(obj, {"zone": "b"})) == [{"matchExpressions": [B]}]
+    ignored = evaluate(obj, {"zone": "b"}, collision="ignore")
     assert not ignored.changes
     assert ignored.reasons[0] == messages.already_constrained("")
 
 
 def test_keys_that_agree_hold_with_collisions_ignored_too() -> None:
-    assert judge(pod(selector={"zone": "b"}), {"zone": "b"}, collision="ignore").changes
+    assert evaluate(pod(selector={"zone": "b"}), {"zone": "b"}, collision="ignore").changes
 
 
 def test_the_vendor_guard_is_restored() -> None:
-    decision = judge(pod(selector={AMD: "true"}), {AMD: "true"})
+    decision = evaluate(pod(selector={AMD: "true"}), {AMD: "true"})
 
     keys = [expression["key"] for expression in terms(pod(selector={AMD: "true"}), decision)[0]["matchExpressions"]]
     assert keys == [AMD, INTEL]
@@ -99,15 +99,15 @@ def test_the_vendor_guard_is_restored() -> None:
 def test_cpu_keys_do_not_stick_to_later_migrations() -> None:
     obj = pod(selector={FEATURE: "true", "zone": "b"})
 
-    after = patched(obj, judge(obj, {FEATURE: "true", "zone": "b"}))
+    after = patched(obj, evaluate(obj, {FEATURE: "true", "zone": "b"}))
 
     assert after["spec"]["nodeSelector"] == {"zone": "b"}
-    expressions = terms(obj, judge(obj, {FEATURE: "true", "zone": "b"}))[0]["matchExpressions"]
+    expressions = terms(obj, evaluate(obj, {FEATURE: "true", "zone": "b"}))[0]["matchExpressions"]
     assert [expression["key"] for expression in expressions] == [FEATURE, "zone"]
 
 
 def test_a_malformed_selector_is_left_to_the_api_server() -> None:
-    assert not judge(pod(), {"zone": "not a label!"}).changes
+    assert not evaluate(pod(), {"zone": "not a label!"}).changes
 
 
 def test_pods_that_are_none_of_ours() -> None:
@@ -115,16 +115,16 @@ def test_pods_that_are_none_of_ours() -> None:
     del source["metadata"]["annotations"]
     del foreign["metadata"]["labels"]["kubevirt.io"]
 
-    assert judge(source, {"zone": "b"}).code == Code.NOT_A_TARGET
-    assert judge(foreign, {"zone": "b"}).code == Code.NOT_LAUNCHER
-    assert judge(pod(), {"zone": "b"}, user="mallory").code == Code.NOT_CREATED_BY_KUBEVIRT
-    assert judge(pod(), None).code == Code.NO_ADDED_SELECTOR
-    assert judge(pod(uid="another"), {"zone": "b"}).code == Code.MIGRATION_NOT_FOUND
+    assert evaluate(source, {"zone": "b"}).code == Code.NOT_A_TARGET
+    assert evaluate(foreign, {"zone": "b"}).code == Code.NOT_LAUNCHER
+    assert evaluate(pod(), {"zone": "b"}, user="mallory").code == Code.NOT_CREATED_BY_KUBEVIRT
+    assert evaluate(pod(), None).code == Code.NO_ADDED_SELECTOR
+    assert evaluate(pod(uid="another"), {"zone": "b"}).code == Code.MIGRATION_NOT_FOUND
 
 
 @pytest.mark.parametrize(("answer", "code"), [(None, Code.MIGRATION_NOT_FOUND), (Unavailable("x"), Code.LOOKUP_FAILED)])
 def test_migrations_that_can_not_be_read(answer: object, code: str) -> None:
-    decision = judge(pod(), {"zone": "b"}, world=facts() | {ObjectKey(MIGRATIONS, "demo", "m1"): answer})
+    decision = evaluate(pod(), {"zone": "b"}, world=facts() | {ObjectKey(MIGRATIONS, "demo", "m1"): answer})
 
     assert (decision.code, decision.changes) == (code, ())
     assert bool(decision.warnings) == (code == Code.LOOKUP_FAILED)
@@ -134,7 +134,7 @@ def test_what_is_added_holds_though_the_guards_are_not_known() -> None:
     unread = facts() | {ObjectKey(VMIS, "demo", "web01"): Unavailable("no answer")}
     obj = pod(selector={AMD: "true"})
 
-    decision = judge(obj, {AMD: "true", "zone": "b"}, world=unread)
+    decision = evaluate(obj, {AMD: "true", "zone": "b"}, world=unread)
 
     assert [expression["key"] for expression in terms(obj, decision)[0]["matchExpressions"]] == [AMD, "zone"]
     assert [reason.code for reason in decision.reasons] == [Code.CONSTRAINED, Code.LOOKUP_FAILED]
@@ -150,7 +150,7 @@ def test_a_pod_that_kubevirt_really_made() -> None:
     policy["metadata"]["uid"] = obj["metadata"]["labels"]["kubevirt.io/migrationJobUID"]
     world = facts() | {ObjectKey(MIGRATIONS, "demo", "m1"): msgspec.convert(policy, Migration)}
 
-    decision = judge(obj, None, world=world)
+    decision = evaluate(obj, None, world=world)
 
     (term,) = terms(obj, decision)
     assert term["matchExpressions"] == [
@@ -199,7 +199,7 @@ def test_the_result_is_the_and_of_both(given_: Any, added: dict[str, str], label
     if not added:
         return
 
-    decision = judge(obj, added)
+    decision = evaluate(obj, added)
 
     expected = matches(given_, labels) and all(labels.get(key) == value for key, value in added.items())
     assert matches(terms(obj, decision) if decision.changes else given_, labels) == expected
@@ -220,10 +220,10 @@ def test_the_result_is_the_and_of_both(given_: Any, added: dict[str, str], label
 def test_only_an_equal_expression_is_there_already(odd: Any) -> None:
     obj = pod([{"matchExpressions": [odd]}])
 
-    assert terms(obj, judge(obj, {"zone": "b"})) == [{"matchExpressions": [odd, B]}]
+    assert terms(obj, evaluate(obj, {"zone": "b"})) == [{"matchExpressions": [odd, B]}]
 
 
 def test_what_is_no_list_is_left_to_the_api_server() -> None:
     obj = pod([{"matchExpressions": "zone=b"}])
 
-    assert not judge(obj, {"zone": "b"}).changes
+    assert not evaluate(obj, {"zone": "b"}).changes

@@ -26,7 +26,7 @@ from webhook.policies.scheduling import messages
 from webhook.review.endpoints import BY_PATH
 from webhook.settings.snapshot import SchedulerSettings, SchedulingSettings
 
-MARK = names.SCHEDULER_MARK
+MARK = names.INJECTED_SCHEDULER_ANNOTATION
 POD_MARK_PATH = ("metadata", "annotations", MARK)
 VM_SCHEDULER = ("spec", "template", "spec", "schedulerName")
 
@@ -557,10 +557,10 @@ class TestVirtualMachineInstances:
 
 
 _SCHEDULERS: st.SearchStrategy[Any] = st.sampled_from([..., None, "", "default-scheduler", "kubevirt", "batch", "x"])
-_MARKS = st.sampled_from([None, "", "kubevirt", "batch", "x"])
+_ANNOTATIONS = st.sampled_from([None, "", "kubevirt", "batch", "x"])
 
 
-@given(_SCHEDULERS, _MARKS, _MARKS, _SCHEDULERS, _MARKS, st.sampled_from([ALIVE, DEAD, UNKNOWN]))
+@given(_SCHEDULERS, _ANNOTATIONS, _ANNOTATIONS, _SCHEDULERS, _ANNOTATIONS, st.sampled_from([ALIVE, DEAD, UNKNOWN]))
 def test_update_never_adds_what_was_not_ours(
     new: Any, new_mark: str | None, template_mark: str | None, old: Any, old_mark: str | None, health: Any
 ) -> None:
@@ -698,7 +698,7 @@ class TestMarks:
         assert (decision.code, decision.changes) == (Code.ALREADY_FELL_BACK, ())
 
 
-@given(_SCHEDULERS, _MARKS, st.sampled_from([None, "", "default-scheduler", "kubevirt", "stork"]), st.data())
+@given(_SCHEDULERS, _ANNOTATIONS, st.sampled_from([None, "", "default-scheduler", "kubevirt", "stork"]), st.data())
 def test_only_declared_names_are_ever_written(scheduler: Any, mark: str | None, chosen: str | None, data: Any) -> None:
     health = data.draw(st.sampled_from([ALIVE, DEAD, UNKNOWN]))
     pod = launcher_pod(schedulerName=None if scheduler is ... else scheduler)

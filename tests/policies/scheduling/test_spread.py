@@ -23,7 +23,7 @@ from webhook.review.endpoints import BY_PATH
 
 PATH = ("spec", "topologySpreadConstraints")
 VM_PATH = ("spec", "template", *PATH)
-MARK_PATH = ("metadata", "annotations", names.SPREAD_MARK)
+MARK_PATH = ("metadata", "annotations", names.INJECTED_SPREAD_ANNOTATION)
 OWN: Json = {"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
 
 
@@ -56,8 +56,8 @@ def spread_vm(found: Any = ..., mark: str | None = None, own: str | None = None)
     if found is not ...:
         template["spec"]["topologySpreadConstraints"] = found
     if mark:
-        result["metadata"]["annotations"] = {names.SPREAD_MARK: mark}
-        template["metadata"]["annotations"] = {names.SPREAD_MARK: mark}
+        result["metadata"]["annotations"] = {names.INJECTED_SPREAD_ANNOTATION: mark}
+        template["metadata"]["annotations"] = {names.INJECTED_SPREAD_ANNOTATION: mark}
     if own:
         template["metadata"].setdefault("annotations", {})[names.SPREAD_ANNOTATION] = own
     return result
@@ -99,8 +99,8 @@ class TestPods:
 
         assert result["spec"]["topologySpreadConstraints"] == constraints("hostname")
         assert result["metadata"]["annotations"] == {
-            names.SCHEDULER_MARK: "kubevirt",
-            names.SPREAD_MARK: "hostname",
+            names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt",
+            names.INJECTED_SPREAD_ANNOTATION: "hostname",
         }
 
     def test_a_second_call_changes_nothing(self) -> None:
@@ -144,7 +144,7 @@ class TestPods:
 
     def test_a_forged_annotation_makes_the_owners_constraints_nobody_elses(self) -> None:
         pod = launcher_pod(topologySpreadConstraints=[OWN])
-        pod["metadata"]["annotations"][names.SPREAD_MARK] = "hostname"
+        pod["metadata"]["annotations"][names.INJECTED_SPREAD_ANNOTATION] = "hostname"
 
         assert Code.SPREAD_CHOSEN in codes(decide(review(pod)))
 
@@ -332,8 +332,8 @@ class TestVms:
         assert decision.code == Code.SPREAD_WITHDRAWN
         result = patched(review(new), decision)
         assert result["spec"]["template"]["spec"]["topologySpreadConstraints"] == [OWN]
-        assert names.SPREAD_MARK not in result["metadata"]["annotations"]
-        assert names.SPREAD_MARK not in result["spec"]["template"]["metadata"]["annotations"]
+        assert names.INJECTED_SPREAD_ANNOTATION not in result["metadata"]["annotations"]
+        assert names.INJECTED_SPREAD_ANNOTATION not in result["spec"]["template"]["metadata"]["annotations"]
         assert len(decision.warnings) == 1
 
     def test_what_server_side_apply_merged_into_an_injected_one_is_the_owners_alone(self) -> None:

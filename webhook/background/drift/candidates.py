@@ -26,9 +26,9 @@ from webhook.names import Policy
 from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.settings.snapshot import Settings
 
-_MARKS: Final[Mapping[str, tuple[str, ...]]] = {
-    names.SCHEDULING: (names.SCHEDULER_MARK, names.SPREAD_MARK),
-    names.INSTANCETYPES: (names.INSTANCETYPE_MARK, names.PREFERENCE_MARK),
+_ANNOTATIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    names.SCHEDULING: (names.INJECTED_SCHEDULER_ANNOTATION, names.INJECTED_SPREAD_ANNOTATION),
+    names.INSTANCETYPES: (names.INJECTED_INSTANCETYPE_ANNOTATION, names.INJECTED_PREFERENCE_ANNOTATION),
 }
 _ENDED: Final = ("Succeeded", "Failed")
 
@@ -46,14 +46,14 @@ class Look(msgspec.Struct, frozen=True):
 
 
 def _look(resource: Resource[Unstructured], query: Mapping[str, str]) -> Look:
-    judges = (
+    evaluates = (
         endpoint
         for endpoint in ENDPOINTS
         if (endpoint.group, endpoint.resource, endpoint.sub_resource) == (resource.group, resource.plural, "")
         and endpoint.stage == names.ENFORCE
         and "CREATE" in endpoint.operations
     )
-    return Look(resource, query, tuple(judges))
+    return Look(resource, query, tuple(evaluates))
 
 
 LOOKS: Final = (
@@ -73,9 +73,9 @@ def looks(policies: Iterable[Policy], settings: Settings) -> list[Look]:
     }
     enforced, found = frozenset(policies), []
     for look in LOOKS:
-        judges = [e for e in look.endpoints if e.policy in enforced and not off.get((e.policy, e.resource))]
-        if judges:
-            found.append(msgspec.structs.replace(look, endpoints=tuple(judges)))
+        evaluates = [e for e in look.endpoints if e.policy in enforced and not off.get((e.policy, e.resource))]
+        if evaluates:
+            found.append(msgspec.structs.replace(look, endpoints=tuple(evaluates)))
     return found
 
 
@@ -130,7 +130,7 @@ def candidate(look: Look, found: Unstructured, user: str) -> Candidate | None:
         found: the object.
         user: the user that counts as its creator.
     """
-    endpoints = tuple(endpoint for endpoint in look.endpoints if is_judged(endpoint, found))
+    endpoints = tuple(endpoint for endpoint in look.endpoints if is_evaluated(endpoint, found))
     if not endpoints:
         return None
     meta = found.meta
@@ -144,12 +144,12 @@ def candidate(look: Look, found: Unstructured, user: str) -> Candidate | None:
     )
 
 
-def is_judged(endpoint: Endpoint, found: Unstructured) -> bool:
+def is_evaluated(endpoint: Endpoint, found: Unstructured) -> bool:
     """Whether a policy can say of an object that exists what it would say at its CREATE."""
     status = found.status or {}
     if found.meta.deletion_timestamp or (endpoint.kind == "Pod" and status.get("phase") in _ENDED):
         return False
-    if any(found.meta.annotation(mark) for mark in _MARKS.get(endpoint.policy, ())):
+    if any(found.meta.annotation(injected_value) for injected_value in _ANNOTATIONS.get(endpoint.policy, ())):
         return False
     return endpoint.verb != "validate" or not _is_captured(found)
 

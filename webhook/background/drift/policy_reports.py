@@ -142,7 +142,7 @@ def report(namespace: str, found: Sequence[DriftedObject]) -> dict[str, Any]:
 
 def _result(finding: DriftedObject) -> dict[str, Any]:
     endpoint, found, reason = finding.endpoint, finding.candidate, finding.decision.reasons[0]
-    would = "refuse" if finding.decision.denial else "change"
+    would = "deny" if finding.decision.denial else "change"
     return {
         "source": NAME,
         "policy": names.policy_label(endpoint.policy),

@@ -42,7 +42,7 @@ _PAUSE_SECONDS: Final = 0.1
 _BREATH_SECONDS: Final = 0.005
 _PAGE_LIMIT: Final = 100
 _LIST_SECONDS: Final = 60.0
-_JUDGE_SECONDS: Final = 10.0
+_EVALUATE_SECONDS: Final = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -178,8 +178,8 @@ class DriftScanner:
         found = []
         for endpoint in candidate.endpoints:
             await self._clock.sleep(_BREATH_SECONDS)
-            deadline = asyncio.get_running_loop().time() + _JUDGE_SECONDS
-            verdict = await self._reviewer.judge(endpoint, candidate.review, deadline)
+            deadline = asyncio.get_running_loop().time() + _EVALUATE_SECONDS
+            verdict = await self._reviewer.evaluate(endpoint, candidate.review, deadline)
             # What can not be told now, admission may deny, as the admin wants it; it says nothing about the object.
             if verdict.label in ("patched", "denied") and verdict.decision.code != Code.LOOKUP_FAILED:
                 found.append(DriftedObject(endpoint, candidate, verdict.decision))

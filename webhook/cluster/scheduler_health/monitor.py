@@ -44,7 +44,7 @@ _BLIND_SECONDS: Final = 60.0
 logger = logging.getLogger(__name__)
 
 
-class GuardState:
+class HealthEvidence:
     """The health of one scheduler, from what was observed. No clock, no I/O.
 
     Args:
@@ -136,7 +136,7 @@ class SchedulerMonitor:
         self._on_change = on_change
         self._clock = clock
         self._poll_seconds = poll_seconds
-        self._state = GuardState(settings, opted_in)
+        self._state = HealthEvidence(settings, opted_in)
         self.pods: Final[Reflector[Any]] = Reflector(
             transport,
             PODS,

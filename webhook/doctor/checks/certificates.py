@@ -136,9 +136,9 @@ async def _check_secret(
     if signs.not_valid_after_utc <= now:
         what = f"the CA expired at {signs.not_valid_after_utc:{_DATE}}"
         return [Finding(CHECK, "ca-expired", subject, "failure", what, rotate)]
-    strangers = [title for title, bundles in trusted.items() if any(signs not in parse_bundle(pem) for pem in bundles)]
-    if strangers:
-        what = f"the CA is missing from caBundles of {abbreviate(strangers)}"
+    unknown = [title for title, bundles in trusted.items() if any(signs not in parse_bundle(pem) for pem in bundles)]
+    if unknown:
+        what = f"the CA is missing from caBundles of {abbreviate(unknown)}"
         return [Finding(CHECK, "ca-not-trusted", subject, "failure", what, _KEEPER)]
     if _is_late(signs, now):
         what = f"the CA expires at {signs.not_valid_after_utc:{_DATE}} and is overdue for renewal"

@@ -110,7 +110,7 @@ async def depending_on_defaults(reader: Reader) -> list[Pool] | Unavailable:
     vms = await reader.all(VMS)
     if isinstance(vms, Unavailable):
         return vms
-    given = {_pool_of(vm) for vm in vms if vm.meta.annotation(names.INSTANCETYPE_MARK)}
+    given = {_pool_of(vm) for vm in vms if vm.meta.annotation(names.INJECTED_INSTANCETYPE_ANNOTATION)}
     return [pool for pool in unsized if (pool.meta.namespace, pool.meta.name) in given]
 
 

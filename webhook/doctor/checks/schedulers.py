@@ -7,7 +7,7 @@ from typing import Final
 
 from webhook import names
 from webhook.cluster.scheduler_health.lease import DEFAULT_LEASE_SECONDS
-from webhook.cluster.scheduler_health.monitor import POLL_SECONDS, GuardState
+from webhook.cluster.scheduler_health.monitor import POLL_SECONDS, HealthEvidence
 from webhook.cluster.scheduler_health.waiting_pods import Waiting, is_listed
 from webhook.doctor.checks import profiles
 from webhook.doctor.support.finding import Finding, Verdict, unreadable
@@ -91,7 +91,7 @@ async def _evaluate_health(
         for namespace in (() if isinstance(namespaces, Unavailable) else namespaces)
         if installation.mode(namespace, names.SCHEDULING) == names.ENFORCE
     }
-    state = GuardState(guard, opted_in.__contains__)
+    state = HealthEvidence(guard, opted_in.__contains__)
     begin = clock.now()
     for pod in () if isinstance(pods, Unavailable) else pods:
         created = unix_time(pod.meta.creation_timestamp)

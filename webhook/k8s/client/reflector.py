@@ -71,7 +71,7 @@ DEFAULT_TIMING: Final = Timing()
 # A watch shorter than this that brought nothing is not one (client-go calls it "very short watch").
 _SHORTEST_WATCH: Final = 1.0
 
-# Refusals in a row of one resourceVersion until we doubt it, for example after etcd was restored from a backup.
+# Rejections in a row of one resourceVersion until we doubt it, for example after etcd was restored from a backup.
 _DOUBT_AFTER: Final = 3
 
 # Said by servers that are starting or overloaded, and by load balancers: nothing about our resourceVersion.
@@ -88,7 +88,7 @@ class Reflector(Generic[V]):
         field_selector: a field selector of the API, for example ``status.phase=Pending``.
         label_selector: a label selector of the API.
         largest: bytes of an object's JSON; a larger object is not kept.
-        room: makes an empty room for the objects, which may refuse some; these are not kept.
+        room: makes an empty room for the objects, which may deny some; these are not kept.
         transform: what to keep of a view; None: nothing.
         on_change: called with the old and the new view, as kept (None: there was, or is, none), after the copy has
             changed; for the first list still before `has_synced`. Must neither block nor raise.
@@ -138,7 +138,7 @@ class Reflector(Generic[V]):
         self._heard_at: float | None = None
         self._version: str | None = None  # None: to be listed
         self._failures = 0
-        self._refusals = 0
+        self._rejections = 0
 
     def get(self, name: str, namespace: str = "") -> V | None:
         """The view of one object, None if there is no such object in the copy."""
@@ -194,8 +194,8 @@ class Reflector(Generic[V]):
             if self._version is None:
                 await self._list()
             await self._watch()
-        except ApiError as refusal:
-            return self._on_denial(refusal)
+        except ApiError as rejection:
+            return self._on_denial(rejection)
         except ApiConnectionError as error:
             return self._on_failure(Unavailable(error.why))
         except TimeoutError:
@@ -250,7 +250,7 @@ class Reflector(Generic[V]):
                         if not line.strip():
                             continue
                         await self._apply(line)
-                        self._failures = self._refusals = 0
+                        self._failures = self._rejections = 0
                         events += 1
                         # What is already buffered comes without a wait: others want their turn, too.
                         if events % self._timing.page_limit == 0:
@@ -301,7 +301,7 @@ class Reflector(Generic[V]):
         old = store.get(name)
         kept = self._reduce(view, size)
         if kept is None:
-            store.refuse(name)
+            store.reject(name)
         elif not store.put(name, kept):
             kept = None
         if report and old != kept:
@@ -325,30 +325,30 @@ class Reflector(Generic[V]):
                     self._on_change(old, view)
         self._synced = True
 
-    def _on_denial(self, refusal: ApiError) -> float:
+    def _on_denial(self, rejection: ApiError) -> float:
         listing = self._version is None
-        if refusal.status == 404 and listing:
+        if rejection.status == 404 and listing:
             # The type isn't served: its CustomResourceDefinition may come later, objects of it there are none.
             self._record_contact()
             self._replace(self._room())
             self._record_recovery()
-            self._failures = self._refusals = 0
+            self._failures = self._rejections = 0
             return self._timing.absent_retry
-        if refusal.status in (404, 410):
+        if rejection.status in (404, 410):
             self._version = None
             # At once, but not in a circle.
             pause = self._backoff() if self._failures else 0.0
             self._failures += 1
             return pause
-        if refusal.status not in _TRANSIENT:
+        if rejection.status not in _TRANSIENT:
             self._doubt()
         verb = "list" if listing else "watch"
-        return self._on_failure(explain(verb, self.resource, self._namespace, refusal.status, refusal.body))
+        return self._on_failure(explain(verb, self.resource, self._namespace, rejection.status, rejection.body))
 
     def _doubt(self) -> None:
-        self._refusals += 1
-        if self._refusals >= _DOUBT_AFTER:
-            self._refusals = 0
+        self._rejections += 1
+        if self._rejections >= _DOUBT_AFTER:
+            self._rejections = 0
             self._version = None
 
     def _on_failure(self, trouble: Unavailable) -> float:

@@ -25,7 +25,7 @@ class Room(Protocol[V]):
     def drop(self, name: ObjectName) -> V | None:
         """Forget an object that is gone; returns what was kept of it."""
 
-    def refuse(self, name: ObjectName) -> None:
+    def reject(self, name: ObjectName) -> None:
         """Forget an object that is there and is not to be kept."""
 
     def names(self) -> Iterable[ObjectName]:
@@ -66,7 +66,7 @@ class Counted(Room[V]):
         """
         return self._kept.pop(name, None)
 
-    def refuse(self, name: ObjectName) -> None:
+    def reject(self, name: ObjectName) -> None:
         """Remove an object that exists but cannot be kept, for example because it is too large."""
         self._kept.pop(name, None)
 
@@ -148,7 +148,7 @@ class Rationed(Room[V], Generic[V]):
             del self._kept[namespace], self._sizes[namespace]
         return view
 
-    def refuse(self, name: ObjectName) -> None:
+    def reject(self, name: ObjectName) -> None:
         """Remove an object that exists but cannot be kept; its namespace counts as incomplete."""
         self.drop(name)
         self._incomplete.add(name[0])

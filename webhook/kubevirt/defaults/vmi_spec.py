@@ -13,7 +13,7 @@ from webhook.k8s.quantity import Computed, Quantity
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Note, Origin, ignore
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.releases.capabilities import REQUESTS_GUEST_MEMORY
 
 _NETWORK: Final = "default"
@@ -37,16 +37,16 @@ def network_interface(spec: Json, configuration: ClusterConfig) -> None:
     """An interface on the pod network, where there is neither network nor interface and none is declined.
 
     Raises:
-        Refusal: the cluster's settings forbid the interface that is their default.
+        Rejection: the cluster's settings forbid the interface that is their default.
     """
     devices = spec["domain"]["devices"]
     if devices.get("autoattachPodInterface") is False or spec.get("networks") or devices.get("interfaces"):
         return
     kind = configuration.network_interface
     if kind == "slirp":
-        raise Refusal("slirp interface is deprecated as of v1.3")
+        raise Rejection("slirp interface is deprecated as of v1.3")
     if kind == "bridge" and not configuration.permit_bridge:
-        raise Refusal("bridge interface is not enabled in kubevirt-config")
+        raise Rejection("bridge interface is not enabled in kubevirt-config")
     devices["interfaces"] = [{"name": _NETWORK, kind: {}}]
     spec["networks"] = [{"name": _NETWORK, "pod": {}}]
 
@@ -66,7 +66,7 @@ def spec_defaults(spec: Json, configuration: ClusterConfig, note: Note = ignore)
     """What KubeVirt sets in a VMI's spec: at admission of a VM, in expansion and when a VMI is created.
 
     Raises:
-        Refusal: the cluster's settings forbid the interface that is their default.
+        Rejection: the cluster's settings forbid the interface that is their default.
     """
     if not spec.get("architecture"):
         spec["architecture"] = configuration.default_architecture

@@ -10,11 +10,11 @@ from webhook.errors import InputError
 CAUSES_SHOWN: Final = 10
 
 
-class Refusal(InputError):  # noqa: N818 - an answer, not a fault
+class Rejection(InputError):  # noqa: N818 - an answer, not a fault
     """KubeVirt, or the rules here in its place, would not accept an object; ``what`` is the text for the user."""
 
 
-class NotFound(Refusal):
+class NotFound(Rejection):
     """An object that is needed does not exist; the text is the API server's.
 
     Args:
@@ -26,12 +26,12 @@ class NotFound(Refusal):
         super().__init__(f'{plural} "{name}" not found')
 
 
-class Crash(Refusal):
+class Crash(Rejection):
     """KubeVirt would crash on this, which users see as a failed call of its webhook."""
 
 
-class Cause(Refusal):
-    """One cause of a refusal, as ``status.details.causes`` of an API answer carries it.
+class Cause(Rejection):
+    """One cause of a denial, as ``status.details.causes`` of an API answer carries it.
 
     Args:
         reason: ``FieldValueInvalid``, ``FieldValueNotFound`` or ``FieldValueNotSupported``.
@@ -61,7 +61,7 @@ class Conflict(Cause):
         super().__init__("FieldValueInvalid", conflict_sentence([path]), path)
 
 
-class Conflicts(Refusal):
+class Conflicts(Rejection):
     """All fields that both the VM and its instancetype set.
 
     Args:

@@ -78,7 +78,7 @@ def divide(guest: int, preference: Json | None) -> tuple[int, int, int]:
 def _divide_spread(guest: int, wanted: Spread) -> tuple[int, int, int]:
     if wanted.across not in ACROSS:
         return 1, 1, 1
-    _refuse_zero(wanted)
+    _reject_zero(wanted)
     if wanted.across == CORES_THREADS:
         return 1, guest // wanted.ratio, wanted.ratio
     if wanted.across == SOCKETS_CORES:
@@ -86,7 +86,7 @@ def _divide_spread(guest: int, wanted: Spread) -> tuple[int, int, int]:
     return guest // 2 // wanted.ratio, wanted.ratio, 2
 
 
-def _refuse_zero(wanted: Spread) -> None:
+def _reject_zero(wanted: Spread) -> None:
     if not wanted.ratio:
         raise Crash("the preference spreads vCPUs with a ratio of 0, by which KubeVirt would divide")
 
@@ -119,5 +119,5 @@ def check_divisible(guest: int, preference: Json | None) -> Cause | None:
 
 
 def _indivisible(guest: int, wanted: Spread) -> bool:
-    _refuse_zero(wanted)
+    _reject_zero(wanted)
     return guest % wanted.ratio != 0

@@ -33,7 +33,7 @@ def expand(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Json:
 
     Raises:
         Conflicts: the VM and the instancetype set the same fields.
-        Refusal: an object is missing, the default interface is forbidden, or KubeVirt would crash.
+        Rejection: an object is missing, the default interface is forbidden, or KubeVirt would crash.
         InputError: an object is malformed.
     """
     decoded, _ = _expand(vm, get, configuration, traced=False)
@@ -53,7 +53,7 @@ def explain(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple
 
     Raises:
         Conflicts: the VM and the instancetype set the same fields.
-        Refusal: an object is missing, the default interface is forbidden, or KubeVirt would crash.
+        Rejection: an object is missing, the default interface is forbidden, or KubeVirt would crash.
         InputError: an object is malformed.
     """
     decoded, origins = _expand(vm, get, configuration, traced=True)
@@ -97,7 +97,7 @@ def resolve(
 
     Raises:
         Conflicts: the VM and the instancetype set the same fields.
-        Refusal: the default interface is forbidden, or KubeVirt would crash.
+        Rejection: the default interface is forbidden, or KubeVirt would crash.
         InputError: an object is malformed.
     """
     expanded: Json = copy_json(vm)

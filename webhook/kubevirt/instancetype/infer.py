@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from webhook.kubevirt.go_json.structs import STRING, STRING_ALWAYS, STRING_POINTER, Json, Struct, Value, decode
-from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.instancetype.matcher import MATCHERS, Matcher
 from webhook.kubevirt.lookup import Get, get_required
 from webhook.kubevirt.rules import NEWEST, Rules
@@ -30,7 +30,7 @@ _CLAIM: Final = ("pvc", "DataVolumeSourcePVC", "PersistentVolumeClaim")
 _SNAPSHOT: Final = ("snapshot", "DataVolumeSourceSnapshot", "VolumeSnapshot")
 
 
-class Ignorable(Refusal):
+class Ignorable(Rejection):
     """A failure that the matcher's failure policy ``Ignore`` forgives."""
 
 
@@ -44,7 +44,7 @@ def infer(vm: Json, get: Get, rules: Rules = NEWEST) -> None:
         rules: the rules of the release that infers.
 
     Raises:
-        Refusal: a volume, an object or a label is missing. Missing objects are never forgiven.
+        Rejection: a volume, an object or a label is missing. Missing objects are never forgiven.
         InputError: an object is malformed.
     """
     for matcher in MATCHERS:
@@ -82,7 +82,7 @@ class _Chain:
         volumes = self._spec["template"]["spec"].get("volumes", [])
         volume = next((volume for volume in volumes if volume["name"] == name), None)
         if volume is None:
-            raise Refusal(f"unable to find volume {name} to infer defaults")
+            raise Rejection(f"unable to find volume {name} to infer defaults")
         if "persistentVolumeClaim" in volume:
             return self._from("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"], self._namespace)
         if "dataVolume" in volume:
@@ -94,7 +94,7 @@ class _Chain:
 
     def _from_labels(self, labelled: Json) -> Json:
         labels = labelled["metadata"].get("labels", {})
-        # An empty name is a name: KubeVirt stores the empty matcher and refuses the VM's next update.
+        # An empty name is a name: KubeVirt stores the empty matcher and denies the VM's next update.
         if self._label not in labels:
             raise Ignorable(f"unable to find required {self._label} label on the volume")
         found = {"name": labels[self._label], "kind": labels.get(f"{self._label}-kind", "")}

@@ -11,7 +11,7 @@ from typing import Final
 
 from webhook.kubevirt.go_json.structs import Json, Struct, decode
 from webhook.kubevirt.instancetype import revision
-from webhook.kubevirt.instancetype.conflict import Cause, Refusal
+from webhook.kubevirt.instancetype.conflict import Cause, Rejection
 from webhook.kubevirt.lookup import Get, get_required
 from webhook.kubevirt.rules import NEWEST, Rules
 from webhook.releases.capabilities import CLEARS_NAMES_BEFORE_INFERENCE, STORES_MATCHERS_WITHOUT_KIND
@@ -49,7 +49,7 @@ class Matcher:
         """The kind that a VM's matcher means: the cluster-wide one where it says nothing.
 
         Raises:
-            Refusal: it is none that there is.
+            Rejection: it is none that there is.
         """
         return self.kind_of(vm["spec"][self.field].get("kind", ""))
 
@@ -57,19 +57,19 @@ class Matcher:
         """The kind that a text means: in any case, singular or plural; the cluster-wide one for ``""``.
 
         Raises:
-            Refusal: it is none that there is.
+            Rejection: it is none that there is.
         """
         if given.lower() in ("", self.cluster.lower(), f"{self.cluster.lower()}s"):
             return self.cluster
         if given.lower() in (self.namespaced.lower(), f"{self.namespaced.lower()}s"):
             return self.namespaced
-        raise Refusal(f"got unexpected kind in {self.title}: {given}")
+        raise Rejection(f"got unexpected kind in {self.title}: {given}")
 
     def live(self, vm: Json, get: Get, rules: Rules = NEWEST) -> Json:
         """The live object that a VM names, decoded, with its kind.
 
         Raises:
-            Refusal: the kind is unknown or there is no such object.
+            Rejection: the kind is unknown or there is no such object.
             InputError: the object is malformed.
         """
         kind, name = self.kind(vm), vm["spec"][self.field].get("name", "")
@@ -87,7 +87,7 @@ class Matcher:
             rules: the rules of the cluster's release of KubeVirt.
 
         Raises:
-            Refusal: it cannot be found.
+            Rejection: it cannot be found.
             InputError: it is malformed.
         """
         given = vm["spec"].get(self.field)
@@ -139,10 +139,10 @@ class Matcher:
         """Make sure that what a VM names can be captured.
 
         Raises:
-            Refusal: the matcher has no kind, which stops the release.
+            Rejection: the matcher has no kind, which stops the release.
         """
         if not rules.has(STORES_MATCHERS_WITHOUT_KIND) and not vm["spec"][self.field].get("kind"):
-            raise Refusal(f"got unexpected kind in {self.title}: ")
+            raise Rejection(f"got unexpected kind in {self.title}: ")
 
     def stale_revision(self, vm: Json, old: Json) -> list[Cause]:
         """Why KubeVirt's admission denies an update that keeps the revision of the former name; empty if it does not.

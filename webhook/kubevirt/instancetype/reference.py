@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from webhook.errors import InputError
 from webhook.kubevirt.go_json.structs import Json
-from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
 from webhook.work import spend
 
@@ -59,7 +59,7 @@ def of_matcher(matcher: Matcher, given: Json) -> Reference:
     """What a VM's matcher refers to, decoded or as its owner wrote it: null says nothing, as in Go.
 
     Raises:
-        Refusal: its kind is unknown.
+        Rejection: its kind is unknown.
     """
     return Reference(matcher.kind_of(given.get("kind") or ""), given.get("name") or "")
 
@@ -78,7 +78,7 @@ def _matches(pattern: str, matcher: Matcher, reference: Reference) -> bool:
     kind, _, name = pattern.rpartition("/")
     try:
         wanted = matcher.kind_of(kind)
-    except Refusal:
+    except Rejection:
         return False
     return wanted == reference.kind and _fits(name, reference.name)
 
@@ -104,6 +104,6 @@ def _fits(pattern: str, name: str) -> bool:
 def _kind(matcher: Matcher, kind: str, where: str) -> str:
     try:
         return matcher.kind_of(kind)
-    except Refusal as refusal:
+    except Rejection as rejection:
         fix = f"write {matcher.cluster} or {matcher.namespaced}"
-        raise InputError(refusal.what, where, fix) from None
+        raise InputError(rejection.what, where, fix) from None

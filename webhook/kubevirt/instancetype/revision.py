@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from webhook.k8s import quantity
 from webhook.kubevirt.go_json.structs import FREE, STRING, Json, Struct, Value, copy_json, decode, encode
-from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.rules import NEWEST, Rules
 from webhook.kubevirt.types import alpha
 from webhook.kubevirt.types.core import METADATA
@@ -112,13 +112,13 @@ def payload(revision: Any, shape: Struct, rules: Rules = NEWEST) -> Json:
         rules: the rules of the release that reads the revision.
 
     Raises:
-        Refusal: it holds something else.
+        Rejection: it holds something else.
         InputError: it is malformed.
     """
     read = content(revision, rules)
     if read is None or rules.types.by_kind[read["kind"]] is not shape:
         found = "<nil>" if read is None else f"*v1beta1.{read['kind']}"
-        raise Refusal(f"unexpected type in ControllerRevision: {found}")
+        raise Rejection(f"unexpected type in ControllerRevision: {found}")
     return read
 
 
@@ -129,7 +129,7 @@ def content(revision: Any, rules: Rules = NEWEST) -> Json | None:
     revision need not be allowed to read it, nor others who see the message.
 
     Raises:
-        Refusal: it holds something else.
+        Rejection: it holds something else.
         InputError: it is malformed.
     """
     read = decode(_REVISION, revision)
@@ -144,11 +144,11 @@ def content(revision: Any, rules: Rules = NEWEST) -> Json | None:
     kind, version = typed.get("kind", ""), typed.get("apiVersion", "")
     missing = "" if kind and version else "apiVersion" if kind else "Kind"
     if missing:
-        raise Refusal(f"{_UNREADABLE}Object '{missing}' is missing")
+        raise Rejection(f"{_UNREADABLE}Object '{missing}' is missing")
     if kind not in rules.types.by_kind or (version != API_VERSION and not _KNOWN_VERSION.fullmatch(version)):
-        raise Refusal(f"{_UNREADABLE}it is not an instancetype or preference")
+        raise Rejection(f"{_UNREADABLE}it is not an instancetype or preference")
     if version != API_VERSION:
-        raise Refusal(f'{_UNREADABLE}no kind "{kind}" is registered for version "{version}" in scheme {_SCHEME}')
+        raise Rejection(f'{_UNREADABLE}no kind "{kind}" is registered for version "{version}" in scheme {_SCHEME}')
     return decode(rules.types.by_kind[kind], data, where, quoting=False)
 
 
@@ -173,12 +173,12 @@ def holds(revision: Any, made: Json, rules: Rules = NEWEST) -> bool:
         rules: the rules of the release that reads the revision.
 
     Raises:
-        Refusal: it holds nothing, or something that KubeVirt cannot decode.
+        Rejection: it holds nothing, or something that KubeVirt cannot decode.
         InputError: it is malformed.
     """
     read = content(revision, rules)
     if read is None:
-        raise Refusal("unexpected type: <nil>")
+        raise Rejection("unexpected type: <nil>")
     # Both scopes have the same type of spec.
     shape, expected = rules.types.by_kind[read["kind"]], made["data"]
     if rules.types.by_kind[expected["kind"]] is not shape:

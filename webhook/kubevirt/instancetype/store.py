@@ -43,7 +43,7 @@ class Store:
         """Add a revision.
 
         Raises:
-            Refusal: there is one of this name.
+            Rejection: there is one of this name.
         """
         metadata = revision["metadata"]
         if self.get(_KIND, metadata["namespace"], metadata["name"]) is not None:

@@ -14,7 +14,7 @@ from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, Origins
 from webhook.kubevirt.go_json.structs import Json, decode, encode
 from webhook.kubevirt.instancetype import expand
-from webhook.kubevirt.instancetype.conflict import Cause, Conflicts, Refusal
+from webhook.kubevirt.instancetype.conflict import Cause, Conflicts, Rejection
 from webhook.kubevirt.instancetype.matcher import MATCHERS
 from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.vm.manifest import read_vm
@@ -34,7 +34,7 @@ class Stage(Enum):
     EXPANSION = "KubeVirt's expand-spec API"
 
 
-class CreationDenied(Refusal):
+class CreationDenied(Rejection):
     """KubeVirt would not create the VMI; the text is its own.
 
     Args:
@@ -90,7 +90,7 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Clust
         configuration: the cluster's settings.
 
     Raises:
-        Refusal: KubeVirt would not create it.
+        Rejection: KubeVirt would not create it.
         InputError: an object is malformed.
         CreationDenied: KubeVirt would not create it.
     """
@@ -111,8 +111,8 @@ def from_vm(vm: Any, get: Get, new_uuid: Callable[[], str], configuration: Clust
         whole = Round(amended, seen.get, configuration, origins)
         whole.sync()
         built = whole.build()
-    except Refusal as refusal:
-        raise _deny(Stage.CONTROLLER, refusal) from None
+    except Rejection as rejection:
+        raise _deny(Stage.CONTROLLER, rejection) from None
     stored, by_path = _store(built.vmi, built.origins, configuration, new_uuid)
     return Created(stored, by_path, named)
 
@@ -149,8 +149,8 @@ def expand_vm(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> Cre
     seen = _Seen(get)
     try:
         obj, origins = expand.explain(vm, seen.get, configuration)
-    except Refusal as refusal:
-        raise _deny(Stage.EXPANSION, refusal) from None
+    except Rejection as rejection:
+        raise _deny(Stage.EXPANSION, rejection) from None
     return Created(obj, origins, _find_named(read_vm(vm, configuration.rules), {}, seen))
 
 
@@ -171,14 +171,14 @@ class _Seen:
 def _admit(ask: Callable[[], VmAdmission]) -> None:
     try:
         answer = ask()
-    except Refusal as refusal:
-        raise _deny(Stage.VM_WEBHOOK, refusal) from None
+    except Rejection as rejection:
+        raise _deny(Stage.VM_WEBHOOK, rejection) from None
     if not answer.is_allowed:
         raise CreationDenied(Stage.VM_WEBHOOK, answer.message, answer.causes)
 
 
-def _deny(stage: Stage, refusal: Refusal) -> CreationDenied:
-    return CreationDenied(stage, refusal.what, refusal.conflicts if isinstance(refusal, Conflicts) else ())
+def _deny(stage: Stage, rejection: Rejection) -> CreationDenied:
+    return CreationDenied(stage, rejection.what, rejection.conflicts if isinstance(rejection, Conflicts) else ())
 
 
 def _find_named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[Origin, Named]:
@@ -191,7 +191,7 @@ def _find_named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[Origi
         revision, name = given.get("revisionName") or reference, given.get("name", "")
         try:
             kind = matcher.kind(vm)
-        except Refusal:
+        except Rejection:
             # A revision counts whatever kind the matcher says; without one the controller says what is wrong.
             kind = given["kind"]
         # Where a revision counts, nobody looks at the live object.
@@ -205,8 +205,8 @@ def _store(
 ) -> tuple[Json, dict[str, Origin]]:
     try:
         vmi_mutator.mutate(vmi, configuration, new_uuid, origins.note)
-    except Refusal as refusal:
-        raise _deny(Stage.VMI_WEBHOOK, refusal) from None
+    except Rejection as rejection:
+        raise _deny(Stage.VMI_WEBHOOK, rejection) from None
     # The VMI that virt-controller sends is read anew by the webhook: what was computed loses its format there.
     shape = configuration.rules.types.vmi
     stored = encode(shape, encode(shape, vmi))

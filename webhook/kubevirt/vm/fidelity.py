@@ -15,7 +15,7 @@ from webhook import names
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin, leaves
 from webhook.kubevirt.go_json.structs import Json, decode, encode
-from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.instancetype.matcher import MATCHERS
 from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.rules import rules_of
@@ -95,7 +95,7 @@ def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tu
 
     Raises:
         Incomparable: the VM has changed since, the VMI is not its, or others have a hand in it.
-        Refusal: the VM could not be started now.
+        Rejection: the VM could not be started now.
         InputError: an object is malformed.
     """
     found = _compare(vm, vmi, get, configuration)
@@ -115,7 +115,7 @@ def _is_explained_by(release: Release, vm: Any, vmi: Any, get: Get, configuratio
     """Whether a VMI is what its VM made of it under another release."""
     try:
         return not _compare(vm, vmi, get, replace(configuration, rules=rules_of(release)))
-    except Refusal:
+    except Rejection:
         return False
 
 
@@ -178,9 +178,11 @@ def _check_resized(vm: Json, revision: Any) -> None:
 def _leave_out(expected: Json, actual: Json, annotations: dict[str, str]) -> None:
     """Take what others may change out of both specs, which are changed."""
     # Our own scheduling policy chooses the scheduler at the VMI's creation, and marks it.
-    if "schedulerName" not in expected and annotations.get(names.SCHEDULER_MARK) == actual.get("schedulerName"):
+    if "schedulerName" not in expected and annotations.get(names.INJECTED_SCHEDULER_ANNOTATION) == actual.get(
+        "schedulerName"
+    ):
         actual.pop("schedulerName", None)
-    if "topologySpreadConstraints" not in expected and names.SPREAD_MARK in annotations:
+    if "topologySpreadConstraints" not in expected and names.INJECTED_SPREAD_ANNOTATION in annotations:
         actual.pop("topologySpreadConstraints", None)
     # A request to start paused, or to wait for a migration from elsewhere, is gone from the VM once it was followed.
     if "startStrategy" not in expected:

@@ -46,7 +46,7 @@ def fill(vmi: Any, found: Mapping[Matcher, tuple[Reference, Any]], configuration
 
     Raises:
         Conflicts: the VMI and the instancetype set the same fields.
-        Refusal: the default network interface is forbidden, or KubeVirt would crash.
+        Rejection: the default network interface is forbidden, or KubeVirt would crash.
         InputError: an object is malformed.
         Cause: a requirement is not met, or a spread of CPUs does not divide.
     """

@@ -16,7 +16,7 @@ from webhook.kubevirt.go_json.structs import Json, copy_json, encode
 from webhook.kubevirt.instancetype import apply as apply_instancetype
 from webhook.kubevirt.instancetype import expand, revision
 from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE
-from webhook.kubevirt.instancetype.conflict import Conflicts, Crash, NotFound, Refusal
+from webhook.kubevirt.instancetype.conflict import Conflicts, Crash, NotFound, Rejection
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.store import Store
 from webhook.kubevirt.lookup import Get, get_required
@@ -74,7 +74,7 @@ class Round:
         Raises:
             Conflicts: the VM and the instancetype set the same fields.
             InputError: an object is malformed.
-            Refusal: an object is missing or is not an instancetype, or KubeVirt would crash.
+            Rejection: an object is missing or is not an instancetype, or KubeVirt would crash.
         """
         vm, policy = self._vm, self._configuration.reference_policy
         if any(matcher.field in vm["spec"] for matcher in MATCHERS):
@@ -98,7 +98,7 @@ class Round:
 
         Raises:
             Conflicts: the VM and the instancetype set the same fields.
-            Refusal: the default network interface is forbidden, or KubeVirt would crash.
+            Rejection: the default network interface is forbidden, or KubeVirt would crash.
             InputError: an object is malformed.
         """
         preference = PREFERENCE_MATCHER.find(self._vm, self._store.get, self._rules)
@@ -124,15 +124,15 @@ class Round:
             raise Conflicts(conflicts.conflicts, f"{EXPANDING}{conflicts.what}") from None
         except Crash:
             raise
-        except Refusal as refusal:
-            raise Refusal(f"{EXPANDING}{refusal.what}") from None
+        except Rejection as rejection:
+            raise Rejection(f"{EXPANDING}{rejection.what}") from None
         origins.inherit(self._origins)
         self._origins = origins
         for name in captured:
             try:
                 self._store.delete(self._namespace, name)
             except NotFound as missing:
-                raise Refusal(
+                raise Rejection(
                     f"error encountered cleaning controllerRevision {name} after successfully expanding VirtualMachine "
                     f"{self._vm['metadata'].get('name', '')}: {missing.what}"
                 ) from None
@@ -146,8 +146,8 @@ class Round:
             upgraded = [(matcher, name) for matcher in MATCHERS if (name := self._upgrade_revision(matcher))]
         except Crash:
             raise
-        except Refusal as refusal:
-            raise Refusal(f"{UPGRADING}{refusal.what}") from None
+        except Rejection as rejection:
+            raise Rejection(f"{UPGRADING}{rejection.what}") from None
         for matcher, name in upgraded:
             with suppress(NotFound):
                 self._store.delete(self._namespace, self._captured_name(matcher))
@@ -173,8 +173,8 @@ class Round:
             references = {matcher.reference: self._reference(matcher) for matcher in MATCHERS}
         except Conflicts as conflicts:
             raise Conflicts(conflicts.conflicts, f"{STORING}{conflicts.what}") from None
-        except Refusal as refusal:
-            raise Refusal(f"{STORING}{refusal.what}") from None
+        except Rejection as rejection:
+            raise Rejection(f"{STORING}{rejection.what}") from None
         self._vm["status"].update({key: reference for key, reference in references.items() if reference is not None})
 
     def _reference(self, matcher: Matcher) -> Json | None:
@@ -209,7 +209,7 @@ class Round:
         if stored is None:
             self._store.create(made)
         elif not revision.holds(stored, made, self._rules):
-            raise Refusal(f"found existing ControllerRevision with unexpected data: {name}")
+            raise Rejection(f"found existing ControllerRevision with unexpected data: {name}")
         return name
 
     def _check(self, found: Json) -> None:
@@ -234,8 +234,8 @@ def run(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> tuple[Syn
 
     Raises:
         Conflicts: the VM and the instancetype set the same fields.
-        Refusal: an object is missing or is not an instancetype, the default network interface is forbidden, or KubeVirt
-            would crash.
+        Rejection: an object is missing or is not an instancetype, the default network interface is forbidden, or
+            KubeVirt would crash.
         InputError: an object is malformed.
     """
     whole = Round(vm, get, configuration)

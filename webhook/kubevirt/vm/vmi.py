@@ -19,7 +19,7 @@ from webhook.kubevirt.go_json.structs import Json, copy_json, decode, encode
 from webhook.kubevirt.instancetype import apply as apply_instancetype
 from webhook.kubevirt.instancetype import revision
 from webhook.kubevirt.instancetype.apply import VMI_BASE
-from webhook.kubevirt.instancetype.conflict import Conflicts, Refusal
+from webhook.kubevirt.instancetype.conflict import Conflicts, Rejection
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER
 from webhook.kubevirt.preference import apply as apply_preference
 from webhook.kubevirt.rules import Rules
@@ -74,7 +74,7 @@ def build(
 
     Raises:
         Conflicts: the VM and the instancetype set the same fields.
-        Refusal: the default network interface is forbidden, or KubeVirt would crash.
+        Rejection: the default network interface is forbidden, or KubeVirt would crash.
         InputError: an object is malformed.
     """
     return trace(vm, found_instancetype, found_preference, configuration).to_json()
@@ -96,7 +96,7 @@ def trace(
 
     Raises:
         Conflicts: the VM and the instancetype set the same fields.
-        Refusal: the default network interface is forbidden, or KubeVirt would crash.
+        Rejection: the default network interface is forbidden, or KubeVirt would crash.
         InputError: an object is malformed.
     """
     rules = configuration.rules
@@ -131,7 +131,7 @@ def explain(
 
     Raises:
         Conflicts: the VM and the instancetype set the same fields.
-        Refusal: the default network interface is forbidden, the architecture is not known, or KubeVirt would deny the
+        Rejection: the default network interface is forbidden, the architecture is not known, or KubeVirt would deny the
             VMI or crash.
         InputError: an object is malformed.
     """
@@ -151,7 +151,7 @@ def start(vm: Json, found_preference: Json | None, configuration: ClusterConfig,
         traced: remember the origin of every field.
 
     Raises:
-        Refusal: the default network interface is forbidden.
+        Rejection: the default network interface is forbidden.
     """
     template, metadata = vm["spec"]["template"], vm["metadata"]
     own = {key: metadata[key] for key in ("name", "namespace") if key in metadata}
@@ -204,7 +204,7 @@ def apply(built: Built, vm: Json, found_instancetype: Json | None, found_prefere
         given = vm["spec"].get(matcher.field)
         if found is not None and given is not None:
             # An unknown kind, which a revision's name makes up for, has no annotation.
-            with suppress(Refusal):
+            with suppress(Rejection):
                 annotations[matcher.name_annotation(matcher.kind(vm))] = given.get("name", "")
     built.origins.note(Origin.KUBEVIRT)
     conflicts = apply_instancetype.apply(

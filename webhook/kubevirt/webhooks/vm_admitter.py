@@ -16,7 +16,7 @@ from webhook.kubevirt.go_json.structs import Json, copy_json, decode, encode
 from webhook.kubevirt.instancetype import apply as apply_instancetype
 from webhook.kubevirt.instancetype import cpu_topology, infer
 from webhook.kubevirt.instancetype.apply import TEMPLATE_BASE
-from webhook.kubevirt.instancetype.conflict import CAUSES_SHOWN, Cause, Crash, Refusal, top_message
+from webhook.kubevirt.instancetype.conflict import CAUSES_SHOWN, Cause, Crash, Rejection, top_message
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.preference import apply as apply_preference
@@ -43,7 +43,7 @@ class VmAdmission:
     Attributes:
         code: HTTP's, 200 where allowed.
         message: why not; empty where allowed.
-        causes: one by one, at most ten; none where the refusal has no field.
+        causes: one by one, at most ten; none where the denial has no field.
         warnings: texts for the user, whatever the answer.
         vm: the VM as KubeVirt would change it (`mutate`) or has looked at it (`validate`); None if not allowed.
     """
@@ -130,8 +130,8 @@ def amend(  # noqa: PLR0913 - the arguments of KubeVirt's own function
             return deny(causes)
     try:
         infer.infer(vm, get, rules)
-    except Refusal as refusal:
-        return VmAdmission(400, refusal.what)
+    except Rejection as rejection:
+        return VmAdmission(400, rejection.what)
     template = vm["spec"]["template"]
     _prefer(vm, (find or _finding(get, rules))(PREFERENCE_MATCHER, vm))
     note(Origin.PREFERENCE)
@@ -168,7 +168,7 @@ def _finding(get: Get, rules: Rules) -> _Find:
         if matcher not in found:
             try:
                 found[matcher] = matcher.find_spec(vm, get, rules)
-            except Refusal:
+            except Rejection:
                 found[matcher] = None
         return found[matcher]
 
@@ -232,11 +232,11 @@ def validate(vm: Any, get: Get, configuration: ClusterConfig = DEFAULTS) -> VmAd
     """
     rules = configuration.rules
     scratch = read_vm(vm, rules)
-    answer = judge(scratch, get, configuration)
+    answer = evaluate(scratch, get, configuration)
     return replace(answer, vm=encode(rules.types.vm, scratch)) if answer.is_allowed else answer
 
 
-def judge(vm: Json, get: Get, configuration: ClusterConfig, find: _Find | None = None) -> VmAdmission:
+def evaluate(vm: Json, get: Get, configuration: ClusterConfig, find: _Find | None = None) -> VmAdmission:
     """What KubeVirt's validating webhook answers to a decoded VM, which is changed.
 
     Args:
@@ -266,13 +266,13 @@ def judge(vm: Json, get: Get, configuration: ClusterConfig, find: _Find | None =
         return deny(conflicts)
     try:
         vmi_spec.spec_defaults(template["spec"], configuration)
-    except Refusal as refusal:
-        return VmAdmission(400, refusal.what)
+    except Rejection as rejection:
+        return VmAdmission(400, rejection.what)
     cause = requirements.check(found[0], found[1], template["spec"])
     return VmAdmission() if cause is None else deny([cause])
 
 
-def objection(vm: Json, get: Get, configuration: ClusterConfig) -> Refusal | None:
+def objection(vm: Json, get: Get, configuration: ClusterConfig) -> Rejection | None:
     """What KubeVirt's two webhooks, one after the other, have against the creation of a VM.
 
     Args:
@@ -281,7 +281,7 @@ def objection(vm: Json, get: Get, configuration: ClusterConfig) -> Refusal | Non
         configuration: the cluster's.
 
     Returns:
-        The refusal, a `Crash` where KubeVirt would crash; None for none.
+        The denial, a `Crash` where KubeVirt would crash; None for none.
 
     Raises:
         InputError: an object is malformed.
@@ -292,7 +292,7 @@ def objection(vm: Json, get: Get, configuration: ClusterConfig) -> Refusal | Non
         answer = amend(changed, get, str, configuration, find=find)
         if answer.is_allowed:
             # What the first webhook has written is read by the second: what was emptied is gone.
-            answer = judge(encode(rules.types.vm, changed), get, configuration, find)
+            answer = evaluate(encode(rules.types.vm, changed), get, configuration, find)
     except Crash as crash:
         return crash
-    return None if answer.is_allowed else Refusal(answer.message)
+    return None if answer.is_allowed else Rejection(answer.message)

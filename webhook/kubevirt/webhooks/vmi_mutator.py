@@ -13,7 +13,7 @@ from webhook.kubevirt.config import AMD64, ARCHITECTURES, ARM64, EVEN_PARITY_ANN
 from webhook.kubevirt.defaults import hyperv, liveupdate, vmi_spec
 from webhook.kubevirt.go_json.origins import Note, Origin, ignore
 from webhook.kubevirt.go_json.structs import Json, decode, encode
-from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.rules import Rules
 from webhook.releases.capabilities import (
     DISABLES_SECURE_BOOT_ON_ARM64,
@@ -44,7 +44,7 @@ def create(vmi: Any, configuration: ClusterConfig, new_uuid: Callable[[], str]) 
 
     Raises:
         InputError: the VMI is malformed.
-        Refusal: KubeVirt would deny it, or its architecture is not one that KubeVirt supports.
+        Rejection: KubeVirt would deny it, or its architecture is not one that KubeVirt supports.
     """
     shape = configuration.rules.types.vmi
     created = decode(shape, vmi)
@@ -62,12 +62,12 @@ def mutate(vmi: Json, configuration: ClusterConfig, new_uuid: Callable[[], str],
         note: runs after each step, with the origin of what has changed.
 
     Raises:
-        Refusal: KubeVirt would deny it, or its architecture is not one that KubeVirt supports.
+        Rejection: KubeVirt would deny it, or its architecture is not one that KubeVirt supports.
     """
     spec, rules = vmi["spec"], configuration.rules
     architecture = spec.get("architecture") or configuration.default_architecture
     if architecture not in ARCHITECTURES:
-        raise Refusal(
+        raise Rejection(
             f"the architecture {architecture} is none of {', '.join(ARCHITECTURES)}, so that KubeVirt's defaults for it"
             " are not known"
         )

@@ -150,7 +150,7 @@ def _too_many(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple
     if settings.max_per_cluster:
         unfinished = facts.get(ListKey(UNFINISHED, ""))
         if isinstance(unfinished, Unavailable):
-            # Any tenant's migrations may be too large for a list. What can still be judged is.
+            # Any tenant's migrations may be too large for a list. What can still be evaluated is.
             doubt = messages.cap_not_applied(unfinished.why)
             settings = msgspec.structs.replace(settings, max_per_cluster=0)
     if not settings.max_per_cluster and settings.max_per_namespace:

@@ -11,7 +11,7 @@ from webhook.admission.decision import Change, Decision, Denial, FieldCause, Rea
 from webhook.k8s.views import Unstructured
 from webhook.kubevirt.go_json.structs import Json, decode
 from webhook.kubevirt.instancetype import cpu_topology
-from webhook.kubevirt.instancetype.conflict import Crash, Refusal
+from webhook.kubevirt.instancetype.conflict import Crash, Rejection
 from webhook.kubevirt.instancetype.cpu_topology import Topology
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.types.machines import MATCHER
@@ -19,7 +19,7 @@ from webhook.kubevirt.webhooks import vm_admitter
 from webhook.names import Code
 from webhook.policies.instancetypes import messages
 from webhook.policies.instancetypes.lookups import Lookups
-from webhook.policies.instancetypes.owner import MARKS
+from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
 
 
 class Default(msgspec.Struct, frozen=True):
@@ -32,15 +32,17 @@ class Default(msgspec.Struct, frozen=True):
 
     matcher: Matcher
     value: Json
-    mark: str
+    injected_value: str
 
     def changes(self, reason: str) -> tuple[Change, ...]:
         """What writes it into a VM that has none."""
-        return Change(("spec", self.matcher.field), None, self.value, reason), self.marking(reason)
+        return Change(("spec", self.matcher.field), None, self.value, reason), self.annotation_change(reason)
 
-    def marking(self, reason: str) -> Change:
+    def annotation_change(self, reason: str) -> Change:
         """The change that adds the default's annotation to a VM."""
-        return Change(("metadata", "annotations", MARKS[self.matcher.field]), None, self.mark, reason)
+        return Change(
+            ("metadata", "annotations", INJECTED_ANNOTATIONS[self.matcher.field]), None, self.injected_value, reason
+        )
 
 
 class Fit(msgspec.Struct, frozen=True):
@@ -79,7 +81,9 @@ class Findings:
         """Warns of the defaults that the VM stays without."""
         for default in defaults:
             if default not in found.chosen:
-                self.note(messages.default_conflicts(default.matcher.field, default.mark, found.why_not), warn=True)
+                self.note(
+                    messages.default_conflicts(default.matcher.field, default.injected_value, found.why_not), warn=True
+                )
 
     def decision(self, *, changes: Sequence[Change] = (), notes: dict[str, str] | None = None) -> Decision:
         """The decision that rests on these findings."""
@@ -120,15 +124,15 @@ def fit_defaults(vm: Json, defaults: Sequence[Default], lookups: Lookups) -> Fit
     attempts: list[Sequence[Default]] = [defaults, *([default] for default in defaults if len(defaults) > 1)]
     why_not = ""
     for attempt in attempts if defaults else ():
-        refusal = objection(with_defaults(vm, attempt), attempt, lookups)
-        if refusal is None:
+        rejection = objection(with_defaults(vm, attempt), attempt, lookups)
+        if rejection is None:
             return Fit(attempt, why_not)
-        why_not = why_not or refusal.what
-    refusal = objection(vm, (), lookups) if vm["spec"].get(PREFERENCE_MATCHER.field) else None
-    return Fit((), why_not, refusal if isinstance(refusal, Crash) else None)
+        why_not = why_not or rejection.what
+    rejection = objection(vm, (), lookups) if vm["spec"].get(PREFERENCE_MATCHER.field) else None
+    return Fit((), why_not, rejection if isinstance(rejection, Crash) else None)
 
 
-def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Refusal | None:
+def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Rejection | None:
     """What KubeVirt's webhooks would have against a VM, as far as it can be known without inferring.
 
     Args:
@@ -137,7 +141,7 @@ def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Refusal |
         lookups: the look-ups of the review.
 
     Returns:
-        The refusal of KubeVirt's webhooks; None: they would accept the VM.
+        The denial of KubeVirt's webhooks; None: they would accept the VM.
 
     Raises:
         Unreadable, InputError: the VM cannot be evaluated.
@@ -154,18 +158,18 @@ def objection(vm: Json, added: Sequence[Default], lookups: Lookups) -> Refusal |
         # Only a preference that asks for nothing goes with anything.
         if not _is_demanding(vm, lookups):
             return None
-        return Refusal(messages.inferred_conflict())
+        return Rejection(messages.inferred_conflict())
     if inferred:
         # Whatever a preference asks for, a VM without any size offers less of it than one with an instancetype.
         vm = {**vm, "spec": {field: value for field, value in spec.items() if field not in inferred}}
     lookups.passed_over = False
     configuration = lookups.configuration()
-    refusal = vm_admitter.objection(vm, lookups.get, configuration)
-    if refusal is not None:
-        return refusal
+    rejection = vm_admitter.objection(vm, lookups.get, configuration)
+    if rejection is not None:
+        return rejection
     requires = preference_of(vm, lookups).get("requirements", {}) if added and lookups.passed_over else {}
     if "architecture" in requires:
-        return Refusal(messages.architecture_conflict())
+        return Rejection(messages.architecture_conflict())
     return None
 
 
@@ -173,7 +177,7 @@ def preference_of(vm: Json, lookups: Lookups) -> Json:
     """The spec of the preference that a VM names; empty where there is none."""
     try:
         return PREFERENCE_MATCHER.find_spec(vm, lookups.get, lookups.rules) or {}
-    except Refusal:
+    except Rejection:
         return {}
 
 

@@ -59,7 +59,7 @@ def separate(
         return None if _CHOICES & present.keys() else Merged(None)
     own = {name: value for name, value in present.items() if name in changed | declared}
     certain = declared & _CHOICES or own.keys() & {"inferFromVolume", "kind"} or default.get("kind") is None
-    # A name of another type is the API server's to refuse.
+    # A name of another type is the API server's to deny.
     if certain or not isinstance(own.get("name"), str):
         return Merged(own)
     return _merge_patched(matcher, own, default["kind"], namespace, lookups)

@@ -32,7 +32,11 @@ def owner_chose(field: str) -> Reason:
 
 def owner_removed(field: str) -> Reason:
     """The owner took the matcher out of the VM, whose annotation still names the default."""
-    annotation = names.INSTANCETYPE_MARK if field == INSTANCETYPE_MATCHER.field else names.PREFERENCE_MARK
+    annotation = (
+        names.INJECTED_INSTANCETYPE_ANNOTATION
+        if field == INSTANCETYPE_MATCHER.field
+        else names.INJECTED_PREFERENCE_ANNOTATION
+    )
     text = f"default {field} not applied: the owner removed spec.{field} (annotation {annotation} is still present)"
     return Reason(Code.OWNER_REMOVED_INSTANCETYPE, text)
 
@@ -139,9 +143,9 @@ def owned_by_a_vm() -> Reason:
     )
 
 
-def already_applied(field: str, mark: str) -> Reason:
+def already_applied(field: str, injected_value: str) -> Reason:
     """The VMI was filled before."""
-    return Reason(Code.ALREADY_APPLIED, f"skipped: {field} {mark} is already applied to the VMI")
+    return Reason(Code.ALREADY_APPLIED, f"skipped: {field} {injected_value} is already applied to the VMI")
 
 
 # What was done.
@@ -205,9 +209,9 @@ def applied(made: Mapping[str, object]) -> Reason:
 # What users should know.
 
 
-def default_conflicts(field: str, mark: str, why: str) -> Reason:
+def default_conflicts(field: str, injected_value: str, why: str) -> Reason:
     """KubeVirt would deny the VM with the default."""
-    return Reason(Code.DEFAULT_CONFLICTS, f"default {field} {mark} not applied: {why}")
+    return Reason(Code.DEFAULT_CONFLICTS, f"default {field} {injected_value} not applied: {why}")
 
 
 def default_unusable(field: str, why: str) -> Reason:
@@ -314,9 +318,9 @@ def lookup_failed(why: str) -> Reason:
     return Reason(Code.LOOKUP_FAILED, f"whether the VM may use its instancetype is not known: {why}; retry")
 
 
-def way_out_at_create(mark: str) -> str:
+def way_out_at_create(injected_value: str) -> str:
     """How to leave a default that makes a new VM wrong."""
-    return f"to leave out the default {mark}, set another spec.instancetype or a size"
+    return f"to leave out the default {injected_value}, set another spec.instancetype or a size"
 
 
 def way_out_at_update(given: Mapping[str, str]) -> str:

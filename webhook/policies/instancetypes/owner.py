@@ -11,7 +11,7 @@ from webhook.admission.decision import Reason
 from webhook.k8s.views import Unstructured
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import reference, revision
-from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.reference import Reference
 from webhook.policies.common.ownership import Manifests
@@ -21,10 +21,13 @@ from webhook.policies.instancetypes.lookups import Lookups
 from webhook.settings.snapshot import InstancetypeSettings
 
 # The marks that we leave, by the matcher's field.
-MARKS: Final = {"instancetype": names.INSTANCETYPE_MARK, "preference": names.PREFERENCE_MARK}
+INJECTED_ANNOTATIONS: Final = {
+    "instancetype": names.INJECTED_INSTANCETYPE_ANNOTATION,
+    "preference": names.INJECTED_PREFERENCE_ANNOTATION,
+}
 
 _OPT_OUT: Final = names.policy_label(names.INSTANCETYPES)
-# Characters of an allow-list that a refusal shows; a namespace's annotation may hold 256 KiB.
+# Characters of an allow-list that a denial shows; a namespace's annotation may hold 256 KiB.
 _LISTED: Final = 500
 
 # Of namespaces, by a matcher's field.
@@ -47,12 +50,14 @@ def default_of(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> str 
         vm: the VM.
         manifests: the manifests of the VM. What its owner declares is the owner's, whatever an annotation says.
     """
-    given, mark = (vm.spec or {}).get(matcher.field), vm.meta.annotation(MARKS[matcher.field])
-    if not mark or not isinstance(given, dict) or given.get("inferFromVolume"):
+    given, injected_value = (vm.spec or {}).get(matcher.field), vm.meta.annotation(INJECTED_ANNOTATIONS[matcher.field])
+    if not injected_value or not isinstance(given, dict) or given.get("inferFromVolume"):
         return None
     name = given.get("name")
-    is_ours = mark == f"{_kind(matcher, given)}/{name}" and not manifests.declare(("spec", matcher.field, "name"), name)
-    return mark if is_ours else None
+    is_ours = injected_value == f"{_kind(matcher, given)}/{name}" and not manifests.declare(
+        ("spec", matcher.field, "name"), name
+    )
+    return injected_value if is_ours else None
 
 
 def _kind(matcher: Matcher, given: Json) -> object:
@@ -63,7 +68,7 @@ def _kind(matcher: Matcher, given: Json) -> object:
     kind = given.get("kind") or ""
     try:
         return matcher.kind_of(kind) if isinstance(kind, str) else kind
-    except Refusal:
+    except Rejection:
         return kind
 
 
@@ -156,7 +161,7 @@ def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[Refer
         return
     if given.get("name"):
         # An unknown kind names nothing; a revision beside it counts all the same.
-        with suppress(Refusal):
+        with suppress(Rejection):
             yield reference.of_matcher(INSTANCETYPE_MATCHER, given)
     if "revisionName" in given:
         # The list must hold: a revision can be replaced by another one of its name.
@@ -165,7 +170,7 @@ def _instancetypes(vm: Json, namespace: str, lookups: Lookups) -> Iterator[Refer
             yield None
             return
         # An odd one holds nothing that could run; KubeVirt says so when the VM is started.
-        with suppress(Refusal):
+        with suppress(Rejection):
             payload = revision.payload(stored, INSTANCETYPE_MATCHER.shape(lookups.rules), lookups.rules)
             yield Reference(payload["kind"], revision.label(stored) or payload["metadata"].get("name", ""))
 

@@ -34,7 +34,7 @@ from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import merging, messages, owner
 from webhook.policies.instancetypes.fitting import Default, Findings, Fit, deny_crash, fit_defaults, objection, plain_vm
 from webhook.policies.instancetypes.lookups import Lookups
-from webhook.policies.instancetypes.owner import MARKS
+from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
 from webhook.settings.snapshot import InstancetypeSettings
 
 _FIELDS: Final = tuple(matcher.field for matcher in MATCHERS)
@@ -173,9 +173,9 @@ def _fit(
     """
     # What an update doesn't touch stays, whatever has become of the objects that it names.
     standing = update.kept_defaults if update.is_decisive else []
-    judged = [default for default in standing if default.matcher not in outgrown]
-    found = fit_defaults(update.read(standing), sorted([*judged, *carried], key=_place), lookups)
-    unfit = {default.matcher: found.why_not for default in judged if default not in found.chosen}
+    evaluated = [default for default in standing if default.matcher not in outgrown]
+    found = fit_defaults(update.read(standing), sorted([*evaluated, *carried], key=_place), lookups)
+    unfit = {default.matcher: found.why_not for default in evaluated if default not in found.chosen}
     if unfit and objection(update.read_old(), update.kept_defaults, lookups) is not None:
         # It didn't fit before either, so that is not the owner's doing.
         unfit = {}
@@ -197,16 +197,16 @@ def _slot(matcher: Matcher, versions: _Versions, lookups: Lookups, findings: Fin
     """
     vm, old, manifests, namespace = versions.vm, versions.old, versions.manifests, versions.namespace
     was = owner.default_of(matcher, old, manifests[0])
-    mark, given = vm.meta.annotation(MARKS[matcher.field]), (vm.spec or {}).get(matcher.field)
+    injected_value, given = vm.meta.annotation(INJECTED_ANNOTATIONS[matcher.field]), (vm.spec or {}).get(matcher.field)
     default: Json = (old.spec or {}).get(matcher.field) or {}
     if given is None:
-        if mark and not _was_expanded(old):
+        if injected_value and not _was_expanded(old):
             findings.note(messages.owner_removed(matcher.field))
-        if mark:
+        if injected_value:
             return _Slot(matcher)
         return _Slot(matcher, lost=Default(matcher, default, was) if was else _expanded_default(matcher, old))
     merged = None
-    if was and was == mark and isinstance(given, dict):
+    if was and was == injected_value and isinstance(given, dict):
         # Without the mark the matcher was written anew, and nothing of ours is left in it.
         merged = merging.separate(matcher, default, given, manifests[1], namespace, lookups)
     if merged:
@@ -223,18 +223,25 @@ def _was_expanded(old: Unstructured) -> bool:
     An owner who wrote a size instead is among the writers of that field; virt-controller writes what it expands, and
     what this server writes has no writer.
     """
-    if not old.meta.annotation(names.INSTANCETYPE_MARK) or (old.spec or {}).get(INSTANCETYPE_MATCHER.field) is not None:
+    if (
+        not old.meta.annotation(names.INJECTED_INSTANCETYPE_ANNOTATION)
+        or (old.spec or {}).get(INSTANCETYPE_MATCHER.field) is not None
+    ):
         return False
     return has_memory(_domain(old)) and writers(old, _GUEST_MEMORY) <= {_VIRT_CONTROLLER}
 
 
 def _expanded_default(matcher: Matcher, old: Unstructured) -> Default | None:
     """The default of a stored VM that was written out in it; None where it had none."""
-    mark = old.meta.annotation(MARKS[matcher.field])
-    if not mark or (old.spec or {}).get(matcher.field) is not None or not _was_expanded(old):
+    injected_value = old.meta.annotation(INJECTED_ANNOTATIONS[matcher.field])
+    if not injected_value or (old.spec or {}).get(matcher.field) is not None or not _was_expanded(old):
         return None
     try:
-        return Default(matcher, reference.parse(matcher, mark, MARKS[matcher.field]).matcher(), mark)
+        return Default(
+            matcher,
+            reference.parse(matcher, injected_value, INJECTED_ANNOTATIONS[matcher.field]).matcher(),
+            injected_value,
+        )
     except InputError:
         return None
 
@@ -258,10 +265,10 @@ def _separate(
 
 def _remove_annotation(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> Iterator[Change]:
     """The change that removes a default's annotation; none where a manifest declares it, and would bring it back."""
-    path = ("metadata", "annotations", MARKS[matcher.field])
-    mark = vm.meta.annotation(path[-1])
-    if mark and not manifests.declare(path, mark):
-        yield Change(path, mark, None, Code.DEFAULT_WITHDRAWN)
+    path = ("metadata", "annotations", INJECTED_ANNOTATIONS[matcher.field])
+    injected_value = vm.meta.annotation(path[-1])
+    if injected_value and not manifests.declare(path, injected_value):
+        yield Change(path, injected_value, None, Code.DEFAULT_WITHDRAWN)
 
 
 def _outgrown(update: _Update, settings: InstancetypeSettings) -> dict[Matcher, str]:
@@ -293,11 +300,11 @@ def _preserved_defaults(update: _Update, settings: InstancetypeSettings, finding
 def _explain(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default], findings: Findings) -> None:
     """Puts first what is done."""
     if outgrown:
-        gone = [(kept.matcher.field, kept.mark) for kept in update.kept_defaults if kept.matcher in outgrown]
+        gone = [(kept.matcher.field, kept.injected_value) for kept in update.kept_defaults if kept.matcher in outgrown]
         findings.note(messages.defaults_withdrawn(gone, outgrown.values()), warn=True)
         findings.reasons.insert(0, findings.reasons.pop())
     if put_back:
-        given = [(default.matcher.field, default.mark) for default in put_back]
+        given = [(default.matcher.field, default.injected_value) for default in put_back]
         findings.reasons.insert(0, messages.defaults_preserved(given))
 
 
@@ -316,7 +323,9 @@ def _decide(
         findings.note(messages.defaults_kept())
     if not findings.reasons:
         findings.note(messages.nothing_to_preserve())
-    return findings.decision(changes=changes, notes={default.matcher.field: default.mark for default in put_back})
+    return findings.decision(
+        changes=changes, notes={default.matcher.field: default.injected_value for default in put_back}
+    )
 
 
 def _has_lost_its_size(update: _Update, outgrown: Mapping[Matcher, str], put_back: Sequence[Default]) -> bool:
@@ -333,8 +342,13 @@ def _without_our_scheduler(vm: Unstructured, spec: Json) -> Json:
     """A spec without the injected scheduler, which is withdrawn by itself where an instancetype sets one."""
     template = spec.get("template")
     inner = template.get("spec") if isinstance(template, dict) else None
-    mark = vm.meta.annotation(names.SCHEDULER_MARK)
-    if not mark or not isinstance(template, dict) or not isinstance(inner, dict) or inner.get("schedulerName") != mark:
+    injected_value = vm.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
+    if (
+        not injected_value
+        or not isinstance(template, dict)
+        or not isinstance(inner, dict)
+        or inner.get("schedulerName") != injected_value
+    ):
         return spec
     others = {field: value for field, value in inner.items() if field != "schedulerName"}
     return {**spec, "template": {**template, "spec": others}}

@@ -15,7 +15,7 @@ from webhook.errors import InputError
 from webhook.facts import Facts
 from webhook.k8s.views import Unstructured
 from webhook.kubevirt.go_json.structs import Json, decode
-from webhook.kubevirt.instancetype.conflict import Cause, Crash, NotFound, Refusal
+from webhook.kubevirt.instancetype.conflict import Cause, Crash, NotFound, Rejection
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.types.machines import MATCHER
 from webhook.kubevirt.views import UnstructuredVm
@@ -60,7 +60,7 @@ def virtualmachines(
             reason = messages.lookup_failed(error.why)
             return Decision((reason,), denial=Denial(503, reason.text))
         return skip(common.lookup_failed("the VM's instancetype was not validated", error.why), warn=True)
-    except Refusal as crash:
+    except Rejection as crash:
         return _deny(Code.DENIED, 422, [Cause("FieldValueInvalid", crash.what, "spec.preference")])
     except InputError as error:
         return skip(messages.not_evaluated(str(error)), warn=True)
@@ -79,7 +79,7 @@ def _evaluate(
     candidate = {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "status": status or {}}
     given = (vm.spec or {}).get(INSTANCETYPE_MATCHER.field)
     if given is not None and INSTANCETYPE_MATCHER in changed:
-        # Before the rest is read: a VM that is too large to be judged doesn't get past the list.
+        # Before the rest is read: a VM that is too large to be evaluated doesn't get past the list.
         try:
             matcher = decode(MATCHER, given, "spec.instancetype")
         except InputError as error:
@@ -93,7 +93,7 @@ def _evaluate(
     missing = [cause for matcher in changed for cause in _missing(matcher, decoded, lookups)]
     if missing and settings.missing == "deny":
         return _deny(Code.MISSING, 422, missing)
-    answer = vm_admitter.judge(decoded, lookups.get, lookups.configuration())
+    answer = vm_admitter.evaluate(decoded, lookups.get, lookups.configuration())
     if not answer.is_allowed:
         ways_out = _ways_out(vm, request.operation, candidate, lookups)
         return _deny(Code.DENIED, answer.code, answer.causes, answer.message, ways_out)
@@ -108,7 +108,7 @@ def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
     if given is None or given.get("inferFromVolume"):
         return
     if not given.keys() & {"name", "revisionName"}:
-        # Only inference leaves such a matcher. KubeVirt never looks at the VM again, and refuses every change of it.
+        # Only inference leaves such a matcher. KubeVirt never looks at the VM again, and denies every change of it.
         label = f"instancetype.kubevirt.io/default-{matcher.field}"
         yield Cause("FieldValueInvalid", messages.names_nothing(matcher.field, label), f"spec.{matcher.field}")
         return
@@ -117,21 +117,23 @@ def _missing(matcher: Matcher, vm: Json, lookups: Lookups) -> Iterator[Cause]:
         # KubeVirt's webhook finds the revision of that name; virt-controller sees another kind, and captures it anew.
         if "revisionName" not in given and given.get("kind", captured.get("kind")) != captured.get("kind"):
             matcher.live(vm, lookups.get, lookups.rules)
-    except Refusal as refusal:
-        reason = "FieldValueNotFound" if isinstance(refusal, NotFound) else "FieldValueInvalid"
-        yield Cause(reason, refusal.what, f"spec.{matcher.field}")
+    except Rejection as rejection:
+        reason = "FieldValueNotFound" if isinstance(rejection, NotFound) else "FieldValueInvalid"
+        yield Cause(reason, rejection.what, f"spec.{matcher.field}")
 
 
 def _ways_out(vm: Unstructured, operation: str, candidate: Json, lookups: Lookups) -> tuple[Reason, ...]:
     """What may be new to the user of a denied request: an injected instancetype or preference is in the way."""
     manifests = Manifests(vm)
-    marks = {matcher: mark for matcher in MATCHERS if (mark := owner.default_of(matcher, vm, manifests))}
+    injected_values = {
+        matcher: injected_value for matcher in MATCHERS if (injected_value := owner.default_of(matcher, vm, manifests))
+    }
     if operation == "CREATE":
-        mark = marks.get(INSTANCETYPE_MATCHER)
-        return (Reason(Code.DENIED, messages.way_out_at_create(mark)),) if mark else ()
+        injected_value = injected_values.get(INSTANCETYPE_MATCHER)
+        return (Reason(Code.DENIED, messages.way_out_at_create(injected_value)),) if injected_value else ()
     for without in ((INSTANCETYPE_MATCHER,), (PREFERENCE_MATCHER,), MATCHERS):
-        if all(matcher in marks for matcher in without) and _fits(without, candidate, lookups):
-            given = {matcher.field: marks[matcher] for matcher in without}
+        if all(matcher in injected_values for matcher in without) and _fits(without, candidate, lookups):
+            given = {matcher.field: injected_values[matcher] for matcher in without}
             return (Reason(Code.DENIED, messages.way_out_at_update(given)),)
     return ()
 
@@ -142,7 +144,7 @@ def _fits(without: Sequence[Matcher], candidate: Json, lookups: Lookups) -> bool
     spec = {field: value for field, value in candidate["spec"].items() if field not in left_out}
     try:
         vm = read_vm({**candidate, "spec": spec}, lookups.rules)
-        return vm_admitter.judge(vm, lookups.get, lookups.configuration()).is_allowed
+        return vm_admitter.evaluate(vm, lookups.get, lookups.configuration()).is_allowed
     except Crash:
         return False
 

@@ -22,7 +22,7 @@ from webhook.k8s.views import Unstructured
 from webhook.kubevirt import lookup
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype import reference
-from webhook.kubevirt.instancetype.conflict import CAUSES_SHOWN, Cause, Conflicts, Refusal
+from webhook.kubevirt.instancetype.conflict import CAUSES_SHOWN, Cause, Conflicts, Rejection
 from webhook.kubevirt.instancetype.matcher import MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.reference import Reference
 from webhook.kubevirt.vm import standalone_vmi
@@ -33,7 +33,7 @@ from webhook.policies.common import messages as common
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.instancetypes import messages, owner
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
-from webhook.policies.instancetypes.owner import MARKS
+from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
 from webhook.settings.snapshot import InstancetypeSettings
 
 _ASKED: Final = {"instancetype": names.INSTANCETYPE_ANNOTATION, "preference": names.PREFERENCE_ANNOTATION}
@@ -53,7 +53,7 @@ class _Wanted(msgspec.Struct, frozen=True):
     asked: bool
 
 
-class _Refused(Exception):  # noqa: N818 - never leaves this module
+class _Denied(Exception):  # noqa: N818 - never leaves this module
     def __init__(self, code: str, denial: Denial) -> None:
         super().__init__(denial.message)
         self.code = code
@@ -80,7 +80,7 @@ def virtualmachineinstances(
     lookups = Lookups(facts.fresh())
     try:
         return _fill(vmi, namespace, wanted, lookups, settings)
-    except _Refused as refused:
+    except _Denied as refused:
         return Decision((Reason(refused.code, refused.denial.message),), denial=refused.denial)
     except UnsupportedReleaseError as error:
         return skip(messages.kubevirt_too_old("no default was applied to the VMI", str(error)), warn=True)
@@ -104,10 +104,13 @@ def _wanted_matchers(vmi: Unstructured, settings: InstancetypeSettings) -> tuple
     wanted, reasons = [], []
     size = size_field((vmi.spec or {}).get("domain"))
     for matcher in MATCHERS:
-        asked, mark = vmi.meta.annotation(_ASKED[matcher.field]), vmi.meta.annotation(MARKS[matcher.field])
+        asked, injected_value = (
+            vmi.meta.annotation(_ASKED[matcher.field]),
+            vmi.meta.annotation(INJECTED_ANNOTATIONS[matcher.field]),
+        )
         text = owner.default(matcher, settings)
-        if mark:
-            reasons.append(messages.already_applied(matcher.field, mark))
+        if injected_value:
+            reasons.append(messages.already_applied(matcher.field, injected_value))
         elif asked:
             wanted.append(_Wanted(matcher, asked, asked=True))
         elif asked is not None:
@@ -190,7 +193,7 @@ def _fit(
     plain = {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "status": {}}
     asked = [matcher for matcher in found if references[matcher][0].asked]
     alone = [[matcher] for matcher in found if len(found) > 1 and asked in ([], [matcher])]
-    refused: Refusal | None = None
+    refused: Rejection | None = None
     fitting: list[Matcher] = []
     filled: Filled | None = None
     for attempt in ([*found], *alone) if found else ():
@@ -200,9 +203,9 @@ def _fit(
             )
             fitting = attempt
             break
-        except Refusal as refusal:
+        except Rejection as rejection:
             # Of two reasons that of what was asked for counts, or else the first.
-            refused = refusal if refused is None or attempt == asked else refused
+            refused = rejection if refused is None or attempt == asked else refused
     for matcher in found:
         if refused is not None and matcher not in fitting:
             _give_up(references[matcher][0], Code.DENIED, _denial(refused), warnings)
@@ -216,7 +219,7 @@ def _give_up(one: _Wanted, code: str, denial: Denial, warnings: list[Reason]) ->
         _Refused: the owner named it.
     """
     if one.asked:
-        raise _Refused(code, denial)
+        raise _Denied(code, denial)
     warnings.append(messages.vmi_default_unusable(one.matcher.field, one.text, denial.message))
 
 
@@ -226,19 +229,21 @@ def _place(one: _Wanted) -> str:
     return owner.DEFAULT_ANNOTATIONS[one.matcher.field]
 
 
-def _denial(refusal: Refusal) -> Denial:
-    causes: tuple[Any, ...] = (refusal,) if isinstance(refusal, Cause) else ()
-    if isinstance(refusal, Conflicts):
-        causes = refusal.conflicts
+def _denial(rejection: Rejection) -> Denial:
+    causes: tuple[Any, ...] = (rejection,) if isinstance(rejection, Cause) else ()
+    if isinstance(rejection, Conflicts):
+        causes = rejection.conflicts
     return Denial(
-        422, refusal.what, tuple(FieldCause(cause.reason, cause.what, cause.field) for cause in causes[:CAUSES_SHOWN])
+        422, rejection.what, tuple(FieldCause(cause.reason, cause.what, cause.field) for cause in causes[:CAUSES_SHOWN])
     )
 
 
 def _changes(vmi: Unstructured, filled: Filled, said: dict[str, str]) -> Iterator[Change]:
     yield from changes(("spec",), vmi.spec, filled.before["spec"], filled.after["spec"], Code.APPLIED)
     path, given = ("metadata", "annotations"), vmi.meta.annotations or {}
-    annotations = filled.after["metadata"].get("annotations", {}) | {MARKS[field]: mark for field, mark in said.items()}
+    annotations = filled.after["metadata"].get("annotations", {}) | {
+        INJECTED_ANNOTATIONS[field]: injected_value for field, injected_value in said.items()
+    }
     for key, value in annotations.items():
         if given.get(key) != value:
             yield Change((*path, key), given.get(key), value, Code.APPLIED)

@@ -14,7 +14,7 @@ from webhook.facts import Facts
 from webhook.k8s.views import Unstructured
 from webhook.kubevirt.go_json.structs import Json, encode
 from webhook.kubevirt.instancetype import expand, reference
-from webhook.kubevirt.instancetype.conflict import Refusal
+from webhook.kubevirt.instancetype.conflict import Rejection
 from webhook.kubevirt.instancetype.matcher import INSTANCETYPE_MATCHER, MATCHERS, PREFERENCE_MATCHER, Matcher
 from webhook.kubevirt.instancetype.reference import Reference
 from webhook.kubevirt.preference import apply as apply_preference
@@ -36,7 +36,7 @@ from webhook.policies.instancetypes.fitting import (
     with_defaults,
 )
 from webhook.policies.instancetypes.lookups import Lookups, UnsupportedReleaseError
-from webhook.policies.instancetypes.owner import MARKS
+from webhook.policies.instancetypes.owner import INJECTED_ANNOTATIONS
 from webhook.policies.instancetypes.updates import evaluate_update
 from webhook.settings.snapshot import InstancetypeSettings
 
@@ -107,12 +107,12 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
         if expanded:
             return expanded
     if chosen:
-        given = [(default.matcher.field, default.mark) for default in chosen]
+        given = [(default.matcher.field, default.injected_value) for default in chosen]
         findings.reasons.insert(0, messages.defaults_injected(given))
     elif not findings.reasons:
         findings.note(messages.no_defaults())
     made = [change for default in chosen for change in default.changes(Code.DEFAULTS_INJECTED)]
-    return findings.decision(changes=made, notes={default.matcher.field: default.mark for default in chosen})
+    return findings.decision(changes=made, notes={default.matcher.field: default.injected_value for default in chosen})
 
 
 def _named_references(spec: Json) -> Iterator[Reference]:
@@ -120,7 +120,7 @@ def _named_references(spec: Json) -> Iterator[Reference]:
     for matcher in MATCHERS if PREFERENCE_MATCHER.field in spec else ():
         given = spec.get(matcher.field)
         if given and given.get("name") and "revisionName" not in given:
-            with suppress(Refusal):
+            with suppress(Rejection):
                 yield reference.of_matcher(matcher, given)
 
 
@@ -140,7 +140,7 @@ def _reason_to_keep(matcher: Matcher, vm: Unstructured, spec: Json, *, anyway: b
     """
     if matcher.field in spec:
         return messages.owner_chose(matcher.field)
-    if vm.meta.annotation(MARKS[matcher.field]):
+    if vm.meta.annotation(INJECTED_ANNOTATIONS[matcher.field]):
         return messages.owner_removed(matcher.field)
     field = _size_field(spec)
     if field and (matcher is INSTANCETYPE_MATCHER or not anyway):
@@ -207,8 +207,8 @@ def _expand(
         findings.note(messages.not_expanded_inferred(), warn=True)
         return None
     namespace, read = candidate["metadata"]["namespace"], read_vm(candidate, lookups.rules)
-    refusal = objection(read, (), lookups)
-    why_not = refusal.what if refusal else owner.reason_forbidden(read, namespace, lookups, settings)
+    rejection = objection(read, (), lookups)
+    why_not = rejection.what if rejection else owner.reason_forbidden(read, namespace, lookups, settings)
     if why_not:
         findings.note(messages.not_expanded(why_not))
         return None
@@ -220,16 +220,18 @@ def _expand(
     apply_preference.storage_class(preference_of(read, lookups), read["spec"].get("dataVolumeTemplates", []))
     try:
         after = expand.expand(encode(shape, read), lookups.get, lookups.configuration())
-    except Refusal as refusal:
-        findings.note(messages.not_expanded(refusal.what), warn=True)
+    except Rejection as rejection:
+        findings.note(messages.not_expanded(rejection.what), warn=True)
         return None
     before = encode(shape, candidate)
     named = zip(MATCHERS, given, strict=True)
     made = {matcher.field: _source(matcher, value) for matcher, value in named if value}
     findings.reasons.insert(0, messages.expanded(made))
     written = changes(("spec",), vm.spec, before["spec"], after["spec"], Code.EXPANDED)
-    marks = [default.marking(Code.EXPANDED) for default in defaults]
-    return findings.decision(changes=[*written, *marks], notes={field: str(found) for field, found in made.items()})
+    injected_values = [default.annotation_change(Code.EXPANDED) for default in defaults]
+    return findings.decision(
+        changes=[*written, *injected_values], notes={field: str(found) for field, found in made.items()}
+    )
 
 
 def _source(matcher: Matcher, given: Json) -> Reference:

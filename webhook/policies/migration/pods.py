@@ -87,7 +87,7 @@ def _constrain(
     wanted = {
         key: value
         for key, value in migration.added_selector.items()
-        # The API server refuses the pod for a malformed one in any case.
+        # The API server denies the pod for a malformed one in any case.
         if key not in malformed and (settings.collision != "ignore" or selector.get(key, value) == value)
     }
     expressions = [_equals(key, value) for key, value in wanted.items()]

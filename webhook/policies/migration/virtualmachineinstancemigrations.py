@@ -28,7 +28,7 @@ from webhook.settings.snapshot import MigrationSettings
 PIN_VERB: Final = "use"
 PIN_RESOURCE: Final = "migrationtargets"
 
-# In a cluster of so many nodes a refusal may name them all.
+# In a cluster of so many nodes a denial may name them all.
 _NAMED_NODES: Final = 10
 # Of each of them.
 _TOLD_FAILURES: Final = 10
@@ -44,9 +44,9 @@ def validate(migration: Migration, request: Request[Migration], facts: Facts, se
         return skip(common.immutable_after_create("a migration's spec", request.operation))
     if not migration.added_selector:
         return skip(messages.no_added_selector())
-    refusal = _selector(migration, settings)
-    if refusal:
-        return refusal
+    rejection = _selector(migration, settings)
+    if rejection:
+        return rejection
     namespace = request.namespace or ""
     try:
         return (

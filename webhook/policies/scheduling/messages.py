@@ -30,8 +30,8 @@ def already_injected(name: str) -> Reason:
 def annotation_restored(name: str) -> Reason:
     """The name is kubevirt-webhook's, but the annotation that says so is lost."""
     text = (
-        f"annotation {names.SCHEDULER_MARK} is restored: schedulerName {quote(name)} was set by kubevirt-webhook, and"
-        " the annotation was removed"
+        f"annotation {names.INJECTED_SCHEDULER_ANNOTATION} is restored: schedulerName {quote(name)} was set by"
+        " kubevirt-webhook, and the annotation was removed"
     )
     return Reason(Code.ANNOTATION_RESTORED, text)
 
@@ -135,8 +135,8 @@ def owner_chose_default(where: str) -> Reason:
 def owner_removed(name: str) -> Reason:
     """The owner took the name out of the VM, whose annotation still has it."""
     text = (
-        f"schedulerName {quote(name)} left unset: the owner removed it (annotation {names.SCHEDULER_MARK} is still"
-        " present)"
+        f"schedulerName {quote(name)} left unset: the owner removed it (annotation"
+        f" {names.INJECTED_SCHEDULER_ANNOTATION} is still present)"
     )
     return Reason(Code.OWNER_REMOVED, text)
 
@@ -195,15 +195,15 @@ def spread_injected() -> Reason:
     return Reason(Code.SPREAD_INJECTED, "topologySpreadConstraints are set: the owner sets none")
 
 
-def spread_present(mark: object) -> Reason:
+def spread_present(injected_value: object) -> Reason:
     """The object has the constraints that kubevirt-webhook wrote earlier."""
-    text = f"topologySpreadConstraints are already those set by kubevirt-webhook ({mark})"
+    text = f"topologySpreadConstraints are already those set by kubevirt-webhook ({injected_value})"
     return Reason(Code.SPREAD_PRESENT, text)
 
 
-def spread_preserved(mark: object) -> Reason:
+def spread_preserved(injected_value: object) -> Reason:
     """A replaced VM lost the constraints together with its annotations."""
-    text = f"topologySpreadConstraints ({mark}) are preserved: a replacement of the whole VM removed them"
+    text = f"topologySpreadConstraints ({injected_value}) are preserved: a replacement of the whole VM removed them"
     return Reason(Code.SPREAD_PRESERVED, text)
 
 
@@ -223,11 +223,11 @@ def spread_opted_out() -> Reason:
     return Reason(Code.SPREAD_OPTED_OUT, f'skipped: the owner set annotation {names.SPREAD_ANNOTATION} to "off"')
 
 
-def spread_removed(mark: object) -> Reason:
+def spread_removed(injected_value: object) -> Reason:
     """The owner took the constraints out of the VM, whose annotation still has them."""
     text = (
-        f"topologySpreadConstraints ({mark}) left unset: the owner removed them (annotation {names.SPREAD_MARK} is"
-        " still present)"
+        f"topologySpreadConstraints ({injected_value}) left unset: the owner removed them (annotation"
+        f" {names.INJECTED_SPREAD_ANNOTATION} is still present)"
     )
     return Reason(Code.SPREAD_REMOVED, text)
 

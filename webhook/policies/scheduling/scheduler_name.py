@@ -38,11 +38,11 @@ from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.scheduling import messages
 from webhook.settings.snapshot import SchedulingSettings
 
-_MARK: Final = ("metadata", "annotations", names.SCHEDULER_MARK)
+_INJECTED_ANNOTATION: Final = ("metadata", "annotations", names.INJECTED_SCHEDULER_ANNOTATION)
 _POD_SCHEDULER: Final = ("spec", "schedulerName")
 _VMI_SCHEDULER: Final = _POD_SCHEDULER
 _VM_SCHEDULER: Final = ("spec", "template", "spec", "schedulerName")
-_TEMPLATE_MARK: Final = ("spec", "template", *_MARK)
+_TEMPLATE_ANNOTATION: Final = ("spec", "template", *_INJECTED_ANNOTATION)
 
 
 def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision:
@@ -58,20 +58,20 @@ def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSett
     owner = vmi_owner(pod)
     if isinstance(owner, NotLauncher):
         return skip(common.not_a_launcher_pod(owner))
-    stranger = _stranger(request, facts, settings)
-    if stranger:
-        return stranger
+    foreign = _skip_foreign_pod(request, facts, settings)
+    if foreign:
+        return foreign
     namespace = request.namespace or pod.meta.namespace or ""
     chosen = (pod.spec.scheduler_name if pod.spec else None) or names.DEFAULT_SCHEDULER
-    mark = pod.meta.annotation(names.SCHEDULER_MARK)
+    injected_value = pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
     if chosen != names.DEFAULT_SCHEDULER:
-        if mark != chosen and not _only_ours(chosen, settings):
+        if injected_value != chosen and not _only_ours(chosen, settings):
             return skip(messages.foreign_scheduler(chosen))
         return _keep_or_fall_back(chosen, namespace, facts, settings)
     return _inject_pod(pod, owner, namespace, facts, settings)
 
 
-def _stranger(request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision | None:
+def _skip_foreign_pod(request: Request[Pod], facts: Facts, settings: SchedulingSettings) -> Decision | None:
     """The decision on a pod that virt-controller did not make; None if it did."""
     user = request.user_info
     try:
@@ -107,9 +107,9 @@ def _inject_pod(
     pod: Pod, owner: OwnerReference, namespace: str, facts: Facts, settings: SchedulingSettings
 ) -> Decision:
     name = settings.scheduler_name
-    refusal = _unfit(name, namespace, facts, settings)
-    if refusal:
-        return refusal
+    rejection = _unfit(name, namespace, facts, settings)
+    if rejection:
+        return rejection
     vmi = facts.get(VmiKey(namespace, owner.name or "", owner.uid or ""))
     where = f"VirtualMachineInstance {namespace}/{owner.name}"
     if isinstance(vmi, Unavailable):
@@ -122,13 +122,13 @@ def _inject_pod(
     if chosen == names.DEFAULT_SCHEDULER:
         return skip(messages.owner_chose_default(where))
     if chosen:
-        if chosen == pod.meta.annotation(names.SCHEDULER_MARK) or _only_ours(chosen, settings):
+        if chosen == pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION) or _only_ours(chosen, settings):
             return skip(messages.already_fell_back(chosen))
         return skip(messages.rewritten(where, chosen))
-    mark = pod.meta.annotation(names.SCHEDULER_MARK)
-    if mark and _reason_unavailable(mark, namespace, facts, settings) is not None:
-        return skip(messages.already_fell_back(mark))
-    return _write(pod, name, messages.injected(where), _POD_SCHEDULER, _MARK)
+    injected_value = pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
+    if injected_value and _reason_unavailable(injected_value, namespace, facts, settings) is not None:
+        return skip(messages.already_fell_back(injected_value))
+    return _write(pod, name, messages.injected(where), _POD_SCHEDULER, _INJECTED_ANNOTATION)
 
 
 def virtualmachines(
@@ -150,10 +150,10 @@ def virtualmachines(
         return _restore_annotations(vm) if _is_ours(vm, settings) else _skip_chosen(vm.scheduler_name, None)
     name = settings.scheduler_name
     namespace = request.namespace or vm.meta.namespace or ""
-    refusal = _unfit(name, namespace, facts, settings) or _instancetype_objects(vm, namespace, facts, None)
-    if refusal:
-        return refusal
-    return _write(vm, name, messages.injected("the VM"), _VM_SCHEDULER, _MARK, _TEMPLATE_MARK)
+    rejection = _unfit(name, namespace, facts, settings) or _instancetype_objects(vm, namespace, facts, None)
+    if rejection:
+        return rejection
+    return _write(vm, name, messages.injected("the VM"), _VM_SCHEDULER, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
 
 
 def _evaluate_update(
@@ -163,7 +163,7 @@ def _evaluate_update(
     namespace = request.namespace or vm.meta.namespace or ""
     status = request.old_object.status if request.old_object else None
     if not vm.scheduler_name:
-        return _carry_over(vm, request, namespace, facts, settings)
+        return _preserve(vm, request, namespace, facts, settings)
     manifests = Manifests(vm)
     if manifests.declare(_VM_SCHEDULER, vm.scheduler_name) or not _is_ours(vm, settings):
         chosen = _skip_chosen(vm.scheduler_name, None)
@@ -192,7 +192,7 @@ def _withdrawn(vm: VirtualMachine, manifests: Manifests, why: str) -> Decision:
     return Decision((reason,), changes, warnings=(reason,))
 
 
-def _carry_over(
+def _preserve(
     vm: VirtualMachine, request: Request[VirtualMachine], namespace: str, facts: Facts, settings: SchedulingSettings
 ) -> Decision:
     """Put the injected scheduler and its annotations back where an overwrite has removed all of them.
@@ -205,14 +205,16 @@ def _carry_over(
     if old is None or not _is_ours(old, settings) or Manifests(old).declare(_VM_SCHEDULER, old.scheduler_name):
         return skip(messages.nothing_to_preserve())
     name = old.scheduler_name
-    if any(mark is not ABSENT and mark != "" for mark in _marks(vm).values()):
+    if any(
+        injected_value is not ABSENT and injected_value != "" for injected_value in _injected_annotations(vm).values()
+    ):
         return skip(messages.owner_removed(name))
     if name not in settings.schedulers:
         return skip(messages.not_preserved(name))
-    refusal = _instancetype_objects(vm, namespace, facts, old.status)
-    if refusal:
-        return refusal
-    return _write(vm, name, messages.preserved(name), _VM_SCHEDULER, _MARK, _TEMPLATE_MARK)
+    rejection = _instancetype_objects(vm, namespace, facts, old.status)
+    if rejection:
+        return rejection
+    return _write(vm, name, messages.preserved(name), _VM_SCHEDULER, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
 
 
 def _only_ours(name: str, settings: SchedulingSettings) -> bool:
@@ -221,30 +223,30 @@ def _only_ours(name: str, settings: SchedulingSettings) -> bool:
     return declared is not None and declared.only_by_webhook
 
 
-def _marks(vm: VirtualMachine) -> dict[tuple[str, ...], object]:
+def _injected_annotations(vm: VirtualMachine) -> dict[tuple[str, ...], object]:
     """The values of the server's annotations on a VM and on its template, by their paths; `ABSENT` for none."""
-    return {path: lookup(vm, path) for path in (_MARK, _TEMPLATE_MARK)}
+    return {path: lookup(vm, path) for path in (_INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)}
 
 
 def _is_ours(vm: VirtualMachine, settings: SchedulingSettings) -> bool:
     """Whether the scheduler in a VM's template was injected: a clone or a restore may bring only one annotation."""
     name = vm.scheduler_name
-    return bool(name) and (name in _marks(vm).values() or _only_ours(name, settings))
+    return bool(name) and (name in _injected_annotations(vm).values() or _only_ours(name, settings))
 
 
 def _restore_annotations(vm: VirtualMachine) -> Decision:
     """The decision on a VM with an injected scheduler: annotations that a copy has lost are put back."""
     name = vm.scheduler_name
-    if all(mark == name for mark in _marks(vm).values()):
+    if all(injected_value == name for injected_value in _injected_annotations(vm).values()):
         return skip(messages.already_injected(name))
-    return _write(vm, name, messages.annotation_restored(name), _MARK, _TEMPLATE_MARK)
+    return _write(vm, name, messages.annotation_restored(name), _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
 
 
 def _remove_annotations(vm: VirtualMachine, manifests: Manifests, reason: str) -> Iterator[Change]:
     """The changes that remove the server's annotations, except those that a manifest declares, and would bring back."""
-    for path, mark in _marks(vm).items():
-        if mark is not ABSENT and not manifests.declare(path, mark):
-            yield Change(path, mark, None, reason)
+    for path, injected_value in _injected_annotations(vm).items():
+        if injected_value is not ABSENT and not manifests.declare(path, injected_value):
+            yield Change(path, injected_value, None, reason)
 
 
 def virtualmachineinstances(
@@ -258,16 +260,16 @@ def virtualmachineinstances(
     if vmi.spec is None:
         return skip(messages.no_spec())
     if vmi.scheduler_name:
-        return _skip_chosen(vmi.scheduler_name, vmi.meta.annotation(names.SCHEDULER_MARK))
+        return _skip_chosen(vmi.scheduler_name, vmi.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION))
     name = settings.scheduler_name
-    refusal = _unfit(name, request.namespace or vmi.meta.namespace or "", facts, settings)
-    if refusal:
-        return refusal
-    return _write(vmi, name, messages.injected("the VMI"), _VMI_SCHEDULER, _MARK)
+    rejection = _unfit(name, request.namespace or vmi.meta.namespace or "", facts, settings)
+    if rejection:
+        return rejection
+    return _write(vmi, name, messages.injected("the VMI"), _VMI_SCHEDULER, _INJECTED_ANNOTATION)
 
 
-def _skip_chosen(name: str, mark: str | None) -> Decision:
-    if name == mark:
+def _skip_chosen(name: str, injected_value: str | None) -> Decision:
+    if name == injected_value:
         return skip(messages.already_injected(name))
     return skip(messages.owner_chose(name))
 

@@ -38,10 +38,10 @@ _TOPOLOGY_KEYS: Final = {
 }
 # The CRDs' x-kubernetes-list-map-keys.
 _KEY: Final = ("topologyKey", "whenUnsatisfiable")
-_MARK: Final = ("metadata", "annotations", names.SPREAD_MARK)
+_INJECTED_ANNOTATION: Final = ("metadata", "annotations", names.INJECTED_SPREAD_ANNOTATION)
 _CONSTRAINTS: Final = ("spec", "topologySpreadConstraints")
 _VM_CONSTRAINTS: Final = ("spec", "template", *_CONSTRAINTS)
-_TEMPLATE_MARK: Final = ("spec", "template", *_MARK)
+_TEMPLATE_ANNOTATION: Final = ("spec", "template", *_INJECTED_ANNOTATION)
 
 
 def constraints(spread: str) -> list[dict[str, Any]]:
@@ -70,7 +70,7 @@ def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSett
         return None
     if isinstance(vmi_owner(pod), NotLauncher) or not _is_kubevirts(request, facts, settings):
         return None
-    return _evaluate_create(pod, own, settings, _CONSTRAINTS, _MARK)
+    return _evaluate_create(pod, own, settings, _CONSTRAINTS, _INJECTED_ANNOTATION)
 
 
 def virtualmachineinstances(
@@ -82,7 +82,7 @@ def virtualmachineinstances(
         return None
     if request.operation != "CREATE" or vmi.spec is None:
         return None
-    return _evaluate_create(vmi, own, settings, _CONSTRAINTS, _MARK)
+    return _evaluate_create(vmi, own, settings, _CONSTRAINTS, _INJECTED_ANNOTATION)
 
 
 def virtualmachines(
@@ -98,7 +98,7 @@ def virtualmachines(
     own = template.metadata.annotation(names.SPREAD_ANNOTATION) if template.metadata else None
     if not settings.spread_virtual_machines or _is_unwanted(own, settings) or request.operation != "CREATE":
         return None
-    return _evaluate_create(vm, own, settings, _VM_CONSTRAINTS, _MARK, _TEMPLATE_MARK)
+    return _evaluate_create(vm, own, settings, _VM_CONSTRAINTS, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
 
 
 def launchers_of(
@@ -114,20 +114,22 @@ def launchers_of(
     if _is_unwanted(annotation, settings):
         return skip(messages.spread_off())
     path = _VM_CONSTRAINTS if isinstance(found, VirtualMachine) else _CONSTRAINTS
-    return _evaluate_create(found, annotation, settings, path, _TEMPLATE_MARK if path is _VM_CONSTRAINTS else _MARK)
+    return _evaluate_create(
+        found, annotation, settings, path, _TEMPLATE_ANNOTATION if path is _VM_CONSTRAINTS else _INJECTED_ANNOTATION
+    )
 
 
-def without_injected(present: list[dict[str, Any]], mark: str, manifests: Manifests) -> list[dict[str, Any]]:
+def without_injected(present: list[dict[str, Any]], injected_value: str, manifests: Manifests) -> list[dict[str, Any]]:
     """What of a VM's constraints its owner wrote; empty where all of them were injected.
 
     Args:
         present: the constraints, plain JSON, at least one.
-        mark: what the annotation says that was injected; a value of `names.Spread` other than ``off``.
+        injected_value: what the annotation says that was injected; a value of `names.Spread` other than ``off``.
         manifests: the manifests of the VM.
     """
-    if _is_injected(present, mark) and not manifests.declare(_VM_CONSTRAINTS, present):
+    if _is_injected(present, injected_value) and not manifests.declare(_VM_CONSTRAINTS, present):
         return []
-    return list(_owners(present, mark, manifests))
+    return list(_owners(present, injected_value, manifests))
 
 
 def _is_kubevirts(request: Request[Any], facts: Facts, settings: SchedulingSettings) -> bool:
@@ -145,7 +147,7 @@ def _is_unwanted(own: object, settings: SchedulingSettings) -> bool:
 
 
 def _evaluate_create(
-    view: Object, own: object, settings: SchedulingSettings, path: tuple[str, ...], *marks: tuple[str, ...]
+    view: Object, own: object, settings: SchedulingSettings, path: tuple[str, ...], *injected_values: tuple[str, ...]
 ) -> Decision:
     """The decision on a new object.
 
@@ -154,19 +156,19 @@ def _evaluate_create(
         own: the value of the owner's annotation, which counts before the namespace's; None for none.
         settings: the section of the policy for the namespace.
         path: where the constraints stand.
-        *marks: the paths of the annotations that state that the constraints were injected.
+        *injected_values: the paths of the annotations that state that the constraints were injected.
     """
-    present, mark = lookup(view, path), lookup(view, marks[0])
+    present, injected_value = lookup(view, path), lookup(view, injected_values[0])
     if isinstance(present, list) and present:
-        if _is_injected(present, mark):
-            return skip(messages.spread_present(mark))
+        if _is_injected(present, injected_value):
+            return skip(messages.spread_present(injected_value))
         return skip(messages.spread_chosen())
     wanted = own.strip() if isinstance(own, str) else settings.spread
     if wanted == names.OFF:
         return skip(messages.spread_opted_out())
     if wanted not in _TOPOLOGY_KEYS:
         return skip(messages.spread_invalid(wanted), warn=True)
-    return _write(view, wanted, messages.spread_injected(), path, *marks)
+    return _write(view, wanted, messages.spread_injected(), path, *injected_values)
 
 
 def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision | None:
@@ -174,16 +176,16 @@ def _evaluate_update(vm: VirtualMachine, old: VirtualMachine | None) -> Decision
     present = lookup(vm, _VM_CONSTRAINTS)
     if not isinstance(present, list) or not present:
         return _restore_overwritten(vm, old)
-    marks = _marks(vm)
-    mark = next((value for value in marks.values() if value in _TOPOLOGY_KEYS), None)
-    if mark is None:
+    injected_values = _injected_annotations(vm)
+    injected_value = next((value for value in injected_values.values() if value in _TOPOLOGY_KEYS), None)
+    if injected_value is None:
         return None
     manifests = Manifests(vm)
-    if _is_injected(present, mark) and not manifests.declare(_VM_CONSTRAINTS, present):
-        return skip(messages.spread_present(mark))
-    kept = without_injected(present, str(mark), manifests)
+    if _is_injected(present, injected_value) and not manifests.declare(_VM_CONSTRAINTS, present):
+        return skip(messages.spread_present(injected_value))
+    kept = without_injected(present, str(injected_value), manifests)
     reason = messages.spread_withdrawn()
-    changes = [Change(path, value, None, reason.code) for path, value in marks.items() if value is not ABSENT]
+    changes = [Change(path, value, None, reason.code) for path, value in injected_values.items() if value is not ABSENT]
     if kept != present:
         changes.append(Change(_VM_CONSTRAINTS, present, kept or None, reason.code))
     return Decision((reason,), tuple(changes), warnings=(reason,))
@@ -195,34 +197,45 @@ def _restore_overwritten(vm: VirtualMachine, old: VirtualMachine | None) -> Deci
     A VirtualMachinePool and `kubectl replace` write the whole VM anew. A changed template requires a restart, so the
     constraints must not come and go. An owner who removes the field and leaves an annotation means it.
     """
-    mark = old.meta.annotation(names.SPREAD_MARK) if old else None
-    if old is None or mark not in _TOPOLOGY_KEYS or not _is_injected(lookup(old, _VM_CONSTRAINTS), mark):
+    injected_value = old.meta.annotation(names.INJECTED_SPREAD_ANNOTATION) if old else None
+    if (
+        old is None
+        or injected_value not in _TOPOLOGY_KEYS
+        or not _is_injected(lookup(old, _VM_CONSTRAINTS), injected_value)
+    ):
         return None
-    if any(value is not ABSENT for value in _marks(vm).values()):
-        return skip(messages.spread_removed(mark))
-    return _write(vm, mark, messages.spread_preserved(mark), _VM_CONSTRAINTS, _MARK, _TEMPLATE_MARK)
+    if any(value is not ABSENT for value in _injected_annotations(vm).values()):
+        return skip(messages.spread_removed(injected_value))
+    return _write(
+        vm,
+        injected_value,
+        messages.spread_preserved(injected_value),
+        _VM_CONSTRAINTS,
+        _INJECTED_ANNOTATION,
+        _TEMPLATE_ANNOTATION,
+    )
 
 
-def _is_injected(present: object, mark: object) -> bool:
+def _is_injected(present: object, injected_value: object) -> bool:
     """Whether constraints are exactly those that the server's annotation says were injected."""
-    if not isinstance(mark, str) or mark not in _TOPOLOGY_KEYS:
+    if not isinstance(injected_value, str) or injected_value not in _TOPOLOGY_KEYS:
         return False
-    injected = constraints(mark)
+    injected = constraints(injected_value)
     return present == injected or present == msgspec.convert(injected, list[SpreadConstraint])
 
 
-def _marks(vm: VirtualMachine) -> dict[tuple[str, ...], object]:
+def _injected_annotations(vm: VirtualMachine) -> dict[tuple[str, ...], object]:
     """What both annotations say, by their paths; `ABSENT` for none."""
-    return {path: lookup(vm, path) for path in (_MARK, _TEMPLATE_MARK)}
+    return {path: lookup(vm, path) for path in (_INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)}
 
 
-def _owners(present: list[dict[str, Any]], mark: str, manifests: Manifests) -> Iterator[dict[str, Any]]:
+def _owners(present: list[dict[str, Any]], injected_value: str, manifests: Manifests) -> Iterator[dict[str, Any]]:
     """The owner's part of constraints into which the injected ones were merged.
 
     The CRDs key this list by topologyKey and whenUnsatisfiable, so server-side apply merges an owner's constraint into
     an injected one of the same key, and keeps the injected fields that the owner does not name.
     """
-    injected = {_key(constraint): constraint for constraint in constraints(mark)}
+    injected = {_key(constraint): constraint for constraint in constraints(injected_value)}
     declared = manifests.declared_items(_VM_CONSTRAINTS, *_KEY)
     for constraint in present:
         key = _key(constraint)
@@ -244,12 +257,14 @@ def _only(value: Any, declared: Mapping[str, Any]) -> Any:
     return {name: _only(member, declared[f"f:{name}"]) for name, member in value.items() if f"f:{name}" in declared}
 
 
-def _write(view: Object, spread: str, reason: Reason, path: tuple[str, ...], *marks: tuple[str, ...]) -> Decision:
+def _write(
+    view: Object, spread: str, reason: Reason, path: tuple[str, ...], *injected_values: tuple[str, ...]
+) -> Decision:
     """The decision to write the constraints of a value, and the annotations that say so."""
     old = lookup(view, path)
     changes = [Change(path, None if old is ABSENT else old, constraints(spread), reason.code)]
-    for mark in marks:
-        before = lookup(view, mark)
+    for injected_value in injected_values:
+        before = lookup(view, injected_value)
         if before != spread:
-            changes.append(Change(mark, None if before is ABSENT else before, spread, reason.code))
+            changes.append(Change(injected_value, None if before is ABSENT else before, spread, reason.code))
     return Decision((reason,), tuple(changes), notes={"spread": spread})
