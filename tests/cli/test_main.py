@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,8 @@ COMMANDS = (
     "doctor",
     "uninstall",
     "cleanup",
+    "scheduler lint FILE",
+    "scheduler render -- spread",
     "manifests webhooks",
     "audit schema",
     "config show",
@@ -54,11 +57,11 @@ COMMANDS = (
     "config check FILE",
     "version",
 )
-GROUPS = ("", "explain", "manifests", "audit", "config")
+GROUPS = ("", "explain", "scheduler", "manifests", "audit", "config")
 
 
 def path(command: str) -> list[str]:
-    return [word for word in command.split() if word.islower() and not word.startswith("-")]
+    return [*takewhile(lambda word: word.islower() and not word.startswith("-"), command.split())]
 
 
 def find(command: str) -> click.Command:
@@ -122,6 +125,7 @@ def test_ctrl_c_ends_a_wait_for_the_cluster(tmp_path: Path) -> None:
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             silent.settimeout(120)
             connection, _ = silent.accept()
+            assert connection.recv(1), "it waits for an answer now"
             process.send_signal(signal.SIGINT)
             out, err = process.communicate(timeout=120)
             connection.close()

@@ -121,7 +121,7 @@ def test_explains_on_a_listener_of_its_own(tmp_path: Path) -> None:
     config = tmp_path / "settings.yaml"
     config.write_text("explain: {listen: '127.0.0.1:0'}\n")
     with serving(*FILES, "--config", str(config)) as server:
-        (url,) = (event["address"] for event in server.said if event["event"] == "explaining")
+        (url,) = (event["address"] for event in server.said if event["event"] == "serving explanations")
         asked = f"{url}/v1/explain/migration?namespace=shop&name=web&to=zone=b"
         with urllib.request.urlopen(asked, timeout=PATIENCE) as answer:
             explained = json.load(answer)

@@ -158,7 +158,7 @@ def test_configurations_that_can_not_be_taken_back_are_named(own_plane: OwnPlane
     install(plane.admin)
     server = new_server(plane, "late")
     server.start()
-    server.wait_logged("registered")
+    server.wait_logged("webhook configurations created")
 
     plane.stop_apiserver()
     server.terminate()
@@ -166,7 +166,7 @@ def test_configurations_that_can_not_be_taken_back_are_named(own_plane: OwnPlane
     assert server.wait_ended() == 0
     assert [line["problem"] for line in server.events("configuration not deleted")] == [
         f"/apis/admissionregistration.k8s.io/v1/{name} was not deleted: no connection to the API server; "
-        "delete it by hand"
+        "delete it manually"
         for name in (
             "mutatingwebhookconfigurations/kubevirt-webhook-late",
             "mutatingwebhookconfigurations/zz-kubevirt-webhook-late",

@@ -111,7 +111,7 @@ class WebhookServer:
 
     def wait_called(self) -> None:
         """Returns once the API server calls it: configurations reach it a moment after they were made."""
-        self.wait_logged("registered")
+        self.wait_logged("webhook configurations created")
         name = f"probe-{self.name}"
         probe = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": self.labels()}}
         self.access.admin.create("v1/namespaces", probe)
