@@ -85,7 +85,9 @@ class Installed:
         self.plane.start_scheduler("kubevirt", KUBEVIRT_SCHEDULER, lease=LEASE)
         metadata = {"namespace": LEASE.namespace, "name": "kubevirt-scheduler"}
         config = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
-        data = {"config.yaml": yaml.safe_dump({**config, **KUBEVIRT_SCHEDULER})}
+        lease = {"resourceNamespace": "kubevirt-scheduler", "resourceName": "kubevirt-scheduler"}
+        whole = {**config, **KUBEVIRT_SCHEDULER, "leaderElection": {"leaderElect": True, **lease}}
+        data = {"config.yaml": yaml.safe_dump(whole)}
         self.admin.apply({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
         labels = {"matchLabels": {"app": "scheduler"}}
         pod = {
