@@ -101,7 +101,7 @@ def test_nothing_is_listed_for_what_is_switched_off() -> None:
 
 
 @pytest.mark.parametrize(
-    ("obj", "endpoint", "judged"),
+    ("obj", "endpoint", "evaluated"),
     [
         (stored(launcher_pod()), PODS, True),
         (stored(launcher_pod()) | {"status": {"phase": "Running"}}, PODS, True),
