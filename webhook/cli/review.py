@@ -108,7 +108,7 @@ async def _evaluate(
         "user": (request.get("userInfo") or {}).get("username", ""),
         "decision": "skipped",
         "message": None,
-        "evaluations": [],
+        "judgements": [],
         "warnings": [],
         "patch": [],
         "object": request.get("object"),
@@ -126,7 +126,7 @@ async def _evaluate(
             "reasons": msgspec.to_builtins(verdict.decision.reasons),
             "changes": msgspec.to_builtins(verdict.decision.changes),
         }
-        result["evaluations"].append(evaluation)
+        result["judgements"].append(evaluation)
         result["warnings"].extend(verdict.outcome.warnings)
         result["decision"] = _weightier(result["decision"], verdict.label)
         if verdict.outcome.denial:
@@ -137,7 +137,7 @@ async def _evaluate(
             result["patch"].extend(operations)
             request["object"] = jsonpatch.apply_patch(request["object"], operations)
             result["object"] = request["object"]
-    if not result["evaluations"]:
+    if not result["judgements"]:
         result["message"] = (
             f"the API server does not call kubevirt-webhook for {result['operation']} of {result['kind'] or 'this'}"
         )
@@ -164,7 +164,7 @@ def _redact(result: dict[str, Any]) -> set[str]:
             found.add(part)
 
     hide("object", (), result, "object")
-    for change in (change for evaluation in result["evaluations"] for change in evaluation["changes"]):
+    for change in (change for evaluation in result["judgements"] for change in evaluation["changes"]):
         for side in ("old", "new"):
             hide("changes", change["path"], change, side)
     for operation in result["patch"]:

@@ -55,7 +55,7 @@ def _print_result(out: Console, result: dict[str, Any]) -> None:
     out.print(head)
     if result["message"]:
         out.print(Text(safe(f"  {result['message']}")))
-    for evaluation in result["evaluations"]:
+    for evaluation in result["judgements"]:
         for reason in evaluation["reasons"]:
             out.print(
                 Text.assemble(
