@@ -100,7 +100,8 @@ def commands(page: str) -> Iterator[list[str]]:
 def unknown(words: list[str]) -> str:
     """What of a command does not exist: a subcommand or an option."""
     command: click.Command = program
-    context = click.Context(program)
+    # With the settings of the program: click keeps the help option that the first context made.
+    context = click.Context(program, **program.context_settings)
     for word in words:
         if isinstance(command, click.Group) and not word.startswith("-"):
             found = command.get_command(context, word)

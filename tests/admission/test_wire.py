@@ -75,11 +75,11 @@ def test_v1beta1_is_answered_as_v1beta1() -> None:
         (body(review(launcher_pod(), uid=5)), "request.uid must be str, not int"),
         (body(review(launcher_pod(), userInfo=[])), "request.userInfo must be object, not array"),
         (body(review(launcher_pod()) | {"request": "x"}), "request must be object or null, not str"),
-        (body(review(launcher_pod(), kind={"kind": "Node"})), "this endpoint judges Pod, not Node"),
+        (body(review(launcher_pod(), kind={"kind": "Node"})), "this endpoint evaluates Pod, not Node"),
         (body(review(launcher_pod(), kind={})), "not an object without kind"),
         (
             body(review(launcher_pod(), kind={"group": "x.io", "version": "v1", "kind": "Pod"})),
-            "this endpoint judges Pod, not Pod.x.io",
+            "this endpoint evaluates Pod, not Pod.x.io",
         ),
     ],
     ids=lambda value: value[:24] if isinstance(value, str) else "body",
@@ -89,7 +89,7 @@ def test_what_is_no_review_gets_one_sentence(data: bytes, said: str) -> None:
 
 
 def test_wrong_kind_names_both() -> None:
-    with pytest.raises(InputError, match=r"judges VirtualMachine\.kubevirt\.io, not Pod;"):
+    with pytest.raises(InputError, match=r"evaluates VirtualMachine\.kubevirt\.io, not Pod;"):
         VMS.decode(body(review(launcher_pod())))
 
 

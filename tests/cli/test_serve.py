@@ -187,7 +187,7 @@ def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
     assert before["auditAnnotations"] == {"mode": "off", "decision": "skipped", "reason": "out-of-scope"}
     assert after["auditAnnotations"] == {"mode": "enforce", "decision": "allowed", "reason": "vmi-not-found"}
     assert restart["keys"] == ["server.maxInFlight"]
-    assert 'kubevirt_webhook_settings_reloads_total{result="refused"} 1.0' in metrics
+    assert 'kubevirt_webhook_settings_reloads_total{result="rejected"} 1.0' in metrics
     assert 'kubevirt_webhook_settings_reloads_total{result="accepted"} 1.0' in metrics
 
 

@@ -51,7 +51,7 @@ INFER = of(
         (
             "a missing object is never forgiven",
             "        except Ignorable:\n            if not ignore:",
-            "        except Refusal:\n            if not ignore:",
+            "        except Rejection:\n            if not ignore:",
         ),
         ("a forgiven failure takes the matcher", '            del vm["spec"][matcher.field]\n', ""),
         (
@@ -100,7 +100,7 @@ ADMISSION = of(
         ("an image's architecture must be known", "if label in ARCHITECTURES), None)", "if label), None)"),
         (
             "a missing instancetype is admitted",
-            "            except Refusal:\n                found[matcher] = None",
+            "            except Rejection:\n                found[matcher] = None",
             "            except ValueError:\n                found[matcher] = None",
         ),
         (

@@ -41,7 +41,7 @@ async def test_a_review_is_answered(start: Start) -> None:
         (
             msgspec.json.encode(review(launcher_pod(), kind={"kind": "Node", "version": "v1"})),
             400,
-            "judges Pod, not Node",
+            "evaluates Pod, not Node",
         ),
         (b"{}", 400, "it is not an AdmissionReview"),
         (b" " * (8 * 1024 * 1024), 413, f"larger than {MAX_BODY} bytes"),

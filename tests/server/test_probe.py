@@ -54,7 +54,7 @@ async def test_every_configuration_is_judged_by_its_own_bundles(address: str, pa
         **dict.fromkeys(("old", "bare", "broken", "gone"), False),
     }
     assert [each.partition(" (")[0] for each in found.why] == [
-        "old: its caBundle refuses the certificate that we serve",
+        "old: its caBundle does not verify the serving certificate",
         "bare: an entry has no caBundle",
         "broken: our own listener can't be called with its caBundle",
         "gone: it doesn't exist",

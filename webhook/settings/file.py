@@ -112,7 +112,7 @@ class SettingsFile:
 
     Args:
         path: the path of the file; symbolic links are resolved at each poll.
-        on_refused: receives the errors, once for each content; the previous state is kept.
+        on_rejected: receives the errors, once for each content; the previous state is kept.
         on_reloaded: receives the old and the new state.
         on_restart_needed: receives the keys (``server.listen``) that changed since the start, once for each set.
         interval: between polls, in seconds.

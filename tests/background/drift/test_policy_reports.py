@@ -66,7 +66,7 @@ def test_a_report() -> None:
         "message": "created now, enforce would change it: the VMI chose no scheduler",
         "resources": [{"apiVersion": "v1", "kind": "Pod", "namespace": "demo", "name": "pod-1", "uid": "u1"}],
     }
-    assert other["message"] == "created now, enforce would refuse it: it can't be"
+    assert other["message"] == "created now, enforce would deny it: it can't be"
 
 
 def test_a_report_is_bounded() -> None:
