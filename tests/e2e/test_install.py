@@ -460,6 +460,6 @@ def test_cleanup_says_what_it_can_not_change(marked: Tenant) -> None:
             await api.close()
 
     late, gone = asyncio.run(clean_late())
-    assert late.startswith("it has changed meanwhile")
+    assert late.startswith("the VM has changed in the meantime")
     assert gone == ""
     assert scheduler_of(found(marked, "stopped")) == "kubevirt"
