@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol
 from cryptography import x509
 
 from certs.authority import Authority, parse_bundle, verifies
+from certs.events import RotationEvent
 from certs.source import CertificateError, Pair
 from certs.state import KEYS, RENEWED_AT, CaState, Observation, Terms, plan_next_state
 
@@ -29,20 +30,6 @@ QUIET_SECONDS: Final = 5.0
 GRACE_SECONDS: Final = 300.0
 # How long a CA must have been in every caBundle before it signs, because API servers receive changes by a watch.
 SPREAD_SECONDS: Final = 10.0
-
-
-class RotationEvent:
-    """The events in the log."""
-
-    RETRYING: Final = "certificate rotation failed; retrying"
-    CONFIGURATIONS_MISSING: Final = "webhook configurations do not exist yet; certificates are not published to them"
-    MISSING: Final = "CA Secret is missing; creating it again, the serving certificate does not change"
-    INVALID: Final = "CA Secret is invalid; repairing it, the serving certificate does not change"
-    LEAF_ISSUED: Final = "serving certificate issued"
-    BUNDLES_WRITTEN: Final = "caBundles updated"
-    CA_CREATED: Final = "new CA created; it is published in the caBundles before it signs"
-    CA_PROMOTED: Final = "new CA is in every caBundle; it signs from now on"
-    CAS_REMOVED: Final = "expired CAs are removed from the caBundles"
 
 
 class NotNow(Exception):  # noqa: N818 - a state of affairs

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from certs.authority import Authority, bundle, parse_bundle, verifies
-from certs.rotation import GRACE_SECONDS, SPREAD_SECONDS, NotNow, RotationEvent
+from certs.events import RotationEvent
+from certs.rotation import GRACE_SECONDS, SPREAD_SECONDS, NotNow
 from certs.source import CertificateError, Pair, self_signed
 from certs.state import CA_CRT, CA_KEY, MOST_RETIRED, NEXT_KEY, RETIRED, ROTATED, CaState
 from tests.certs.memory import ENTRIES, HOST, NAMES, START, TERMS, Killed, Replica, World, reject

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests import builders
 from webhook import names
-from webhook.cluster import files
+from webhook.cluster import directory, files
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.kinds import KINDS
 from webhook.errors import InputError, InputErrors, Unavailable
@@ -298,7 +298,7 @@ items:
     def test_what_msgspec_says_otherwise_is_told_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         view = msgspec.defstruct("Counted", [("metadata", Any), ("count", int)])
         kind = msgspec.structs.replace(KINDS["Node"], view=view)
-        monkeypatch.setattr(files, "KINDS", {**KINDS, "Node": kind})
+        monkeypatch.setattr(directory, "KINDS", {**KINDS, "Node": kind})
         (tmp_path / "a.yaml").write_text(json.dumps(made("v1", "Node", "p")))
 
         assert rejection(tmp_path) == [

@@ -13,7 +13,7 @@ from typing import Protocol
 
 import pytest
 
-from certs.rotation import RotationEvent
+from certs.events import RotationEvent
 from webhook.k8s.client.transport import connect
 from webhook.runtime.ca_bundles import CaBundles
 

@@ -1,7 +1,6 @@
 """The settings file's shape: every key with its type, default, limits and description, and the snapshot made of it.
 
-Keys are camelCase as everywhere in Kubernetes, null means absent, unknown keys are not accepted, and values are not
-converted to another type. `webhook.settings.file` reports errors; only this package imports pydantic.
+Keys are camelCase, null means absent, unknown keys are denied, values are not converted. Only here is pydantic.
 """
 
 from __future__ import annotations
@@ -351,6 +350,7 @@ class SettingsModel(Section):
             digest: the digest of the settings file; see `snapshot.Settings`.
         """
         service = self.webhooks.service
+        kubevirt = self.kubevirt.namespace or "kubevirt"
         return snapshot.Settings(
             server=snapshot.ServerSettings(
                 listen=self.server.listen,
@@ -392,9 +392,7 @@ class SettingsModel(Section):
             instancetypes=self.instancetypes.snapshot(),
             migration=self.migration.snapshot(self.kubevirt.namespace),
             eviction=self.eviction.snapshot(self.kubevirt.namespace),
-            excluded_namespaces=frozenset(
-                {"kube-system", *self.excluded_namespaces, service.namespace, self.kubevirt.namespace or "kubevirt"}
-            ),
+            excluded_namespaces=frozenset({"kube-system", *self.excluded_namespaces, service.namespace, kubevirt}),
             digest=digest,
             events=self.events == "on",
             kubevirt_version=self.kubevirt.version,

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from webhook.errors import InputError
-from webhook.kubevirt.go_json.structs import MAX_KEYS, copy_json, decode, encode
+from webhook.kubevirt.go_json.limits import MAX_KEYS
+from webhook.kubevirt.go_json.structs import copy_json, decode, encode
 from webhook.kubevirt.types.machines import VM, VMI_SPEC
 
 BARE: dict[str, Any] = {"domain": {"devices": {}, "resources": {}}}
@@ -94,7 +95,7 @@ def test_a_status_keeps_what_we_do_not_know() -> None:
         ({"volumes": {}}, "spec.volumes: is an object, not a list"),
         ({"volumes": [{"name": True}]}, "spec.volumes[0].name: is a boolean, not a string"),
         ({"domain": {"cpu": {"cores": -1}}}, "spec.domain.cpu.cores: is not between 0 and 4294967295"),
-        ({"domain": {"cpu": {"cores": 1.5}}}, "spec.domain.cpu.cores: is no whole number"),
+        ({"domain": {"cpu": {"cores": 1.5}}}, "spec.domain.cpu.cores: is not a whole number"),
         ({"domain": {"cpu": {"cores": "2"}}}, "spec.domain.cpu.cores: is a string, not a number"),
         ({"domain": {"cpu": {"dedicatedCpuPlacement": 1}}}, "dedicatedCpuPlacement: is a number, not true or false"),
         (

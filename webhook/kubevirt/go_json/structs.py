@@ -15,31 +15,25 @@ from typing import Any, Final, Protocol
 
 from webhook.errors import InputError
 from webhook.k8s import quantity
+from webhook.kubevirt.go_json.limits import MAX_ITEMS, MAX_KEYS, MAX_VALUES, copy_bounded, is_too_large
+from webhook.kubevirt.go_json.scalars import (
+    WrongValue,
+    check_boolean,
+    check_int_or_string,
+    check_quantity,
+    check_string,
+    integer_check,
+    kind_of,
+)
 from webhook.work import spend
 
 Json = dict[str, Any]
 
-MAX_DEPTH: Final = 50
-# Longer lists than anybody needs; where KubeVirt's CRDs say `maxItems`, theirs counts.
-MAX_ITEMS: Final = 1000
-MAX_KEYS: Final = 5000
-# Of a whole object: no limit on each of its lists bounds what lists within lists come to. A VM with all the disks,
-# volumes, interfaces, networks and data volumes that KubeVirt's CRDs admit, 256 of each, holds half as many.
-MAX_VALUES: Final = 25_000
 _OMITTED: Final = object()
 # What uses up a review's work, for the message.
 _NUMBER_STEPS: Final = 20
 _LISTED: Final = "lists and maps, read anew for each step of KubeVirt's,"
 _NESTED: Final = frozenset({dict, list})
-
-
-class _Wrong(Exception):  # noqa: N818 - never leaves this module
-    """A value of the wrong kind; the path is put together on the way out, so that success costs nothing."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
-        self.what = what
-        self.path: list[str] = []
 
 
 class Shape(Protocol):
@@ -52,16 +46,11 @@ class Shape(Protocol):
         """What is written where there is no value, or ``_OMITTED``."""
 
 
-def _kind(value: Any) -> str:
-    kinds = {dict: "an object", list: "a list", str: "a string", bool: "a boolean", int: "a number", float: "a number"}
-    return kinds.get(type(value), "null")
-
-
 class Scalar:
     """A string, boolean, number or quantity.
 
     Args:
-        check: the value as it is to be kept; raises `_Wrong`.
+        check: the value as it is to be kept; raises `WrongValue`.
         zero: what Go takes for absent; falsy.
         omitted: the zero is not written.
         always: the zero is written even when there is no value.
@@ -89,7 +78,7 @@ class Scalar:
         """A copy of a value that is not null; ``_OMITTED`` for a zero that Go's ``omitempty`` drops.
 
         Raises:
-            _Wrong: the value is of another kind.
+            WrongValue: the value is of another kind.
         """
         checked = value if type(value) is self.kept else self._check(value)
         return checked if checked or not self._omitted else _OMITTED
@@ -106,7 +95,7 @@ class Amount(Scalar):
         """The quantity, as it was written where ``live`` is set, else in its canonical form.
 
         Raises:
-            _Wrong: the value is not a quantity.
+            WrongValue: the value is not a quantity.
             TooComplex: the review has no steps left for it.
         """
         # A long one, with a large exponent, takes a hundred microseconds.
@@ -134,11 +123,11 @@ class Struct:
         """A copy of an object with the known fields, and with those that Go writes without a value.
 
         Raises:
-            _Wrong: the value, or one in it, is of another kind; the error holds its path.
+            WrongValue: the value, or one in it, is of another kind; the error holds its path.
             TooComplex: the review has no steps left for it.
         """
         if type(value) is not dict:
-            raise _Wrong(f"is {_kind(value)}, not an object")
+            raise WrongValue(f"is {kind_of(value)}, not an object")
         known, taken = self._known, {}
         for name, item in value.items():
             if item is None or (field := known.get(name)) is None:
@@ -149,7 +138,7 @@ class Struct:
                 continue
             try:
                 result = take(item, live)
-            except _Wrong as wrong:
+            except WrongValue as wrong:
                 wrong.path.append(f".{name}")
                 raise
             if result is not _OMITTED:
@@ -178,7 +167,7 @@ class Value:
         """A copy of the struct, as `Struct.take` makes it.
 
         Raises:
-            _Wrong: the value, or one in it, is of another kind.
+            WrongValue: the value, or one in it, is of another kind.
             TooComplex: the review has no steps left for it.
         """
         return self.shape.take(value, live)
@@ -202,7 +191,7 @@ class OrNull:
         """A copy of the value; an empty list instead of ``_OMITTED``.
 
         Raises:
-            _Wrong: the value, or one in it, is of another kind.
+            WrongValue: the value, or one in it, is of another kind.
             TooComplex: the review has no steps left for it.
         """
         taken = self.shape.take(value, live)
@@ -234,19 +223,19 @@ class List:
         """A copy of a list; ``_OMITTED`` for an empty one.
 
         Raises:
-            _Wrong: the value is not a list or has too many items, or an item is of another kind.
+            WrongValue: the value is not a list or has too many items, or an item is of another kind.
             TooComplex: the review has no steps left for it.
         """
         if type(value) is not list:
-            raise _Wrong(f"is {_kind(value)}, not a list")
+            raise WrongValue(f"is {kind_of(value)}, not a list")
         if len(value) > self.limit:
-            raise _Wrong(f"has {len(value)} items, more than {self.limit}")
+            raise WrongValue(f"has {len(value)} items, more than {self.limit}")
         spend(len(value), _LISTED)
         taken = []
         for index, item in enumerate(value):
             try:
                 taken.append(self.item.take({} if item is None and isinstance(self.item, Struct) else item, live))
-            except _Wrong as wrong:
+            except WrongValue as wrong:
                 wrong.path.append(f"[{index}]")
                 raise
         return taken or _OMITTED
@@ -270,21 +259,21 @@ class Map:
         """A copy of an object with free keys.
 
         Raises:
-            _Wrong: the value is not an object or has too many keys, or an item is of another kind.
+            WrongValue: the value is not an object or has too many keys, or an item is of another kind.
             TooComplex: the review has no steps left for it.
         """
         if type(value) is not dict:
-            raise _Wrong(f"is {_kind(value)}, not an object")
+            raise WrongValue(f"is {kind_of(value)}, not an object")
         if len(value) > MAX_KEYS:
-            raise _Wrong(f"has {len(value)} keys, more than {MAX_KEYS}")
+            raise WrongValue(f"has {len(value)} keys, more than {MAX_KEYS}")
         spend(len(value), _LISTED)
         taken = {}
         for key, item in value.items():
             if not isinstance(key, str):
-                raise _Wrong("has a key that is no string")
+                raise WrongValue("has a key that is no string")
             try:
                 taken[key] = self._item.take(self._item.zero if item is None else item, live)
-            except _Wrong as wrong:
+            except WrongValue as wrong:
                 wrong.path.append(f"[{key[:100]!r}]")
                 raise
         return taken if taken or live else _OMITTED
@@ -301,69 +290,27 @@ class Free:
         """A copy of the value.
 
         Raises:
-            _Wrong: the value has more than `MAX_DEPTH` levels, or a list or object in it more than `MAX_KEYS` items.
+            WrongValue: as of `copy_bounded`.
         """
-        return _copy(value, MAX_DEPTH)
+        return copy_bounded(value)
 
     def absent(self, live: bool) -> Any:
         """``_OMITTED``: an absent value is dropped."""
         return _OMITTED
 
 
-def _copy(value: Any, depth: int) -> Any:
-    if not depth:
-        raise _Wrong(f"is nested more than {MAX_DEPTH} levels deep")
-    if type(value) in (dict, list) and len(value) > MAX_KEYS:
-        raise _Wrong(f"has {len(value)} items, more than {MAX_KEYS}")
-    if type(value) is dict:
-        return {key: _copy(item, depth - 1) for key, item in value.items() if item is not None}
-    return [_copy(item, depth - 1) for item in value] if type(value) is list else value
-
-
-def _string(value: Any) -> str:
-    if not isinstance(value, str):
-        raise _Wrong(f"is {_kind(value)}, not a string")
-    return value
-
-
-def _boolean(value: Any) -> bool:
-    if type(value) is not bool:
-        raise _Wrong(f"is {_kind(value)}, not true or false")
-    return value
-
-
-def _integer(least: int, most: int) -> Callable[[Any], int]:
-    def check(value: Any) -> int:
-        if type(value) is not int:
-            raise _Wrong("is no whole number" if type(value) is float else f"is {_kind(value)}, not a number")
-        if not least <= value <= most:
-            raise _Wrong(f"is not between {least} and {most}")
-        return value
-
-    return check
-
-
-def _quantity(value: Any) -> str:
-    if type(value) is quantity.Computed:
-        return str(value)
-    try:
-        return quantity.canonical(value)
-    except InputError as error:
-        raise _Wrong(error.what) from None
-
-
-def _int_or_string(value: Any) -> int | str:
-    return value if type(value) is str else _integer(-(2**31), 2**31 - 1)(value)
-
-
-STRING: Final = Scalar(_string, "", omitted=True, kept=str)
-STRING_POINTER: Final = Scalar(_string, "", kept=str)
-STRING_ALWAYS: Final = Scalar(_string, "", always=True, kept=str)
-BOOL: Final = Scalar(_boolean, False, omitted=True, kept=bool)
-BOOL_POINTER: Final = Scalar(_boolean, False, kept=bool)
-BOOL_ALWAYS: Final = Scalar(_boolean, False, always=True, kept=bool)
-_uint32, _int32, _int64 = _integer(0, 2**32 - 1), _integer(-(2**31), 2**31 - 1), _integer(-(2**63), 2**63 - 1)
-_uint64 = _integer(0, 2**64 - 1)
+STRING: Final = Scalar(check_string, "", omitted=True, kept=str)
+STRING_POINTER: Final = Scalar(check_string, "", kept=str)
+STRING_ALWAYS: Final = Scalar(check_string, "", always=True, kept=str)
+BOOL: Final = Scalar(check_boolean, False, omitted=True, kept=bool)
+BOOL_POINTER: Final = Scalar(check_boolean, False, kept=bool)
+BOOL_ALWAYS: Final = Scalar(check_boolean, False, always=True, kept=bool)
+_uint32, _int32, _int64 = (
+    integer_check(0, 2**32 - 1),
+    integer_check(-(2**31), 2**31 - 1),
+    integer_check(-(2**63), 2**63 - 1),
+)
+_uint64 = integer_check(0, 2**64 - 1)
 UINT32: Final = Scalar(_uint32, 0, omitted=True)
 UINT32_POINTER: Final = Scalar(_uint32, 0)
 UINT32_ALWAYS: Final = Scalar(_uint32, 0, always=True)
@@ -376,9 +323,9 @@ INT64_ALWAYS: Final = Scalar(_int64, 0, always=True)
 UINT64: Final = Scalar(_uint64, 0, omitted=True)
 UINT64_POINTER: Final = Scalar(_uint64, 0)
 UINT64_ALWAYS: Final = Scalar(_uint64, 0, always=True)
-QUANTITY: Final = Amount(_quantity, "0")
-QUANTITY_ALWAYS: Final = Amount(_quantity, "0", always=True)
-INT_OR_STRING_ALWAYS: Final = Scalar(_int_or_string, 0, always=True)
+QUANTITY: Final = Amount(check_quantity, "0")
+QUANTITY_ALWAYS: Final = Amount(check_quantity, "0", always=True)
+INT_OR_STRING_ALWAYS: Final = Scalar(check_int_or_string, 0, always=True)
 FREE: Final = Free()
 EMPTY: Final = Struct()
 
@@ -396,7 +343,7 @@ def decode(shape: Struct, value: Any, where: str = "", *, quoting: bool = True) 
     Raises:
         InputError: a value is of the wrong kind or absurdly large.
     """
-    if _too_large(value):
+    if is_too_large(value):
         raise InputError(f"holds more than {MAX_VALUES} values", where)
     return _through(shape, value, where, live=True, quoting=quoting)
 
@@ -418,7 +365,7 @@ def encode(shape: Struct, value: Any, where: str = "") -> Json:
 def _through(shape: Struct, value: Any, where: str, *, live: bool, quoting: bool = True) -> Json:
     try:
         return shape.take(value, live)
-    except _Wrong as wrong:
+    except WrongValue as wrong:
         path = "".join(part if quoting or not _is_key(part) else "[...]" for part in reversed(wrong.path))
         raise InputError(wrong.what, f"{where}{path}".removeprefix(".")) from None
 
@@ -426,17 +373,6 @@ def _through(shape: Struct, value: Any, where: str, *, live: bool, quoting: bool
 def _is_key(part: str) -> bool:
     """Whether a part of a path is the key of a `Map`, in quotes, and not a field or an index."""
     return part.startswith(("['", '["'))
-
-
-def _too_large(value: Any) -> bool:
-    count, pending = 0, [value]
-    while pending and count <= MAX_VALUES:
-        item = pending.pop()
-        if type(item) is dict or type(item) is list:
-            count += len(item)
-            if count <= MAX_VALUES:
-                pending.extend(item.values() if type(item) is dict else item)
-    return count > MAX_VALUES
 
 
 def copy_json(value: Any) -> Any:

@@ -1,0 +1,162 @@
+"""Objects in the files of a directory: found, read as their kinds have them, and every mistake with its place."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from webhook.cluster.kinds import KINDS, Kind
+from webhook.errors import InputError, quote
+from webhook.k8s.timestamps import unix_time
+from webhook.k8s.views import Object
+from webhook.k8s.yaml_builder import Document, format_path
+from webhook.k8s.yaml_documents import mistakes_of, objects_in, read_documents
+
+_SUFFIXES: Final = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
+
+
+class FileObject(msgspec.Struct, frozen=True):
+    """One object, as it was read and as policies see it."""
+
+    value: dict[str, Any]
+    view: Object
+    where: str
+
+
+# Kind, namespace ("" for those without) and name: the kinds' names are unique across their groups.
+Index = dict[str, dict[tuple[str, str], FileObject]]
+
+
+def read_objects(root: Path, mistakes: list[InputError]) -> Iterator[Document]:
+    """All objects of all files; what cannot be read becomes a mistake."""
+    for file in _files(root, mistakes):
+        try:
+            for document in read_documents(file):
+                try:
+                    yield from objects_in(document)
+                except InputError as error:
+                    mistakes.extend(mistakes_of(error))
+        except InputError as error:
+            mistakes.extend(mistakes_of(error))
+
+
+def _files(root: Path, mistakes: list[InputError]) -> list[Path]:
+    if not root.is_dir():
+        return [root]
+    found = []
+
+    def unreadable(error: OSError) -> None:
+        mistakes.append(InputError(f"cannot be read: {error.strerror}", str(error.filename)))
+
+    for directory, below, files in os.walk(root, onerror=unreadable):
+        below[:] = sorted(name for name in below if not name.startswith("."))
+        found += [Path(directory, name) for name in files if name.endswith(_SUFFIXES) and not name.startswith(".")]
+    if not found and not mistakes:
+        raise InputError("holds no YAML or JSON files", str(root), "write some there with kubectl get -o yaml")
+    return sorted(found)
+
+
+def add_object(index: Index, document: Document) -> None:
+    """Check one object and enter it.
+
+    Raises:
+        InputError: it cannot be an object of a cluster, or is one that is known already.
+    """
+    value = document.value
+    kind = _kind(document)
+    metadata = value.get("metadata")
+    if not isinstance(metadata, dict):
+        raise InputError(f"this {kind.name} has no metadata", document.where(["metadata"]), "give it a name")
+    try:
+        view = msgspec.convert(value, kind.view)
+    except msgspec.ValidationError as error:
+        path, what, fix = describe_wrong_type(value, error)
+        raise InputError(what, document.where(path), fix) from error
+    name, namespace = view.meta.name, view.meta.namespace or ""
+    where = document.where(["metadata"])
+    if not name:
+        raise InputError(f"this {kind.name} has no metadata.name", where, "objects of a cluster have one")
+    title = f"{kind.name} {quote(name)}"
+    if kind.namespaced and not namespace:
+        raise InputError(f"{title} has no metadata.namespace", where, "objects of its kind are in one")
+    if namespace and not kind.namespaced:
+        raise InputError(f"{title} has a metadata.namespace", where, "objects of its kind are in none; remove it")
+    if view.meta.creation_timestamp is not None and unix_time(view.meta.creation_timestamp) is None:
+        path = ("metadata", "creationTimestamp")
+        raise InputError(
+            f"{format_path(path)} is not a valid time", document.where(path), "use for example 2026-01-31T12:00:00Z"
+        )
+    known = index[kind.name].setdefault((namespace, name), FileObject(value, view, document.where()))
+    if known.value is not value:
+        place = f"{title} of namespace {namespace}" if namespace else title
+        raise InputError(f"{place} is here a second time", document.where(), f"remove it here or at {known.where}")
+
+
+def _kind(document: Document) -> Kind:
+    name, version = document.value.get("kind"), document.value.get("apiVersion")
+    if not isinstance(name, str) or not name:
+        raise InputError("the object has no kind", document.where(["kind"]), "write one such as kind: Node")
+    if not isinstance(version, str) or not version:
+        raise InputError(f"this {name} has no apiVersion", document.where(["apiVersion"]), "write one")
+    kind = KINDS.get(name)
+    if kind is None:
+        near = difflib.get_close_matches(name, KINDS, n=1, cutoff=0.8)
+        fix = f"did you mean {near[0]}?" if near else "leave it out"
+        raise InputError(f"{quote(name)} is not a kind that can be read from files", document.where(["kind"]), fix)
+    group, _, number = version.rpartition("/")
+    if group != kind.group or not re.fullmatch(kind.versions, number):
+        known = kind.versions.partition("|")[0] if kind.versions.startswith("v1") else "VERSION"
+        fix = f"write {kind.group}/{known}" if kind.group else f"write {known}"
+        raise InputError(f"{quote(version)} has no {name}", document.where(["apiVersion"]), fix)
+    return kind
+
+
+_TYPES: Final = {
+    "str": "a string",
+    "int": "a number",
+    "float": "a number",
+    "bool": "a boolean",
+    "object": "a mapping",
+    "array": "a list",
+    "null": "null",
+}
+_NAMES: Final = {
+    str: "str",
+    int: "int",
+    float: "float",
+    bool: "bool",
+    dict: "object",
+    list: "array",
+    type(None): "null",
+}
+
+
+def describe_wrong_type(value: Any, error: msgspec.ValidationError) -> tuple[tuple[str | int, ...], str, str]:
+    """The path that msgspec complains of, what is wrong there, and what to do."""
+    message = re.fullmatch(r"Expected `(\w+)(?: \| null)?`, got `(\w+)`(?: - at `\$(.*)`)?", str(error))
+    if message is None:
+        return (), f"the object is not as it should be: {error}", ""
+    wanted, got, place = message.groups()
+    steps = re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", place or "")
+    path = _find_path(value, [name or (step if step == "..." else int(step)) for name, step in steps], got) or ()
+    fix = "put it in quotes" if wanted == "str" and got in ("int", "float", "bool") else ""
+    return (
+        path,
+        f"{format_path(path) or 'the object'} must be {_TYPES.get(wanted, wanted)}, not {_TYPES.get(got, got)}",
+        fix,
+    )
+
+
+def _find_path(value: Any, steps: list[str | int], got: str) -> tuple[str | int, ...] | None:
+    """The first path of that form whose value has a type: msgspec names no keys of mappings, only ``...``."""
+    if not steps:
+        return () if _NAMES.get(type(value)) == got else None
+    step, *rest = steps
+    below = ((key, _find_path(value[key], rest, got)) for key in (value if step == "..." else [step]))
+    return next(((key, *path) for key, path in below if path is not None), None)
