@@ -80,7 +80,7 @@ def bundles(installation: Installation) -> list[str | None]:
 def test_first_start_of_replicas_before_the_configurations(cluster: Access, new_installation: NewInstallation) -> None:
     installed = new_installation(cluster, MANAGED)
     first, second = installed.start(ready=False), installed.start(ready=False)
-    eventually(lambda: "it doesn't exist yet" in first.ops("/readyz")[1], what="readiness to tell")
+    eventually(lambda: "does not exist yet" in first.ops("/readyz")[1], what="readiness to tell")
 
     installed.apply()
     for replica in (first, second):
