@@ -177,7 +177,7 @@ def test_a_file_that_can_not_be_put_away_grows(path: Path, caplog: pytest.LogCap
     ("make", "why"),
     [
         (lambda path: path.mkdir(), "Is a directory"),
-        (os.mkfifo, "it is no regular file"),
+        (os.mkfifo, "not a regular file"),
         (lambda path: path.parent.rmdir(), "No such file or directory"),
     ],
 )

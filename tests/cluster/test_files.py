@@ -441,7 +441,7 @@ class TestSchedulers:
 
     def test_no_lease_is_dead(self, tmp_path: Path) -> None:
         assert health(cluster(tmp_path)) == SchedulerHealth(
-            "dead", "there is no Lease kubevirt-scheduler/kubevirt-scheduler"
+            "dead", "Lease kubevirt-scheduler/kubevirt-scheduler does not exist"
         )
 
     @pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": ""}, {"holderIdentity": None}])

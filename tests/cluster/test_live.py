@@ -610,7 +610,7 @@ class TestGuards:
             asked = len(case.server.requests(PODS.path()))
             case.cluster.use(after)
             await until(
-                lambda: case.cluster.peek(SchedulerKey("changes")) == SchedulerHealth("dead", "there is no Lease a/b")
+                lambda: case.cluster.peek(SchedulerKey("changes")) == SchedulerHealth("dead", "Lease a/b does not exist")
             )
             await until(
                 lambda: case.cluster.peek(SchedulerKey("comes")) == SchedulerHealth("alive", "no pod waits unnoticed")

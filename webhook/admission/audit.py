@@ -91,7 +91,7 @@ class DifferingField(msgspec.Struct, frozen=True):
     """A field of a VMI that is not what it should be. Its value is not shown."""
 
     path: Annotated[str, Meta(description="Where it is in the VMI.")]
-    origin: Annotated[str | None, Meta(description="Who should have set it; null where nobody should have.")]
+    origin: Annotated[str | None, Meta(description="The source that sets it; null where no source does.")]
 
 
 class ParityRecord(msgspec.Struct, frozen=True, rename="camel", tag="parity", tag_field="kind"):

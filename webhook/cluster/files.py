@@ -231,7 +231,7 @@ class FilesCluster(Cluster):
         lease = self._view(LEASES, guard.namespace, guard.name)
         text = f"Lease {guard.namespace}/{guard.name}"
         if not isinstance(lease, Lease):
-            return SchedulerHealth("dead", f"there is no {text}")
+            return SchedulerHealth("dead", f"{text} does not exist")
         if not (lease.spec and lease.spec.holder_identity):
             return SchedulerHealth("dead", f"{text} has been released by its holder")
         return SchedulerHealth("alive", f"{text} is held; a snapshot shows no renewals")

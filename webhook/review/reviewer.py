@@ -205,8 +205,7 @@ class Reviewer:
 
     def _evaluate_bug(self, begun: Begun, error: BaseException) -> Evaluation:
         self._observer.on_error(begun.endpoint, error)
-        uid = begun.received.request.uid
-        reason = Reason(Code.BUG, f"internal error; see the kubevirt-webhook log for request UID {uid}")
+        reason = messages.internal_error(begun.received.request.uid)
         return _evaluate_undecided(
             begun.endpoint, begun.received, _assumed_mode(begun.endpoint), reason, begun.settings
         )

@@ -18,7 +18,6 @@ from webhook.scheduler.plugins import IMAGE_LOCALITY, NEEDED_FILTERS, SPREAD
 
 KIND: Final = "KubeSchedulerConfiguration"
 API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
-_GROUP: Final = "kubescheduler.config.k8s.io/"
 # What kube-scheduler takes where its configuration names no Lease (pkg/scheduler/apis/config/v1/defaults.go).
 DEFAULT_LEASE: Final = ("kube-system", "kube-scheduler")
 

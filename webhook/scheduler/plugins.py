@@ -17,16 +17,6 @@ SPREAD: Final = "PodTopologySpread"
 QUEUE_SORT: Final = "PrioritySort"
 # Without these filters a VM is placed where it cannot run, or beside one from which it must stay away.
 NEEDED_FILTERS: Final = ("TaintToleration", "InterPodAffinity", "NodeAffinity", "NodeResourcesFit", "NodeUnschedulable")
-# The default weights of plugins that score.
-DEFAULT_SCORES: Final[Mapping[str, int]] = {
-    "TaintToleration": 3,
-    "NodeAffinity": 2,
-    "NodeResourcesFit": 1,
-    SPREAD: 2,
-    "InterPodAffinity": 2,
-    "NodeResourcesBalancedAllocation": 1,
-    IMAGE_LOCALITY: 1,
-}
 
 
 def runs(profile: Mapping[str, Any], point: ExtensionPoint, plugin: str) -> bool:

@@ -92,7 +92,7 @@ class LeaseState:
             if now >= stands:
                 return SchedulerHealth("unknown", f"Lease {lease} can no longer be read: {trouble.why}")
         if not self._present:
-            return SchedulerHealth("dead", f"there is no Lease {lease}")
+            return SchedulerHealth("dead", f"Lease {lease} does not exist")
         if not self._held:
             return SchedulerHealth("dead", f"Lease {lease} has been released by its holder")
         age = now - self._changed_at
