@@ -11,6 +11,8 @@ from tests.cli.examples import EXPECTED
 from webhook.cli import data
 from webhook.errors import InputError
 
+ROOT = Path(__file__).resolve().parents[2]
+
 
 def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
@@ -22,7 +24,9 @@ def test_shows_every_answer(golden: Callable[[str], None]) -> None:
     done = demo()
 
     assert done.returncode == 0, done.stderr
-    assert f"\n{len(EXPECTED)} reviews: {len(EXPECTED)} as expected, 0 different; median " in done.stdout
+    summary = f"\n{len(EXPECTED)} reviews: {len(EXPECTED)} as expected, 0 different; median "
+    assert summary in done.stdout
+    assert summary in (ROOT / "README.md").read_text()
     assert all(name.removesuffix(".yaml") in done.stdout for name in EXPECTED)
     assert "+  schedulerName: kubevirt" in done.stdout
     assert '"decision": "patched"' in done.stdout

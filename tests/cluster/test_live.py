@@ -610,7 +610,9 @@ class TestGuards:
             asked = len(case.server.requests(PODS.path()))
             case.cluster.use(after)
             await until(
-                lambda: case.cluster.peek(SchedulerKey("changes")) == SchedulerHealth("dead", "Lease a/b does not exist")
+                lambda: (
+                    case.cluster.peek(SchedulerKey("changes")) == SchedulerHealth("dead", "Lease a/b does not exist")
+                )
             )
             await until(
                 lambda: case.cluster.peek(SchedulerKey("comes")) == SchedulerHealth("alive", "no pod waits unnoticed")

@@ -66,7 +66,9 @@ class TestLease:
         state = guarded()
         state.observe_lease(None, 0.0, WALL)
         assert state.has_answered
-        assert state.health(0.0) == SchedulerHealth("dead", "Lease kubevirt-scheduler/kubevirt-scheduler does not exist")
+        assert state.health(0.0) == SchedulerHealth(
+            "dead", "Lease kubevirt-scheduler/kubevirt-scheduler does not exist"
+        )
 
     @pytest.mark.parametrize("holder", [None, ""])
     def test_a_released_lease_means_dead_at_once(self, holder: str | None) -> None:
