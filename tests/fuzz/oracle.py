@@ -134,5 +134,6 @@ def _annotates(path: str, places: tuple[str, ...]) -> bool:
     return place in places and _OWN_ANNOTATIONS.match(key.replace("~1", "/")) is not None
 
 
-def calls(count: int, body: bytes) -> None:
-    require(count <= MAX_CALLS + MAX_CALLS_PER_BYTE * len(body), "work is bounded by the bytes", count)
+def calls(count: int, size: int) -> None:
+    """Hold the functions that a review called to the bytes that it had to read."""
+    require(count <= MAX_CALLS + MAX_CALLS_PER_BYTE * size, "work is bounded by the bytes", count)

@@ -111,11 +111,12 @@ def review(endpoint: Endpoint, mode: str, body: bytes, *, counted: bool = False)
     texts = []
     for _ in range(2):
         kept = _Kept()
-        reviewer = Reviewer(case.world(mode), lambda: settings, kept, kept, wall=lambda: _NOW)
+        world = case.world(mode)
+        reviewer = Reviewer(world, lambda: settings, kept, kept, wall=lambda: _NOW)
         try:
             if counted:
                 text, calls = _counted(lambda: _run(reviewer.review(endpoint, body, 1e12)))  # noqa: B023 - called here
-                oracle.calls(calls, body)
+                oracle.calls(calls, len(body) + world.size)
             else:
                 text = _run(reviewer.review(endpoint, body, 1e12))
         except InputError as error:
