@@ -8,8 +8,10 @@ import msgspec
 
 from webhook import names
 from webhook.errors import Unavailable
-from webhook.facts import Key, KubeVirtInstall, KubeVirtKey, NamespaceKey, SchedulerHealth, SchedulerKey, VmiKey
+from webhook.facts import Key, KubeVirtKey, NamespaceKey, SchedulerHealth, SchedulerKey, VmiKey
 from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.views import VirtualMachineInstance, VmiSpec
 from webhook.settings.snapshot import (
     EvictionSettings,
@@ -155,6 +157,11 @@ def namespace(mode: str | None = "enforce", **annotations: str) -> Namespace:
     return Namespace(ObjectMeta(name="demo", labels=labels, annotations=ours))
 
 
+def installed(configuration: ClusterConfig | Unavailable = DEFAULTS) -> KubeVirtInstall:
+    """KubeVirt in the namespace ``kubevirt``."""
+    return KubeVirtInstall(frozenset({"kubevirt"}), configuration)
+
+
 def known(
     vmi: VirtualMachineInstance | Unavailable | None = None,
     health: SchedulerHealth | Unavailable = ALIVE,
@@ -166,7 +173,7 @@ def known(
     """The facts of a healthy cluster in which one VMI is known."""
     there = namespace(mode, **more)
     return {
-        KubeVirtKey(): KubeVirtInstall(frozenset({"kubevirt"})),
+        KubeVirtKey(): installed(),
         NamespaceKey("demo"): there,
         NamespaceKey("demo", fresh=True): there,
         VmiKey("demo", name, uid): vmi,

@@ -23,30 +23,26 @@ from webhook.admission.lines import line
 from webhook.admission.patch import operations
 from webhook.admission.wire import UserInfo
 from webhook.facts import (
-    ConfigurationKey,
     Facts,
     Key,
-    KubeVirtInstall,
     KubeVirtKey,
     ListKey,
     NamespaceKey,
     NodesKey,
     ObjectKey,
-    PlacementKey,
     SchedulerKey,
     VmiKey,
     uncached,
 )
 from webhook.k8s.pods import TargetPod
 from webhook.k8s.views import Namespace, Object
-from webhook.kubevirt.config import DEFAULTS
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED
 from webhook.kubevirt.types.domain import DOMAIN
 from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
 from webhook.kubevirt.types.machines import VM, VMI
 from webhook.kubevirt.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
-from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.launcher_pods import LAUNCHER_PODS
 from webhook.placement.migrations import MIGRATIONS, UNFINISHED
 from webhook.placement.node import Node as ClusterNode
@@ -274,7 +270,7 @@ def _placement() -> dict[str, Subject]:
 
 
 def _placed(count: int = NODE_COUNT) -> dict[Key[Any], object]:
-    return {NodesKey(): nodes(count), PlacementKey(): PlacementKubeVirt(), ConfigurationKey(): DEFAULTS}
+    return {NodesKey(): nodes(count)}
 
 
 def _migrations() -> Iterator[World]:
@@ -379,7 +375,7 @@ def _instancetypes() -> Iterator[World]:
         names.ALLOWED_INSTANCETYPES_ANNOTATION: "u1.*",
     }
     matchers = {"instancetype": instancetypes.SMALL, "preference": instancetypes.FEDORA}
-    facts: Any = {"facts": {ConfigurationKey(): DEFAULTS}}
+    facts: Any = {}
     yield _world("VM, defaults", vms, instancetypes.vm(), {**parts, **presets}, vm, annotations=defaults, **facts)
     named = instancetypes.vm(**matchers)
     expand: Any = {"settings": {"expand": True}}

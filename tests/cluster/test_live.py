@@ -20,15 +20,12 @@ from webhook.errors import Unavailable
 from webhook.facts import (
     NOT_READ,
     AccessKey,
-    ConfigurationKey,
     Key,
-    KubeVirtInstall,
     KubeVirtKey,
     ListKey,
     NamespaceKey,
     NodesKey,
     ObjectKey,
-    PlacementKey,
     SchedulerHealth,
     SchedulerKey,
     VmiKey,
@@ -46,6 +43,12 @@ VMI = VmiKey("demo", "web01", "uid-1")
 VMI_PATH = VMIS.path("demo", "web01")
 TYPE = ObjectKey(INSTANCETYPES, "demo", "small")
 TYPE_PATH = INSTANCETYPES.path("demo", "small")
+
+
+def configuration(case: Any) -> Any:
+    """KubeVirt's configuration as policies read it."""
+    install: Any = case.cluster.peek(KubeVirtKey())
+    return install and install.configuration
 
 
 class TestObjects:
@@ -428,8 +431,8 @@ class TestCopies:
             assert await case.read(key) is None
             case.server.put(KUBEVIRTS, "kubevirt", "kubevirt")
             case.server.put(KUBEVIRTS, "kv", "harvester-system")
-            expected = KubeVirtInstall(frozenset({"kubevirt", "harvester-system"}))
-            await until(lambda: case.cluster.peek(key) == expected)
+            both = {"kubevirt", "harvester-system"}
+            await until(lambda: getattr(case.cluster.peek(key), "namespaces", ()) == both)
 
     async def test_of_kubevirts_that_may_not_be_listed(self, tmp_path: Path) -> None:
         def prepare(server: FakeApiServer) -> None:
@@ -456,28 +459,23 @@ class TestCopies:
 
     async def test_of_kubevirts_configuration(self, tmp_path: Path) -> None:
         async with live(tmp_path) as case:
-            assert isinstance(case.cluster.peek(ConfigurationKey()), Unavailable)
-            assert isinstance(case.cluster.peek(PlacementKey()), Unavailable)
             case.cluster.start()
             await case.ready()
-            assert case.cluster.peek(ConfigurationKey()) is None
+            assert configuration(case) is None
             spec = {
                 "configuration": {"evictionStrategy": "LiveMigrate", "developerConfiguration": {"useEmulation": True}}
             }
             case.server.put(KUBEVIRTS, "other", "other", spec={})
             case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec=spec, status={"phase": "Deployed"})
-            await until(
-                lambda: getattr(case.cluster.peek(ConfigurationKey()), "eviction_strategy", "") == "LiveMigrate"
-            )
-            placement: Any = case.cluster.peek(PlacementKey())
-            assert placement.developer.use_emulation
+            await until(lambda: getattr(configuration(case), "eviction_strategy", "") == "LiveMigrate")
+            assert configuration(case).use_emulation
 
     async def test_of_kubevirts_release(self, tmp_path: Path) -> None:
         """Followed while KubeVirt is updated, the older release until the update is done; the settings say more."""
 
         def release() -> str:
-            configuration: Any = case.cluster.peek(ConfigurationKey())
-            return f"{configuration.rules.release}{'?' if configuration.is_release_assumed else ''}"
+            read = configuration(case)
+            return f"{read.release}{'?' if read.is_release_assumed else ''}"
 
         def put(observed: str, target: str) -> None:
             status = {"phase": "Deploying", "observedKubeVirtVersion": observed, "targetKubeVirtVersion": target}
@@ -486,16 +484,16 @@ class TestCopies:
         async with live(tmp_path, start=True) as case:
             put("v1.8.4", "v1.8.4")
             await case.ready()
-            await until(lambda: isinstance(case.cluster.peek(ConfigurationKey()), ClusterConfig))
+            await until(lambda: isinstance(configuration(case), ClusterConfig))
             assert release() == "1.8.4"
-            before = case.cluster.peek(ConfigurationKey())
+            before = case.cluster.peek(KubeVirtKey())
             put("v1.8.4", "v1.9.0")
-            await until(lambda: case.cluster.peek(ConfigurationKey()) is not before)
+            await until(lambda: case.cluster.peek(KubeVirtKey()) is not before)
             assert release() == "1.8.4"
             put("v1.9.0", "v1.9.0")
             await until(lambda: release() == "1.9.0")
             # It is worked out once for each change of the object, and not for each review.
-            assert case.cluster.peek(ConfigurationKey()) is case.cluster.peek(ConfigurationKey())
+            assert case.cluster.peek(KubeVirtKey()) is case.cluster.peek(KubeVirtKey())
             case.cluster.use(msgspec.structs.replace(settings(), kubevirt_version="1.7"))
             assert release() == "1.7.4"
             case.cluster.use(settings())
@@ -507,9 +505,10 @@ class TestCopies:
         async with live(tmp_path, start=True) as case:
             await case.ready()
             odd = {"configuration": {"developerConfiguration": {"nodeSelectors": 1}, "cpuModel": 1}}
-            case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec=odd)
-            await until(lambda: isinstance(case.cluster.peek(ConfigurationKey()), Unavailable))
-            assert isinstance(case.cluster.peek(PlacementKey()), Unavailable)
+            case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec=odd, status={"phase": "Deployed"})
+            await until(lambda: isinstance(configuration(case), Unavailable))
+            install: Any = case.cluster.peek(KubeVirtKey())
+            assert install.namespaces == {"kubevirt"}
 
     async def test_their_staleness(self, tmp_path: Path) -> None:
         async with live(
@@ -531,7 +530,7 @@ class TestCopies:
             await case.ready()
             await until(lambda: case.server.watching == 4)
             case.clock.time += 7.0
-            used: list[Any] = [NamespaceKey("demo"), KubeVirtKey(), PlacementKey(), SchedulerKey("kubevirt")]
+            used: list[Any] = [NamespaceKey("demo"), KubeVirtKey(), SchedulerKey("kubevirt")]
             never: list[Any] = [SchedulerKey("other"), SchedulerKey("undeclared"), VmiKey("demo", "web01", "uid")]
             assert case.cluster.ages([*used, *never]) == {"namespaces": 7.0, "kubevirts": 7.0, "pods of kubevirt": 7.0}
             assert case.cluster.ages([NodesKey()]) == {"nodes": 7.0}

@@ -143,7 +143,11 @@ VMI_DEFAULTS = of(
             "architecture != ARM64 and configuration.live_update:",
             "architecture != ARM64:",
         ),
-        ("the launcher isn't root", '    if not configuration.gate("Root"):', '    if configuration.gate("Root"):'),
+        (
+            "the launcher isn't root",
+            '    if not configuration.is_gate_open("Root"):',
+            '    if configuration.is_gate_open("Root"):',
+        ),
         ("machine types that start with virt have PCIe", 'kind.startswith("virt")', 'kind == "virt"'),
         ("s390x has no PCIe", '("", AMD64, ARM64)', '("", AMD64, ARM64, S390X)'),
         (
@@ -154,8 +158,8 @@ VMI_DEFAULTS = of(
         ("input devices are tablets", 'device.get("type") or "tablet"', 'device.get("type") or "keyboard"'),
         (
             "even parity is only for a gate",
-            'configuration.even_parity and configuration.gate("AlignCPUs"):',
-            "configuration.even_parity:",
+            'configuration.even_parity and configuration.is_gate_open("AlignCPUs")\n',
+            "configuration.even_parity\n",
         ),
         ("the status tells the guest's memory", "    if guest is not None:\n", "    if guest is None:\n"),
     ],

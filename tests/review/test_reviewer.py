@@ -22,7 +22,6 @@ from webhook import names
 from webhook.admission.decision import Decision, Reason, skip
 from webhook.errors import InputError, Unavailable
 from webhook.facts import (
-    ConfigurationKey,
     Facts,
     Key,
     KubeVirtKey,
@@ -31,7 +30,6 @@ from webhook.facts import (
     NodesKey,
     NotRead,
     ObjectKey,
-    PlacementKey,
     SchedulerKey,
     VmiKey,
 )
@@ -426,7 +424,7 @@ def evicting(mode: str = "enforce", **cluster: Any) -> MemoryCluster:
     """As a live cluster answers: what is watched at once, the rest when it is read."""
     there = Namespace(ObjectMeta(name="demo", labels={names.policy_label(names.EVICTION): mode}))
     facts = eviction.facts(**cluster) | {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
-    watched: set[Key[Any]] = {KubeVirtKey(), NamespaceKey("demo"), ConfigurationKey(), NodesKey(), PlacementKey()}
+    watched: set[Key[Any]] = {KubeVirtKey(), NamespaceKey("demo"), NodesKey()}
     return MemoryCluster(facts, watched)
 
 

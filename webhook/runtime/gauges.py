@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from webhook.admission.lines import LineWriter
 from webhook.cluster.source import Cluster
-from webhook.facts import ConfigurationKey, SchedulerHealth, SchedulerKey
+from webhook.facts import KubeVirtKey, SchedulerHealth, SchedulerKey
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.runtime.background import LABELS, Background
 from webhook.runtime.certificates import LABELS as CERTIFICATE_LABELS
 from webhook.runtime.certificates import Certificates
@@ -51,7 +52,8 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
         return result
 
     def release() -> Mapping[tuple[str, ...], float]:
-        configuration = cluster.peek(ConfigurationKey())
+        install = cluster.peek(KubeVirtKey())
+        configuration = install.configuration if isinstance(install, KubeVirtInstall) else None
         if not isinstance(configuration, ClusterConfig):
             return {}
         running = configuration.rules.release

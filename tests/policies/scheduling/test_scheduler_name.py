@@ -17,8 +17,9 @@ from webhook import names
 from webhook.admission.decision import Decision
 from webhook.admission.patch import operations
 from webhook.errors import Unavailable
-from webhook.facts import Facts, KubeVirtInstall, KubeVirtKey, ObjectKey, SchedulerKey
+from webhook.facts import Facts, KubeVirtKey, ObjectKey, SchedulerKey
 from webhook.k8s.views import ObjectMeta
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, REVISIONS
 from webhook.kubevirt.views import ControllerRevision, Instancetype, InstancetypeSpec, RevisionData
 from webhook.names import Code
