@@ -27,8 +27,8 @@ from webhook.settings.snapshot import (
 
 CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
 VMI_UID = "0b8d7f3e-5f0e-4f1c-9f57-2c1d5a4be001"
-ALIVE = SchedulerHealth("alive", "its Lease was renewed")
-DEAD = SchedulerHealth("dead", "its Lease expired")
+AVAILABLE = SchedulerHealth("available", "its Lease was renewed")
+UNAVAILABLE = SchedulerHealth("unavailable", "its Lease expired")
 UNKNOWN = SchedulerHealth("unknown", "no answer yet")
 
 Json = dict[str, Any]
@@ -164,7 +164,7 @@ def installed(configuration: ClusterConfig | Unavailable = DEFAULTS) -> KubeVirt
 
 def known(
     vmi: VirtualMachineInstance | Unavailable | None = None,
-    health: SchedulerHealth | Unavailable = ALIVE,
+    health: SchedulerHealth | Unavailable = AVAILABLE,
     mode: str | None = "enforce",
     name: str = "web01",
     uid: str = VMI_UID,

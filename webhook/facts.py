@@ -128,7 +128,7 @@ class SchedulerHealth(msgspec.Struct, frozen=True):
         why: the evidence, as a clause.
     """
 
-    state: Literal["alive", "dead", "unknown"]
+    state: Literal["available", "unavailable", "unknown"]
     why: str
 
 

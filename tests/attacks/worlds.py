@@ -11,7 +11,7 @@ import msgspec
 from tests import builders
 from tests.attacks import schema
 from tests.attacks.schema import Fields, Node, Path
-from tests.builders import CONTROLLER, DEAD, VMI_UID, Json
+from tests.builders import CONTROLLER, UNAVAILABLE, VMI_UID, Json
 from tests.policies.eviction import world as eviction
 from tests.policies.instancetypes import world as instancetypes
 from tests.policies.migration import world as migration
@@ -325,7 +325,7 @@ def _evictions() -> Iterator[World]:
 
 
 def _schedulings() -> Iterator[World]:
-    alive: Any = {"facts": {SchedulerKey("kubevirt", "demo"): builders.ALIVE}}
+    alive: Any = {"facts": {SchedulerKey("kubevirt", "demo"): builders.AVAILABLE}}
     vmi = {
         "metadata": {"name": "web01", "namespace": "demo", "uid": VMI_UID},
         "spec": {"domain": {}},
@@ -337,7 +337,7 @@ def _schedulings() -> Iterator[World]:
     yield _world("launcher pod", pods, builders.launcher_pod(), {"vmi": read}, user=CONTROLLER, **alive)
     marked = builders.launcher_pod(schedulerName="kubevirt")
     marked["metadata"]["annotations"][names.INJECTED_SCHEDULER_ANNOTATION] = "kubevirt"
-    dead: Any = {"facts": {SchedulerKey("kubevirt", "demo"): DEAD}}
+    dead: Any = {"facts": {SchedulerKey("kubevirt", "demo"): UNAVAILABLE}}
     yield _world("launcher pod, falling back", pods, marked, {"vmi": read}, user=CONTROLLER, **dead)
     size = _object(ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small"), instancetypes.instancetype())
     yield _world("VM", vms, builders.vm(instancetype={"name": "u1.small"}), {"instancetype": size}, **alive)

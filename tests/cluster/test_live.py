@@ -571,7 +571,9 @@ class TestReadiness:
             case.cluster.use(declared(kubevirt=SchedulerHealthSettings("pods")))
             await asyncio.sleep(0)
             assert case.cluster.waiting_for() == ()
-            assert case.cluster.peek(SchedulerKey("kubevirt")) != SchedulerHealth("alive", "not guarded")
+            assert case.cluster.peek(SchedulerKey("kubevirt")) != SchedulerHealth(
+                "available", "its health is not checked"
+            )
 
 
 class TestGuards:
@@ -582,15 +584,15 @@ class TestGuards:
             start=True,
         ) as case:
             await case.ready()
-            assert case.cluster.peek(SchedulerKey("kubevirt")) == SchedulerHealth("alive", "no pod waits unnoticed")
-            assert case.cluster.peek(SchedulerKey("other")) == SchedulerHealth("alive", "not guarded")
+            assert case.cluster.peek(SchedulerKey("kubevirt")) == SchedulerHealth("available", "no pod waits unnoticed")
+            assert case.cluster.peek(SchedulerKey("other")) == SchedulerHealth("available", "its health is not checked")
             assert case.cluster.peek(SchedulerKey("undeclared")) is None
             assert await case.read(SchedulerKey("undeclared")) is None
             await until(lambda: case.clock.slept)
             assert isinstance(case.clock, HeldClock)
             case.clock.advance(2.0)
             await until(lambda: case.changes)
-            assert case.changes == [("kubevirt", "alive")]
+            assert case.changes == [("kubevirt", "available")]
 
     async def test_follow_the_settings_without_disturbing_each_other(self, tmp_path: Path) -> None:
         before = declared(
@@ -610,11 +612,14 @@ class TestGuards:
             case.cluster.use(after)
             await until(
                 lambda: (
-                    case.cluster.peek(SchedulerKey("changes")) == SchedulerHealth("dead", "Lease a/b does not exist")
+                    case.cluster.peek(SchedulerKey("changes"))
+                    == SchedulerHealth("unavailable", "Lease a/b does not exist")
                 )
             )
             await until(
-                lambda: case.cluster.peek(SchedulerKey("comes")) == SchedulerHealth("alive", "no pod waits unnoticed")
+                lambda: (
+                    case.cluster.peek(SchedulerKey("comes")) == SchedulerHealth("available", "no pod waits unnoticed")
+                )
             )
             assert case.cluster.peek(SchedulerKey("goes")) is None
             selectors = [asked.query["fieldSelector"] for asked in case.server.requests(PODS.path())[asked:]]
@@ -627,7 +632,7 @@ class TestGuards:
             case.cluster.start()
             await case.ready()
             assert case.cluster.peek(SchedulerKey("one")) is None
-            assert case.cluster.peek(SchedulerKey("two")) == SchedulerHealth("alive", "no pod waits unnoticed")
+            assert case.cluster.peek(SchedulerKey("two")) == SchedulerHealth("available", "no pod waits unnoticed")
 
     async def test_a_bug_in_a_listener_does_not_blind_us(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture

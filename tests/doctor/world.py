@@ -55,7 +55,7 @@ _VARIABLE = (
 WELL = """\
 kubevirt_webhook_ca_bundle_match{configuration="a"} 1.0
 kubevirt_webhook_panics_total{webhook="a"} 0.0
-kubevirt_webhook_scheduler_alive{scheduler="kubevirt"} 1.0
+kubevirt_webhook_scheduler_available{scheduler="kubevirt"} 1.0
 """
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tests.builders import ALIVE, DEAD, Json
+from tests.builders import AVAILABLE, UNAVAILABLE, Json
 from tests.policies.eviction import world as eviction
 from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as placement
@@ -101,7 +101,7 @@ class World:
         if isinstance(key, NodesKey):
             return _NODES
         if isinstance(key, SchedulerKey):
-            return DEAD if self._state == "unreadable" else ALIVE
+            return UNAVAILABLE if self._state == "unreadable" else AVAILABLE
         return self._read(key)
 
     def _read(self, key: Key[Any]) -> Any:

@@ -14,7 +14,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from tests import builders
-from tests.builders import ALIVE, DEAD, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
+from tests.builders import AVAILABLE, UNAVAILABLE, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
 from tests.policies.eviction import world as eviction
 from tests.policies.migration.world import UID
 from tests.review.memory import PODS, PODS_OBSERVED, VMS, Kept, MemoryCluster, evaluate
@@ -120,7 +120,7 @@ def test_replay_reads_each_fact_once() -> None:
     assert cluster.reads == asked * 2, "once for judge, once for review"
 
 
-_healths = st.sampled_from([ALIVE, DEAD, UNKNOWN, Unavailable("x")])
+_healths = st.sampled_from([AVAILABLE, UNAVAILABLE, UNKNOWN, Unavailable("x")])
 
 
 _vmis: st.SearchStrategy[Any] = st.sampled_from(

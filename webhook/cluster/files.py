@@ -216,19 +216,19 @@ class FilesCluster(Cluster):
     def _health(self, scheduler: SchedulerSettings, namespace: str = "") -> SchedulerHealth:
         guard = scheduler.guard
         if guard.kind == "off":
-            return SchedulerHealth("alive", "not guarded")
+            return SchedulerHealth("available", "its health is not checked")
         pods = self._pods.get(scheduler.name)
         if pods and (why := self._waiting(scheduler.name).evidence(self._clock(), namespace)):
-            return SchedulerHealth("dead", why)
+            return SchedulerHealth("unavailable", why)
         if guard.kind == "pods":
-            return SchedulerHealth("alive", "no pod waits unnoticed")
+            return SchedulerHealth("available", "no pod waits unnoticed")
         lease = self._view(LEASES, guard.namespace, guard.name)
         text = f"Lease {guard.namespace}/{guard.name}"
         if not isinstance(lease, Lease):
-            return SchedulerHealth("dead", f"{text} does not exist")
+            return SchedulerHealth("unavailable", f"{text} does not exist")
         if not (lease.spec and lease.spec.holder_identity):
-            return SchedulerHealth("dead", f"{text} has been released by its holder")
-        return SchedulerHealth("alive", f"{text} is held; a snapshot shows no renewals")
+            return SchedulerHealth("unavailable", f"{text} has been released by its holder")
+        return SchedulerHealth("available", f"{text} is held; a snapshot shows no renewals")
 
     def _waiting(self, scheduler: str) -> WaitingPods:
         """The pods that wait for a scheduler, as its health check would see them."""

@@ -37,7 +37,7 @@ async def cluster_source(options: Options, settings: SettingsFollower, log: Any)
     from webhook.k8s.client.transport import connect
 
     def changed(name: str, old: SchedulerHealth, new: SchedulerHealth) -> None:
-        level = log.info if new.state == "alive" else log.warning
+        level = log.info if new.state == "available" else log.warning
         level("scheduler's health changed", scheduler=name, was=old.state, now=new.state, why=new.why)
 
     if not options.kubeconfig and not os.environ.get("KUBERNETES_SERVICE_HOST"):

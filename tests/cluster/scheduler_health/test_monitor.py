@@ -67,7 +67,7 @@ class TestLease:
         state.observe_lease(None, 0.0, WALL)
         assert state.has_answered
         assert state.health(0.0) == SchedulerHealth(
-            "dead", "Lease kubevirt-scheduler/kubevirt-scheduler does not exist"
+            "unavailable", "Lease kubevirt-scheduler/kubevirt-scheduler does not exist"
         )
 
     @pytest.mark.parametrize("holder", [None, ""])
@@ -75,21 +75,21 @@ class TestLease:
         state = guarded()
         state.observe_lease(lease(WALL), 0.0, WALL)
         state.observe_lease(lease(WALL + 1, holder, 1), 1.0, WALL + 1)
-        assert state.health(1.0).state == "dead"
+        assert state.health(1.0).state == "unavailable"
         assert "released" in state.health(1.0).why
 
     def test_the_next_holder_revives_it(self) -> None:
         state = guarded()
         state.observe_lease(lease(WALL, "", 1), 0.0, WALL)
         state.observe_lease(lease(WALL + 2, "host_2"), 2.0, WALL + 2)
-        assert state.health(2.0).state == "alive"
+        assert state.health(2.0).state == "available"
 
     def test_a_fresh_lease_at_first_sight_is_believed_for_its_duration(self) -> None:
         state = guarded()
         state.observe_lease(lease(WALL - 10), 0.0, WALL)
-        assert state.health(14.9).state == "alive"
+        assert state.health(14.9).state == "available"
         state.observe_lease(lease(WALL - 10), 14.0, WALL + 14)
-        assert state.health(15.0).state == "dead"
+        assert state.health(15.0).state == "unavailable"
         assert "not been renewed for 15 s" in state.health(15.0).why
 
     @pytest.mark.parametrize("renewed", [WALL - 15, WALL - 3600, WALL + 61, "yesterday", "2026-09-21T12:00:00", None])
@@ -99,32 +99,32 @@ class TestLease:
         assert state.has_answered
         assert state.health(0.0).state == "unknown"
         assert state.health(14.9).state == "unknown"
-        assert state.health(15.0).state == "dead"
+        assert state.health(15.0).state == "unavailable"
 
     def test_a_skewed_clock_does_not_matter_once_a_change_was_seen(self) -> None:
         state = guarded()
         state.observe_lease(lease(WALL - 3600), 0.0, WALL)
         state.observe_lease(lease(WALL - 3598), 2.0, WALL + 2)
-        assert state.health(2.0).state == "alive"
-        assert state.health(16.9).state == "alive"
-        assert state.health(17.0).state == "dead"
+        assert state.health(2.0).state == "available"
+        assert state.health(16.9).state == "available"
+        assert state.health(17.0).state == "unavailable"
 
     def test_age_counts_from_the_last_change(self) -> None:
         state = guarded()
         for second in range(0, 60, 2):
             state.observe_lease(lease(WALL + second), float(second), WALL + second)
-            assert state.health(float(second)).state == "alive"
-        assert state.health(72.9).state == "alive"
-        assert state.health(73.0).state == "dead"
+            assert state.health(float(second)).state == "available"
+        assert state.health(72.9).state == "available"
+        assert state.health(73.0).state == "unavailable"
 
     def test_recovery_with_the_first_change(self) -> None:
         state = guarded()
         state.observe_lease(lease(WALL), 0.0, WALL)
         for second in (10.0, 20.0, 30.0):
             state.observe_lease(lease(WALL), second, WALL + second)
-        assert state.health(30.0).state == "dead"
+        assert state.health(30.0).state == "unavailable"
         state.observe_lease(lease(WALL + 32), 32.0, WALL + 32)
-        assert state.health(32.0).state == "alive"
+        assert state.health(32.0).state == "available"
 
     def test_a_lease_that_comes_back_is_seen_for_the_first_time(self) -> None:
         state = guarded()
@@ -133,25 +133,25 @@ class TestLease:
         assert state.health(2.0).state == "unknown"
         state.observe_lease(None, 4.0, WALL + 4)
         state.observe_lease(lease(WALL + 5), 6.0, WALL + 6)
-        assert state.health(6.0).state == "alive"
+        assert state.health(6.0).state == "available"
 
     @pytest.mark.parametrize("seconds", [None, 0, -1])
     def test_a_missing_duration_is_kube_schedulers_default(self, seconds: int | None) -> None:
         state = guarded()
         state.observe_lease(lease(WALL, seconds=seconds), 0.0, WALL)
-        assert state.health(14.9).state == "alive"
-        assert state.health(15.0).state == "dead"
+        assert state.health(14.9).state == "available"
+        assert state.health(15.0).state == "unavailable"
 
     def test_a_long_duration_is_kept(self) -> None:
         state = guarded()
         state.observe_lease(lease(WALL, seconds=137), 0.0, WALL)
-        assert state.health(136.9).state == "alive"
-        assert state.health(137.0).state == "dead"
+        assert state.health(136.9).state == "available"
+        assert state.health(137.0).state == "unavailable"
 
     def test_a_lease_without_spec_has_no_holder(self) -> None:
         state = guarded()
         state.observe_lease(Lease(), 0.0, WALL)
-        assert state.health(0.0).state == "dead"
+        assert state.health(0.0).state == "unavailable"
 
 
 class TestUnreadableLease:
@@ -172,7 +172,7 @@ class TestUnreadableLease:
         state = guarded()
         state.observe_lease(lease(WALL), 0.0, WALL)
         state.observe_lease(DOWN, 10.0, WALL + 10)
-        assert state.health(14.9).state == "alive"
+        assert state.health(14.9).state == "available"
         assert state.health(15.0).state == "unknown"
         assert "can no longer be read" in state.health(15.0).why
 
@@ -180,7 +180,7 @@ class TestUnreadableLease:
         state = guarded()
         state.observe_lease(None, 0.0, WALL)
         state.observe_lease(DOWN, 2.0, WALL + 2)
-        assert state.health(14.9).state == "dead"
+        assert state.health(14.9).state == "unavailable"
         assert state.health(15.0).state == "unknown"
 
     def test_seen_to_be_expired_stands_for_as_long(self) -> None:
@@ -189,16 +189,16 @@ class TestUnreadableLease:
         state.observe_lease(lease(WALL), 14.0, WALL + 14)
         state.observe_lease(lease(WALL), 20.0, WALL + 20)
         state.observe_lease(DOWN, 22.0, WALL + 22)
-        assert state.health(34.9).state == "dead"
+        assert state.health(34.9).state == "unavailable"
         assert state.health(35.0).state == "unknown"
 
     def test_a_released_lease_stands_longer_than_its_one_second(self) -> None:
         state = guarded()
         state.observe_lease(lease(WALL, "", 1), 0.0, WALL)
         state.observe_lease(DOWN, 2.0, WALL + 2)
-        assert state.health(14.9).state == "dead"
+        assert state.health(14.9).state == "unavailable"
         state.observe_lease(lease(WALL - 3600, "host_2"), 4.0, WALL + 4)  # by a clock that is an hour behind
-        assert state.health(4.0).state == "alive"
+        assert state.health(4.0).state == "available"
 
     def test_a_change_during_long_blindness_dates_nothing(self) -> None:
         state = guarded()
@@ -207,31 +207,31 @@ class TestUnreadableLease:
         state.observe_lease(lease(WALL + 100), 3600.0, WALL + 3600)
         assert state.health(3600.0).state == "unknown"
         state.observe_lease(lease(WALL + 3601), 3602.0, WALL + 3602)
-        assert state.health(3602.0).state == "alive"
+        assert state.health(3602.0).state == "available"
 
     def test_a_short_one_does(self) -> None:
         state = guarded()
         state.observe_lease(lease(WALL - 3600), 0.0, WALL)
         state.observe_lease(DOWN, 2.0, WALL + 2)
         state.observe_lease(lease(WALL - 3596), 4.0, WALL + 4)
-        assert state.health(4.0).state == "alive"
+        assert state.health(4.0).state == "available"
 
 
 class TestPods:
     def test_pods_that_nobody_tries_outweigh_a_fresh_lease(self) -> None:
         state = guarded()
         state.observe_lease(lease(WALL + 30), 30.0, WALL + 30)
-        assert state.health(31.0).state == "alive"
+        assert state.health(31.0).state == "available"
         abandon(state)
-        assert state.health(31.0).state == "dead"
+        assert state.health(31.0).state == "unavailable"
         assert "2 virt-launcher pods in 2 namespaces" in state.health(31.0).why
 
     def test_it_is_alive_again_once_a_pod_is_tried(self) -> None:
         state = guarded(PODS_ONLY)
         abandon(state)
-        assert state.health(31.0).state == "dead"
+        assert state.health(31.0).state == "unavailable"
         state.pods.observe_attempt("east-a-0", 31.0)
-        assert state.health(31.0) == SchedulerHealth("alive", "no pod waits unnoticed")
+        assert state.health(31.0) == SchedulerHealth("available", "no pod waits unnoticed")
 
     def test_a_namespace_may_know_better(self) -> None:
         state = guarded(PODS_ONLY)
@@ -239,7 +239,11 @@ class TestPods:
             state.pods.observe_waiting(Waiting.of(msgspec.convert(pod("east", owner), PendingPod), 0.0))
         for waiting in state.pods.unchecked_pods(31.0, 9):
             state.pods.record_check(waiting.uid, listed=True)
-        assert [state.health(31.0, where).state for where in ("", "west", "east")] == ["alive", "alive", "dead"]
+        assert [state.health(31.0, where).state for where in ("", "west", "east")] == [
+            "available",
+            "available",
+            "unavailable",
+        ]
 
     def test_a_pods_guard_knows_nothing_before_its_list(self) -> None:
         state = guarded(PODS_ONLY, synced=False)
@@ -253,7 +257,7 @@ class TestPods:
         state = guarded(synced=False)
         state.observe_lease(lease(WALL), 0.0, WALL)
         assert not state.has_answered
-        assert state.health(0.0).state == "alive"
+        assert state.health(0.0).state == "available"
         assert state.health(0.0).why.endswith("renewed 0 s ago; its pods are not watched: not listed yet")
         state.observe_watch(synced=False, problem="403: grant list on pods", forbidden=True, staleness=0.0)
         assert state.has_answered
@@ -264,11 +268,11 @@ class TestPods:
         state.observe_lease(lease(WALL), 0.0, WALL)
         state.observe_lease(lease(WALL + 30), 30.0, WALL + 30)
         abandon(state)
-        assert state.health(31.0).state == "dead"
+        assert state.health(31.0).state == "unavailable"
         state.observe_watch(synced=True, problem="403: grant watch on pods", forbidden=True, staleness=0.0)
-        assert state.health(31.0).state == "alive"
+        assert state.health(31.0).state == "available"
 
-    @pytest.mark.parametrize(("staleness", "expected"), [(59.0, "alive"), (61.0, "unknown")])
+    @pytest.mark.parametrize(("staleness", "expected"), [(59.0, "available"), (61.0, "unknown")])
     def test_a_copy_that_is_not_kept_in_step_grows_cold(self, staleness: float, expected: str) -> None:
         state = guarded(PODS_ONLY)
         state.observe_watch(synced=True, problem=DOWN.why, forbidden=False, staleness=staleness)
@@ -278,7 +282,7 @@ class TestPods:
 def test_without_a_guard_it_counts_as_alive() -> None:
     state = guarded(GuardSettings("off"), synced=False)
     assert state.has_answered
-    assert state.health(0.0) == SchedulerHealth("alive", "not guarded")
+    assert state.health(0.0) == SchedulerHealth("available", "its health is not checked")
 
 
 class Watched:
@@ -317,7 +321,7 @@ class Watched:
         """Let polls happen until the pods that wait have been asked about."""
         for _ in range(10):
             await self.pass_time(2)
-            if self.state == "dead":
+            if self.state == "unavailable":
                 return
         raise AssertionError(f"still {self.guard.health()}")
 
@@ -362,21 +366,21 @@ async def watched(
 async def test_a_scheduler_lives_dies_and_comes_back(tmp_path: Path) -> None:
     async with watched(tmp_path, prepare=Watched.renew) as case:
         await until(lambda: case.guard.waiting_for() is None)
-        assert case.state == "alive"
+        assert case.state == "available"
         for _ in range(5):
             await case.pass_time(2)
             case.renew()
         await case.pass_time(2 + 14)
-        assert case.state == "alive"
+        assert case.state == "available"
         await case.pass_time(2)
-        assert case.state == "dead"
+        assert case.state == "unavailable"
         case.renew()
         await case.pass_time(2)
-        assert case.state == "alive"
+        assert case.state == "available"
         assert case.changes == [
-            ("kubevirt", "unknown", "alive"),
-            ("kubevirt", "alive", "dead"),
-            ("kubevirt", "dead", "alive"),
+            ("kubevirt", "unknown", "available"),
+            ("kubevirt", "available", "unavailable"),
+            ("kubevirt", "unavailable", "available"),
         ]
 
 
@@ -394,24 +398,24 @@ async def test_pods_of_the_first_list_are_as_old_as_they_say(tmp_path: Path, cap
         assert case.guard.health().why.startswith("2 virt-launcher pods in 2 namespaces have not been tried by it, ")
         assert "east/virt-launcher-a-0, west/virt-launcher-a-0" in caplog.text
         case.launch("east", 300.0, "PodScheduled")
-        await case.becomes("alive")
+        await case.becomes("available")
         query = case.server.requests(PODS.path(), "watch")[0].query
         assert query["fieldSelector"] == "spec.schedulerName=kubevirt,status.phase=Pending"
 
 
 async def test_later_pods_are_as_old_as_we_know_them(tmp_path: Path) -> None:
     async with watched(tmp_path, PODS_ONLY) as case:
-        await case.becomes("alive")
+        await case.becomes("available")
         await until(lambda: case.server.watching == 1)
         for namespace in ("east", "west"):
             case.launch(namespace, 300.0)  # by a clock that is five minutes behind
         await until(lambda: len(case.guard.pods) == 2)
-        assert case.state == "alive"
+        assert case.state == "available"
         await case.pass_time(32)
         await case.dies()
         case.server.remove(PODS, "virt-launcher-a-0", "east")
-        await case.becomes("alive")
-        assert case.changes[-1] == ("kubevirt", "dead", "alive")
+        await case.becomes("available")
+        assert case.changes[-1] == ("kubevirt", "unavailable", "available")
 
 
 async def test_a_pod_of_the_same_name_is_another_pod(tmp_path: Path) -> None:
@@ -423,7 +427,7 @@ async def test_a_pod_of_the_same_name_is_another_pod(tmp_path: Path) -> None:
         await case.pass_time(34)
         await case.dies()
         case.launch("east", uid="another")
-        await case.becomes("alive")
+        await case.becomes("available")
 
 
 @pytest.mark.parametrize("settings", [LEASE, PODS_ONLY])
@@ -442,7 +446,7 @@ async def test_pods_that_tenants_make_change_nothing(tmp_path: Path, settings: G
         for _ in range(30):
             case.renew()
             await case.pass_time(2)
-            assert case.state == "alive"
+            assert case.state == "available"
         asked = {asked.path for asked in case.server.asked if "virtualmachineinstances" in asked.path}
         assert asked == {ACTIVE_VMIS.path(namespace, "a") for namespace in ("east", "west")}
         assert len(case.server.requests(ACTIVE_VMIS.path("east", "a"))) == 1
@@ -492,7 +496,7 @@ async def test_a_refused_watch_of_pods_leaves_the_lease(tmp_path: Path) -> None:
 
     async with watched(tmp_path, prepare=prepare) as case:
         await until(lambda: case.guard.waiting_for() is None)
-        assert case.state == "alive"
+        assert case.state == "available"
         assert "the API server denied the request (403): grant list on pods" in case.guard.health().why
 
 
@@ -502,7 +506,7 @@ async def test_an_unanswered_list_of_pods_is_waited_for(tmp_path: Path) -> None:
         case.server.fail(PODS.path(), 500, "InternalError", times=1)
 
     async with watched(tmp_path, prepare=prepare) as case:
-        await until(lambda: case.guard.pods.problem is not None and case.state == "alive")
+        await until(lambda: case.guard.pods.problem is not None and case.state == "available")
         assert "no answer from its guard yet" in (case.guard.waiting_for() or "")
         await case.pass_time(2)
         await until(lambda: case.guard.waiting_for() is None)
@@ -511,6 +515,6 @@ async def test_an_unanswered_list_of_pods_is_waited_for(tmp_path: Path) -> None:
 async def test_without_a_guard_nothing_is_asked(tmp_path: Path) -> None:
     async with watched(tmp_path, GuardSettings("off")) as case:
         await case.guard.run()
-        assert case.state == "alive"
+        assert case.state == "available"
         assert case.guard.waiting_for() is None
         assert case.server.asked == []

@@ -14,7 +14,7 @@ import jsonpatch
 import msgspec
 
 from tests import builders
-from tests.builders import ALIVE, Json, known, review
+from tests.builders import AVAILABLE, Json, known, review
 from tests.owners import merge_patch
 from tests.policies.instancetypes.world import instancetype, preference
 from webhook.admission.patch import operations
@@ -142,7 +142,7 @@ class ApiServer:
             return None if found is None else msgspec.convert(found, key.resource.view)
         if isinstance(key, ListKey):
             return ()
-        facts: dict[Key[Any], object] = {SchedulerKey("kubevirt"): ALIVE, **known()}
+        facts: dict[Key[Any], object] = {SchedulerKey("kubevirt"): AVAILABLE, **known()}
         return facts[key]
 
 

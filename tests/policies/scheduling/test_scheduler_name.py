@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import builders
-from tests.builders import ALIVE, DEAD, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
+from tests.builders import AVAILABLE, UNAVAILABLE, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
 from webhook import names
 from webhook.admission.decision import Decision
 from webhook.admission.patch import operations
@@ -209,7 +209,7 @@ class TestPods:
         assert decide(review(pod), known(vmi())).code == Code.INJECTED
 
     @pytest.mark.parametrize(
-        ("health", "code"), [(DEAD, Code.SCHEDULER_UNAVAILABLE), (UNKNOWN, Code.SCHEDULER_HEALTH_UNKNOWN)]
+        ("health", "code"), [(UNAVAILABLE, Code.SCHEDULER_UNAVAILABLE), (UNKNOWN, Code.SCHEDULER_HEALTH_UNKNOWN)]
     )
     def test_nothing_is_injected_while_the_scheduler_may_be_down(self, health: Any, code: str) -> None:
         decision = decide(review(launcher_pod()), known(vmi(), health))
@@ -228,7 +228,8 @@ class TestPods:
 
         assert decide(review(launcher_pod()), known(vmi(), UNKNOWN), schedulers=trusting).code == Code.INJECTED
         assert (
-            decide(review(launcher_pod()), known(vmi(), DEAD), schedulers=trusting).code == Code.SCHEDULER_UNAVAILABLE
+            decide(review(launcher_pod()), known(vmi(), UNAVAILABLE), schedulers=trusting).code
+            == Code.SCHEDULER_UNAVAILABLE
         )
 
     def test_undeclared_name_is_never_written(self) -> None:
@@ -247,20 +248,20 @@ class TestFallback:
         return pod
 
     def test_falls_back_while_the_scheduler_is_dead(self) -> None:
-        decision = decide(review(self.pod()), known(vmi("kubevirt"), DEAD))
+        decision = decide(review(self.pod()), known(vmi("kubevirt"), UNAVAILABLE))
 
         assert decision.code == Code.FELL_BACK
         assert changes(decision) == {("spec", "schedulerName"): "default-scheduler"}
         assert decision.warnings
 
-    @pytest.mark.parametrize("health", [ALIVE, UNKNOWN, Unavailable("no guard")])
+    @pytest.mark.parametrize("health", [AVAILABLE, UNKNOWN, Unavailable("no guard")])
     def test_stays_otherwise(self, health: Any) -> None:
         decision = decide(review(self.pod()), known(vmi("kubevirt"), health))
 
         assert (decision.code, decision.changes) == (Code.ALREADY_INJECTED, ())
 
     def test_owner_changed_the_name_but_left_the_mark(self) -> None:
-        decision = decide(review(self.pod("batch", "kubevirt")), known(vmi("batch"), DEAD))
+        decision = decide(review(self.pod("batch", "kubevirt")), known(vmi("batch"), UNAVAILABLE))
 
         assert (decision.code, decision.changes) == (Code.FOREIGN_SCHEDULER, ())
 
@@ -270,7 +271,7 @@ class TestFallback:
         assert changes(decision) == {("spec", "schedulerName"): "default-scheduler"}
 
     def test_strangers_pod_with_our_mark_is_left_alone(self) -> None:
-        decision = decide(review(self.pod(), user="admin"), known(vmi("kubevirt"), DEAD))
+        decision = decide(review(self.pod(), user="admin"), known(vmi("kubevirt"), UNAVAILABLE))
 
         assert (decision.code, decision.changes) == (Code.NOT_CREATED_BY_KUBEVIRT, ())
 
@@ -338,10 +339,10 @@ class TestVirtualMachines:
         assert decide(review(odd)).code == Code.NO_TEMPLATE
 
     def test_dead_scheduler_is_said_to_the_owner(self) -> None:
-        decision = decide(review(vm()), known(health=DEAD))
+        decision = decide(review(vm()), known(health=UNAVAILABLE))
 
         assert (decision.code, decision.changes) == (Code.SCHEDULER_UNAVAILABLE, ())
-        assert decision.warnings == (messages.unavailable("kubevirt", DEAD.why),)
+        assert decision.warnings == (messages.unavailable("kubevirt", UNAVAILABLE.why),)
 
     def test_status_at_create_is_only_a_claim(self) -> None:
         body = vm(instancetype={"name": "u1"})
@@ -455,7 +456,7 @@ class TestCarryOver:
     def test_also_while_the_scheduler_is_dead_or_another_is_the_default(self) -> None:
         old = vm("batch", mark="batch")
 
-        assert self.update(vm(), old, known(health=DEAD)).code == Code.PRESERVED
+        assert self.update(vm(), old, known(health=UNAVAILABLE)).code == Code.PRESERVED
         assert changes(self.update(vm(), old))[VM_SCHEDULER] == "batch"
 
     @pytest.mark.parametrize(
@@ -553,7 +554,8 @@ class TestVirtualMachineInstances:
 
     def test_dead_scheduler(self) -> None:
         assert (
-            decide(self.body(), known(health=DEAD), virtual_machine_instances=True).code == Code.SCHEDULER_UNAVAILABLE
+            decide(self.body(), known(health=UNAVAILABLE), virtual_machine_instances=True).code
+            == Code.SCHEDULER_UNAVAILABLE
         )
 
 
@@ -561,7 +563,14 @@ _SCHEDULERS: st.SearchStrategy[Any] = st.sampled_from([..., None, "", "default-s
 _ANNOTATIONS = st.sampled_from([None, "", "kubevirt", "batch", "x"])
 
 
-@given(_SCHEDULERS, _ANNOTATIONS, _ANNOTATIONS, _SCHEDULERS, _ANNOTATIONS, st.sampled_from([ALIVE, DEAD, UNKNOWN]))
+@given(
+    _SCHEDULERS,
+    _ANNOTATIONS,
+    _ANNOTATIONS,
+    _SCHEDULERS,
+    _ANNOTATIONS,
+    st.sampled_from([AVAILABLE, UNAVAILABLE, UNKNOWN]),
+)
 def test_update_never_adds_what_was_not_ours(
     new: Any, new_mark: str | None, template_mark: str | None, old: Any, old_mark: str | None, health: Any
 ) -> None:
@@ -686,7 +695,7 @@ class TestMarks:
         assert decision.code == Code.ANNOTATION_RESTORED
         assert set(changes(decision)) == {POD_MARK_PATH, ("spec", "template", *POD_MARK_PATH)}
 
-    @pytest.mark.parametrize(("health", "code"), [(DEAD, Code.FELL_BACK), (ALIVE, Code.ALREADY_INJECTED)])
+    @pytest.mark.parametrize(("health", "code"), [(UNAVAILABLE, Code.FELL_BACK), (AVAILABLE, Code.ALREADY_INJECTED)])
     def test_then_its_pods_fall_back(self, health: Any, code: str) -> None:
         body = review(launcher_pod(schedulerName="kubevirt"))
 
@@ -701,7 +710,7 @@ class TestMarks:
 
 @given(_SCHEDULERS, _ANNOTATIONS, st.sampled_from([None, "", "default-scheduler", "kubevirt", "stork"]), st.data())
 def test_only_declared_names_are_ever_written(scheduler: Any, mark: str | None, chosen: str | None, data: Any) -> None:
-    health = data.draw(st.sampled_from([ALIVE, DEAD, UNKNOWN]))
+    health = data.draw(st.sampled_from([AVAILABLE, UNAVAILABLE, UNKNOWN]))
     pod = launcher_pod(schedulerName=None if scheduler is ... else scheduler)
     pod["metadata"]["annotations"][MARK] = mark or ""
 
@@ -710,14 +719,14 @@ def test_only_declared_names_are_ever_written(scheduler: Any, mark: str | None, 
     written = changes(decision).get(("spec", "schedulerName"))
     assert written in (None, "kubevirt", "default-scheduler")
     if written == "kubevirt":
-        assert health is ALIVE and not chosen and scheduler in (..., None, "", "default-scheduler")
+        assert health is AVAILABLE and not chosen and scheduler in (..., None, "", "default-scheduler")
     if written == "default-scheduler":
-        assert mark == scheduler and (health is DEAD or scheduler not in builders.scheduling().schedulers)
+        assert mark == scheduler and (health is UNAVAILABLE or scheduler not in builders.scheduling().schedulers)
 
 
 def test_every_guard_state_has_an_answer_for_every_point() -> None:
     """No combination of healths ends in an exception."""
-    healths = [ALIVE, DEAD, UNKNOWN, Unavailable("x"), None]
+    healths = [AVAILABLE, UNAVAILABLE, UNKNOWN, Unavailable("x"), None]
     bodies = [review(launcher_pod()), review(vm()), TestFallback().pod() and review(TestFallback().pod())]
     for body, health in itertools.product(bodies, healths):
         assert decide(body, known(vmi()) | {SchedulerKey("kubevirt", "demo"): health}).reasons
