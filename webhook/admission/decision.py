@@ -25,6 +25,7 @@ MAX_WARNINGS: Final = 15
 # Of what a user reads of a denial. KubeVirt itself names ten causes; our own lists end at twenty and a rest.
 MAX_MESSAGE: Final = 4096
 MAX_CAUSES: Final = 32
+_MAX_CAUSE: Final = MAX_MESSAGE // 2
 
 # Of a value of a change that others may read: the search for secrets in it takes time, and nobody reads more.
 MAX_SHOWN_BYTES: Final = 64 * 1024
@@ -121,19 +122,21 @@ class Denial(msgspec.Struct, frozen=True):
     def for_user(self, policy: str, code: str) -> Denial:
         """The denial as the user reads it: it names who says it and why, and whatever it quotes, it ends.
 
-        The causes keep their words, which are often KubeVirt's own.
+        Where a denial has causes, kubectl prints them instead of the message, so that each names the policy and the
+        code too, around its own words, which are often KubeVirt's.
 
         Args:
             policy: the policy that denies the request.
             code: the reason's.
         """
-        causes = self.causes
-        if len(causes) > MAX_CAUSES or any(len(one.message) + len(one.field) > MAX_MESSAGE // 2 for one in causes):
-            most = MAX_MESSAGE // 4
-            causes = tuple(
-                FieldCause(one.reason, shorten(one.message, most), shorten(one.field, most))
-                for one in causes[:MAX_CAUSES]
+        causes = tuple(
+            FieldCause(
+                cause.reason,
+                messages.compose(policy, cause.message, code, most=_MAX_CAUSE),
+                shorten(cause.field, _MAX_CAUSE),
             )
+            for cause in self.causes[:MAX_CAUSES]
+        )
         return Denial(self.code, messages.compose(policy, self.message, code, most=MAX_MESSAGE), causes)
 
 
