@@ -219,7 +219,9 @@ class TestReadiness:
             case.cluster.use(declared(kubevirt=SchedulerHealthSettings("pods")))
             await asyncio.sleep(0)
             assert case.cluster.waiting_for() == ()
-            assert case.cluster.peek(SchedulerKey("kubevirt")) != SchedulerHealth("alive", "not guarded")
+            assert case.cluster.peek(SchedulerKey("kubevirt")) != SchedulerHealth(
+                "available", "its health is not checked"
+            )
 
 
 class TestLists:
