@@ -147,6 +147,11 @@ kubevirt-lab: binaries ## The same with a real KubeVirt: VMs start, stop and mig
 lock: $(READY) ## Resolve the dependencies anew
 	@$(BIN)/python hack/lock.py
 
+# A digest is of one day: run it regularly, and let CI test what it brings.
+.PHONY: base-image
+base-image: $(READY) ## Pin the image's base by the digest that its tag has now
+	@$(BIN)/python -m hack.image.base
+
 .PHONY: manifests
 manifests: binaries ## Print the webhook configurations anew, and render the overlays
 	@$(BIN)/python hack/manifests.py

@@ -10,6 +10,7 @@ cache, one for each interpreter and lock. Standard library only.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import hashlib
 import os
 import re
@@ -56,21 +57,29 @@ def environment(interpreter: Path, version: str, cache: Path) -> Path:
     directory = cache / "interpreters" / f"{version}-{digest}"
     python = directory / "bin" / "python"
     ready = directory / ".ready"
-    if not ready.exists():
-        _say(f"setting up Python {version} (once)")
-        shutil.rmtree(directory, ignore_errors=True)
-        subprocess.run([interpreter, "-m", "venv", directory], check=True)
-        pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
-        subprocess.run([*pip, "--require-hashes", "-r", str(LOCK)], check=True)
-        ready.touch()
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with directory.with_name(f"{directory.name}.lock").open("w") as lock:
+        # Dropped by the kernel when this process ends; another one may have made it meanwhile.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ready.exists():
+            _make(interpreter, version, directory)
+            ready.touch()
     return python
+
+
+def _make(interpreter: Path, version: str, directory: Path) -> None:
+    _say(f"setting up Python {version} (once)")
+    shutil.rmtree(directory, ignore_errors=True)
+    subprocess.run([interpreter, "-m", "venv", directory], check=True)
+    pip = [str(directory / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    subprocess.run([*pip, "--require-hashes", "-r", str(LOCK)], check=True)
 
 
 def test(python: Path, paths: Sequence[str]) -> bool:
     """Whether the tests pass."""
     ignored = [f"--ignore={ROOT / 'tests' / name}" for name in LEFT_OUT]
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    command = (python, "-m", "pytest", "-p", "no:cacheprovider", *SELECTION, *ignored, *paths)
+    command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", *SELECTION, *ignored, *paths]
     # Programs that tests start find this project as they find it in its own environment.
     environ["PYTHONPATH"] = str(ROOT)
     return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode == 0

@@ -17,7 +17,7 @@ import aiohttp
 import msgspec
 
 from webhook import __version__
-from webhook.errors import Unavailable
+from webhook.errors import InputError, Unavailable
 from webhook.k8s.client.api import (
     LARGEST_ANSWER_BYTES,
     NO_QUERY,
@@ -283,8 +283,15 @@ async def connect(kubeconfig: str | None = None) -> KubernetesTransport:
     """
     if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         return KubernetesTransport(ServiceAccount())
-    from webhook.k8s.client.kubeconfig import load  # noqa: PLC0415 - it costs half a second and 40 MB
-
+    try:
+        from webhook.k8s.client.kubeconfig import load  # noqa: PLC0415 - it costs half a second and 40 MB
+    except ModuleNotFoundError as error:
+        if error.name != "kubernetes_asyncio":
+            raise
+        what = "this installation cannot read a kubeconfig: the image does not have the package kubernetes-asyncio"
+        raise InputError(
+            what, fix="run the command in a pod, or where kubevirt-webhook is installed with pip"
+        ) from None
     path = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     return KubernetesTransport(await load(path))
 
