@@ -8,8 +8,6 @@ import copy
 import json
 import os
 import secrets
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -28,13 +26,14 @@ from webhook.k8s.client.transport import connect
 from .conftest import NewTenant, NewWebhook, OwnPlane
 from .support import manifests
 from .support.access import Access
+from .support.cli import command
 from .support.installed import Replica
 from .support.kube import ApiError, Json, Kube, eventually
 from .support.manifests import MANIFESTS
 from .support.plane import ControlPlane
 from .support.sizes import DEFAULTS, offer
 from .support.tenant import Tenant
-from .support.webhook_server import CONFIGURATIONS, DOMAIN, INSTANCETYPES, ROOT, SCHEDULING
+from .support.webhook_server import CONFIGURATIONS, DOMAIN, INSTANCETYPES, SCHEDULING
 from .support.workloads import MARK, VMS, scheduler_of, vm
 
 NAMESPACE = "kubevirt-webhook"
@@ -43,17 +42,6 @@ COMPONENTS = sorted(each.name for each in (MANIFESTS / "components").iterdir())
 OVERLAYS = ["kubernetes", "openshift"]
 # Their kinds are other projects', which a bare API server doesn't serve.
 FOREIGN = ("cert-manager", "monitoring")
-
-
-def command(access: Access, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Runs the program as the cluster's admin."""
-    kubeconfig = access.kubeconfig_for("admin", ("system:masters",))
-    program = [sys.executable, "-m", "webhook", *map(str, arguments), f"--kubeconfig={kubeconfig}"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(program, capture_output=True, text=True, env=env, stdin=subprocess.DEVNULL, timeout=120)
-    assert "Traceback" not in done.stderr
-    assert not check or done.returncode == 0, done.stdout + done.stderr
-    return done
 
 
 def objects(kube: Kube) -> dict[str, Json]:
