@@ -167,10 +167,14 @@ class World:
         said = {"phase": "Deployed", "observedKubeVirtVersion": version}
         self.server.put(KUBEVIRTS, "kubevirt", namespace, spec={"configuration": configuration}, status=said)
 
-    def deployment(self, *, replicas: int = 2, ready: int = 2, scheduler: str = "default-scheduler") -> None:
+    def deployment(
+        self, *, replicas: int = 2, ready: int = 2, scheduler: str = "default-scheduler", progress: str = ""
+    ) -> None:
         container = {"image": "kubevirt-webhook:1", "args": ["serve", "--tls=managed"]}
         pod = {"schedulerName": scheduler, "containers": [container]}
-        state = {"readyReplicas": ready, "updatedReplicas": ready}
+        state: dict[str, Any] = {"readyReplicas": ready, "updatedReplicas": ready}
+        if progress:
+            state["conditions"] = [{"type": "Progressing", "status": "False", "reason": progress}]
         self.server.put(views.DEPLOYMENTS, NS, NS, spec={"replicas": replicas, "template": {"spec": pod}}, status=state)
 
     def replica(self, name: str, node: str, image: str = "kubevirt-webhook:1") -> None:
@@ -180,7 +184,7 @@ class World:
             NS,
             metadata={"labels": {"app.kubernetes.io/name": NS}},
             spec={"nodeName": node, "containers": [{"image": image}]},
-            status={"phase": "Running"},
+            status={"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
         )
 
     def launcher(self, name: str, scheduler: str = "default-scheduler", namespace: str = "demo") -> None:

@@ -75,13 +75,10 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
 
         granted, used = manifests.granted(), log.used()
         assert granted - used == set(), "granted, and never used"
-        assert {right for right in used if not any(covers(one, right) for one in granted)} == set(), "not granted"
+        assert {right for right in used if not any(manifests.covers(one, right) for one in granted)} == set(), (
+            "not granted"
+        )
         assert log.refused() == set()
-
-
-def covers(granted: manifests.Right, used: manifests.Right) -> bool:
-    """Whether a right is enough for a request; one that is asked for by name is listed for any name, too."""
-    return granted[:3] == used[:3] and (granted[3] in ("", used[3]) or not used[3])
 
 
 def evaluate(tenant: Tenant) -> None:

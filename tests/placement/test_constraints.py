@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.placement.hosts import FEATURE, HOST_MODEL, INTEL, MODEL, NAMED, OBSOLETE, VENDOR, asked
 from tests.placement.samples import (
     HOST,
     affinity,
@@ -34,30 +35,6 @@ from webhook.placement.requirement import Elsewhere, Kvm, Label, OneOf, Requirem
 from webhook.placement.vmis import Vmi
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
-VENDOR = "cpu-vendor.node.kubevirt.io/"
-FEATURE = "cpu-feature.node.kubevirt.io/"
-MODEL = "cpu-model-migration.node.kubevirt.io/"
-OBSOLETE = "node-labeller.kubevirt.io/obsolete-host-model"
-INTEL = node(
-    "n1",
-    {
-        HOST: "host-1",
-        f"{VENDOR}Intel": "true",
-        "host-model-cpu.node.kubevirt.io/Skylake": "true",
-        "host-model-required-features.node.kubevirt.io/vmx": "true",
-    },
-)
-HOST_MODEL = {"cpu": {"model": "host-model"}}
-NAMED = {"cpu": {"model": "Westmere"}}
-
-
-def asked(requirements: Requirements) -> dict[str, list[str]]:
-    """What is asked of labels, by origin."""
-    by_origin: dict[str, list[str]] = {}
-    for each in requirements:
-        if isinstance(each, Label):
-            by_origin.setdefault(each.origin, []).append(str(each.expression))
-    return by_origin
 
 
 def adding(**selector: str) -> Migration:
@@ -176,83 +153,6 @@ def eligible(requirements: Requirements) -> list[str]:
     if requirements and any(OBSOLETE in str(each.expression) for each in requirements if isinstance(each, Label)):
         assert reasons(requirements, nodes[1])
     return [name for name, why in eligibility(requirements, nodes[:1]).items() if not why]
-
-
-# -- the host's own CPU, and the vendor --------------------------------------------------------------------------------
-
-
-def test_a_first_migration_takes_the_cpu_of_the_node() -> None:
-    found = asked(of(a_vmi(None, HOST_MODEL, nodeName="n1"), source_pod=pod(), source_node=INTEL))
-
-    assert found["host-model"] == [f"{MODEL}Skylake=true", f"{FEATURE}vmx=true"]
-    assert found["vendor"] == [f"{VENDOR}Intel=true"]
-
-
-def test_a_later_migration_takes_what_its_pod_required() -> None:
-    source = pod(**{f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true", "zone": "a"})
-
-    found = asked(of(a_vmi(None, HOST_MODEL), source_pod=source, source_node=INTEL))
-
-    assert found["host-model"] == [f"{MODEL}Broadwell=true", f"{FEATURE}a=true"]
-
-
-def test_values_are_taken_as_they_stand_over_the_vms_own() -> None:
-    by_hand = {"host-model-cpu.node.kubevirt.io/Mine": "yes", "host-model-required-features.node.kubevirt.io/a": "yes"}
-    vm = a_vmi({"nodeSelector": {f"{FEATURE}a": "no", "zone": "a"}}, HOST_MODEL)
-
-    found = asked(of(vm, source_pod=pod(), source_node=node("n1", by_hand)))
-
-    assert found["host-model"] == [f"{MODEL}Mine=yes", f"{FEATURE}a=yes"]
-    assert found["vm"] == ["zone=a"]
-
-
-def test_a_node_that_names_no_model_gives_no_features() -> None:
-    unnamed = node("n1", {"host-model-required-features.node.kubevirt.io/vmx": "true", f"{VENDOR}Intel": "true"})
-
-    found = asked(of(a_vmi(None, HOST_MODEL), source_pod=pod(), source_node=unnamed))
-
-    assert "host-model" not in found
-    assert found["vendor"] == [f"{VENDOR}Intel=true"]
-
-
-def test_features_of_the_owners_own_are_not_asked_for_twice() -> None:
-    domain = {"cpu": {"model": "host-model", "features": [{"name": "vmx"}]}}
-    source = pod(**{f"{FEATURE}vmx": "true"})
-
-    found = asked(of(a_vmi(None, domain), source_pod=source, source_node=INTEL))
-
-    # That its pod has one already means to KubeVirt that the VM has migrated before: it adds no model.
-    assert "host-model" not in found
-    assert found["kubevirt"] == [f"{FEATURE}vmx=true", f"no {OBSOLETE}"]
-
-
-def test_other_models_carry_nothing() -> None:
-    source = pod(**{f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true"})
-
-    found = asked(of(a_vmi(None, NAMED), source_pod=source, source_node=INTEL))
-
-    assert "host-model" not in found
-    assert found["kubevirt"] == ["cpu-model.node.kubevirt.io/Westmere=true"]
-
-
-def test_an_added_vendor_does_not_switch_the_guard_off() -> None:
-    found = asked(of(a_vmi(None, NAMED), Migration.adding({f"{VENDOR}AMD": "true"}), source_node=INTEL))
-
-    assert found["added"] == [f"{VENDOR}AMD=true"]
-    assert found["vendor"] == [f"{VENDOR}Intel=true"]
-
-
-def test_a_vendor_of_the_vms_own_is_enough() -> None:
-    vm = a_vmi({"nodeSelector": {f"{VENDOR}AMD": "true"}}, NAMED)
-
-    assert "vendor" not in asked(of(vm, source_node=INTEL))
-
-
-def test_without_the_node_the_pod_tells_the_vendor() -> None:
-    source = pod(**{f"{VENDOR}Intel": "true"})
-
-    assert asked(of(a_vmi(None, NAMED), source_pod=source))["vendor"] == [f"{VENDOR}Intel=true"]
-    assert "vendor" not in asked(of(a_vmi(None, NAMED), source_pod=source, source_pod_added={f"{VENDOR}Intel": "true"}))
 
 
 # -- what only the present pod shows -----------------------------------------------------------------------------------

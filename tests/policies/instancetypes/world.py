@@ -143,3 +143,13 @@ def applied(obj: Json, decision: Decision) -> Json:
 
 def changes(decision: Decision) -> dict[tuple[str, ...], Any]:
     return {change.path: change.new for change in decision.changes}
+
+
+BOTH: dict[str, Any] = {"default_instancetype": "u1.small", "default_preference": "fedora"}
+WORLD = [instancetype(), preference()]
+INJECTED = {
+    ("spec", "instancetype"): SMALL,
+    IT_MARK: SMALL_MARK,
+    ("spec", "preference"): FEDORA,
+    PREF_MARK: FEDORA_MARK,
+}

@@ -10,6 +10,7 @@ import msgspec
 from webhook import names
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.nodes import NodeSpec
+from webhook.k8s.startup import Condition, StartingPod
 from webhook.k8s.views import Object, ObjectMeta, View
 from webhook.placement import podrequests
 from webhook.placement.resources import Listed
@@ -127,6 +128,7 @@ class DeploymentStatus(View, frozen=True):
 
     ready_replicas: int | None = None
     updated_replicas: int | None = None
+    conditions: list[Condition] | None = None
 
 
 class Deployment(Object, frozen=True):
@@ -136,17 +138,16 @@ class Deployment(Object, frozen=True):
     status: DeploymentStatus = DeploymentStatus()
 
 
-class InstalledPodStatus(View, frozen=True):
-    """``status`` of a Pod."""
+class PodPhase(View, frozen=True):
+    """``status`` of a Pod, as far as it shows whether the pod runs."""
 
     phase: str | None = None
 
 
-class InstalledPod(Object, frozen=True):
-    """A Pod (core/v1), as far as it shows what runs where."""
+class InstalledPod(StartingPod, frozen=True):
+    """A Pod (core/v1), as far as it shows what runs where, and why it does not."""
 
     spec: InstalledPodSpec = InstalledPodSpec()
-    status: InstalledPodStatus = InstalledPodStatus()
 
 
 class ConfigMap(Object, frozen=True):
@@ -222,7 +223,7 @@ class RunningPod(Object, frozen=True):
     """A pod, with what it requests of its node."""
 
     spec: RunningSpec = RunningSpec()
-    status: InstalledPodStatus = InstalledPodStatus()
+    status: PodPhase = PodPhase()
 
 
 class PolicyRule(View, frozen=True):
