@@ -67,7 +67,7 @@ def measure(plan: Plan, binaries: Path, directory: Path, say: Callable[[str], No
     Args:
         binaries: those of the control plane.
         directory: for its data and logs.
-        say: is told of the progress.
+        say: is called with the progress.
 
     Raises:
         PlacementError: a pod was not bound, or not placed as its case says.

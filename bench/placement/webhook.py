@@ -44,7 +44,7 @@ def serving(plane: Access) -> Iterator[None]:
 
 
 def prepare(kube: Kube) -> None:
-    """Make the object that tells where KubeVirt runs, and the namespace of the probe."""
+    """Make the object that shows where KubeVirt runs, and the namespace of the probe."""
     kubevirt = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"}, "spec": {}}
     kube.create("kubevirt.io/v1/kubevirts", kubevirt, "kubevirt")
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _PROBE, "labels": LABELS}}

@@ -146,7 +146,7 @@ def environment(interpreter: Interpreter, lock: Path, cache: Path) -> Path:
         BenchError: it can't be made.
     """
     if not lock.is_file():
-        raise BenchError(f"{lock.name} is missing, so nobody knows what the Python servers need")
+        raise BenchError(f"{lock.name} is missing, so what the Python servers need is not known")
     identity = f"{interpreter.executable}\n{interpreter.version}\n".encode() + lock.read_bytes()
     home = cache / f"venv-{interpreter.version}-{hashlib.sha256(identity).hexdigest()[:12]}"
     python = home / "bin" / "python"

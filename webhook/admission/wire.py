@@ -160,7 +160,7 @@ class Codec(Generic[V]):
             raise _no_review(error) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as around_error:
             raise _no_review(around_error if isinstance(around_error, msgspec.ValidationError) else error) from None
-        # Where the end was not read, nobody knows whether it was a dry run: then nothing else may come of it.
+        # Without its end, a review does not show whether it is a dry run: then it may have no side effect.
         dry = asked.dry_run if around.whole else True
         asked = msgspec.structs.replace(asked, object=None, old_object=None, dry_run=dry)
         review = msgspec.structs.replace(review, request=asked)

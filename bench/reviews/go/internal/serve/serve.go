@@ -54,5 +54,5 @@ func Body(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
 // Answer writes a review's answer.
 func Answer(w http.ResponseWriter, answer []byte) {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(answer) // The client is gone if this fails; there is nobody to tell.
+	_, _ = w.Write(answer) // The client is gone if this fails.
 }
