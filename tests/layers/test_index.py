@@ -114,15 +114,20 @@ class TestAnswer:
     def test_without_scores_it_is_an_empty_list(self) -> None:
         assert LayerIndex().answer({AMD: {"L1": 10}}, ["a"]) == b"[]"
 
-    def test_it_is_worked_out_once_for_the_same_nodes_and_layers(self) -> None:
-        index = filled({"a": ["one"], "b": []}, {"one": {"L1": 10}, "two": {"L2": 5}})
-        table = index.table({AMD: {"L1": 10}})
+    def test_only_what_has_changed_is_worked_out_again(self) -> None:
+        index = filled({"a": ["one"], "b": [], "c": []}, {"one": {"L1": 10}})
+        wanted = {AMD: {"L1": 10}}
+        table = index.table(wanted)
+        kept = index._tables[next(iter(index._tables))].scores
         # What has no layer of the pod makes no difference.
         for image in index.put("b", AMD, ["two"]):
             index.learn(image, [Layer("L2", 5)])
-        assert index.table({AMD: {"L1": 10}}) is table
+        assert index.table(wanted) is table
+        assert index._tables[next(iter(index._tables))].scores == kept
         index.put("b", AMD, ["one"])
-        assert index.table({AMD: {"L1": 10}}) is not table
+        index.put("a", AMD, [])
+        assert index.table(wanted) is table
+        assert index.scores(wanted) == {"b": 10}
 
     def test_the_number_of_answers_that_are_kept_is_bounded(self) -> None:
         index = filled({"a": ["one"]}, {"one": {"L1": 10}})

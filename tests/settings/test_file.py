@@ -220,6 +220,7 @@ class TestEffective:
             "eviction",
             "explain",
             "metrics",
+            "layers",
             "webhooks",
             "audit",
             "events",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import compress
-from operator import itemgetter
+from operator import getitem, itemgetter
 from typing import Final
 
 import msgspec
@@ -25,10 +25,13 @@ _MAX_SUMS: Final = 512
 _GRAIN: Final = 1024
 # Images that nodes list and whose layers are kept; a cluster has some hundreds.
 MAX_IMAGES: Final = 50_000
-_CACHED_TABLES: Final = 256
-_TRUTH: Final = bytes.maketrans(b"01", b"\x00\x01")
+# Of the pods that come again and again; one for 5,000 nodes takes 300 KB.
+_CACHED_TABLES: Final = 64
+# The bits of a set as text, translated into a byte with the score for each node.
+_MARKS: Final = tuple(bytes.maketrans(b"01", bytes((0, score))) for score in range(MAX_SCORE + 1))
 
 Table = Mapping[str, bytes]
+Wanted = Mapping[str, Mapping[str, int]]
 _Groups = tuple[tuple[int, int], ...]  # bytes, nodes that have them
 
 
@@ -50,6 +53,20 @@ class _Node(msgspec.Struct, gc=False):
     images: frozenset[Image]
 
 
+class _KnownTable(msgspec.Struct):
+    """The answers for one pod.
+
+    Attributes:
+        version: of the names of nodes.
+        scores: a byte for each position.
+        entries: by node, of those with a score above 0.
+    """
+
+    version: int
+    scores: bytes
+    entries: dict[str, bytes]
+
+
 class LayerIndex:
     """The layers on all nodes.
 
@@ -68,7 +85,8 @@ class LayerIndex:
         self._layers: Final[dict[Image, tuple[str, ...]]] = {}
         self._images: Final[dict[str, set[Image]]] = {}
         self._holders: Final[dict[str, int]] = {}
-        self._tables: Final[OrderedDict[object, Table]] = OrderedDict()
+        self._tables: Final[OrderedDict[object, _KnownTable]] = OrderedDict()
+        self._version = 0
         self.denied = 0
 
     def __len__(self) -> int:
@@ -135,9 +153,9 @@ class LayerIndex:
         self._platforms[node.platform] &= ~bit
         if not self._platforms[node.platform]:
             del self._platforms[node.platform]
-        self._names[node.position] = ""
+        self._names[node.position], self._fragments[node.position] = "", _NO_FRAGMENTS
         self._free.append(node.position)
-        self._tables.clear()
+        self._version += 1
 
     def is_on_nodes(self, image: Image) -> bool:
         """Whether a node lists an image."""
@@ -152,7 +170,7 @@ class LayerIndex:
             self._images.setdefault(digest, set()).add(image)
             self._holders.pop(digest, None)
 
-    def answer(self, wanted: Mapping[str, Mapping[str, int]], names: Iterable[str] | None) -> bytes:
+    def answer(self, wanted: Wanted, names: Iterable[str] | None) -> bytes:
         """The scores of nodes, as kube-scheduler expects them; it takes a node that is left out for one with score 0.
 
         Args:
@@ -168,31 +186,42 @@ class LayerIndex:
         found = table.values() if names is None else filter(None, map(table.get, names))
         return b"[%s]" % b",".join(found)
 
-    def scores(self, wanted: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
+    def scores(self, wanted: Wanted) -> dict[str, int]:
         """The scores of all nodes that have one; see `answer`."""
         return {name: msgspec.json.decode(entry)["Score"] for name, entry in self.table(wanted).items()}
 
-    def table(self, wanted: Mapping[str, Mapping[str, int]]) -> Table:
+    def table(self, wanted: Wanted) -> Table:
         """The entry of a HostPriorityList by node, for nodes with a score above 0; see `answer`."""
-        parts = tuple(
-            (self._platforms[platform], sum(sizes.values()), self._groups(sizes))
-            for platform, sizes in wanted.items()
-            if platform in self._platforms
-        )
-        known = self._tables.get(parts)
-        if known is not None:
-            self._tables.move_to_end(parts)
-            return known
-        table: dict[str, bytes] = {}
-        for nodes, total, groups in parts:
-            for score, members in _scores(nodes, total, groups):
-                flags = bin(members)[:1:-1].encode().translate(_TRUTH)
-                entries = map(itemgetter(score), compress(self._fragments, flags))
-                table.update(zip(compress(self._names, flags), entries, strict=True))
-        self._tables[parts] = table
-        if len(self._tables) > _CACHED_TABLES:
-            self._tables.popitem(last=False)
-        return table
+        key = tuple((platform, tuple(sizes.items())) for platform, sizes in wanted.items())
+        scores = self._scores(wanted)
+        known = self._tables.get(key)
+        if known is None or known.version != self._version:
+            found = zip(self._names, map(getitem, self._fragments, scores), strict=True)
+            known = self._tables[key] = _KnownTable(self._version, scores, dict(filter(itemgetter(1), found)))
+            if len(self._tables) > _CACHED_TABLES:
+                self._tables.popitem(last=False)
+            return known.entries
+        self._tables.move_to_end(key)
+        if known.scores != scores:
+            # From one pod to the next, a few nodes have pulled an image.
+            for position in _differing(known.scores, scores):
+                entry = self._fragments[position][scores[position]]
+                if entry:
+                    known.entries[self._names[position]] = entry
+                else:
+                    known.entries.pop(self._names[position], None)
+            known.scores = scores
+        return known.entries
+
+    def _scores(self, wanted: Wanted) -> bytes:
+        """The scores of all nodes, a byte for each position."""
+        count, marks = len(self._names), 0
+        for platform, sizes in wanted.items():
+            nodes = self._platforms.get(platform, 0)
+            for score, members in _scores(nodes, sum(sizes.values()), self._groups(sizes)):
+                flags = bin(members)[:1:-1].encode().translate(_MARKS[score])
+                marks |= int.from_bytes(flags, "little")
+        return marks.to_bytes(count, "little")
 
     def _groups(self, sizes: Mapping[str, int]) -> _Groups:
         """The bytes of the layers that the same nodes have, for those that any node has; the largest first."""
@@ -220,8 +249,9 @@ class LayerIndex:
 
     def _add(self, name: str) -> int:
         encoded = msgspec.json.encode(name)
-        entries = tuple(b'{"Host":%s,"Score":%d}' % (encoded, score) for score in range(MAX_SCORE + 1))
-        self._tables.clear()
+        entries = tuple(b'{"Host":%s,"Score":%d}' % (encoded, score) for score in range(1, MAX_SCORE + 1))
+        entries = (b"", *entries)
+        self._version += 1
         if self._free:
             position = self._free.pop()
             self._names[position], self._fragments[position] = name, entries
@@ -247,6 +277,15 @@ class LayerIndex:
     def _forget_holders(self, image: Image) -> None:
         for digest in self._layers.get(image, ()):
             self._holders.pop(digest, None)
+
+
+_NO_FRAGMENTS: Final = (b"",) * (MAX_SCORE + 1)
+
+
+def _differing(old: bytes, new: bytes) -> Iterator[int]:
+    """The positions at which two texts of equal length differ."""
+    difference = int.from_bytes(old, "little") ^ int.from_bytes(new, "little")
+    return compress(range(len(new)), difference.to_bytes(len(new), "little"))
 
 
 def _scores(nodes: int, total: int, groups: _Groups) -> Iterator[tuple[int, int]]:
