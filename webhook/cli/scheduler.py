@@ -13,6 +13,7 @@ from webhook.cli import data, given, write
 from webhook.errors import InputError
 from webhook.k8s.yaml_builder import Document, format_path
 from webhook.k8s.yaml_documents import parse_documents, read_documents
+from webhook.scheduler import extender
 from webhook.scheduler.lint import KIND, Problem, Scheduler, is_configuration
 from webhook.scheduler.lint import lint as find_problems
 from webhook.text import pluralize
@@ -53,12 +54,21 @@ def lint(file: str, profile: str, cluster_scheduler: bool, output: str) -> None:
 
 @scheduler.command()
 @click.argument("variant", type=click.Choice(["spread", "pack"]))
-def render(variant: str) -> None:
+@click.option(
+    "--layers",
+    metavar="URL",
+    help="Add the scheduler extender for image layers, for example http://127.0.0.1:8446.",
+)
+def render(variant: str, layers: str | None) -> None:
     """Print the KubeSchedulerConfiguration of a VARIANT.
 
     spread places VMs evenly, pack fills one node after the other.
     """
-    write.data((data.directory("manifests") / "scheduler" / f"{variant}.yaml").read_text())
+    directory = data.directory("manifests") / "scheduler"
+    text = (directory / f"{variant}.yaml").read_text()
+    if layers:
+        text += extender.stanza((directory / "layers.yaml").read_text(), layers)
+    write.data(text)
 
 
 def _configurations(file: str) -> list[Document]:
