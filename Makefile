@@ -135,6 +135,10 @@ bench-creation: binaries ## Measure what a VM costs at admission beside a real v
 	@$(BIN)/python hack/controlplane/build.py --kubevirt >/dev/null
 	@$(BIN)/python -m bench.creation $(BENCH)
 
+.PHONY: bench-layers
+bench-layers: binaries ## Count what nodes pull with and without scores for image layers, and time the scores
+	@$(BIN)/python -m bench.layers $(BENCH)
+
 .PHONY: lab
 lab: binaries ## Start a control plane with KubeVirt's CRDs and leave it running, for trying things
 	@$(BIN)/python -m hack.lab
