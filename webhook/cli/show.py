@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.text import Text
 
 from webhook.text import visible, visible_lines
 
@@ -35,38 +34,6 @@ def console() -> Console:
     """Standard output; without wrapping if it is not a terminal, so that lines can be searched."""
     result = _VisibleConsole(highlight=False)
     return result if result.is_terminal else _VisibleConsole(highlight=False, width=10_000, soft_wrap=True)
-
-
-def print_results(results: list[dict[str, Any]]) -> None:
-    """Print each result: a headline, the reasons and the changes."""
-    out = console()
-    for index, result in enumerate(results):
-        if index:
-            out.print()
-        _print_result(out, result)
-
-
-def _print_result(out: Console, result: dict[str, Any]) -> None:
-    head = Text.assemble(
-        (result["decision"], STYLES[result["decision"]]),
-        safe(f"  {result['operation']} {result['kind']} {result['namespace']}/{result['name']}"),
-        (safe(f"  by {result['user']}  ({result['source']})"), "dim"),
-    )
-    out.print(head)
-    if result["message"]:
-        out.print(Text(safe(f"  {result['message']}")))
-    for evaluation in result["judgements"]:
-        for reason in evaluation["reasons"]:
-            out.print(
-                Text.assemble(
-                    f"  {evaluation['policy']} ({evaluation['mode']}): {safe(reason['text'])} ",
-                    (f"[{reason['code']}]", "dim"),
-                )
-            )
-        for change in evaluation["changes"]:
-            out.print(Text(safe(f"    {change_line(change)}")))
-    for warning in result["warnings"]:
-        out.print(Text(safe(f"  warning: {warning}"), style="yellow"))
 
 
 def safe(text: str) -> str:

@@ -35,7 +35,7 @@ Index = dict[str, dict[tuple[str, str], FileObject]]
 
 def read_objects(root: Path, mistakes: list[InputError]) -> Iterator[Document]:
     """All objects of all files; what cannot be read becomes a mistake."""
-    for file in _files(root, mistakes):
+    for file in find_files(root, mistakes):
         try:
             for document in read_documents(file):
                 try:
@@ -46,7 +46,16 @@ def read_objects(root: Path, mistakes: list[InputError]) -> Iterator[Document]:
             mistakes.extend(mistakes_of(error))
 
 
-def _files(root: Path, mistakes: list[InputError]) -> list[Path]:
+def find_files(root: Path, mistakes: list[InputError]) -> list[Path]:
+    """The files of YAML or JSON below a directory, or the file itself; hidden ones and linked directories are skipped.
+
+    Args:
+        root: the directory or file.
+        mistakes: gets directories that cannot be read.
+
+    Raises:
+        InputError: there are no such files.
+    """
     if not root.is_dir():
         return [root]
     found = []

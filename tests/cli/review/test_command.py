@@ -14,7 +14,7 @@ from tests.cli.examples import EXAMPLES, EXPECTED
 from tests.cli.runner import run
 from webhook import names
 from webhook.admission.decision import Change, Decision, Denial, Reason
-from webhook.cli.review import WEIGHT
+from webhook.cli.review.result import WEIGHT
 from webhook.review import endpoints
 
 CLUSTER: list[str | Path] = ["--cluster-from", EXAMPLES / "cluster", "--config", EXAMPLES / "settings.yaml"]
@@ -27,7 +27,7 @@ def test_every_example_has_an_expectation() -> None:
 @pytest.mark.parametrize("name", EXPECTED)
 def test_examples(name: str) -> None:
     result = run("review", EXAMPLES / "reviews" / name, *CLUSTER, "-o", "json")
-    answer = json.loads(result.output)
+    answer = json.loads(result.stdout)
 
     assert result.exit_code == (1 if answer["decision"] == "denied" else 0)
     assert answer["decision"] == EXPECTED[name]["decision"]
@@ -52,8 +52,8 @@ def test_a_manifest_without_a_namespace_is_sent_where_one_says(tmp_path: Path) -
     del nowhere["metadata"]["namespace"]
     file = manifest(tmp_path, nowhere)
 
-    assert json.loads(run("review", file, *CLUSTER, "-o", "json").output)["namespace"] == "default"
-    answer = json.loads(run("review", "-n", "shop", file, *CLUSTER, "-o", "json").output)
+    assert json.loads(run("review", file, *CLUSTER, "-o", "json").stdout)["namespace"] == "default"
+    answer = json.loads(run("review", "-n", "shop", file, *CLUSTER, "-o", "json").stdout)
     assert (answer["namespace"], answer["decision"]) == ("shop", "patched")
 
 
@@ -65,7 +65,7 @@ def test_a_manifest_of_another_namespace_is_a_mistake(tmp_path: Path, golden: Ca
 
 
 def test_text_is_for_people(tmp_path: Path, golden: Callable[[str], None]) -> None:
-    golden(run("review", manifest(tmp_path, vm()), *CLUSTER).output.replace(str(tmp_path), "DIR"))
+    golden(run("review", manifest(tmp_path, vm()), *CLUSTER).stdout.replace(str(tmp_path), "DIR"))
 
 
 @pytest.mark.parametrize("namespace", [None, ""])
@@ -73,28 +73,28 @@ def test_what_names_no_namespace_is_in_default(tmp_path: Path, namespace: str | 
     obj = builders.vm()
     obj["metadata"]["namespace"] = namespace
 
-    assert "CREATE VirtualMachine default/web01" in run("review", manifest(tmp_path, obj), *CLUSTER).output
+    assert "CREATE VirtualMachine default/web01" in run("review", manifest(tmp_path, obj), *CLUSTER).stdout
 
 
 def test_yaml_is_the_patched_object(tmp_path: Path) -> None:
-    patched = yaml.safe_load(run("review", manifest(tmp_path, vm()), *CLUSTER, "-o", "yaml").output)
+    patched = yaml.safe_load(run("review", manifest(tmp_path, vm()), *CLUSTER, "-o", "yaml").stdout)
 
     assert patched["spec"]["template"]["spec"]["schedulerName"] == "kubevirt"
     assert patched["metadata"]["annotations"] == {names.INJECTED_SCHEDULER_ANNOTATION: "kubevirt"}
 
 
 def test_patch_is_a_json_patch(tmp_path: Path) -> None:
-    operations = json.loads(run("review", manifest(tmp_path, vm()), *CLUSTER, "-o", "patch").output)
+    operations = json.loads(run("review", manifest(tmp_path, vm()), *CLUSTER, "-o", "patch").stdout)
 
     assert operations[0] == {"op": "add", "path": "/spec/template/spec/schedulerName", "value": "kubevirt"}
 
 
 def test_standard_input_lists_and_several_documents(tmp_path: Path) -> None:
     both = [{"apiVersion": "v1", "kind": "List", "items": [vm(), vm(scheduler="stork")]}, vm(scheduler="x")]
-    answers = json.loads(run("review", "-", *CLUSTER, "-o", "json", stdin=yaml.safe_dump_all(both)).output)
+    answers = json.loads(run("review", "-", *CLUSTER, "-o", "json", stdin=yaml.safe_dump_all(both)).stdout)
 
     assert [answer["decision"] for answer in answers] == ["patched", "allowed", "allowed"]
-    text = run("review", manifest(tmp_path, both), *CLUSTER).output
+    text = run("review", manifest(tmp_path, both), *CLUSTER).stdout
     assert text.count("CREATE VirtualMachine") == 3
 
 
@@ -105,15 +105,15 @@ def test_launcher_pod_manifest_is_sent_by_kubevirt_and_defaulted(tmp_path: Path)
     owner |= {"name": "web", "uid": "6b0f3a52-0f4e-4b58-8a3c-000000000001"}
     path = manifest(tmp_path, pod)
 
-    assert json.loads(run("review", path, *CLUSTER, "-o", "json").output)["decision"] == "patched"
-    asked = json.loads(run("review", path, *CLUSTER, "--as", "mallory", "-o", "json").output)
+    assert json.loads(run("review", path, *CLUSTER, "-o", "json").stdout)["decision"] == "patched"
+    asked = json.loads(run("review", path, *CLUSTER, "--as", "mallory", "-o", "json").stdout)
     assert (asked["decision"], asked["user"]) == ("allowed", "mallory")
 
 
 def test_objects_that_nobody_asks_about(tmp_path: Path, golden: Callable[[str], None]) -> None:
     service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "shop"}}
 
-    answer = json.loads(run("review", manifest(tmp_path, service), *CLUSTER, "-o", "json").output)
+    answer = json.loads(run("review", manifest(tmp_path, service), *CLUSTER, "-o", "json").stdout)
     assert (answer["decision"], answer["judgements"]) == ("skipped", [])
     golden(answer["message"])
 
@@ -122,14 +122,14 @@ def test_namespace_that_has_not_opted_in(tmp_path: Path) -> None:
     obj = vm()
     obj["metadata"]["namespace"] = "legacy"
 
-    assert run("review", manifest(tmp_path, obj), *CLUSTER).output.startswith("skipped")
+    assert run("review", manifest(tmp_path, obj), *CLUSTER).stdout.startswith("skipped")
 
 
 def test_an_eviction_is_sent_to_the_subresource(tmp_path: Path) -> None:
     metadata = {"name": "virt-launcher-web-x", "namespace": "shop", "annotations": {"requested-by": "x"}}
     path = manifest(tmp_path, {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata})
 
-    answer = json.loads(run("review", path, *CLUSTER, "-o", "json").output)
+    answer = json.loads(run("review", path, *CLUSTER, "-o", "json").stdout)
 
     assert [one["endpoint"] for one in answer["judgements"]] == ["/mutate/eviction/pods/enforce"]
 
@@ -143,8 +143,8 @@ def test_denied_is_exit_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     result = run("review", manifest(tmp_path, vm()), *CLUSTER)
 
     assert result.exit_code == 1
-    assert "not here" in result.output
-    assert result.output.startswith("denied")
+    assert "not here" in result.stdout
+    assert result.stdout.startswith("denied")
 
 
 SECRET = "hunter2"
@@ -156,8 +156,8 @@ def test_secrets_are_shown_only_on_request(tmp_path: Path) -> None:
     path = manifest(tmp_path, obj)
 
     for output in ("text", "json", "yaml", "patch"):
-        assert SECRET not in run("review", path, *CLUSTER, "-o", output).output
-    assert SECRET in run("review", path, *CLUSTER, "-o", "yaml", "--show-secrets").output
+        assert SECRET not in run("review", path, *CLUSTER, "-o", output).stdout
+    assert SECRET in run("review", path, *CLUSTER, "-o", "yaml", "--show-secrets").stdout
 
 
 @pytest.mark.parametrize(
@@ -235,7 +235,7 @@ def test_control_characters_are_shown_not_obeyed(tmp_path: Path) -> None:
     obj = vm()
     obj["metadata"]["name"] = "a\x1b[31mb"
 
-    output = run("review", manifest(tmp_path, obj), *CLUSTER).output
+    output = run("review", manifest(tmp_path, obj), *CLUSTER).stdout
     assert "\x1b" not in output
     assert r"a\x1b[31mb" in output
 
@@ -289,12 +289,12 @@ def test_no_output_shows_secrets_but_when_they_are_asked_for(
     given = manifest(tmp_path, obj)
 
     hidden = run("review", given, *CLUSTER, "-o", output)
-    assert "hunter2canary" not in hidden.output + hidden.stderr
-    assert "AAAA" not in hidden.output
+    assert "hunter2canary" not in hidden.stdout + hidden.stderr
+    assert "AAAA" not in hidden.stdout
     if mode == "patch":
-        assert "<redacted" in hidden.output
+        assert "<redacted" in hidden.stdout
         assert ("secrets are redacted" in hidden.stderr) is (output != "text")
-        assert "hunter2canary" in run("review", given, *CLUSTER, "-o", output, "--show-secrets").output
+        assert "hunter2canary" in run("review", given, *CLUSTER, "-o", output, "--show-secrets").stdout
 
 
 def test_what_a_terminal_would_obey_is_shown(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_what_a_terminal_would_obey_is_shown(tmp_path: Path) -> None:
     path = tmp_path / "a\x1b[2J.yaml"
     path.write_text(json.dumps(obj))
 
-    text = run("review", path, *CLUSTER).output
+    text = run("review", path, *CLUSTER).stdout
     assert "shop/web\\u202e\\x1b[31m01\\nok" in text
     assert "a\\x1b[2J.yaml:1" in text
     broken = tmp_path / "b\x1b[2J\n.yaml"
@@ -313,7 +313,7 @@ def test_what_a_terminal_would_obey_is_shown(tmp_path: Path) -> None:
     assert "\x1b" not in refused.stderr
     assert len(refused.stderr.splitlines()) == 1
     for output in ("json", "yaml", "patch"):
-        assert all(char.isprintable() or char == "\n" for char in run("review", path, *CLUSTER, "-o", output).output)
+        assert all(char.isprintable() or char == "\n" for char in run("review", path, *CLUSTER, "-o", output).stdout)
 
 
 def test_the_kubevirt_version_decides(tmp_path: Path) -> None:
@@ -324,7 +324,7 @@ def test_the_kubevirt_version_decides(tmp_path: Path) -> None:
     file = manifest(tmp_path, named)
 
     def decision(*options: str) -> Any:
-        return json.loads(run("review", file, *CLUSTER, "-o", "json", *options).output)["decision"]
+        return json.loads(run("review", file, *CLUSTER, "-o", "json", *options).stdout)["decision"]
 
     assert decision("--kubevirt-version=1.6") == "denied"
     assert decision("--kubevirt-version=1.7") != "denied"
