@@ -36,6 +36,11 @@ def console() -> Console:
     return result if result.is_terminal else _VisibleConsole(highlight=False, width=10_000, soft_wrap=True)
 
 
+def error_console() -> Console:
+    """Standard error, for what moves on a terminal."""
+    return _VisibleConsole(stderr=True, highlight=False)
+
+
 def safe(text: str) -> str:
     """Untrusted text for a line on a terminal, with control characters escaped."""
     return visible(text)

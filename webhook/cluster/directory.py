@@ -58,7 +58,8 @@ def find_files(root: Path, mistakes: list[InputError]) -> list[Path]:
     """
     if not root.is_dir():
         return [root]
-    found = []
+    found: list[Path] = []
+    before = len(mistakes)
 
     def unreadable(error: OSError) -> None:
         mistakes.append(InputError(f"cannot be read: {error.strerror}", str(error.filename)))
@@ -66,7 +67,7 @@ def find_files(root: Path, mistakes: list[InputError]) -> list[Path]:
     for directory, below, files in os.walk(root, onerror=unreadable):
         below[:] = sorted(name for name in below if not name.startswith("."))
         found += [Path(directory, name) for name in files if name.endswith(_SUFFIXES) and not name.startswith(".")]
-    if not found and not mistakes:
+    if not found and len(mistakes) == before:
         raise InputError("holds no YAML or JSON files", str(root), "write some there with kubectl get -o yaml")
     return sorted(found)
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import msgspec
 import pytest
@@ -272,7 +273,7 @@ def patching(view: Any, request: Any, facts: Any, settings: Any) -> Decision:
     )
 
 
-@pytest.mark.parametrize("output", ["text", "json", "yaml", "patch"])
+@pytest.mark.parametrize("output", ["text", "json", "yaml", "patch", "junit", "sarif", "github"])
 @pytest.mark.parametrize("mode", ["patch", "deny"])
 def test_no_output_shows_secrets_but_when_they_are_asked_for(
     output: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -291,7 +292,7 @@ def test_no_output_shows_secrets_but_when_they_are_asked_for(
     hidden = run("review", given, *CLUSTER, "-o", output)
     assert "hunter2canary" not in hidden.stdout + hidden.stderr
     assert "AAAA" not in hidden.stdout
-    if mode == "patch":
+    if mode == "patch" and output in ("text", "json", "yaml", "patch"):
         assert "<redacted" in hidden.stdout
         assert ("secrets are redacted" in hidden.stderr) is (output != "text")
         assert "hunter2canary" in run("review", given, *CLUSTER, "-o", output, "--show-secrets").stdout
@@ -329,3 +330,146 @@ def test_the_kubevirt_version_decides(tmp_path: Path) -> None:
     assert decision("--kubevirt-version=1.6") == "denied"
     assert decision("--kubevirt-version=1.7") != "denied"
     assert run("review", file, *CLUSTER, "--kubevirt-version=new").exit_code == 2
+
+
+POOL = {
+    "apiVersion": "pool.kubevirt.io/v1beta1",
+    "kind": "VirtualMachinePool",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {"replicas": 3, "virtualMachineTemplate": {"spec": builders.vm()["spec"]}},
+}
+REPLICA_SET = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachineInstanceReplicaSet",
+    "metadata": {"name": "batch", "namespace": "shop"},
+    "spec": {"template": {"metadata": {"labels": {"app": "x"}}, "spec": {"domain": {"devices": {}}}}},
+}
+TEMPLATE = {
+    "apiVersion": "template.kubevirt.io/v1beta1",
+    "kind": "VirtualMachineTemplate",
+    "metadata": {"name": "fedora", "namespace": "shop"},
+    "spec": {
+        "parameters": [{"name": "NAME", "required": True}],
+        "virtualMachine": {"metadata": {"name": "${NAME}"}, "spec": builders.vm()["spec"]},
+    },
+}
+OTHER = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "name", "user", "key"),
+    [
+        (POOL, "VirtualMachine", "web-0", CONTROLLER, "virtualMachineTemplate"),
+        (REPLICA_SET, "VirtualMachineInstance", "batch", CONTROLLER, "template"),
+        (TEMPLATE, "VirtualMachine", "new", "kubernetes-admin", "virtualMachine"),
+    ],
+)
+def test_what_makes_vms_is_reviewed_as_them(
+    given: Any, kind: str, name: str, user: str, key: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "object.yaml"
+    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [given]}, sort_keys=False))
+    reviewed = run("review", path, *CLUSTER, "--param", "NAME=new", "-o", "json")
+    answer = json.loads(reviewed.stdout)
+
+    assert reviewed.exit_code == 0
+    assert (answer["kind"], answer["namespace"], answer["name"]) == (kind, "shop", name)
+    # The settings of the examples leave VMIs alone.
+    assert answer["decision"] == ("patched" if kind == "VirtualMachine" else "allowed")
+    assert answer["user"] == user
+    assert answer["origin"] == f"{given['kind']} shop/{given['metadata']['name']}"
+    keys = [line.strip() for line in path.read_text().splitlines()]
+    assert answer["source"] == f"{path}:{keys.index(f'{key}:') + 1}"
+    # What kubevirt-webhook changes is the VM, so what makes it can be applied as it is.
+    shown = run("review", path, *CLUSTER, "--param", "NAME=new", "-o", "yaml")
+    assert list(yaml.safe_load_all(shown.stdout)) == [given]
+
+
+def test_kinds_of_other_groups_make_no_vms(tmp_path: Path) -> None:
+    other = POOL | {"apiVersion": "example.com/v1"}
+
+    assert json.loads(run("review", manifest(tmp_path, other), *CLUSTER, "-o", "json").stdout)["decision"] == "skipped"
+
+
+def test_a_template_without_its_parameters_is_not_evaluated(tmp_path: Path, golden: Callable[[str], None]) -> None:
+    result = run("review", manifest(tmp_path, [TEMPLATE, vm()]), *CLUSTER)
+
+    assert result.exit_code == 3
+    golden(result.output.replace(str(tmp_path), "DIR"))
+    assert run("review", manifest(tmp_path, TEMPLATE), *CLUSTER, "--param", "NAME").exit_code == 2
+
+
+def test_what_cannot_be_evaluated_is_exit_3(tmp_path: Path) -> None:
+    """The example cluster has no such namespace, so no mode is known."""
+    unknown = vm()
+    unknown["metadata"]["namespace"] = "unknown"
+    result = run("review", manifest(tmp_path, unknown), *CLUSTER)
+
+    assert result.exit_code == 3
+    assert "[namespace-unreadable]" in result.stdout
+
+
+def test_a_mistake_does_not_keep_others_from_being_reviewed(tmp_path: Path, golden: Callable[[str], None]) -> None:
+    (tmp_path / "bad.yaml").write_text("a: 1\na: 2\n")
+    manifest(tmp_path, [vm(), POOL | {"spec": {}}])
+    result = run("review", tmp_path, *CLUSTER)
+
+    assert result.exit_code == 2
+    assert "patched  CREATE VirtualMachine shop/web01" in result.stdout
+    golden(result.stderr.replace(str(tmp_path), "DIR"))
+    # Nobody applies half of the objects.
+    for output in ("yaml", "patch"):
+        assert run("review", tmp_path, *CLUSTER, "-o", output).stdout == ""
+
+
+def test_warnings_fail_where_one_says_so(tmp_path: Path) -> None:
+    file = EXAMPLES / "reviews" / "07-warn-mode.yaml"
+
+    assert run("review", file, *CLUSTER).exit_code == 0
+    assert run("review", file, *CLUSTER, "--fail-on", "warn").exit_code == 1
+
+
+@pytest.mark.parametrize("output", ["json", "yaml", "patch", "junit", "sarif", "github"])
+def test_standard_output_is_pure(output: str) -> None:
+    result = run("review", EXAMPLES / "reviews", EXAMPLES / "vms", *CLUSTER, "-o", output)
+    parsers: dict[str, Callable[[str], Any]] = {
+        "json": json.loads,
+        "patch": json.loads,
+        "sarif": json.loads,
+        "yaml": lambda text: list(yaml.safe_load_all(text)),
+        "junit": ET.fromstring,
+        "github": lambda text: [line[: line.index(" ")] for line in text.splitlines()],
+    }
+
+    assert result.exit_code == 1
+    assert parsers[output](result.stdout)
+    assert result.stderr.splitlines()[-1].startswith(f"{len(EXPECTED) + 3} objects in {len(EXPECTED) + 3} files: ")
+
+
+def test_many_files_are_reviewed_by_several_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of 300 VMs once, in the order of their files."""
+    monkeypatch.setattr("webhook.cli.review.inputs.PART_BYTES", 20_000)
+    for number in range(300):
+        machine = vm()
+        machine["metadata"]["name"] = f"web{number:03}"
+        (tmp_path / f"{number:03}.yaml").write_text(yaml.safe_dump(machine))
+    result = run("review", tmp_path, *CLUSTER, "-o", "json", "--jobs", "2")
+
+    assert result.exit_code == 0
+    assert [each["name"] for each in json.loads(result.stdout)] == [f"web{number:03}" for number in range(300)]
+    assert result.stderr == "300 objects in 300 files: 300 patched\n"
+
+
+def test_rendered_charts_come_from_standard_input(tmp_path: Path) -> None:
+    """As `helm template` and `kustomize build` write them: comments, empty documents, kinds of all sorts."""
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+    chart = "---\n# Source: chart/templates/none.yaml\n---\n# Source: chart/templates/vm.yaml\n"
+    text = chart + "---\n".join(
+        yaml.safe_dump(each) for each in (vm(), service, {"kind": "Kustomization", "apiVersion": "x/v1"})
+    )
+    result = run("review", "-", *CLUSTER, stdin=text)
+
+    assert result.exit_code == 0
+    assert result.stdout.count("CREATE") == 1
+    assert result.stderr == "1 object in 1 file: 1 patched; 2 of other kinds\n"

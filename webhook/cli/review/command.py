@@ -125,8 +125,9 @@ def _run(options: _Options) -> None:
     written.summary.mistakes += len(mistakes)
     if not written.mistakes and not written.summary.total:
         raise InputError("the input has no documents", ", ".join(options.files), "use AdmissionReviews or manifests")
-    if not written.mistakes or output.partial:
-        click.echo(output.document(written.fragments, written.summary, written.mistakes), nl=False)
+    document = output.document(written.fragments, written.summary, written.mistakes)
+    if document and (output.partial or not written.mistakes):
+        write.data(document)
     _finish(written, options)
 
 

@@ -78,9 +78,9 @@ class Text:
         """A headline, and what led to the decision."""
         if (self._quiet and result.severity == "fine") or not result.matched:
             return ""
-        by = f" by {result.user}" if result.user else ""
+        by = f"  by {result.user}" if result.user else ""
         made = f" of {result.origin}" if result.origin else ""
-        head = f"  {result.operation} {result.title}{made} {by}  ({result.source})"
+        head = f"  {result.operation} {result.title}{made}{by}  ({result.source})"
         lines = [self._headline(result.decision, safe(head))]
         if result.message:
             lines.append(self._line("  ", result.message))

@@ -24,10 +24,11 @@ def progress(total: int) -> Iterator[Callable[[int], None]]:
     if total < _LEAST_BYTES or not sys.stderr.isatty():
         yield lambda _: None
         return
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
+    from webhook.cli.show import error_console
+
     columns = (BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    with Progress(*columns, console=error_console(), transient=True) as bar:
         task = bar.add_task("review", total=total)
         yield lambda done: bar.advance(task, done)
