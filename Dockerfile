@@ -13,7 +13,7 @@ RUN /build/bin/python -m hatchling build -t wheel && /app/bin/pip install --no-c
 FROM python:3.13-slim
 COPY --from=build /app /app
 USER 65532:65532
-ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+ENV PATH=/app/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 EXPOSE 8443 8080
 ENTRYPOINT ["/app/bin/kubevirt-webhook"]
 CMD ["serve"]

@@ -25,8 +25,9 @@ class Github:
         """The annotation; empty for an object that is allowed without a warning."""
         if result.severity == "fine":
             return ""
-        code = f" [{result.code}]" if result.code else ""
         lines = result.warnings if result.severity == "warned" and result.warnings else [result.summary]
+        # A denial ends with its code already.
+        code = f" [{result.code}]" if result.code and f"[{result.code}]" not in lines[-1] else ""
         made = f" of {result.origin}" if result.origin else ""
         title = f"{result.title}{made}: {_WORDS[result.severity]}"
         return command(_COMMANDS[result.severity], result.file, result.line, title, "\n".join(lines) + code)
