@@ -18,6 +18,7 @@ from webhook import __version__
 _COMMANDS: Final = {
     "serve": ("webhook.cli.serve:serve", "Answer admission requests."),
     "review": ("webhook.cli.review.command:review", "Evaluate AdmissionReviews or manifests without a server."),
+    "test": ("webhook.cli.cases.command:test", "Run declarative tests of decisions."),
     "explain": ("webhook.cli.explain:explain", "Explain a reason code, a migration, or how pods are spread."),
     "expand": ("webhook.cli.expand:expand", "Show the VMI that KubeVirt would create for a VM, and why."),
     "demo": ("webhook.cli.demo:demo", "Run the server over an example cluster."),

@@ -48,8 +48,13 @@ def safe(text: str) -> str:
 
 def change_line(change: dict[str, Any]) -> str:
     """``path: old → new``."""
-    path = ""
-    for segment in change["path"]:
-        path += f"[{segment}]" if "." in segment or "/" in segment else f".{segment}"
     old = "(none)" if change["old"] is None else change["old"]
-    return f"{path.removeprefix('.')}: {old} → {change['new']}"
+    return f"{path_text(change['path'])}: {old} → {change['new']}"
+
+
+def path_text(path: Iterable[str]) -> str:
+    """A path for people: ``metadata.annotations[example.com/a]``."""
+    text = ""
+    for segment in path:
+        text += f"[{segment}]" if "." in segment or "/" in segment else f".{segment}"
+    return text.removeprefix(".")

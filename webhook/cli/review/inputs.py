@@ -13,7 +13,7 @@ import msgspec
 from webhook.cluster.directory import find_files
 from webhook.errors import InputError
 from webhook.inputs import read_file
-from webhook.k8s.yaml_builder import Document
+from webhook.k8s.yaml_builder import Document, join_mistakes
 from webhook.k8s.yaml_documents import MAX_BYTES, mistakes_of, objects_in, parse_documents, read_documents
 
 STANDARD_INPUT: Final = "standard input"
@@ -187,3 +187,19 @@ def _with_hint(error: InputError, part: Part) -> InputError:
     return InputError(
         error.what, error.where, "render the chart first: helm template CHART | kubevirt-webhook review -"
     )
+
+
+def read_object(path: Path) -> Document:
+    """The only object of a file.
+
+    Raises:
+        InputError: the file cannot be read, or holds none or several.
+    """
+    file = os.fspath(path)
+    found = read(Part(file, 0, named=True))
+    if found.mistakes:
+        raise join_mistakes(found.mistakes)
+    if len(found.documents) != 1:
+        what = f"holds {len(found.documents)} objects"
+        raise InputError(what, file, "use a file with one object, or write the object into the case")
+    return found.documents[0]
