@@ -48,6 +48,7 @@ binaries: $(READY)
 .PHONY: test
 test: binaries ## Run all tests, on a real control plane too
 	@rm -f .coverage .coverage.*
+	@$(BIN)/kubevirt-webhook test examples/
 	@$(BIN)/coverage run -m pytest -n 3 --dist worksteal $(TESTS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=90
