@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from webhook.cli.explain_drain import drain
 from webhook.cli.explain_migration import migration
 from webhook.cli.explain_reason import reason
 from webhook.cli.explain_spread import spread
@@ -15,5 +16,6 @@ def explain() -> None:
 
 
 explain.add_command(migration)
+explain.add_command(drain)
 explain.add_command(spread)
 explain.add_command(reason)

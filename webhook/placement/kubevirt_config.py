@@ -13,6 +13,8 @@ from webhook.releases.release import NEWEST, Release
 _HYPERV_DIRECT: Final = "hyperv-direct"
 # KubeVirt's own.
 _PARALLEL_MIGRATIONS: Final = 5
+_OUTBOUND_MIGRATIONS: Final = 2
+_TIMEOUT_SECONDS_PER_GIB: Final = 150
 # The gate of the queue in which migrations wait by their priority.
 MIGRATION_QUEUE: Final = "MigrationPriorityQueue"
 
@@ -38,6 +40,10 @@ class Migrations(View, frozen=True):
     """``spec.configuration.migrations`` of a KubeVirt object."""
 
     parallel_migrations_per_cluster: int | None = None
+    parallel_outbound_migrations_per_node: int | None = None
+    bandwidth_per_migration: str | int | float | None = None
+    completion_timeout_per_gib: int | None = msgspec.field(default=None, name="completionTimeoutPerGiB")
+    allow_post_copy: bool | None = None
 
 
 class PlacementConfiguration(View, frozen=True):
@@ -82,6 +88,20 @@ class PlacementKubeVirt(Object, frozen=True):
         migrations = self.configuration.migrations
         number = migrations.parallel_migrations_per_cluster if migrations else None
         return _PARALLEL_MIGRATIONS if number is None else number
+
+    @property
+    def outbound_migrations(self) -> int:
+        """How many migrations may leave one node concurrently."""
+        migrations = self.configuration.migrations
+        number = migrations.parallel_outbound_migrations_per_node if migrations else None
+        return _OUTBOUND_MIGRATIONS if number is None else number
+
+    @property
+    def migration_timeout_seconds_per_gib(self) -> int:
+        """After so many seconds for each GiB of a VM's memory KubeVirt aborts its migration, or pauses the VM."""
+        migrations = self.configuration.migrations
+        number = migrations.completion_timeout_per_gib if migrations else None
+        return _TIMEOUT_SECONDS_PER_GIB if number is None else number
 
     @property
     def needs_kvm(self) -> bool:
