@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 import msgspec
@@ -20,6 +21,7 @@ from webhook.drain.terms import Wearer
 from webhook.drain.views import RunningPod
 from webhook.drain.wording import no_node_left
 from webhook.errors import InputError, quote
+from webhook.placement.bits import positions
 from webhook.placement.verdict import Verdict
 from webhook.placement.vmis import Vmi
 from webhook.policies.common.no_eligible_node import no_node
@@ -28,7 +30,12 @@ from webhook.work import TooComplex, Work
 # A drain of 5,000 nodes one after the other, with 10,000 VMs, takes a tenth of it.
 MAX_STEPS: Final = 50_000_000
 
+# Of the nodes that could take a VM, in the report.
+_MOST_CANDIDATES: Final = 20
 _DAEMON: Final = "DaemonSet"
+_PACKED: Final = (
+    "there is room only if VMs are packed tightly; kube-scheduler spreads them, and may leave this one without a node"
+)
 _ASSUMPTIONS: Final = (
     "Nothing else in the cluster changes meanwhile: no other pod starts, and no quota is reached.",
     "kube-scheduler may choose other nodes than the plan; the plan shows that there is room for all.",
@@ -151,37 +158,44 @@ class _Planner:
         )
 
     def _drain(self, nodes: Sequence[str]) -> tuple[list[VmPlan], list[pace.Job]]:
-        fates = [
-            (vmi, node, fate_of(vmi, self._world))
-            for node in nodes
-            for _, vmi in sorted(self._vms.get(node, {}).items())
-        ]
-        index, world = self._world.index, self._world
-        movers = {
-            place_of(vmi): mover_of(vmi, world, self._wearer(vmi))
-            for vmi, _, fate in fates
-            if fate.outcome == report.MOVES
-        }
-        review = [(mover, index.review(mover.requirements)) for mover in movers.values()]
+        plans: dict[Place, VmPlan] = {}
+        movers = []
+        leaving = [(name, vmi) for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
+        for node, vmi in leaving:
+            place, fate = place_of(vmi), fate_of(vmi, self._world)
+            plans[place] = VmPlan(*place, node, fate.outcome, fate.code, fate.reason, notes=fate.notes)
+            if fate.outcome == report.MOVES:
+                movers.append(mover_of(vmi, self._world, self._wearer(vmi)))
+            elif fate.outcome == report.BLOCKS:
+                self.blocked.append(Blocked(place, fate.code, vmi))
+            else:
+                self._leave(vmi, node, moves=False)
+        plans.update(self._find_nodes(movers, plans))
+        jobs = [pace.Job(each.node, each.memory) for each in plans.values() if each.outcome == report.MOVES]
+        return list(plans.values()), jobs
+
+    def _find_nodes(self, movers: Sequence[Mover], plans: Mapping[Place, VmPlan]) -> dict[Place, VmPlan]:
+        """The plans of the VMs that migrate if there is a node, and have them migrate."""
+        review = [(mover, self._world.index.review(mover.requirements)) for mover in movers]
         alone = {mover.place: self._packer.candidates(mover, verdict) for mover, verdict in review}
         placed, packed = self._pack(review)
-        left = {each[0].place: self._packer.candidates(*each) for each in review if each[0].place not in placed}
-        plans = []
-        for vmi, node, fate in fates:
-            place = place_of(vmi)
-            about = VmPlan(*place, node, fate.outcome, fate.code, fate.reason, notes=fate.notes)
-            mover = movers.get(place)
-            if mover is None:
-                plans.append(about)
-                if fate.outcome == report.BLOCKS:
-                    self.blocked.append(Blocked(place, fate.code, vmi))
+        turns = {place: turn for turn, place in enumerate(placed, 1)}
+        found = {}
+        for mover, verdict in review:
+            place = mover.place
+            plan = self._with_candidates(plans[place], mover, alone[place])
+            if place not in placed:
+                found[place] = self._blocked(plan, mover, alone[place], self._packer.candidates(mover, verdict))
                 continue
-            plans.append(self._of_mover(about, mover, alone[place], placed.get(place), left.get(place)))
-        if packed:
-            plans = [_packed(each) if (each.namespace, each.name) in packed else each for each in plans]
-        self._apply(plans, movers, placed)
-        jobs = [pace.Job(each.node, each.memory) for each in plans if each.outcome == report.MOVES]
-        return plans, jobs
+            node = self._names[placed[place]]
+            found[place] = msgspec.structs.replace(plan, to=node, turn=turns[place])
+            if place in packed:
+                found[place] = msgspec.structs.replace(found[place], code=report.MIGRATES_IF_PACKED, reason=_PACKED)
+        for mover in movers:
+            if mover.place in placed:
+                self._leave(mover.vmi, plans[mover.place].node, moves=True)
+                self._settle(mover, found[mover.place].to)
+        return found
 
     def _pack(self, review: Sequence[tuple[Mover, Verdict]]) -> tuple[dict[Place, int], set[Place]]:
         """Nodes for all, and the VMs that only a tight packing leaves room for."""
@@ -195,37 +209,33 @@ class _Planner:
         self._packer.undo(review, tight)
         return self._packer.pack(review, tightly=False), set()
 
-    def _of_mover(
-        self, about: VmPlan, mover: Mover, alone: Candidates, position: int | None, left: Candidates | None
-    ) -> VmPlan:
-        more = msgspec.structs.replace(
+    def _with_candidates(self, about: VmPlan, mover: Mover, alone: Candidates) -> VmPlan:
+        nodes = islice(positions(alone.nodes), _MOST_CANDIDATES)
+        return msgspec.structs.replace(
             about,
             memory=mover.memory,
             eligible=alone.verdict.count,
             with_room=alone.nodes.bit_count(),
+            candidates=tuple(self._names[position] for position in nodes),
             gaps=mover.gaps,
         )
-        if position is not None:
-            return msgspec.structs.replace(more, to=self._names[position])
-        assert left
+
+    def _blocked(self, about: VmPlan, mover: Mover, alone: Candidates, left: Candidates) -> VmPlan:
+        """The plan of a VM that has found no node.
+
+        Args:
+            about: what is known of it.
+            mover: the VM.
+            alone: the nodes for it before any other VM has moved.
+            left: the nodes for it after all others have.
+        """
         if not alone.verdict.count:
             code, reason = report.NO_ELIGIBLE_NODE, no_node(alone.verdict).text
         else:
             code, reason = no_node_left(mover, alone, left, self._room)
-        clone = self._offers[about.node] if code == report.NO_ROOM else None
-        self.blocked.append(Blocked(mover.place, code, mover.vmi, mover, alone, clone, about.node))
-        return msgspec.structs.replace(more, outcome=report.BLOCKS, code=code, reason=reason)
-
-    def _apply(self, plans: Sequence[VmPlan], movers: dict[Place, Mover], placed: dict[Place, int]) -> None:
-        """Have the VMs leave that move or shut down."""
-        for each in plans:
-            place = (each.namespace, each.name)
-            if each.outcome == report.BLOCKS:
-                continue
-            vmi = self._vms[each.node].pop(place)
-            self._leave(vmi, each.node, moves=place in placed)
-            if place in placed:
-                self._settle(movers[place], each.to)
+        offers = self._offers[about.node] if code == report.NO_ROOM else None
+        self.blocked.append(Blocked(mover.place, code, mover.vmi, mover, alone, offers, about.node))
+        return msgspec.structs.replace(about, outcome=report.BLOCKS, code=code, reason=reason)
 
     def _wearer(self, vmi: Vmi) -> Wearer | None:
         """The pod that a VM runs in, as it is counted among the neighbours."""
@@ -236,6 +246,7 @@ class _Planner:
 
     def _leave(self, vmi: Vmi, node: str, *, moves: bool) -> None:
         """Free what a VM has taken of its node. The rules between pods know of it already if it moves."""
+        del self._vms[node][place_of(vmi)]
         pod, position = self._world.pod_of(vmi), self._world.index.position(node)
         wearer, settled = self._wearer(vmi), self._settled.get(place_of(vmi))
         if pod is None or position is None:
@@ -267,12 +278,3 @@ class _Planner:
                 if reason := budget_problem(pod, self._world.budgets.get(namespace, ())):
                     blocked.append(BlockedPod(namespace, name, reason))
         return number, blocked
-
-
-def _packed(about: VmPlan) -> VmPlan:
-    if about.outcome != report.MOVES:
-        return about
-    reason = (
-        "there is room only if VMs are packed tightly; kube-scheduler spreads them, and may leave it without a node"
-    )
-    return msgspec.structs.replace(about, code=report.MIGRATES_IF_PACKED, reason=reason)

@@ -65,6 +65,8 @@ class VmPlan(_Part, frozen=True):
         memory: what its target pod requests, in bytes.
         eligible: how many nodes meet all its requirements.
         with_room: how many of these have room before any other VM moves, and no pods that exclude it.
+        candidates: their names, of many the first ones.
+        turn: in which order the VMs of a step move, from 1; 0: it does not.
         notes: what may come in between, clauses.
         gaps: what could not be taken into account, clauses.
     """
@@ -79,6 +81,8 @@ class VmPlan(_Part, frozen=True):
     memory: int = 0
     eligible: int = 0
     with_room: int = 0
+    candidates: tuple[str, ...] = ()
+    turn: int = 0
     notes: tuple[str, ...] = ()
     gaps: tuple[str, ...] = ()
 
