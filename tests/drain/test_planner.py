@@ -29,7 +29,7 @@ def of(found: DrainPlan, name: str) -> VmPlan:
 
 def only(**options: Any) -> VmPlan:
     """The plan of one VM on node a."""
-    given_vm = {
+    own = {
         key: options.pop(key) for key in [*options] if key not in ("strategy", "migrations", "limits", "budgets")
     }
     found = plan(snapshot(NODES, [vm("web", "a", **own)], **options), ["a"])
@@ -219,8 +219,9 @@ class TestRolling:
         """A host-model VM requires the CPU of the host that it started on, wherever it has been since."""
         cpu = "host-model-cpu.node.kubevirt.io/Skylake"
         migration = "cpu-model-migration.node.kubevirt.io/Skylake"
-        host = node("a", **{cpu: "true", migration: "true"})
-        like = node("b", **{"host-model-cpu.node.kubevirt.io/Icelake": "true", migration: "true"})
+        host, like = node("a"), node("b")
+        host["metadata"]["labels"] |= {cpu: "true", migration: "true"}
+        like["metadata"]["labels"] |= {"host-model-cpu.node.kubevirt.io/Icelake": "true", migration: "true"}
         other = node("c", memory="4Gi")
         vmi, pod = vm("web", "a")
         vmi["spec"]["domain"]["cpu"] = {"model": "host-model"}

@@ -190,7 +190,7 @@ class Cluster:
             self.kube.patch("v1/nodes", node, {"spec": {"unschedulable": True}})
 
 
-@pytest.mark.parametrize("seed", [1, 2, 5, 6, 7, 8, 9])
+@pytest.mark.parametrize("seed", [1, 2, 5])
 def test_what_is_foretold_is_what_the_scheduler_does(own_plane: OwnPlane, seed: int) -> None:
     dice = Dice(seed)
     plane = own_plane()

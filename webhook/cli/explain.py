@@ -12,7 +12,7 @@ from webhook.cli.explain_spread import spread
 
 @click.group()
 def explain() -> None:
-    """Explain a reason code, or what kubevirt-webhook and KubeVirt would do. This changes nothing."""
+    """Explain a reason code, or what kubevirt-webhook, KubeVirt, or a drain would do. This changes nothing."""
 
 
 explain.add_command(migration)
