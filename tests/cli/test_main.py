@@ -39,6 +39,7 @@ def test_help_imports_nothing_that_is_slow() -> None:
 COMMANDS = (
     "serve",
     "review FILE",
+    "explain drain NODE",
     "explain migration VM",
     "explain spread VM",
     "explain reason CODE",
