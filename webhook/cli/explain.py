@@ -8,6 +8,7 @@ from webhook.cli.explain_drain import drain
 from webhook.cli.explain_migration import migration
 from webhook.cli.explain_reason import reason
 from webhook.cli.explain_spread import spread
+from webhook.cli.explain_vm import vm
 
 
 @click.group()
@@ -18,4 +19,5 @@ def explain() -> None:
 explain.add_command(migration)
 explain.add_command(drain)
 explain.add_command(spread)
+explain.add_command(vm)
 explain.add_command(reason)
