@@ -43,6 +43,7 @@ COMMANDS = (
     "explain migration VM",
     "explain spread VM",
     "explain reason CODE",
+    "explain vm VM",
     "expand -f FILE",
     "demo",
     "install",

@@ -234,7 +234,14 @@ def _question(
 
 
 class StandInUuids:
-    """Stand-ins for the random UUIDs of a machine: different ones, but the same in every run."""
+    """Stand-ins for the random UUIDs of a machine: different ones, but the same in every run.
+
+    Args:
+        machine: the VM or VMI, plain JSON.
+
+    Attributes:
+        made: the stand-ins so far.
+    """
 
     def __init__(self, machine: Json) -> None:
         self._name: Final = f"{machine['metadata']['namespace']}/{machine['metadata']['name']}"

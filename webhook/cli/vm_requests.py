@@ -50,20 +50,26 @@ class WithVmi(Cluster):
 
     def peek(self, key: Key[Any]) -> object:
         """The VMI, or what the cluster answers."""
-        metadata = self._vmi["metadata"]
-        place = (metadata["namespace"], metadata["name"])
-        match key:
-            case VmiKey() if (key.namespace, key.name) == place:
-                return msgspec.convert(self._vmi, VirtualMachineInstance)
-            case ObjectKey() if key.resource.kind == _VMI and (key.namespace, key.name) == place:
-                return msgspec.convert(self._vmi, key.resource.view)
-        return self._cluster.peek(key)
+        view = self._view_of(key)
+        return msgspec.convert(self._vmi, view) if view else self._cluster.peek(key)
 
     async def read(self, key: Key[T], deadline: float) -> T | None | Unavailable:
         """The VMI, or what the cluster answers."""
-        if isinstance(key, VmiKey | ObjectKey) and self.peek(key) is not self._cluster.peek(key):
+        if self._view_of(key):
             return cast("T", self.peek(key))
         return await self._cluster.read(key, deadline)
+
+    def _view_of(self, key: Key[Any]) -> type[Any] | None:
+        """The view that a key of the VMI asks for; None: it asks for something else."""
+        metadata = self._vmi["metadata"]
+        if not isinstance(key, VmiKey | ObjectKey) or (key.namespace, key.name) != (
+            metadata["namespace"],
+            metadata["name"],
+        ):
+            return None
+        if isinstance(key, VmiKey):
+            return VirtualMachineInstance
+        return key.resource.view if key.resource.kind == _VMI else None
 
     def staleness(self) -> Mapping[str, float]:
         """As the cluster says."""
