@@ -1,4 +1,4 @@
-"""The table: every chosen row in every chosen case, as often as asked for, on one control plane."""
+"""The table: every chosen row in every chosen case, as often as requested, on one control plane."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ def _command(plane: Access) -> list[str]:
 
 
 def _is_called(plane: Access, vmi: Json) -> bool:
-    """Whether a launcher pod made now would get its scheduler from the server; asked without making one."""
+    """Whether a launcher pod made now would get its scheduler from the server; found by a dry run."""
     try:
         answer = plane.kubevirt_controller.create("v1/pods", launcher.pod(vmi), _PROBE, dryRun="All")
     except ApiError:

@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 
 class Scenario(NamedTuple):
-    """What lies in the cluster, in words and in fact, and whether migrations are asked about meanwhile."""
+    """What lies in the cluster, in words and in fact, and whether migrations are reviewed meanwhile."""
 
     attack: str
     prepare: Callable[[FakeApiServer, float], None]

@@ -78,7 +78,7 @@ class Server:
         return TITLES[self.key]
 
     def url(self, payload: Payload) -> str:
-        # The API server tells its timeout like this; 10 s is its default.
+        # The API server sends its timeout like this; 10 s is its default.
         return f"{self.address}{self.paths[payload.name]}?timeout=10s"
 
 

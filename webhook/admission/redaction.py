@@ -30,7 +30,7 @@ TOO_MUCH: Final = f"<not shown: more than {MAX_VALUES} values>"
 
 # Members that hold secrets wherever they stand: cloudInitNoCloud and cloudInitConfigDrive, and what other kinds call
 # theirs; headers that importers send, which log in; the launch blob of an encrypted VM. References to Secrets stay:
-# they name, they don't tell.
+# they name, they do not hold it.
 _SECRET: Final = frozenset(
     {
         "userData",
@@ -105,7 +105,7 @@ class _Walk:
         self._values = values
         self._characters = characters
         # Groups of nodes lack the same: each text is searched once, however often it stands there. None: no secret in
-        # it, so that an equal text elsewhere stays itself, which tells the callers that nothing was hidden.
+        # it, so that an equal text elsewhere stays itself, which shows the callers that nothing was hidden.
         self._searched: dict[str, str | None] = {}
 
     def value(self, value: Any, depth: int, *, headers: bool = False) -> Any:

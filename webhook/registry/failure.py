@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 Cause = Literal["absent", "denied", "unavailable", "invalid"]
 
-# How long until the same is asked for again.
+# How long until the same is requested again.
 RETRY_SECONDS: Final[dict[Cause, float]] = {"unavailable": 30.0, "absent": 300.0, "denied": 300.0, "invalid": 3600.0}
 
 

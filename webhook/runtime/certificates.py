@@ -30,7 +30,7 @@ RELOADS: Final = "kubevirt_webhook_certificate_reloads_total"
 FAILURES: Final = "kubevirt_webhook_certificate_failures_total"
 LABELS: Final = {EXPIRY: "certificate", MATCH: "configuration", RELOADS: "result"}
 
-# Between two calls of ourselves, and while something is wrong.
+# Between two calls of the own listener, and while something is wrong.
 PROBE_SECONDS: Final = 30.0
 _SOON_SECONDS: Final = 5.0
 _RESTART_SECONDS: Final = 10.0

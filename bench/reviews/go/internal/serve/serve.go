@@ -16,7 +16,7 @@ import (
 // MaxBody is the largest review that a server reads.
 const MaxBody = 7 << 20
 
-// Main serves the handlers, by path, until the process is told to stop.
+// Main serves the handlers, by path, until the process is stopped.
 func Main(handlers map[string]http.Handler) {
 	listen := flag.String("listen", "127.0.0.1:0", "HOST:PORT of the webhooks")
 	cert := flag.String("tls-cert", "", "PEM file of the certificate")
