@@ -288,7 +288,7 @@ async def test_a_list_that_never_comes_ends_a_round(
     async with watching(case):
         await until(lambda: case.watch.failed)
 
-    assert caplog.messages[0] == "fidelity check: round skipped: the request timed out after 0s"
+    assert caplog.messages[0] == "fidelity check: round skipped: the request to the API server timed out after 0ms"
 
 
 async def test_a_bug_ends_a_round_and_not_the_watch(

@@ -61,7 +61,7 @@ class TestJoining:
             await case.asked(TYPE_PATH, 1)
             first.cancel()
             late = await second
-            assert late == Unavailable("the API server did not answer within 50 ms")
+            assert late == Unavailable("the request to the API server timed out after 50ms")
             release.set()
             assert isinstance(await patient, Instancetype)
             assert first.cancelled()
@@ -69,7 +69,7 @@ class TestJoining:
 
     async def test_after_the_deadline_nothing_is_asked(self, tmp_path: Path) -> None:
         async with live(tmp_path) as case:
-            assert await case.read(TYPE, -1.0) == Unavailable("the API server did not answer within 0 ms")
+            assert await case.read(TYPE, -1.0) == Unavailable("the request to the API server timed out after 0ms")
             assert case.server.asked == []
 
     async def test_a_404_from_before_is_not_trusted(self, tmp_path: Path) -> None:
