@@ -143,7 +143,7 @@ lock: $(READY) ## Resolve the dependencies anew
 	@$(BIN)/python hack/lock.py
 
 .PHONY: manifests
-manifests: binaries ## Print the webhook configurations anew, and render the overlays
+manifests: binaries ## Print the webhook configurations anew, render the overlays, and write the chart
 	@$(BIN)/python hack/manifests.py
 
 .PHONY: docs

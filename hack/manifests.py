@@ -1,4 +1,4 @@
-"""`make manifests`: the webhook configurations of each overlay, and what kustomize makes of the overlays."""
+"""`make manifests`: each overlay's webhook configurations, what kustomize makes of the overlays, and the chart."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ def main() -> None:
         rendered = MANIFESTS / "rendered" / f"{overlay.name}.yaml"
         rendered.write_text(_output(binaries / "kubectl", "kustomize", overlay))
         print(f"{overlay.relative_to(ROOT)} and {rendered.relative_to(ROOT)}")
+    print(_output(sys.executable, "-m", "hack.chart").strip())
 
 
 if __name__ == "__main__":
