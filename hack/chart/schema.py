@@ -72,7 +72,12 @@ def schema() -> dict[str, Any]:
                 maxReplicas={"type": "integer", "minimum": 1},
                 averageCpu=_text("CPU of a replica at which another one is started."),
             ),
-            monitoring=_object(enabled=_BOOLEAN, labels=_MAP, interval=_text("Of scrapes.", pattern="^[0-9]+[smh]$")),
+            monitoring=_object(
+                enabled=_BOOLEAN,
+                labels=_MAP,
+                interval=_text("Of scrapes.", pattern="^[0-9]+[smh]$"),
+                runbookUrl=_text("Where the sections of docs/runbooks.md are.", pattern="^https?://[^\\s'\"#{}]+$"),
+            ),
             dashboard=_object(enabled=_BOOLEAN, labels=_MAP),
             settings=settings,
         ),
