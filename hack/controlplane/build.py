@@ -12,6 +12,8 @@ runs this before anything is installed.
 
 ``--helm`` builds Helm, from ``helm/go.mod``, which installs the chart in tests.
 
+``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``.
+
 ``--kubernetes 1.34`` builds the kube-scheduler of an older minor version, from ``k8s-1.34/go.mod``. It runs beside the
 control plane of this project's own version, so that two versions of the scheduler are compared on the same API server.
 
@@ -131,6 +133,12 @@ CONTROL_PLANE = Bundle(
     assets=("kube-apiserver", "etcd"),
 )
 HELM = Bundle("helm", "Helm", "about two minutes", (Part("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),))
+DESCHEDULER = Bundle(
+    "descheduler",
+    "descheduler",
+    "about two minutes",
+    (Part("descheduler", "sigs.k8s.io/descheduler", ("descheduler",), output="descheduler"),),
+)
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 
@@ -288,6 +296,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"build only the kube-scheduler of an older minor version ({', '.join(older_versions())})",
     )
     what.add_argument("--helm", action="store_true", help="build only Helm")
+    what.add_argument("--descheduler", action="store_true", help="build only the upstream descheduler")
     parser.add_argument(
         "--cache",
         type=Path,
@@ -305,6 +314,8 @@ def _bundle(options: argparse.Namespace) -> Bundle:
         return older_scheduler(options.kubernetes)
     if options.helm:
         return HELM
+    if options.descheduler:
+        return DESCHEDULER
     return kubevirt_releases()[options.kubevirt] if options.kubevirt else CONTROL_PLANE
 
 

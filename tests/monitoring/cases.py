@@ -74,9 +74,9 @@ CASES: dict[str, Case] = {
         [{f'kubevirt_webhook_staleness_seconds{{{OURS},watch="nodes"}}': "60x40"}],
     ),
     "KubevirtWebhookSchedulerDown": Case(
-        {f'kubevirt_webhook_scheduler_alive{{{OURS},scheduler="kubevirt"}}': "0x40"},
+        {f'kubevirt_webhook_scheduler_available{{{OURS},scheduler="kubevirt"}}': "0x40"},
         {**IN, "scheduler": "kubevirt"},
-        [{f'kubevirt_webhook_scheduler_alive{{{OURS},scheduler="kubevirt"}}': "1x40"}],
+        [{f'kubevirt_webhook_scheduler_available{{{OURS},scheduler="kubevirt"}}': "1x40"}],
     ),
     "KubevirtWebhookErrors": Case(
         {f'kubevirt_webhook_decisions_total{{{OURS},decision="error"}}': "0+1x40"},
@@ -93,7 +93,7 @@ CASES: dict[str, Case] = {
         IN,
         [{f"kubevirt_webhook_audit_dropped_total{{{OURS}}}": "5x40"}],
     ),
-    "KubevirtWebhookSettingsRejected": Case(
+    "KubevirtWebhookSettingsInvalid": Case(
         {f'kubevirt_webhook_settings_reloads_total{{{OURS},result="rejected"}}': "0x25 1x15"},
         IN,
         [{f'kubevirt_webhook_settings_reloads_total{{{OURS},result="applied"}}': "0+1x40"}],
