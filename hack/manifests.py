@@ -1,4 +1,4 @@
-"""`make manifests`: webhook configurations, ConfigMaps of schedulers, what kustomize renders, and the chart."""
+"""`make manifests`: webhook configurations, schedulers' ConfigMaps, what kustomize renders, and the Helm chart."""
 
 from __future__ import annotations
 

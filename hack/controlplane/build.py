@@ -10,9 +10,8 @@ The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`
 pin every byte that is compiled, and ``-mod=readonly`` keeps the build from changing either. Standard library only: CI
 runs this before anything is installed.
 
-``--helm`` builds Helm, from ``helm/go.mod``, which installs the chart in tests.
-
-``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``.
+``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``, and ``--helm`` builds Helm of
+``helm/go.mod``, which installs the chart in tests.
 
 ``--kubernetes 1.34`` builds the kube-scheduler of an older minor version, from ``k8s-1.34/go.mod``. It runs beside the
 control plane of this project's own version, so that two versions of the scheduler are compared on the same API server.
@@ -132,13 +131,13 @@ CONTROL_PLANE = Bundle(
     # setup-envtest's directories hold these (and kubectl), never a scheduler or a controller manager.
     assets=("kube-apiserver", "etcd"),
 )
-HELM = Bundle("helm", "Helm", "about two minutes", (Part("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),))
 DESCHEDULER = Bundle(
     "descheduler",
     "descheduler",
     "about two minutes",
     (Part("descheduler", "sigs.k8s.io/descheduler", ("descheduler",), output="descheduler"),),
 )
+HELM = Bundle("helm", "Helm", "about two minutes", (Part("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),))
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 
@@ -295,8 +294,8 @@ def _parser() -> argparse.ArgumentParser:
         choices=older_versions(),
         help=f"build only the kube-scheduler of an older minor version ({', '.join(older_versions())})",
     )
-    what.add_argument("--helm", action="store_true", help="build only Helm")
     what.add_argument("--descheduler", action="store_true", help="build only the upstream descheduler")
+    what.add_argument("--helm", action="store_true", help="build only Helm")
     parser.add_argument(
         "--cache",
         type=Path,
@@ -312,10 +311,10 @@ def _parser() -> argparse.ArgumentParser:
 def _bundle(options: argparse.Namespace) -> Bundle:
     if options.kubernetes:
         return older_scheduler(options.kubernetes)
-    if options.helm:
-        return HELM
     if options.descheduler:
         return DESCHEDULER
+    if options.helm:
+        return HELM
     return kubevirt_releases()[options.kubevirt] if options.kubevirt else CONTROL_PLANE
 
 
