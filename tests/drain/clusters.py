@@ -12,7 +12,7 @@ from webhook.drain.snapshot import Snapshot
 from webhook.drain.views import Budget, RunningPod
 from webhook.k8s.nodes import NodeView
 from webhook.k8s.views import Namespace
-from webhook.placement.kubevirt_config import PlacementKubeVirt
+from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.migrations import Migration
 from webhook.placement.vmis import Vmi
 from webhook.placement.volumes import Claim, PersistentVolume
@@ -114,7 +114,7 @@ def snapshot(
     volumes: Sequence[Json] = (),
     limits: Json | None = None,
 ) -> Snapshot:
-    kubevirt = {"spec": {"configuration": {"migrations": limits or {}}}}
+    configuration = ClusterConfig.of({"migrations": limits or {}, "evictionStrategy": strategy})
     return Snapshot(
         nodes=_views(NodeView, nodes),
         pods=_views(RunningPod, [*(pod for _, pod in vms), *pods]),
@@ -124,8 +124,7 @@ def snapshot(
         budgets=_views(Budget, budgets),
         claims=_views(Claim, claims),
         volumes=_views(PersistentVolume, volumes),
-        kubevirt=msgspec.convert(kubevirt, PlacementKubeVirt),
-        strategy=strategy,
+        configuration=configuration,
     )
 
 

@@ -29,9 +29,7 @@ def of(found: DrainPlan, name: str) -> VmPlan:
 
 def only(**options: Any) -> VmPlan:
     """The plan of one VM on node a."""
-    own = {
-        key: options.pop(key) for key in [*options] if key not in ("strategy", "migrations", "limits", "budgets")
-    }
+    own = {key: options.pop(key) for key in [*options] if key not in ("strategy", "migrations", "limits", "budgets")}
     found = plan(snapshot(NODES, [vm("web", "a", **own)], **options), ["a"])
     assert found.blocks == (found.steps[0].vms[0].outcome == report.BLOCKS)
     return found.steps[0].vms[0]

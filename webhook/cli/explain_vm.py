@@ -29,7 +29,7 @@ from webhook.cluster.objects import FileObjects, LiveObjects, Objects
 from webhook.cluster.selection import open_cluster, require_single_source
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, ListKey, NodesKey, ObjectKey, PlacementKey
+from webhook.facts import Facts, ListKey, NodesKey, ObjectKey
 from webhook.k8s.views import Unstructured
 from webhook.kubevirt.config import ClusterConfig
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
@@ -37,7 +37,6 @@ from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied
 from webhook.placement import constraints, demand
 from webhook.placement.index import NodeIndex
-from webhook.placement.kubevirt_config import BUILT_IN
 from webhook.placement.launcher_pods import LAUNCHER_PODS
 from webhook.placement.vmis import Vmi
 from webhook.policies.common.required_facts import Unreadable
@@ -202,7 +201,7 @@ class _Explaining:
             denial=denial,
             named=tuple(_named(created, base)) if created else (),
             fields=tuple(_fields(created, vmi, base, uuids)) if created and vmi else (),
-            nodes=await self._nodes(vmi) if vmi else None,
+            nodes=await self._nodes(vmi, configuration) if vmi else None,
             migration=migration,
             gaps=(),
         )
@@ -254,19 +253,15 @@ class _Explaining:
         except InputError:
             return None  # it has ended meanwhile
 
-    async def _nodes(self, vmi: Json) -> Nodes:
+    async def _nodes(self, vmi: Json, configuration: ClusterConfig) -> Nodes:
         """Where the VMI could start."""
         once = self._sources.once
         nodes = await once.read(NodesKey(), self._deadline)
-        kubevirt = await once.read(PlacementKey(), self._deadline)
         if isinstance(nodes, Unavailable):
             raise Unreadable(f"the nodes cannot be read: {nodes.why}")
-        if isinstance(kubevirt, Unavailable):
-            raise Unreadable(f"KubeVirt's configuration cannot be read: {kubevirt.why}")
         view = msgspec.convert({**vmi, "status": {}}, Vmi)
-        settings = kubevirt or BUILT_IN
-        requested = demand.of(view, None, None, settings)
-        required = constraints.of(view, kubevirt=settings, requests=requested.requests)
+        requested = demand.of(view, None, None, configuration)
+        required = constraints.of(view, configuration=configuration, requests=requested.requests)
         verdict = (nodes or NodeIndex()).review(required)
         return Nodes(verdict.count, verdict.names())
 

@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from webhook.cluster.configured import Configured
 from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.files import FilesCluster
 from webhook.doctor.support.reader import Reader
@@ -19,10 +18,10 @@ from webhook.errors import InputError, Unavailable
 from webhook.k8s.client.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.client.transport import connect
 from webhook.k8s.views import Object, PartialObjectMetadata
-from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.config import DEFAULTS
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.kubevirt.views import KubeVirt
-from webhook.placement.kubevirt_config import BUILT_IN
 from webhook.placement.migrations import MIGRATIONS
 from webhook.placement.podadmission import RUNTIME_CLASSES
 from webhook.placement.vmis import VMIS
@@ -131,16 +130,11 @@ def _snapshot(found: dict[str, list[Any]], gaps: list[str]) -> Snapshot:
     kubevirts = cast("Sequence[KubeVirt]", found.pop("kubevirts"))
     if found.pop("policies", None):
         gaps.append("MigrationPolicies can change bandwidths and timeouts, which is not evaluated")
-    configured = Configured()
-    placement, rules = configured.placement(kubevirts), configured.of(kubevirts)
-    if isinstance(placement, Unavailable) or isinstance(rules, Unavailable):
-        raise NotRead("KubeVirt's configuration cannot be decoded")
-    if placement is None:
+    install = KubeVirtInstall.of(kubevirts)
+    if install is None:
         gaps.append("there is no KubeVirt object, so its built-in settings count")
+    configuration = install.configuration if install else DEFAULTS
+    if isinstance(configuration, Unavailable):
+        raise NotRead(f"KubeVirt's configuration cannot be read: {configuration.why}")
     lists: Any = {field: tuple(listed) for field, listed in found.items()}
-    return Snapshot(
-        **lists,
-        kubevirt=placement or BUILT_IN,
-        strategy=rules.eviction_strategy if rules else ClusterConfig().eviction_strategy,
-        gaps=tuple(dict.fromkeys(gaps)),
-    )
+    return Snapshot(**lists, configuration=configuration, gaps=tuple(dict.fromkeys(gaps)))

@@ -14,7 +14,8 @@ from webhook.admission.audit import NoAudit
 from webhook.cli import requests
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
-from webhook.facts import Key, KubeVirtInstall, KubeVirtKey, ObjectKey, VmiKey
+from webhook.facts import Key, KubeVirtKey, ObjectKey, VmiKey
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.launcher import controller_account
 from webhook.kubevirt.views import VirtualMachineInstance
 from webhook.policies.eviction.pods import REQUESTED_BY

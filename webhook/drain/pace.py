@@ -10,8 +10,7 @@ from typing import Final
 import msgspec
 
 from webhook.drain.report import Limits
-from webhook.placement import resources
-from webhook.placement.kubevirt_config import PlacementKubeVirt
+from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.migrations import Migration
 
 # KubeVirt limits no bandwidth by default. One encrypted stream of QEMU's is about as fast.
@@ -30,24 +29,23 @@ class Job(msgspec.Struct, frozen=True):
     memory: int
 
 
-def limits_of(kubevirt: PlacementKubeVirt, migrations: Iterable[Migration], bandwidth: int | None = None) -> Limits:
+def limits_of(configuration: ClusterConfig, migrations: Iterable[Migration], bandwidth: int | None = None) -> Limits:
     """The limits of a cluster.
 
     Args:
-        kubevirt: the cluster's KubeVirt object.
+        configuration: KubeVirt's.
         migrations: all migrations, of which the unfinished ones count.
         bandwidth: assumed bytes per second where the cluster limits none; None: `ASSUMED_BANDWIDTH`.
     """
-    configured = kubevirt.configuration.migrations
-    written = configured.bandwidth_per_migration if configured else None
-    limit = ((resources.nanos(written) or 0) if written is not None else 0) // _NANOS
+    written = configuration.migration_bandwidth
+    limit = written.nanos // _NANOS if written else 0
     assumed = bandwidth or ASSUMED_BANDWIDTH
     return Limits(
-        per_cluster=kubevirt.parallel_migrations,
-        per_node=kubevirt.outbound_migrations,
+        per_cluster=configuration.parallel_migrations,
+        per_node=configuration.outbound_migrations,
         bandwidth=min(limit, bandwidth or limit) if limit > 0 else assumed,
         bandwidth_is_assumed=limit <= 0,
-        timeout_seconds_per_gib=kubevirt.migration_timeout_seconds_per_gib,
+        timeout_seconds_per_gib=configuration.migration_timeout,
         start_seconds=START_SECONDS,
         unfinished=sum(each.is_unfinished for each in migrations),
     )

@@ -71,7 +71,7 @@ def _plan(snapshot: Snapshot, nodes: Sequence[str], rolling: bool, bandwidth: in
             raise InputError(f"there is no node {quote(name)}", fix="kubectl get nodes lists them")
         if name in named[:number] and name in nodes:
             raise InputError(f"node {quote(name)} is named twice", fix="name it once")
-    limits = pace.limits_of(snapshot.kubevirt, snapshot.migrations, bandwidth)
+    limits = pace.limits_of(snapshot.configuration, snapshot.migrations, bandwidth)
     planner = _Planner(world, limits)
     steps = tuple(planner.step([name]) for name in named) if rolling else (planner.step(named),)
     vms = [vm for step in steps for vm in step.vms]

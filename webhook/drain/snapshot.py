@@ -8,11 +8,12 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from webhook.drain.views import Budget, RunningPod
-from webhook.facts import Key, ListKey, NamespaceKey, NodesKey, ObjectKey, PlacementKey
+from webhook.facts import Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.nodes import NodeView
 from webhook.k8s.views import Namespace, Object
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.placement.index import NodeIndex
-from webhook.placement.kubevirt_config import BUILT_IN, PlacementKubeVirt
 from webhook.placement.launcher_pods import LAUNCHER_PODS
 from webhook.placement.migrations import MIGRATIONS, Migration
 from webhook.placement.node import Node
@@ -20,7 +21,6 @@ from webhook.placement.podadmission import RUNTIME_CLASSES, RuntimeClass
 from webhook.placement.vmis import Vmi
 from webhook.placement.volumes import Claim, PersistentVolume
 
-_NO_STRATEGY: Final = "None"
 CREATED_BY: Final = "kubevirt.io/created-by"
 
 Place: TypeAlias = tuple[str, str]  # namespace and name
@@ -30,7 +30,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Everything that decides over a drain, as it was read.
 
     Attributes:
-        strategy: KubeVirt's ``evictionStrategy`` for VMs that have none.
+        configuration: KubeVirt's.
         gaps: what could not be read, clauses.
     """
 
@@ -43,8 +43,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     claims: tuple[Claim, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
     runtime_classes: tuple[RuntimeClass, ...] = ()
-    kubevirt: PlacementKubeVirt = BUILT_IN
-    strategy: str = _NO_STRATEGY
+    configuration: ClusterConfig = DEFAULTS
     gaps: tuple[str, ...] = ()
 
 
@@ -90,8 +89,8 @@ class World:
         match key:
             case NodesKey():
                 return self.index
-            case PlacementKey():
-                return self.snapshot.kubevirt
+            case KubeVirtKey():
+                return KubeVirtInstall(frozenset(), self.snapshot.configuration)
             case NamespaceKey():
                 return self.namespaces.get(key.name)
             case ListKey() if key.resource is LAUNCHER_PODS:
