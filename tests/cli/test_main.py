@@ -37,6 +37,7 @@ def test_help_imports_nothing_that_is_slow() -> None:
 COMMANDS = (
     "serve",
     "review FILE",
+    "test PATH",
     "explain drain NODE",
     "explain migration VM",
     "explain spread VM",
