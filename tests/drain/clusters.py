@@ -114,7 +114,6 @@ def snapshot(
     volumes: Sequence[Json] = (),
     limits: Json | None = None,
 ) -> Snapshot:
-    configuration = ClusterConfig.of({"migrations": limits or {}, "evictionStrategy": strategy})
     return Snapshot(
         nodes=_views(NodeView, nodes),
         pods=_views(RunningPod, [*(pod for _, pod in vms), *pods]),
@@ -124,7 +123,7 @@ def snapshot(
         budgets=_views(Budget, budgets),
         claims=_views(Claim, claims),
         volumes=_views(PersistentVolume, volumes),
-        configuration=configuration,
+        kubevirt=ClusterConfig.of({"migrations": limits or {}, "evictionStrategy": strategy}),
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.drain.pace import ASSUMED_BANDWIDTH, START_SECONDS, Job, about, at_most, limits_of
+from webhook.drain.pace import ASSUMED_BANDWIDTH, PENDING_SECONDS, START_SECONDS, Job, about, at_most, limits_of
 from webhook.drain.report import Limits
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.migrations import Migration, MigrationStatus
@@ -88,3 +88,12 @@ def test_no_schedule_is_shorter_than_its_work_or_longer_than_one_by_one(
     assert total >= max(each, default=0)
     assert total * per_cluster >= sum(each)
     assert all(total * per_node >= seconds for seconds in by_node.values())
+
+
+def test_a_migration_without_a_node_keeps_others_waiting() -> None:
+    stuck, moving = Job("a", GIB, is_stuck=True), Job("a", GIB)
+
+    assert about([stuck, stuck], limits()) == 0
+    assert about([stuck, moving], limits()) == about([moving], limits())
+    assert about([stuck, stuck, moving], limits()) == PENDING_SECONDS + about([moving], limits())
+    assert about([stuck, stuck, Job("b", GIB)], limits()) == about([moving], limits())

@@ -197,7 +197,7 @@ class TestFailures:
                 images.layers(tagged(cause), AMD)
                 await settle(images)
                 assert len(source.asked) == 2
-            assert images.results == {"fetched": 0, "file": 0, **dict.fromkeys(RETRY_SECONDS, 2)}
+            assert images.results == {"fetched": 0, "file": 0, **{str(cause): 2 for cause in RETRY_SECONDS}}
 
     async def test_what_is_no_manifest_is_remembered_too(self) -> None:
         source = Source()

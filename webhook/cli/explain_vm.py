@@ -29,9 +29,10 @@ from webhook.cluster.objects import FileObjects, LiveObjects, Objects
 from webhook.cluster.selection import open_cluster, require_single_source
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, ListKey, NodesKey, ObjectKey
+from webhook.facts import Facts, KubeVirtKey, ListKey, NodesKey, ObjectKey
 from webhook.k8s.views import Unstructured
-from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.resources import UNSTRUCTURED_VMIS, UNSTRUCTURED_VMS
 from webhook.kubevirt.vm import creation
 from webhook.kubevirt.vm.creation import Created, CreationDenied
@@ -201,7 +202,7 @@ class _Explaining:
             denial=denial,
             named=tuple(_named(created, base)) if created else (),
             fields=tuple(_fields(created, vmi, base, uuids)) if created and vmi else (),
-            nodes=await self._nodes(vmi, configuration) if vmi else None,
+            nodes=await self._nodes(vmi) if vmi else None,
             migration=migration,
             gaps=(),
         )
@@ -253,12 +254,16 @@ class _Explaining:
         except InputError:
             return None  # it has ended meanwhile
 
-    async def _nodes(self, vmi: Json, configuration: ClusterConfig) -> Nodes:
+    async def _nodes(self, vmi: Json) -> Nodes:
         """Where the VMI could start."""
         once = self._sources.once
         nodes = await once.read(NodesKey(), self._deadline)
+        install = await once.read(KubeVirtKey(), self._deadline)
+        configuration = install.configuration if isinstance(install, KubeVirtInstall) else install or DEFAULTS
         if isinstance(nodes, Unavailable):
             raise Unreadable(f"the nodes cannot be read: {nodes.why}")
+        if isinstance(configuration, Unavailable):
+            raise Unreadable(f"KubeVirt's configuration cannot be read: {configuration.why}")
         view = msgspec.convert({**vmi, "status": {}}, Vmi)
         requested = demand.of(view, None, None, configuration)
         required = constraints.of(view, configuration=configuration, requests=requested.requests)

@@ -131,10 +131,14 @@ def _snapshot(found: dict[str, list[Any]], gaps: list[str]) -> Snapshot:
     if found.pop("policies", None):
         gaps.append("MigrationPolicies can change bandwidths and timeouts, which is not evaluated")
     install = KubeVirtInstall.of(kubevirts)
-    if install is None:
-        gaps.append("there is no KubeVirt object, so its built-in settings count")
     configuration = install.configuration if install else DEFAULTS
     if isinstance(configuration, Unavailable):
-        raise NotRead(f"KubeVirt's configuration cannot be read: {configuration.why}")
+        raise NotRead(f"KubeVirt's configuration cannot be decoded: {configuration.why}")
+    if install is None:
+        gaps.append("there is no KubeVirt object, so its built-in settings count")
     lists: Any = {field: tuple(listed) for field, listed in found.items()}
-    return Snapshot(**lists, configuration=configuration, gaps=tuple(dict.fromkeys(gaps)))
+    return Snapshot(
+        **lists,
+        kubevirt=configuration,
+        gaps=tuple(dict.fromkeys(gaps)),
+    )

@@ -47,7 +47,7 @@ class Fate(msgspec.Struct, frozen=True):
 def fate_of(vmi: Vmi, world: World) -> Fate:
     """What becomes of a running VM when the pod that it runs in is evicted."""
     own = vmi.spec.eviction_strategy if vmi.spec else None
-    strategy = own or world.snapshot.configuration.eviction_strategy
+    strategy = own or world.snapshot.kubevirt.eviction_strategy
     origin = "its evictionStrategy" if own else "KubeVirt's evictionStrategy for VMs that have none"
     if strategy == _NONE:
         return _shut_down(vmi, world, report.STRATEGY_NONE, f"{origin} is None")
@@ -103,10 +103,10 @@ def _shut_down(vmi: Vmi, world: World, code: str, reason: str) -> Fate:
 def _migrate(vmi: Vmi, world: World) -> Fate:
     if problem := migration_targets.name_problem(vmi.meta.name or ""):
         return Fate(report.BLOCKS, report.NAME_TOO_LONG, problem)
-    configuration = world.snapshot.configuration
+    kubevirt = world.snapshot.kubevirt
     for limit, field in (
-        (configuration.parallel_migrations, "parallelMigrationsPerCluster"),
-        (configuration.outbound_migrations, "parallelOutboundMigrationsPerNode"),
+        (kubevirt.parallel_migrations, "parallelMigrationsPerCluster"),
+        (kubevirt.outbound_migrations, "parallelOutboundMigrationsPerNode"),
     ):
         if limit < 1:
             return Fate(report.BLOCKS, report.NO_MIGRATIONS, f"KubeVirt's {field} is {limit}, so no migration begins")

@@ -71,7 +71,7 @@ def _plan(snapshot: Snapshot, nodes: Sequence[str], rolling: bool, bandwidth: in
             raise InputError(f"there is no node {quote(name)}", fix="kubectl get nodes lists them")
         if name in named[:number] and name in nodes:
             raise InputError(f"node {quote(name)} is named twice", fix="name it once")
-    limits = pace.limits_of(snapshot.configuration, snapshot.migrations, bandwidth)
+    limits = pace.limits_of(snapshot.kubevirt, snapshot.migrations, bandwidth)
     planner = _Planner(world, limits)
     steps = tuple(planner.step([name]) for name in named) if rolling else (planner.step(named),)
     vms = [vm for step in steps for vm in step.vms]
@@ -171,7 +171,11 @@ class _Planner:
             else:
                 self._leave(vmi, node, moves=False)
         plans.update(self._find_nodes(movers, plans))
-        jobs = [pace.Job(each.node, each.memory) for each in plans.values() if each.outcome == report.MOVES]
+        jobs = [
+            pace.Job(each.node, each.memory, each.outcome == report.BLOCKS)
+            for each in plans.values()
+            if each.outcome == report.MOVES or each.code in report.PENDING
+        ]
         return list(plans.values()), jobs
 
     def _find_nodes(self, movers: Sequence[Mover], plans: Mapping[Place, VmPlan]) -> dict[Place, VmPlan]:

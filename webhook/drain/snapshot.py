@@ -21,6 +21,8 @@ from webhook.placement.podadmission import RUNTIME_CLASSES, RuntimeClass
 from webhook.placement.vmis import Vmi
 from webhook.placement.volumes import Claim, PersistentVolume
 
+# Where KubeVirt runs makes no difference to a drain.
+_ANYWHERE: Final[frozenset[str]] = frozenset()
 CREATED_BY: Final = "kubevirt.io/created-by"
 
 Place: TypeAlias = tuple[str, str]  # namespace and name
@@ -30,7 +32,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     """Everything that decides over a drain, as it was read.
 
     Attributes:
-        configuration: KubeVirt's.
+        kubevirt: KubeVirt's configuration.
         gaps: what could not be read, clauses.
     """
 
@@ -43,7 +45,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     claims: tuple[Claim, ...] = ()
     volumes: tuple[PersistentVolume, ...] = ()
     runtime_classes: tuple[RuntimeClass, ...] = ()
-    configuration: ClusterConfig = DEFAULTS
+    kubevirt: ClusterConfig = DEFAULTS
     gaps: tuple[str, ...] = ()
 
 
@@ -90,7 +92,7 @@ class World:
             case NodesKey():
                 return self.index
             case KubeVirtKey():
-                return KubeVirtInstall(frozenset(), self.snapshot.configuration)
+                return KubeVirtInstall(_ANYWHERE, self.snapshot.kubevirt)
             case NamespaceKey():
                 return self.namespaces.get(key.name)
             case ListKey() if key.resource is LAUNCHER_PODS:

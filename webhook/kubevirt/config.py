@@ -101,8 +101,9 @@ class ClusterConfig:
         default_runtime_class: the RuntimeClass of all launcher pods; empty: none.
         parallel_migrations: how many migrations may run in the cluster concurrently.
         outbound_migrations: how many migrations may leave one node concurrently.
-        migration_bandwidth: the bytes per second of one migration; None: there is no limit. Zero means the same.
-        migration_timeout: the seconds for each GiB of a VM's memory after which KubeVirt cancels its migration.
+        migration_bandwidth: the bytes per second that a migration may copy; None or 0: as many as it can.
+        migration_timeout_seconds_per_gib: after so many seconds for each GiB of a VM's memory KubeVirt aborts its
+            migration, or pauses the VM.
         feature_gates: those that the administrator has opened.
         disabled_gates: those that the administrator has closed.
         qgs_socket_path: the socket of the host's quote generation service, for VMIs with TDX.
@@ -133,7 +134,7 @@ class ClusterConfig:
     parallel_migrations: int = 5
     outbound_migrations: int = 2
     migration_bandwidth: Quantity | None = None
-    migration_timeout: int = 150
+    migration_timeout_seconds_per_gib: int = 150
     feature_gates: frozenset[str] = frozenset()
     disabled_gates: frozenset[str] = frozenset()
     qgs_socket_path: str = "/var/run/tdx-qgs/qgs.socket"
@@ -179,7 +180,7 @@ class ClusterConfig:
             "parallel_migrations": migrations.get("parallelMigrationsPerCluster"),
             "outbound_migrations": migrations.get("parallelOutboundMigrationsPerNode"),
             "migration_bandwidth": _parse(migrations.get("bandwidthPerMigration")),
-            "migration_timeout": migrations.get("completionTimeoutPerGiB"),
+            "migration_timeout_seconds_per_gib": migrations.get("completionTimeoutPerGiB"),
             "node_selectors": developer.get("nodeSelectors"),
             "use_emulation": developer.get("useEmulation"),
             "cpu_allocation_ratio": developer.get("cpuAllocationRatio"),
