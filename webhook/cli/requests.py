@@ -12,10 +12,11 @@ from webhook import names
 from webhook.admission.wire import request_of
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quote
-from webhook.facts import KubeVirtInstall, KubeVirtKey, NamespaceKey
+from webhook.facts import KubeVirtKey, NamespaceKey
 from webhook.k8s.views import Namespace
 from webhook.k8s.yaml_builder import Document
 from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.launcher import controller_account
 from webhook.kubevirt.pools import POOL, POOL_GROUP, REPLICA_SET, vm_of_pool, vmi_of_replica_set
 from webhook.kubevirt.vm_templates import GROUP as TEMPLATE_GROUP
@@ -244,7 +245,7 @@ async def _sender(obj: dict[str, Any], cluster: Cluster, deadline: float, *, by_
     is_launcher = isinstance(labels, dict) and labels.get(names.APP_LABEL) == names.LAUNCHER_APP
     if by_controller or (is_launcher and obj["kind"] == "Pod"):
         install = await cluster.read(KubeVirtKey(), deadline)
-        if isinstance(install, KubeVirtInstall):
+        if isinstance(install, KubeVirtInstall) and install.namespaces:
             return controller_account(min(install.namespaces))
     return "kubernetes-admin"
 
