@@ -221,6 +221,7 @@ class TestEffective:
             "webhooks",
             "audit",
             "events",
+            "traces",
             "unenforced",
         ]
         assert shown["excludedNamespaces"] == ["kube-system", "kube-public", "kube-node-lease"]

@@ -46,6 +46,7 @@ _RESTART_KEYS: Final = {
     "explain_listen": "explain.listen",
     "metrics_listen": "metrics.listen",
     "audit": "audit",
+    "traces": "traces",
 }
 
 _WANTED: Final = {

@@ -311,6 +311,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
         metrics_listen: ``HOST:PORT`` of metrics (plain HTTP on a loopback address, else TLS); empty: they are served
             with health.
         audit: where audit lines are written.
+        traces: send a span for every review.
     """
 
     listen: str
@@ -328,6 +329,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     explain_listen: str = ""
     metrics_listen: str = ""
     audit: AuditSettings = AuditSettings()
+    traces: bool = False
 
 
 class WebhookSettings(msgspec.Struct, frozen=True):
