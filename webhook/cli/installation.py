@@ -111,10 +111,10 @@ def uninstall(**options: Any) -> None:
 
 
 @click.command()
-@_KUBECONFIG
 @click.option(
     "-n", "--namespace", default="", metavar="NAMESPACE", help="Namespace of the VMs.  [default: all namespaces]"
 )
+@_KUBECONFIG
 @click.option("--allow-restart-required", is_flag=True, help="Also change running VMs, which then require a restart.")
 @click.option(
     "--scheduler",
