@@ -21,6 +21,7 @@ from webhook.cli.data import directory
 from .conftest import NewWebhook, OwnPlane
 from .support.kube import Json, eventually
 from .support.objects import launcher_pod, make_node
+from .support.pki import KUBE_SCHEDULER
 from .support.plane import ControlPlane
 from .support.processes import free_port
 from .support.registry import NoRegistryError, Registry, find_registry
@@ -33,6 +34,9 @@ IMAGES = {
     "image-1": {"L1": 40 * KIB, "L2": 30 * KIB, "L3": 30 * KIB},
     "image-2": {"L1": 40 * KIB, "L2": 30 * KIB, "L4": 30 * KIB},
 }
+# "secret", as bcrypt.
+HTPASSWD = "ann:$2y$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a"
+BASIC = "Basic YW5uOnNlY3JldA=="
 LAUNCHER = "registry.example/kubevirt/virt-launcher:v1"
 
 
@@ -179,3 +183,123 @@ def test_fuller_nodes_lose_in_the_end(plane: ControlPlane, registry: Registry, n
     placed = [place(plane, pod(registry, f"vm-{number}", "image-1")) for number in range(7)]
     assert placed[:2] == ["node-1", "node-1"]
     assert set(placed) == set(NODES)
+
+
+def knows_image(server: WebhookServer) -> bool:
+    return server.metric("kubevirt_webhook_layers_images", layers="known") == 1
+
+
+def test_scheduling_goes_on_beside_a_registry_that_hangs(
+    plane: ControlPlane, registry: Registry, new_webhook: NewWebhook
+) -> None:
+    digests = {name: registry.push(name, layers) for name, layers in IMAGES.items()}
+    port = free_port()
+    server = new_webhook(settings(registry, port), access=plane)
+    registry.pause()
+    list_images(plane, "node-1", [entry(registry, "image-1", digests["image-1"])])
+    start_scheduler(plane, port, weight=2)
+    # Nobody waits: all pods are placed while both manifests are still being waited for.
+    placed = [place(plane, pod(registry, f"hung-{number}", "image-1")) for number in range(3)]
+    assert sorted(placed) == NODES
+    assert server.metric("kubevirt_webhook_layers_fetches_total") == 0
+    assert server.metric("kubevirt_webhook_layers_requests_total", result="no-scores") == 3
+    registry.resume()
+    eventually(partial(knows, port, pod(registry, "asked", "image-1")), what="the layers of image-1")
+    assert place(plane, pod(registry, "afterwards", "image-1")) == "node-1"
+
+
+def test_scheduling_goes_on_without_the_server(
+    plane: ControlPlane, registry: Registry, new_webhook: NewWebhook
+) -> None:
+    port = free_port()
+    server = prepared(plane, registry, new_webhook, port)
+    start_scheduler(plane, port, weight=2)
+    server.freeze()
+    frozen = place(plane, pod(registry, "frozen", "image-1"))
+    server.thaw()
+    assert place(plane, pod(registry, "thawed", "image-1")) == "node-1"
+    server.stop()
+    assert {frozen, place(plane, pod(registry, "stopped", "image-1"))} <= set(NODES)
+
+
+def test_pods_of_other_profiles_get_no_scores(plane: ControlPlane, registry: Registry, new_webhook: NewWebhook) -> None:
+    port = free_port()
+    server = prepared(plane, registry, new_webhook, port)
+    written = yaml.safe_load((directory("manifests") / "scheduler" / "spread.yaml").read_text())
+    extender = yaml.safe_load((directory("manifests") / "scheduler" / "layers.yaml").read_text())["extenders"][0]
+    profiles = [{**written["profiles"][0], "schedulerName": "other"}, written["profiles"][0]]
+    extenders = [{**extender, "urlPrefix": f"http://127.0.0.1:{port}/v1/layers", "weight": 2}]
+    plane.start_scheduler("layers", {"profiles": profiles, "extenders": extenders})
+    other = pod(registry, "other", "image-1")
+    other["spec"]["schedulerName"] = "other"
+    place(plane, other)
+    assert server.metric("kubevirt_webhook_layers_requests_total", result="other-scheduler") == 1
+
+
+def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
+    plane: ControlPlane, registry_binary: Path, tmp_path: Path, new_webhook: NewWebhook
+) -> None:
+    with Registry(registry_binary, tmp_path / "private", htpasswd=HTPASSWD) as private:
+        private.authorize(BASIC)
+        digest = private.push("image-1", IMAGES["image-1"])
+        auths = {"auths": {private.address: {"username": "ann", "password": "secret"}}}
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "pull"},
+            "type": "kubernetes.io/dockerconfigjson",
+            "stringData": {".dockerconfigjson": json.dumps(auths)},
+        }
+        plane.admin.create("v1/secrets", secret, "default")
+        port = free_port()
+        server = new_webhook(settings(private, port, pullSecrets="on"), access=plane)
+        list_images(plane, "node-1", [entry(private, "image-1", digest)])
+        written = pod(private, "asked", "image-1")
+        written["metadata"]["namespace"] = "default"
+        written["spec"]["imagePullSecrets"] = [{"name": "pull"}]
+        ask(port, written, NODES)
+        # It may not read the Secret, and the registry does not answer without.
+        eventually(
+            lambda: server.metric("kubevirt_webhook_layers_pull_secret_failures_total") == 1,
+            what="the API server to deny the Secret",
+        )
+        assert not knows_image(server)
+        server.stop()
+
+        text = (directory("manifests") / "roles" / "pull-secrets.yaml").read_text()
+        for document in yaml.safe_load_all(text.replace("NAMESPACE", "default").replace("SECRET", "pull")):
+            plane.admin.create(plane.admin.resource_of(document), document, "default")
+        # Another server: the first one remembers for some minutes that the registry said no.
+        server = new_webhook(settings(private, port, pullSecrets="on"), access=plane)
+        eventually(partial(knows, port, written), what="the layers of a private image")
+        assert ask(port, written, NODES) == {"node-1": 10}
+        # In the namespace of somebody else the same name is another Secret, which is not there.
+        stranger = json.loads(json.dumps(written))
+        stranger["metadata"]["namespace"] = "kubevirt"
+        assert ask(port, stranger, NODES) == {}
+
+
+def test_kube_scheduler_has_to_prove_who_it_is(
+    plane: ControlPlane, registry: Registry, new_webhook: NewWebhook
+) -> None:
+    port = free_port()
+    client = plane.pki.client(*KUBE_SCHEDULER)
+    more = {"clientCaFile": str(plane.pki.ca), "clientNames": [KUBE_SCHEDULER.user]}
+    digest = registry.push("image-1", IMAGES["image-1"])
+    server = new_webhook(settings(registry, port, **more), access=plane)
+    list_images(plane, "node-1", [entry(registry, "image-1", digest)])
+    eventually(partial(knows_image, server), what="the layers of image-1")
+    tls = {"certFile": str(client), "keyFile": str(client), "insecure": True}
+    url = f"https://127.0.0.1:{port}/v1/layers"
+    start_scheduler(plane, port, weight=2, urlPrefix=url, enableHTTPS=True, tlsConfig=tls)
+    # The first one brings the manifest of the tag.
+    place(plane, pod(registry, "first", "image-1"))
+    fetched = partial(server.metric, "kubevirt_webhook_layers_fetches_total", result="fetched")
+    eventually(lambda: fetched() == 2, what="the tag of image-1")
+    assert place(plane, pod(registry, "second", "image-1")) == "node-1"
+    assert server.metric("kubevirt_webhook_layers_requests_total", result="scored") == 1
+    plane.stop_scheduler("layers")
+    start_scheduler(plane, port, urlPrefix=url, enableHTTPS=True, tlsConfig={"insecure": True})
+    # Without a certificate it gets no scores, and places pods all the same.
+    place(plane, pod(registry, "third", "image-1"))
+    assert server.metric("kubevirt_webhook_layers_requests_total", result="rejected") == 1

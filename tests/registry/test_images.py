@@ -173,7 +173,8 @@ class TestLayers:
             assert images.layers(tagged(), AMD) == (Layer(digest_of(b"L2"), 7),)
 
     async def test_everybody_who_waits_hears_of_a_manifest(self) -> None:
-        source, heard = Source(), []
+        source = Source()
+        heard: list[str] = []
         source.add(manifest(), "40")
         async with running(source, on_manifest=heard.append) as images:
             images.layers(tagged(), AMD)
@@ -196,7 +197,7 @@ class TestFailures:
                 images.layers(tagged(cause), AMD)
                 await settle(images)
                 assert len(source.asked) == 2
-            assert images.results == {"fetched": 0, "file": 0, **dict.fromkeys(RETRY_SECONDS, 2)}
+            assert images.results == {"fetched": 0, "file": 0} | {str(cause): 2 for cause in RETRY_SECONDS}
 
     async def test_what_is_no_manifest_is_remembered_too(self) -> None:
         source = Source()
