@@ -17,6 +17,8 @@ from typing import Any
 import pytest
 import yaml
 
+from bench.layers.cases import CASES
+from bench.layers.measure import Size, measure
 from webhook.cli.data import directory
 
 from .conftest import NewWebhook, OwnPlane
@@ -306,3 +308,17 @@ def test_kube_scheduler_has_to_prove_who_it_is(
     # Without a certificate it gets no scores, and places pods all the same.
     place(plane, pod(registry, "third", "image-1"))
     assert server.metric("kubevirt_webhook_layers_requests_total", result="rejected") == 1
+
+
+def test_random_vms_pull_less_and_are_spread(binaries: Path, registry_binary: Path, tmp_path: Path) -> None:
+    """The benchmark, smaller: bytes that need not be pulled, beside neither score and beside ImageLocality."""
+    cases = [case for case in CASES if case.key in {"neither", "images-10", "layers-1"}]
+    size = Size(vms=60, images=12, nodes=6)
+    found = measure(binaries, registry_binary, tmp_path, size, cases, print)
+    neither, images, layers = (found[key] for key in ("neither", "images-10", "layers-1"))
+    assert layers.pulled < 0.7 * neither.pulled
+    assert layers.pulled < 1.1 * images.pulled
+    # All nodes have VMs, and none has most of them.
+    assert min(layers.counts) >= 2
+    assert max(layers.counts) <= 60 // 3
+    assert all(each.pulled + each.present == neither.pulled + neither.present for each in found.values())
