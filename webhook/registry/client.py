@@ -17,7 +17,6 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 import aiohttp
 import msgspec
-from yarl import URL
 
 from webhook import __version__
 from webhook.layers.manifests import INDEX_TYPES, MANIFEST_TYPES, MAX_BYTES, digest_of
@@ -200,9 +199,7 @@ class RegistryClient:
         if is_literal_denied(url.hostname or "", self._settings.addresses, self._own):
             raise RegistryError("denied", "the address is not public and not in the registry's addresses")
         try:
-            async with self._session.get(
-                URL(url.geturl(), encoded=True), headers=headers, allow_redirects=False
-            ) as response:
+            async with self._session.get(url.geturl(), headers=headers, allow_redirects=False) as response:
                 # An error's body says nothing that would be used.
                 body = await _body(response, most) if response.status == 200 else b""
                 return response.status, response.headers, body
