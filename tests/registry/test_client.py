@@ -107,13 +107,16 @@ class TestHostileRegistries:
             assert await cause_of(client, registry.reference(digest)) == "invalid"
 
     async def test_slow(self, registry: FakeRegistry) -> None:
+        end = asyncio.Event()
+
         async def dawdle(_: web.BaseRequest) -> web.Response:
-            await asyncio.sleep(60)
+            await end.wait()
             return web.Response()
 
         registry.handler = dawdle
         async with client_of(registry, seconds=0.1) as client:
             assert await cause_of(client, registry.reference("40")) == "unavailable"
+        end.set()
 
     async def test_endless(self, registry: FakeRegistry) -> None:
         sent = 0
