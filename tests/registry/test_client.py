@@ -59,7 +59,7 @@ class TestManifests:
             (404, "absent"),
             (403, "denied"),
             (401, "denied"),
-            (429, "unavailable"),
+            (429, "limited"),
             (503, "unavailable"),
             (418, "invalid"),
         ],
@@ -71,6 +71,20 @@ class TestManifests:
         registry.handler = refuse
         async with client_of(registry) as client:
             assert await cause_of(client, registry.reference("40")) == cause
+
+    async def test_a_tag_has_a_digest(self, registry: FakeRegistry) -> None:
+        headers = {"Docker-Content-Digest": digest_of(manifest())}
+
+        async def answer(request: web.BaseRequest) -> web.Response:
+            assert request.method == "HEAD"
+            return web.Response(body=manifest(), headers=headers)
+
+        registry.handler = answer
+        async with client_of(registry) as client:
+            assert await client.digest(registry.reference("40")) == digest_of(manifest())
+            for wrong in ("", "sha256:x", "../x"):
+                headers["Docker-Content-Digest"] = wrong
+                assert await client.digest(registry.reference("40")) == ""
 
     async def test_a_registry_that_is_away(self, registry: FakeRegistry) -> None:
         away = FakeRegistry()
