@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import ssl
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
@@ -285,7 +286,7 @@ def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
 
 
 def test_kube_scheduler_has_to_prove_who_it_is(
-    plane: ControlPlane, registry: Registry, new_webhook: NewWebhook
+    plane: ControlPlane, registry: Registry, new_webhook: NewWebhook, tmp_path: Path
 ) -> None:
     port = free_port()
     client = plane.pki.client(*KUBE_SCHEDULER)
@@ -294,8 +295,11 @@ def test_kube_scheduler_has_to_prove_who_it_is(
     server = new_webhook(settings(registry, port, **more), access=plane)
     list_images(plane, "node-1", [entry(registry, "image-1", digest)])
     eventually(partial(knows_image, server), what="the layers of image-1")
-    tls = {"certFile": str(client), "keyFile": str(client), "insecure": True}
-    url = f"https://127.0.0.1:{port}/v1/layers"
+    authority = tmp_path / "server.crt"
+    # The server has made its certificate at the start, and is its own authority.
+    authority.write_text(ssl.get_server_certificate(("127.0.0.1", port)))
+    tls = {"caFile": str(authority), "certFile": str(client), "keyFile": str(client)}
+    url = f"https://localhost:{port}/v1/layers"
     start_scheduler(plane, port, weight=2, urlPrefix=url, enableHTTPS=True, tlsConfig=tls)
     # The first one brings the manifest of the tag.
     place(plane, pod(registry, "first", "image-1"))
@@ -304,7 +308,7 @@ def test_kube_scheduler_has_to_prove_who_it_is(
     assert place(plane, pod(registry, "second", "image-1")) == "node-1"
     assert server.metric("kubevirt_webhook_layers_requests_total", result="scored") == 1
     plane.stop_scheduler("layers")
-    start_scheduler(plane, port, urlPrefix=url, enableHTTPS=True, tlsConfig={"insecure": True})
+    start_scheduler(plane, port, urlPrefix=url, enableHTTPS=True, tlsConfig={"caFile": str(authority)})
     # Without a certificate it gets no scores, and places pods all the same.
     place(plane, pod(registry, "third", "image-1"))
     assert server.metric("kubevirt_webhook_layers_requests_total", result="rejected") == 1
