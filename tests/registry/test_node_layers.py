@@ -93,6 +93,19 @@ async def test_what_no_node_lists_any_more_is_forgotten() -> None:
     assert nodes.own._by_node == {}
 
 
+async def test_a_sweep_while_nodes_are_listed_loses_nothing() -> None:
+    source, nodes = Source(), NodeLayers(["quay.io"])
+    one = source.add(manifest())
+    async with running(source, on_manifest=nodes.on_manifest) as images:
+        nodes.use(images)
+        # The watch reads all pages of a list before it reports the first node.
+        kept = nodes.reduce(node("a", digest_of(one)))
+        await nodes.sweep()
+        nodes.put("a", kept)
+        await settle(images)
+        assert nodes.index.scores(WANTED) == {"a": 10}
+
+
 async def test_other_registries_are_not_looked_at() -> None:
     source, nodes = Source(), NodeLayers(["quay.io"])
     async with running(source, on_manifest=nodes.on_manifest) as images:
