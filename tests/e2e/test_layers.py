@@ -135,18 +135,20 @@ def place(plane: ControlPlane, written: Json) -> str:
     return eventually(node, what=f"a node for {name}")
 
 
-def ask(port: int, written: Json, nodes: list[str]) -> Json:
+def ask(port: int, written: Json, nodes: list[str], tls: ssl.SSLContext | None = None) -> Json:
     """What the extender answers."""
     body = json.dumps({"Pod": written, "Nodes": None, "NodeNames": nodes}).encode()
     request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/v1/layers/prioritize", body, {"Content-Type": "application/json"}
+        f"{'https' if tls else 'http'}://localhost:{port}/v1/layers/prioritize",
+        body,
+        {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=10, context=tls) as response:
         return {each["Host"]: each["Score"] for each in json.load(response)}
 
 
-def knows(port: int, written: Json) -> bool:
-    return bool(ask(port, written, NODES))
+def knows(port: int, written: Json, tls: ssl.SSLContext | None = None) -> bool:
+    return bool(ask(port, written, NODES, tls))
 
 
 def prepared(plane: ControlPlane, registry: Registry, new_webhook: NewWebhook, port: int) -> WebhookServer:
@@ -301,12 +303,13 @@ def test_kube_scheduler_has_to_prove_who_it_is(
     tls = {"caFile": str(authority), "certFile": str(client), "keyFile": str(client)}
     url = f"https://localhost:{port}/v1/layers"
     start_scheduler(plane, port, weight=2, urlPrefix=url, enableHTTPS=True, tlsConfig=tls)
-    # The first one brings the manifest of the tag.
-    place(plane, pod(registry, "first", "image-1"))
-    fetched = partial(server.metric, "kubevirt_webhook_layers_fetches_total", result="fetched")
-    eventually(lambda: fetched() == 2, what="the tag of image-1")
-    assert place(plane, pod(registry, "second", "image-1")) == "node-1"
-    assert server.metric("kubevirt_webhook_layers_requests_total", result="scored") == 1
+    ours = ssl.create_default_context(cafile=str(authority))
+    ours.load_cert_chain(client)
+    eventually(partial(knows, port, pod(registry, "asked", "image-1"), ours), what="the tag of image-1")
+    scored = partial(server.metric, "kubevirt_webhook_layers_requests_total", result="scored")
+    before = scored()
+    assert place(plane, pod(registry, "first", "image-1")) == "node-1"
+    assert scored() == before + 1
     plane.stop_scheduler("layers")
     start_scheduler(plane, port, urlPrefix=url, enableHTTPS=True, tlsConfig={"caFile": str(authority)})
     # Without a certificate it gets no scores, and places pods all the same.
