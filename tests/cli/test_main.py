@@ -51,6 +51,7 @@ COMMANDS = (
     "scheduler lint FILE",
     "scheduler render -- spread",
     "manifests webhooks",
+    "manifests policies",
     "audit schema",
     "config show",
     "config schema",
