@@ -57,6 +57,11 @@ test: binaries ## Run all tests, on a real control plane too
 unit: $(READY) ## Run the tests that need no control plane
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not e2e'
 
+# What is left out of it, and why, stands in hack/interpreters.py.
+.PHONY: interpreters
+interpreters: $(READY) ## Run the unit tests on the other supported interpreters that this machine has
+	@$(BIN)/python -m hack.interpreters $(TESTS)
+
 .PHONY: e2e
 e2e: binaries ## Run only the tests on a real control plane
 	@E2E_REQUIRED=1 $(BIN)/python -m pytest -n 3 --dist worksteal tests/e2e
@@ -141,6 +146,11 @@ kubevirt-lab: binaries ## The same with a real KubeVirt: VMs start, stop and mig
 .PHONY: lock
 lock: $(READY) ## Resolve the dependencies anew
 	@$(BIN)/python hack/lock.py
+
+# A digest is of one day: run it regularly, and let CI test what it brings.
+.PHONY: base-image
+base-image: $(READY) ## Pin the image's base by the digest that its tag has now
+	@$(BIN)/python -m hack.image.base
 
 .PHONY: manifests
 manifests: binaries ## Print the webhook configurations anew, and render the overlays

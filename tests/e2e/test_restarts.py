@@ -132,7 +132,8 @@ def test_a_server_that_starts_before_the_api_server(own_plane: OwnPlane, new_ser
     eventually(lambda: "no connection" in server.ops("/readyz")[1], what="the server to miss the API server")
     status, text = server.ops("/readyz")
     assert status == 503
-    assert text.splitlines()[0] == "waiting for namespaces: no connection to the API server"
+    why = "no connection to the API server (connection refused)"
+    assert text.splitlines()[0] == f"waiting for namespaces: {why}"
     assert server.ops("/healthz") == (200, "ok\n")
 
     plane.start_apiserver()
@@ -165,8 +166,8 @@ def test_configurations_that_can_not_be_taken_back_are_named(own_plane: OwnPlane
 
     assert server.wait_ended() == 0
     assert [line["problem"] for line in server.events("configuration not deleted")] == [
-        f"/apis/admissionregistration.k8s.io/v1/{name} was not deleted: no connection to the API server; "
-        "delete it manually"
+        f"/apis/admissionregistration.k8s.io/v1/{name} was not deleted: no connection to the API server "
+        "(connection refused); delete it manually"
         for name in (
             "mutatingwebhookconfigurations/kubevirt-webhook-late",
             "mutatingwebhookconfigurations/zz-kubevirt-webhook-late",

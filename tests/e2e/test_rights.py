@@ -13,7 +13,7 @@ from webhook.background.drift.policy_reports import Reports
 from webhook.background.event_recorder import WINDOW_SECONDS, Event, EventWriter
 from webhook.background.fidelity import FidelityCheck
 from webhook.k8s.client.transport import connect
-from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.config import DEFAULTS
 from webhook.settings.snapshot import ParitySettings
 
 from .conftest import OwnPlane
@@ -157,7 +157,7 @@ async def beside_admission(plane: Access, tenant: Tenant) -> None:
     try:
         watch = FidelityCheck(
             api,
-            lambda: ClusterConfig.of_kubevirt({}),
+            lambda: DEFAULTS,
             lambda: ParitySettings(sample=9, every_seconds=60.0),
             lambda _: None,
             clock=FakeClock(),

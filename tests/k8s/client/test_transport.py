@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import errno
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
+import aiohttp
 import msgspec
 import pytest
 import trustme
@@ -112,10 +116,60 @@ class TestRequests:
         transport = await connect(kubeconfig)
         with pytest.raises(ApiConnectionError) as caught:
             await transport.get(PATH)
-        assert caught.value.why == "no connection to the API server"
+        assert caught.value.why == "no connection to the API server (connection refused)"
         with pytest.raises(ApiConnectionError):
             await anext(transport.watch(PATH, {}))
         await transport.close()
+
+    @pytest.mark.parametrize(
+        ("error", "cause"),
+        [
+            (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "no such host"),
+            (socket.gaierror(socket.EAI_AGAIN, "Try again"), "the name of its host cannot be resolved now"),
+            (OSError(errno.EHOSTUNREACH, "10.1.2.3"), "no route to host"),
+            (OSError(errno.ENETUNREACH, "10.1.2.3"), "network is unreachable"),
+            (OSError(errno.EMFILE, "10.1.2.3"), "EMFILE"),
+            (OSError("10.1.2.3"), "unknown error"),
+        ],
+    )
+    async def test_the_cause_is_told_and_no_address(
+        self, tmp_path: Path, error: OSError, cause: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with connected(tmp_path) as (_, transport):
+            key = cast("Any", SimpleNamespace(host="prod.example", port=6443, ssl=True, is_ssl=True))
+
+            async def connect(*args: Any, **options: Any) -> NoReturn:
+                raise aiohttp.ClientConnectorError(key, error)
+
+            monkeypatch.setattr(transport._session, "request", connect)
+            with pytest.raises(ApiConnectionError) as caught:
+                await transport.get(PATH)
+            assert caught.value.why == f"no connection to the API server ({cause})"
+
+    async def test_a_name_that_nobody_has(self, tmp_path: Path) -> None:
+        async with connected(tmp_path) as (server, _):
+            server.url = "http://nobody.invalid:1"
+            other = await connect(server.kubeconfig(tmp_path / "nobody"))
+            with pytest.raises(ApiConnectionError) as caught:
+                await other.get(PATH)
+            assert caught.value.why.startswith("no connection to the API server (")
+            assert "nobody" not in caught.value.why
+            await other.close()
+
+    async def test_a_server_without_tls(self, tmp_path: Path) -> None:
+        async with connected(tmp_path) as (server, _):
+            server.url = server.url.replace("http:", "https:")
+            other = await connect(server.kubeconfig(tmp_path / "nobody"))
+            with pytest.raises(ApiConnectionError) as caught:
+                await other.get(PATH)
+            assert caught.value.why == (
+                "no trusted TLS connection to the API server (it does not speak TLS at this port)"
+            )
+            await other.close()
+
+    async def test_the_cluster_by_the_names_that_admins_know(self, tmp_path: Path) -> None:
+        async with connected(tmp_path) as (server, transport):
+            assert transport.cluster == f'context "fake", {server.url}'
 
     async def test_after_the_end(self, tmp_path: Path) -> None:
         async with connected(tmp_path) as (_, transport):
@@ -180,7 +234,7 @@ class TestClock:
         async with connected(tmp_path) as (server, _):
             server.url = "http://127.0.0.1:1"
             other = await connect(server.kubeconfig(tmp_path / "nobody"))
-            assert await other.date() == Unavailable("no connection to the API server")
+            assert await other.date() == Unavailable("no connection to the API server (connection refused)")
             await other.close()
 
 
@@ -245,8 +299,20 @@ class TestInAPod:
             foreign = await connect()
             with pytest.raises(ApiConnectionError) as caught:
                 await foreign.get("/version")
-            assert caught.value.why == "no trusted TLS connection to the API server"
+            assert caught.value.why == (
+                "no trusted TLS connection to the API server (x509: certificate signed by unknown authority)"
+            )
             await foreign.close()
+            authority.cert_pem.write_to_path(account / "ca.crt")
+            monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+            renamed = await connect()
+            assert renamed.cluster.startswith("the cluster of this pod, https://127.0.0.1:")
+            with pytest.raises(ApiConnectionError) as caught:
+                await renamed.get("/version")
+            why = "x509: certificate is not valid for the address of the API server"
+            assert caught.value.why == f"no trusted TLS connection to the API server ({why})"
+            await renamed.close()
+            monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "localhost")
             (account / "token").write_text("t0\nt1")
             authority.cert_pem.write_to_path(account / "ca.crt")
             confused = await connect()
