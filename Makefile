@@ -48,6 +48,7 @@ binaries: $(READY)
 .PHONY: test
 test: binaries ## Run all tests, on a real control plane too
 	@rm -f .coverage .coverage.*
+	@$(BIN)/kubevirt-webhook test examples/
 	@$(BIN)/coverage run -m pytest -n 3 --dist worksteal $(TESTS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=90
@@ -134,6 +135,10 @@ bench-reliability: binaries ## Attack the server at full size, and count what th
 bench-creation: binaries ## Measure what a VM costs at admission beside a real virt-api
 	@$(BIN)/python hack/controlplane/build.py --kubevirt >/dev/null
 	@$(BIN)/python -m bench.creation $(BENCH)
+
+.PHONY: bench-layers
+bench-layers: binaries ## Count what nodes pull with and without scores for image layers, and time the scores
+	@$(BIN)/python -m bench.layers $(BENCH)
 
 .PHONY: lab
 lab: binaries ## Start a control plane with KubeVirt's CRDs and leave it running, for trying things

@@ -37,9 +37,12 @@ def test_help_imports_nothing_that_is_slow() -> None:
 COMMANDS = (
     "serve",
     "review FILE",
+    "test PATH",
+    "explain drain NODE",
     "explain migration VM",
     "explain spread VM",
     "explain reason CODE",
+    "explain vm VM",
     "expand -f FILE",
     "demo",
     "install",
