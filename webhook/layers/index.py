@@ -18,9 +18,9 @@ from webhook.layers.manifests import Layer
 
 # kube-scheduler's MaxExtenderPriority (k8s.io/kube-scheduler/extender/v1).
 MAX_SCORE: Final = 10
-# Layers that are told apart in one score, the largest ones; others count as not there.
+# Layers that are distinguished in one score, the largest ones; others count as not there.
 MAX_GROUPS: Final = 64
-# Sums that are told apart; beyond it they are rounded down to a thousandth of all bytes.
+# Sums that are distinguished; beyond it they are rounded down to a thousandth of all bytes.
 _MAX_SUMS: Final = 512
 _GRAIN: Final = 1024
 # Images that nodes list and whose layers are kept; a cluster has some hundreds.

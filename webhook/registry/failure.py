@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 Cause = Literal["absent", "denied", "limited", "unavailable", "invalid"]
 
-# How long until the same is asked for again.
+# How long until the same is requested again.
 RETRY_SECONDS: Final[dict[Cause, float]] = {
     "unavailable": 30.0,
     "absent": 300.0,

@@ -1,7 +1,7 @@
 """The layers of images, from memory at once or from registries in the background.
 
-Nobody waits for a registry: what is not in memory is unknown, and is fetched for the next time. Tenants choose what is
-fetched by the images of their pods, so the queue is bounded, for each namespace too, failures are remembered, and a
+No request waits for a registry: what is not in memory is unknown, and is fetched for the next time. Tenants choose what
+is fetched by the images of their pods, so the queue is bounded, for each namespace too, failures are remembered, and a
 digest is fetched once.
 """
 

@@ -98,7 +98,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         web_server = web.ServerRunner(connections, shutdown_timeout=_SHUTDOWN_SECONDS)
         address = await listen(web_server, options.listen or server.listen, certificates.listener, "--listen")
         ends.push_async_callback(finish, web_server, lambda: app.in_flight, _SHUTDOWN_SECONDS)
-        # Else there is no Service that must take us out first: our configurations, if any, go before we do.
+        # Else no Service has to remove this replica first: its configurations, if any, are removed before it ends.
         live = not options.cluster_from and not options.register
         await ends.enter_async_context(
             keep_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)

@@ -47,7 +47,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
     only_by_webhook: bool = False
 
 
-# What becomes of a request while we can't be reached, or can't tell; as in a webhook configuration.
+# What becomes of a request that cannot be evaluated; as in a webhook configuration.
 FailurePolicy = Literal["Ignore", "Fail"]
 
 
