@@ -189,7 +189,7 @@ async def test_what_does_not_go_is_told(world: World, golden: Callable[[str], No
 @pytest.mark.parametrize(
     "answer",
     [
-        (409, {"message": 'conflict with "gitops":\n- .spec.replicas'}),
+        (409, {"message": 'owned by "gitops":\n- .spec.replicas'}),
         (403, {"message": "forbidden"}),
         (422, b"nonsense"),
         (500, {}),

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -99,30 +99,30 @@ class TestRequests:
         async with connected(tmp_path) as (_, transport):
             assert (await transport.request("DELETE", "/apis/nothing"))[0] == 404
 
-    async def test_in_time_or_never(self, tmp_path: Path) -> None:
+    async def test_in_time_or_never(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (server, transport):
             server.hang(PATH, asyncio.Event())
             with pytest.raises(ApiConnectionError) as caught:
                 await transport.request("GET", PATH, seconds=0.05)
-            assert caught.value.why == "the API server did not answer in time"
+            golden(caught.value.why)
 
-    async def test_without_a_server(self, tmp_path: Path) -> None:
+    async def test_without_a_server(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (server, _):
             kubeconfig = server.kubeconfig(tmp_path / "config")
         transport = await connect(kubeconfig)
         with pytest.raises(ApiConnectionError) as caught:
             await transport.get(PATH)
-        assert caught.value.why == "no connection to the API server"
+        golden(caught.value.why)
         with pytest.raises(ApiConnectionError):
             await anext(transport.watch(PATH, {}))
         await transport.close()
 
-    async def test_after_the_end(self, tmp_path: Path) -> None:
+    async def test_after_the_end(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (_, transport):
             await transport.close()
             with pytest.raises(ApiConnectionError) as caught:
                 await transport.get(PATH)
-            assert caught.value.why == "the connection to the API server has been closed"
+            golden(caught.value.why)
 
 
 class TestWatch:
@@ -143,7 +143,7 @@ class TestWatch:
                 await anext(transport.watch(PATH, {"watch": "true"}))
             assert caught.value.status == 403
 
-    async def test_broken(self, tmp_path: Path) -> None:
+    async def test_broken(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with (
             connected(tmp_path) as (server, transport),
             aclosing(transport.watch(PATH, {"watch": "true"})) as pieces,
@@ -154,33 +154,39 @@ class TestWatch:
             with pytest.raises(ApiConnectionError) as caught:
                 while True:
                     await anext(pieces)
-            assert caught.value.why.startswith("the connection to the API server broke")
+            golden(caught.value.why.partition(" (")[0])
 
-    async def test_that_never_begins(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_that_never_begins(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
+    ) -> None:
         monkeypatch.setattr(module, "_WATCH_HEADERS_SECONDS", 0.05)
         async with connected(tmp_path) as (server, transport):
             server.hang(PATH, asyncio.Event())
             with pytest.raises(ApiConnectionError) as caught:
                 await anext(transport.watch(PATH, {"watch": "true"}))
-            assert caught.value.why == "the API server did not answer in time"
+            golden(caught.value.why)
 
 
 class TestClock:
-    async def test_its_clock(self, tmp_path: Path) -> None:
+    async def test_its_clock(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (server, transport):
             told = {"Date": "Sat, 21 Nov 2026 16:00:00 GMT"}
             server.answer("/version", lambda _: web.Response(status=403, headers=told))
             assert await transport.date() == 1_795_276_800
             server.answer("/version", lambda _: web.Response(headers={"Date": "today"}))
-            assert await transport.date() == Unavailable("the API server's answer has no Date")
+            found = await transport.date()
+            assert isinstance(found, Unavailable)
+            golden(found.why)
             await transport.close()
             assert isinstance(await transport.date(), Unavailable)
 
-    async def test_of_nobody(self, tmp_path: Path) -> None:
+    async def test_of_nobody(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (server, _):
             server.url = "http://127.0.0.1:1"
             other = await connect(server.kubeconfig(tmp_path / "nobody"))
-            assert await other.date() == Unavailable("no connection to the API server")
+            found = await other.date()
+            assert isinstance(found, Unavailable)
+            golden(found.why)
             await other.close()
 
 
@@ -227,7 +233,9 @@ class TestInAPod:
         monkeypatch.setattr(credentials, "SERVICE_ACCOUNT", tmp_path)
         return tmp_path
 
-    async def test_over_tls_with_our_service_account(self, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_over_tls_with_our_service_account(
+        self, account: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
+    ) -> None:
         authority = trustme.CA()
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         authority.issue_cert("localhost").configure_cert(context)
@@ -245,35 +253,31 @@ class TestInAPod:
             foreign = await connect()
             with pytest.raises(ApiConnectionError) as caught:
                 await foreign.get("/version")
-            assert caught.value.why == "no trusted TLS connection to the API server"
+            golden(caught.value.why)
             await foreign.close()
             (account / "token").write_text("t0\nt1")
             authority.cert_pem.write_to_path(account / "ca.crt")
             confused = await connect()
             with pytest.raises(ApiConnectionError) as caught:
                 await confused.get("/version")
-            assert caught.value.why == "the credentials cannot be read"
+            golden(caught.value.why)
             await confused.close()
             await transport.close()
 
     @pytest.mark.parametrize(
-        ("files", "what"),
-        [
-            ({}, "token: No such file or directory"),
-            ({"token": " \n", "ca.crt": "garbage"}, "token is empty"),
-            ({"token": "t0"}, "ca.crt: No such file or directory"),
-            ({"token": "t0", "ca.crt": "garbage"}, "ca.crt is not a valid CA certificate (NO_CERT"),
-        ],
+        "files",
+        [{}, {"token": " \n", "ca.crt": "garbage"}, {"token": "t0"}, {"token": "t0", "ca.crt": "garbage"}],
+        ids=["nothing", "empty token", "no CA", "no PEM"],
     )
     async def test_that_can_not_be_used(
-        self, account: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], what: str
+        self, account: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], golden: Callable[[str], None]
     ) -> None:
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
         for name, content in files.items():
             (account / name).write_text(content)
         with pytest.raises(InputError) as caught:
             await connect()
-        assert what in str(caught.value)
+        golden(caught.value.what.partition(" (")[0].replace(str(account), "ACCOUNT"))
         assert "automountServiceAccountToken" in caught.value.fix
 
 
@@ -293,58 +297,64 @@ NOT_PEM = base64.b64encode(b"not a certificate").decode()
 
 class TestKubeconfig:
     @pytest.mark.parametrize(
-        ("document", "what", "fix"),
+        ("document", "fix"),
         [
-            ("just text", "not a kubeconfig", "--kubeconfig"),
-            ("", "not a kubeconfig", "--kubeconfig"),
-            ("a: [", "not YAML", "repair"),
-            ("a: \x01", "not YAML", "repair"),
-            (config(**{"current-context": ""}), "no current context", "use-context"),
-            ({}, "no current context", "use-context"),
-            (config(**{"current-context": "z"}), "Expected object with name z", "repair"),
-            (config(contexts=None), "Expected object with name c", "repair"),
-            (config(users=[]), "a part of it is missing or has the wrong type", "repair"),
-            (config(clusters=[]), "Expected object with name k", "repair"),
-            (config(clusters=["x"]), "to have 'name' key", "repair"),
-            (config(users=[{"name": "u", "user": "x"}]), "a part of it is missing or has the wrong type", "repair"),
-            (config(cluster={"insecure-skip-tls-verify": True}), "no server", "add it"),
-            (
-                config(cluster={"server": "https://localhost:1", "certificate-authority-data": NOT_PEM}),
-                "a certificate or key in it is invalid",
-                "repair",
-            ),
-            (
-                config(cluster={"server": "https://localhost:1", "certificate-authority-data": "abc"}),
-                "its data cannot be decoded",
-                "repair",
-            ),
-            (
-                config(cluster={"server": "https://localhost:1", "certificate-authority": "nowhere.crt"}),
-                "nowhere.crt",
-                "repair",
-            ),
-            (
-                config(user={"client-certificate-data": NOT_PEM, "client-key-data": NOT_PEM}),
-                "a certificate or key in it is invalid",
-                "repair",
-            ),
-            (config(user={"tokenFile": "nowhere"}), "nowhere: No such file", "repair"),
+            ("just text", "--kubeconfig"),
+            ("", "--kubeconfig"),
+            ("a: [", "repair"),
+            ("a: \x01", "repair"),
+            (config(**{"current-context": ""}), "use-context"),
+            ({}, "use-context"),
+            (config(**{"current-context": "z"}), "repair"),
+            (config(contexts=None), "repair"),
+            (config(users=[]), "repair"),
+            (config(clusters=[]), "repair"),
+            (config(clusters=["x"]), "repair"),
+            (config(users=[{"name": "u", "user": "x"}]), "repair"),
+            (config(cluster={"insecure-skip-tls-verify": True}), "add it"),
+            (config(cluster={"server": "https://localhost:1", "certificate-authority-data": NOT_PEM}), "repair"),
+            (config(cluster={"server": "https://localhost:1", "certificate-authority-data": "abc"}), "repair"),
+            (config(cluster={"server": "https://localhost:1", "certificate-authority": "nowhere.crt"}), "repair"),
+            (config(user={"client-certificate-data": NOT_PEM, "client-key-data": NOT_PEM}), "repair"),
+            (config(user={"tokenFile": "nowhere"}), "repair"),
+        ],
+        ids=[
+            "text",
+            "empty",
+            "not YAML",
+            "control character",
+            "empty context",
+            "no context",
+            "another context",
+            "no contexts",
+            "no users",
+            "no clusters",
+            "clusters of text",
+            "users of text",
+            "no server",
+            "CA not PEM",
+            "CA not base64",
+            "no CA file",
+            "certificate not PEM",
+            "no token file",
         ],
     )
-    async def test_mistakes_are_told_in_one_sentence(self, tmp_path: Path, document: Any, what: str, fix: str) -> None:
+    async def test_mistakes_are_told_in_one_sentence(
+        self, tmp_path: Path, document: Any, fix: str, golden: Callable[[str], None]
+    ) -> None:
         file = tmp_path / "config"
         file.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
         with pytest.raises(InputError) as caught:
             await connect(str(file))
-        assert what in str(caught.value)
+        golden(caught.value.what)
         assert fix in caught.value.fix
         assert caught.value.where == str(file)
         assert "\n" not in str(caught.value)
 
-    async def test_that_is_not_there(self, tmp_path: Path) -> None:
+    async def test_that_is_not_there(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         with pytest.raises(InputError) as caught:
             await connect(str(tmp_path / "missing"))
-        assert caught.value.what == "the kubeconfig cannot be read: No such file or directory"
+        golden(caught.value.what)
 
     async def test_that_is_a_directory(self, tmp_path: Path) -> None:
         with pytest.raises(InputError) as caught:
