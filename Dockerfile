@@ -1,19 +1,43 @@
-# Build: wheels for every locked dependency, checked against its hash, and our own.
-FROM python:3.13-slim AS build
-WORKDIR /src
-RUN apt-get update && apt-get install --yes --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
-COPY requirements.lock requirements-dev.lock ./
-RUN python -m venv /app && /app/bin/pip install --no-cache-dir --require-hashes -r requirements.lock
-RUN python -m venv /build && /build/bin/pip install --no-cache-dir --require-hashes -r requirements-dev.lock
-COPY . .
-RUN /build/bin/python -m hatchling build -t wheel && /app/bin/pip install --no-cache-dir --no-deps dist/*.whl \
- && /app/bin/pip uninstall --yes pip
+# `make base-image` pins the base by its digest, and renews it. Until then a tag names it, which moves with Debian's fixes.
+ARG BASE=python:3.13-slim-bookworm
 
-# Run: the interpreter and the environment; no compiler, no root.
-FROM python:3.13-slim
-COPY --from=build /app /app
+# Build: wheels for every locked dependency, checked against its hash, and our own. No compiler: all of them are wheels.
+FROM ${BASE} AS build
+WORKDIR /src
+COPY requirements-image.lock requirements-build.lock ./
+RUN python -m venv /app \
+ && /app/bin/pip install --no-cache-dir --no-compile --only-binary :all: --require-hashes -r requirements-image.lock
+RUN python -m venv /build \
+ && /build/bin/pip install --no-cache-dir --only-binary :all: --require-hashes -r requirements-build.lock
+COPY hack/image/assemble.py ./hack/image/
+# The interpreter with its libraries, and the dependencies, each as a tree that becomes a layer.
+RUN python hack/image/assemble.py /layers/interpreter /app \
+ && mkdir -p /layers/dependencies /layers/program \
+ && cp -a /app /layers/dependencies/ \
+ && cd /layers/dependencies/app && rm -rf bin/pip* bin/[Aa]ctivate* include lib/python*/site-packages/pip lib/python*/site-packages/pip-* \
+ && python /src/hack/image/assemble.py --compile /layers/dependencies
+COPY . .
+RUN /build/bin/python -m hatchling build -t wheel \
+ && /app/bin/pip install --no-cache-dir --no-compile --no-deps --no-index --prefix /layers/program/app dist/*.whl \
+ && python hack/image/assemble.py --compile /layers/program
+
+# Run: the interpreter, its libraries and the environment; no shell, no package manager, no root. Layers that change less
+# often come first.
+FROM scratch
+ARG VERSION=unknown
+ARG REVISION=unknown
+ARG BASE
+LABEL org.opencontainers.image.title="kubevirt-webhook" \
+      org.opencontainers.image.description="Admission webhooks that place KubeVirt virtual machines where they should run" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="${BASE}"
+COPY --from=build /layers/interpreter/ /
+COPY --from=build /layers/dependencies/ /
+COPY --from=build /layers/program/ /
 USER 65532:65532
-ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+ENV PATH=/app/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 EXPOSE 8443 8080
 ENTRYPOINT ["/app/bin/kubevirt-webhook"]
 CMD ["serve"]

@@ -48,6 +48,7 @@ binaries: $(READY)
 .PHONY: test
 test: binaries ## Run all tests, on a real control plane too
 	@rm -f .coverage .coverage.*
+	@$(BIN)/kubevirt-webhook test examples/
 	@$(BIN)/coverage run -m pytest -n 3 --dist worksteal $(TESTS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=90
@@ -56,6 +57,11 @@ test: binaries ## Run all tests, on a real control plane too
 .PHONY: unit
 unit: $(READY) ## Run the tests that need no control plane
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not e2e'
+
+# What is left out of it, and why, stands in hack/interpreters.py.
+.PHONY: interpreters
+interpreters: $(READY) ## Run the unit tests on the other supported interpreters that this machine has
+	@$(BIN)/python -m hack.interpreters $(TESTS)
 
 .PHONY: e2e
 e2e: binaries ## Run only the tests on a real control plane
@@ -130,6 +136,10 @@ bench-creation: binaries ## Measure what a VM costs at admission beside a real v
 	@$(BIN)/python hack/controlplane/build.py --kubevirt >/dev/null
 	@$(BIN)/python -m bench.creation $(BENCH)
 
+.PHONY: bench-layers
+bench-layers: binaries ## Count what nodes pull with and without scores for image layers, and time the scores
+	@$(BIN)/python -m bench.layers $(BENCH)
+
 .PHONY: lab
 lab: binaries ## Start a control plane with KubeVirt's CRDs and leave it running, for trying things
 	@$(BIN)/python -m hack.lab
@@ -141,6 +151,11 @@ kubevirt-lab: binaries ## The same with a real KubeVirt: VMs start, stop and mig
 .PHONY: lock
 lock: $(READY) ## Resolve the dependencies anew
 	@$(BIN)/python hack/lock.py
+
+# A digest is of one day: run it regularly, and let CI test what it brings.
+.PHONY: base-image
+base-image: $(READY) ## Pin the image's base by the digest that its tag has now
+	@$(BIN)/python -m hack.image.base
 
 .PHONY: manifests
 manifests: binaries ## Print the webhook configurations anew, and render the overlays

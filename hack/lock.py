@@ -1,13 +1,18 @@
-"""Resolves the dependencies anew into the two lock files, with hashes and without any index's address.
+"""Resolves the dependencies anew into the lock files, with hashes and without any index's address.
 
-`requirements.lock` is what runs, `requirements-dev.lock` adds what tests, checks and builds. Needs `uv`.
+`requirements.lock` is what runs, `requirements-dev.lock` adds what tests, checks and builds. Needs `uv`. Two more are
+parts of these, for the image: `requirements-image.lock` is what a server in a pod needs, without what only reads a
+kubeconfig, and `requirements-build.lock` is what builds the wheel. ``--parts`` writes only these two, without `uv`.
 """
 
 from __future__ import annotations
 
+import argparse
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,10 +27,56 @@ COMMON = [
     "--no-header",
     "pyproject.toml",
 ]
+PROJECT = "kubevirt-webhook (pyproject.toml"
+# A pod has a service account. The client for kubeconfigs is 48 MB.
+NOT_IN_IMAGE = ("kubernetes-asyncio",)
+_ENTRY = re.compile(r"^(?P<name>[a-z0-9-]+)==(?:.*\n)(?:[ ]+.*\n)*", re.MULTILINE)
+
+
+def part(lock: str, wanted: Callable[[str, str], bool]) -> str:
+    """The part of a lock file that some of its direct dependencies need.
+
+    Args:
+        lock: the content of the lock file, with comments that name what requires an entry.
+        wanted: whether a direct dependency is wanted, by its name and what requires it in ``pyproject.toml``.
+    """
+    entries = {match["name"]: match[0] for match in _ENTRY.finditer(lock)}
+    requirers = {name: re.findall(r"^ +#(?: via)? +(\S.*)$", entry, re.MULTILINE) for name, entry in entries.items()}
+    kept: set[str] = set()
+    while True:
+        more = {
+            name
+            for name, by in requirers.items()
+            if any(one in kept or (one.startswith(PROJECT) and wanted(name, one)) for one in by)
+        }
+        if more == kept:
+            return "".join(entry for name, entry in entries.items() if name in kept)
+        kept = more
+
+
+def image_part(lock: str) -> str:
+    """The part of `requirements.lock` that the image has."""
+    return part(lock, lambda name, _: name not in NOT_IN_IMAGE)
+
+
+def build_part(lock: str) -> str:
+    """The part of `requirements-dev.lock` that builds the wheel."""
+    return part(lock, lambda _, by: by.endswith(":build)"))
+
+
+def write_parts() -> None:
+    """Write the lock files of the image."""
+    (ROOT / "requirements-image.lock").write_text(image_part((ROOT / "requirements.lock").read_text()))
+    (ROOT / "requirements-build.lock").write_text(build_part((ROOT / "requirements-dev.lock").read_text()))
 
 
 def main() -> int:
-    """Write both files; returns the exit status."""
+    """Write all files; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="lock.py", description="Write the lock files.")
+    parser.add_argument("--parts", action="store_true", help="resolve nothing, only write the parts for the image")
+    if parser.parse_args().parts:
+        write_parts()
+        return 0
     uv = shutil.which("uv")
     if uv is None:
         print("lock: uv is missing; install it with `pipx install uv`", file=sys.stderr)
@@ -33,6 +84,7 @@ def main() -> int:
     subprocess.run([uv, *COMMON, "-o", "requirements.lock"], cwd=ROOT, check=True)
     dev = ["--group=dev", "--group=build", "-c", "requirements.lock", "-o", "requirements-dev.lock"]
     subprocess.run([uv, *COMMON, *dev], cwd=ROOT, check=True)
+    write_parts()
     return 0
 
 

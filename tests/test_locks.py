@@ -7,21 +7,62 @@ from pathlib import Path
 
 import pytest
 
+from hack import lock
+
 ROOT = Path(__file__).parents[1]
 _REQUIREMENT = re.compile(r"^(?P<name>[A-Za-z0-9._-]+)==(?P<version>[^\s;\\]+)(?P<rest>(?:.*\\\n)*.*)$", re.MULTILINE)
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-dev.lock"])
-def test_every_dependency_has_a_version_and_hashes(lock: str) -> None:
-    text = (ROOT / lock).read_text()
+LOCKS = {
+    "requirements.lock": 20,
+    "requirements-dev.lock": 20,
+    "requirements-image.lock": 20,
+    "requirements-build.lock": 3,
+}
+
+
+@pytest.mark.parametrize("name", list(LOCKS))
+def test_every_dependency_has_a_version_and_hashes(name: str) -> None:
+    text = (ROOT / name).read_text()
 
     found = {match["name"]: match["rest"].count("--hash=sha256:") for match in _REQUIREMENT.finditer(text)}
 
-    assert len(found) > 20
+    assert len(found) > LOCKS[name]
     assert {name for name, hashes in found.items() if not hashes} == set()
     # Nothing else stands in it: no address, no file, no option that would loosen it.
     rest = re.sub(r"^\s*#.*$", "", _REQUIREMENT.sub("", text), flags=re.MULTILINE)
     assert rest.strip() == ""
+
+
+def _names(text: str) -> set[str]:
+    return {match["name"] for match in _REQUIREMENT.finditer(text)}
+
+
+def test_the_locks_of_the_image_are_parts_of_the_others() -> None:
+    """Nothing is in the image that the tests did not run with."""
+    image, build = ((ROOT / f"requirements-{name}.lock").read_text() for name in ("image", "build"))
+
+    assert image == lock.image_part((ROOT / "requirements.lock").read_text()), "run python hack/lock.py --parts"
+    assert build == lock.build_part((ROOT / "requirements-dev.lock").read_text()), "run python hack/lock.py --parts"
+
+
+def test_the_image_has_all_that_a_server_needs_and_no_client_for_kubeconfigs() -> None:
+    direct = re.findall(
+        r'^  "([A-Za-z0-9-]+)>=', (ROOT / "pyproject.toml").read_text().partition("]\n\n[project.s")[0], re.MULTILINE
+    )
+    image = _names((ROOT / "requirements-image.lock").read_text())
+
+    assert {name.lower() for name in direct} - image == set(lock.NOT_IN_IMAGE)
+    # What only that client needs is gone with it; what others need, too, is there.
+    assert not {"certifi", "python-dateutil", "six", "urllib3"} & image
+    assert {"aiohttp", "pyyaml", "multidict"} <= image
+
+
+def test_the_wheel_is_built_without_what_tests_it() -> None:
+    build = _names((ROOT / "requirements-build.lock").read_text())
+
+    assert "hatchling" in build
+    assert not {"pytest", "mypy", "ruff", "hypothesis", "coverage"} & build
 
 
 def test_whatever_installs_checks_the_hashes() -> None:

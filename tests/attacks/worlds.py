@@ -9,7 +9,7 @@ from tests import builders
 from tests.attacks import schema
 from tests.attacks.schema import Fields, Node
 from tests.attacks.world import NAMESPACE, OBJECT, OLD, USER, Subject, World, view
-from tests.builders import CONTROLLER, DEAD, VMI_UID, Json
+from tests.builders import CONTROLLER, UNAVAILABLE, VMI_UID, Json
 from tests.policies.eviction import world as eviction
 from tests.policies.instancetypes import world as instancetypes
 from tests.policies.migration import world as migration
@@ -17,27 +17,23 @@ from tests.policies.migration.target_pods import pod as target_pod
 from webhook import names
 from webhook.admission.wire import UserInfo
 from webhook.facts import (
-    ConfigurationKey,
     Key,
-    KubeVirtInstall,
     KubeVirtKey,
     ListKey,
     NamespaceKey,
     NodesKey,
     ObjectKey,
-    PlacementKey,
     SchedulerKey,
     VmiKey,
 )
 from webhook.k8s.views import Namespace
-from webhook.kubevirt.config import DEFAULTS
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, PRESETS, REVISIONS, UNSTRUCTURED
 from webhook.kubevirt.types.domain import DOMAIN
 from webhook.kubevirt.types.instancetypes import INSTANCETYPE, PREFERENCE
 from webhook.kubevirt.types.machines import VM, VMI
 from webhook.kubevirt.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
-from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.launcher_pods import LAUNCHER_PODS
 from webhook.placement.migrations import MIGRATIONS, UNFINISHED
 from webhook.placement.node import Node as ClusterNode
@@ -110,7 +106,7 @@ def _placement() -> dict[str, Subject]:
 
 
 def _placed(count: int = NODE_COUNT) -> dict[Key[Any], object]:
-    return {NodesKey(): nodes(count), PlacementKey(): PlacementKubeVirt(), ConfigurationKey(): DEFAULTS}
+    return {NodesKey(): nodes(count)}
 
 
 def _migrations() -> Iterator[World]:
@@ -165,7 +161,7 @@ def _evictions() -> Iterator[World]:
 
 
 def _schedulings() -> Iterator[World]:
-    alive: Any = {"facts": {SchedulerKey("kubevirt", "demo"): builders.ALIVE}}
+    alive: Any = {"facts": {SchedulerKey("kubevirt", "demo"): builders.AVAILABLE}}
     vmi = {
         "metadata": {"name": "web01", "namespace": "demo", "uid": VMI_UID},
         "spec": {"domain": {}},
@@ -177,7 +173,7 @@ def _schedulings() -> Iterator[World]:
     yield _world("launcher pod", pods, builders.launcher_pod(), {"vmi": read}, user=CONTROLLER, **alive)
     marked = builders.launcher_pod(schedulerName="kubevirt")
     marked["metadata"]["annotations"][names.INJECTED_SCHEDULER_ANNOTATION] = "kubevirt"
-    dead: Any = {"facts": {SchedulerKey("kubevirt", "demo"): DEAD}}
+    dead: Any = {"facts": {SchedulerKey("kubevirt", "demo"): UNAVAILABLE}}
     yield _world("launcher pod, falling back", pods, marked, {"vmi": read}, user=CONTROLLER, **dead)
     size = _object(ObjectKey(CLUSTER_INSTANCETYPES, "", "u1.small"), instancetypes.instancetype())
     yield _world("VM", vms, builders.vm(instancetype={"name": "u1.small"}), {"instancetype": size}, **alive)
@@ -215,7 +211,7 @@ def _instancetypes() -> Iterator[World]:
         names.ALLOWED_INSTANCETYPES_ANNOTATION: "u1.*",
     }
     matchers = {"instancetype": instancetypes.SMALL, "preference": instancetypes.FEDORA}
-    facts: Any = {"facts": {ConfigurationKey(): DEFAULTS}}
+    facts: Any = {}
     yield _world("VM, defaults", vms, instancetypes.vm(), {**parts, **presets}, vm, annotations=defaults, **facts)
     named = instancetypes.vm(**matchers)
     expand: Any = {"settings": {"expand": True}}

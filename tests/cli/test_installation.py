@@ -10,12 +10,15 @@ import click
 import pytest
 
 from tests.cli.runner import run
+from tests.install.manifests import planned
 from tests.install.memory import Memory, Replicas
 from tests.install.vms import VMS, S, vm
-from webhook import __version__
 from webhook.cli import installation
 from webhook.k8s.client import transport
 
+CLUSTER = 'context "prod", https://prod.example:6443'
+NO_CHANGES = f"cluster: {CLUSTER}\nno changes\n"
+DEPLOYMENT = "/apis/apps/v1/namespaces/kubevirt-webhook/deployments/kubevirt-webhook"
 POOL: dict[str, Any] = {"metadata": {"namespace": "shop", "name": "web"}, "spec": {}}
 MORE = """schedulers: {kubevirt: {guard: pods}}
 scheduling: {virtualMachineInstances: true}
@@ -26,6 +29,7 @@ instancetypes: {parity: {sample: 1}}
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Memory:
     memory = Memory()
+    memory.cluster = CLUSTER
     Replicas(memory)
 
     async def connect(kubeconfig: str | None = None) -> Memory:
@@ -48,13 +52,13 @@ def callers(api: Memory) -> Any:
 
 
 def test_callers_stay_until_others_are_given(api: Memory) -> None:
-    run("install")
+    run("install", "--image=here:1")
     assert callers(api) is None
 
     assert "cidr: 10.0.0.0/28" in run("install", "--callers", "10.0.0.0/28", "--dry-run").output
     run("install", "--callers", "10.0.0.0/28")
     assert callers(api)[0] == {"ipBlock": {"cidr": "10.0.0.0/28"}}
-    assert run("install").output == "no changes\n"
+    assert run("install").output == NO_CHANGES
 
     api.answers["GET", "/endpointslices"] = 200, {"items": [{"endpoints": [{"addresses": ["10.0.0.9"]}]}]}
     api.answers["GET", "/nodes"] = 200, {"items": []}
@@ -66,13 +70,13 @@ def test_callers_stay_until_others_are_given(api: Memory) -> None:
 
 
 def test_install_upgrade_uninstall(api: Memory, tmp_path: Path) -> None:
-    dry = run("install", "--dry-run")
+    dry = run("install", "--image=here:1", "--dry-run")
     assert "+ Namespace kubevirt-webhook\n" in dry.output
     assert api.objects == {}
 
-    assert run("install").output.endswith("installed\n")
-    assert image(api) == f"kubevirt-webhook:{__version__}"
-    assert run("install").output == "no changes\n"
+    assert run("install", "--image=here:1").output.endswith("installed\n")
+    assert image(api) == "here:1"
+    assert run("install").output == NO_CHANGES
 
     settings = tmp_path / "settings.yaml"
     settings.write_text(MORE)
@@ -83,16 +87,16 @@ def test_install_upgrade_uninstall(api: Memory, tmp_path: Path) -> None:
     run("install", "--config", settings, "--image", "here:2")
     assert image(api) == "here:2"
     # What isn't given stays.
-    assert run("install").output == "no changes\n"
+    assert run("install").output == NO_CHANGES
 
     settings.write_text(MORE.partition("\n")[0])
     assert "- ClusterRole kubevirt-webhook-parity\n" in run("install", "--config", settings, "--dry-run").output
 
-    assert run("uninstall", "--dry-run").output.startswith("- Namespace kubevirt-webhook\n")
+    assert run("uninstall", "--dry-run").output.startswith(f"cluster: {CLUSTER}\n- Namespace kubevirt-webhook\n")
     assert api.objects
     assert run("uninstall").output.endswith("uninstalled\n")
     assert api.objects == {}
-    assert run("uninstall").output == "kubevirt-webhook is not installed\n"
+    assert run("uninstall").output == f"cluster: {CLUSTER}\nkubevirt-webhook is not installed\n"
     assert api.closed
 
 
@@ -108,10 +112,64 @@ def test_install_upgrade_uninstall(api: Memory, tmp_path: Path) -> None:
 def test_the_overlay_is_that_of_the_cluster(api: Memory, arguments: list[str], groups: list[str], place: str) -> None:
     for group in groups:
         api.answers["GET", group] = 200, {}
-    run("install", *arguments)
+    run("install", "--image=here:1", *arguments)
     entries = [entry for one in api.objects.values() for entry in one.get("webhooks", ())]
     assert entries
     assert all(place in entry["namespaceSelector"]["matchExpressions"][1]["values"] for entry in entries)
+
+
+def test_the_first_installation_needs_an_image(api: Memory, golden: Callable[[str], None]) -> None:
+    """No registry has one of ours: a made-up default would be installed, and never start."""
+    for arguments in ([], ["--dry-run"], ["--no-wait"]):
+        result = run("install", *arguments)
+        assert (result.exit_code, api.objects) == (2, {})
+        assert "--image" in result.stderr
+    golden(result.stderr)
+
+
+def test_a_roll_out_that_hangs_is_no_success_though_nothing_is_left_to_change(
+    api: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("install", "--image=here:1")
+    api.then = lambda _: None
+    failed = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}
+    api.objects[DEPLOYMENT]["status"] = {"replicas": 3, "updatedReplicas": 1, "conditions": [failed]}
+
+    again = run("install")
+    assert again.exit_code == 2
+    assert "the rollout failed" in again.stderr
+    dry = run("install", "--dry-run")
+    assert dry.exit_code == 0
+    assert dry.stderr.startswith("warning: the rollout ")
+    assert run("install", "--no-wait").output == NO_CHANGES
+
+
+def test_new_and_deleted_objects_are_shown_whole_on_request(api: Memory, tmp_path: Path) -> None:
+    assert "kind: Service" not in run("install", "--image=here:1", "--dry-run").output
+    whole = run("install", "--image=here:1", "--dry-run", "--diff").output
+    assert "+ Service kubevirt-webhook/kubevirt-webhook\n" in whole
+    assert "\n  +kind: Service\n" in whole
+    assert "image: here:1" in whole
+
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(MORE)
+    run("install", "--image=here:1", "--config", settings)
+    settings.write_text(MORE.partition("\n")[0])
+    gone = run("install", "--config", settings, "--dry-run", "--diff").output
+    assert "- ClusterRole kubevirt-webhook-parity\n" in gone
+    assert "\n  -kind: ClusterRole\n" in gone
+
+
+def test_the_name_of_the_cluster_is_one_line(api: Memory) -> None:
+    api.cluster = 'context "a\nAre you sure? yes", https://prod'
+    assert run("uninstall", "--dry-run").output.count("\n") == 2
+
+
+def test_the_deployment_gives_up_before_we_do() -> None:
+    deadline = planned().deployment["spec"]["progressDeadlineSeconds"]
+    (timeout,) = (one for one in installation.install.params if one.name == "timeout")
+
+    assert deadline < timeout.default
 
 
 def test_a_cluster_that_gives_no_answer(api: Memory, golden: Callable[[str], None]) -> None:
@@ -129,7 +187,7 @@ def test_settings_with_mistakes_change_nothing(
     file = tmp_path / "settings.yaml"
     if content is not None:
         file.write_bytes(content)
-    result = run("install", "--config", file)
+    result = run("install", "--image=here:1", "--config", file)
 
     assert (result.exit_code, result.stderr.count("\n")) == (2, 1)
     golden(result.stderr.replace(str(file), "FILE"))
@@ -145,19 +203,24 @@ def test_on_a_terminal_we_ask(api: Memory, monkeypatch: pytest.MonkeyPatch, gold
 
     monkeypatch.setattr(click, "confirm", confirm)
     monkeypatch.setattr(installation, "_on_terminal", lambda: True)
-    run("install")
+    run("install", "--image=here:1")
     assert api.objects == {}
     assert len(asked) == 1
     golden(asked[0])
-    run("install", "--yes")
+    run("install", "--image=here:1", "--yes")
     assert api.objects
     run("uninstall")
     assert api.objects
     assert len(asked) == 2
+    run("uninstall", "--yes")
+    put_vm(api, "web")
+    run("cleanup")
+    assert len(asked) == 3
+    assert all(CLUSTER in question for question in asked)
 
 
 def test_uninstall_warns_of_pools_that_live_by_defaults(api: Memory, golden: Callable[[str], None]) -> None:
-    run("install")
+    run("install", "--image=here:1")
     api.put("/apis/pool.kubevirt.io/v1beta1/namespaces/shop/virtualmachinepools/web", POOL)
     put_vm(api, "web-0")
     owner = {"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "name": "web", "controller": True}
@@ -180,6 +243,7 @@ def test_cleanup(api: Memory, golden: Callable[[str], None]) -> None:
     put_vm(api, "running", created=True)
     shown = run("cleanup", "--dry-run").output
     assert {line.partition(": ")[0] for line in shown.splitlines()} == {
+        "cluster",
         "VirtualMachine shop/web",
         "VirtualMachine shop/running",
     }
@@ -188,7 +252,7 @@ def test_cleanup(api: Memory, golden: Callable[[str], None]) -> None:
 
     assert run("cleanup").output.endswith("cleaned 1/1 VM\n")
     assert run("cleanup", "--allow-restart-required").output.endswith("cleaned 1/1 VM\n")
-    assert run("cleanup").output == "no VM to clean\n"
+    assert run("cleanup").output == f"cluster: {CLUSTER}\nno VM to clean\n"
     api.put("/api/v1/namespaces/shop/pods/one", {"metadata": {"annotations": {S: "kubevirt"}}})
     assert "\n0 VMIs and 1 launcher pod " in run("cleanup").output
 
@@ -206,7 +270,7 @@ def test_cleanup_tells_what_it_could_not_change(api: Memory, golden: Callable[[s
 
 def test_cleanup_refuses_while_we_are_called(api: Memory, golden: Callable[[str], None]) -> None:
     put_vm(api, "web")
-    run("install")
+    run("install", "--image=here:1")
     api.wrote.clear()
     result = run("cleanup")
 

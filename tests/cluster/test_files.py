@@ -17,7 +17,6 @@ from webhook.cluster.kinds import KINDS
 from webhook.errors import Unavailable
 from webhook.facts import (
     Key,
-    KubeVirtInstall,
     KubeVirtKey,
     ListKey,
     NamespaceKey,
@@ -175,7 +174,8 @@ class TestAnswers:
         assert cluster(tmp_path).peek(KubeVirtKey()) is None
         objects = [made("kubevirt.io/v1", "KubeVirt", "kv", namespace) for namespace in ("a", "b")]
 
-        assert cluster(tmp_path, *objects).peek(KubeVirtKey()) == KubeVirtInstall(frozenset({"a", "b"}))
+        install: Any = cluster(tmp_path, *objects).peek(KubeVirtKey())
+        assert install.namespaces == {"a", "b"}
 
     def test_other_keys_are_not_known(self, tmp_path: Path) -> None:
         class NewKey(Key[str], frozen=True):
@@ -222,18 +222,18 @@ class TestSchedulers:
 
     def test_a_held_lease_is_alive_whatever_its_age(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         found = health(cluster(tmp_path, LEASE))
-        assert found.state == "alive"
+        assert found.state == "available"
         golden(found.why)
 
     def test_no_lease_is_dead(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         found = health(cluster(tmp_path))
-        assert found.state == "dead"
+        assert found.state == "unavailable"
         golden(found.why)
 
     @pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": ""}, {"holderIdentity": None}])
     def test_a_released_lease_is_dead(self, tmp_path: Path, spec: Any, golden: Callable[[str], None]) -> None:
         found = health(cluster(tmp_path, {**LEASE, "spec": spec}))
-        assert found.state == "dead"
+        assert found.state == "unavailable"
         golden(found.why)
 
     def test_pods_that_nobody_tries_are_stronger_than_a_lease(
@@ -241,45 +241,46 @@ class TestSchedulers:
     ) -> None:
         found = cluster(tmp_path, LEASE, *stuck("east"), *stuck("west"))
 
-        assert health(found).state == "dead"
+        assert health(found).state == "unavailable"
         golden(health(found).why)
 
     def test_one_namespace_speaks_for_itself(self, tmp_path: Path) -> None:
         found = cluster(tmp_path, LEASE, *stuck("east", "a"), *stuck("east", "b"))
 
-        assert health(found).state == "alive"
-        assert health(found, namespace="west").state == "alive"
-        assert health(found, namespace="east").state == "dead"
+        assert health(found).state == "available"
+        assert health(found, namespace="west").state == "available"
+        assert health(found, namespace="east").state == "unavailable"
 
     @pytest.mark.parametrize("missing", [0, 1])
     def test_without_vmi_or_label_pods_are_no_evidence(self, tmp_path: Path, missing: int) -> None:
         west = stuck("west")
         del west[missing]
 
-        assert health(cluster(tmp_path, LEASE, *stuck("east"), *west)).state == "alive"
+        assert health(cluster(tmp_path, LEASE, *stuck("east"), *west)).state == "available"
 
     def test_pods_of_other_schedulers_say_nothing(self, tmp_path: Path) -> None:
         found = cluster(tmp_path, LEASE, *stuck("east", scheduler="batch"), *stuck("west", scheduler="batch"))
 
-        assert health(found).state == "alive"
-        assert health(found, "batch").state == "dead"
+        assert health(found).state == "available"
+        assert health(found, "batch").state == "unavailable"
 
     def test_pods_alone_may_be_the_guard(self, tmp_path: Path) -> None:
-        assert health(cluster(tmp_path), "batch") == SchedulerHealth("alive", "no pod waits unnoticed")
+        assert health(cluster(tmp_path), "batch") == SchedulerHealth("available", "no pod waits unnoticed")
 
-    def test_without_guard_all_is_well(self, tmp_path: Path) -> None:
+    def test_without_guard_all_is_well(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         found = cluster(
             tmp_path, pod("p"), schedulers={"kubevirt": SchedulerSettings("kubevirt", SchedulerHealthSettings("off"))}
         )
 
-        assert health(found) == SchedulerHealth("alive", "not guarded")
+        assert health(found).state == "available"
+        golden(health(found).why)
 
     def test_other_settings_can_be_used(self, tmp_path: Path) -> None:
         found = cluster(tmp_path)
         found.use(builders.settings(schedulers={"new": SchedulerSettings("new", SchedulerHealthSettings("off"))}))
 
         assert found.peek(SchedulerKey("kubevirt")) is None
-        assert health(found, "new").state == "alive"
+        assert health(found, "new").state == "available"
 
     @pytest.mark.parametrize(
         "changes",
@@ -301,7 +302,7 @@ class TestSchedulers:
     def test_pods_that_prove_nothing(self, tmp_path: Path, changes: dict[str, Any]) -> None:
         found = cluster(tmp_path, LEASE, *stuck("east", **changes), *stuck("west", **changes))
 
-        assert health(found).state == "alive"
+        assert health(found).state == "available"
 
     @pytest.mark.parametrize(
         "changes",
@@ -317,7 +318,7 @@ class TestSchedulers:
     def test_pods_that_prove_that_nobody_is_there(self, tmp_path: Path, changes: dict[str, Any]) -> None:
         found = cluster(tmp_path, LEASE, *stuck("east", **changes), *stuck("west", **changes))
 
-        assert health(found).state == "dead"
+        assert health(found).state == "unavailable"
 
 
 class TestSummary:
@@ -341,7 +342,7 @@ class TestSummary:
 
         assert found.summary() == (
             "2 nodes, 7 namespaces (4 opted in), 1 VM, 4 VMIs, KubeVirt in kubevirt, "
-            "scheduler kubevirt alive, scheduler batch dead"
+            "scheduler kubevirt available, scheduler batch unavailable"
         )
 
     def test_of_nearly_nothing(self, tmp_path: Path) -> None:

@@ -20,12 +20,9 @@ from webhook.cluster.live import ABSENT_NAMESPACES
 from webhook.errors import Unavailable
 from webhook.facts import (
     NOT_READ,
-    ConfigurationKey,
-    KubeVirtInstall,
     KubeVirtKey,
     NamespaceKey,
     NodesKey,
-    PlacementKey,
     SchedulerHealth,
     SchedulerKey,
     VmiKey,
@@ -37,6 +34,12 @@ from webhook.kubevirt.resources import KUBEVIRTS, VMIS
 from webhook.kubevirt.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
 from webhook.settings.snapshot import SchedulerHealthSettings
+
+
+def configuration(case: Any) -> Any:
+    """KubeVirt's configuration as policies read it."""
+    install: Any = case.cluster.peek(KubeVirtKey())
+    return install and install.configuration
 
 
 class TestMemory:
@@ -150,8 +153,8 @@ class TestCopies:
             assert await case.read(key) is None
             case.server.put(KUBEVIRTS, "kubevirt", "kubevirt")
             case.server.put(KUBEVIRTS, "kv", "harvester-system")
-            expected = KubeVirtInstall(frozenset({"kubevirt", "harvester-system"}))
-            await until(lambda: case.cluster.peek(key) == expected)
+            both = {"kubevirt", "harvester-system"}
+            await until(lambda: getattr(case.cluster.peek(key), "namespaces", ()) == both)
 
     async def test_of_kubevirts_that_may_not_be_listed(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         def prepare(server: FakeApiServer) -> None:
@@ -182,28 +185,23 @@ class TestCopies:
 
     async def test_of_kubevirts_configuration(self, tmp_path: Path) -> None:
         async with live(tmp_path) as case:
-            assert isinstance(case.cluster.peek(ConfigurationKey()), Unavailable)
-            assert isinstance(case.cluster.peek(PlacementKey()), Unavailable)
             case.cluster.start()
             await case.ready()
-            assert case.cluster.peek(ConfigurationKey()) is None
+            assert configuration(case) is None
             spec = {
                 "configuration": {"evictionStrategy": "LiveMigrate", "developerConfiguration": {"useEmulation": True}}
             }
             case.server.put(KUBEVIRTS, "other", "other", spec={})
             case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec=spec, status={"phase": "Deployed"})
-            await until(
-                lambda: getattr(case.cluster.peek(ConfigurationKey()), "eviction_strategy", "") == "LiveMigrate"
-            )
-            placement: Any = case.cluster.peek(PlacementKey())
-            assert placement.developer.use_emulation
+            await until(lambda: getattr(configuration(case), "eviction_strategy", "") == "LiveMigrate")
+            assert configuration(case).use_emulation
 
     async def test_of_kubevirts_release(self, tmp_path: Path) -> None:
         """Followed while KubeVirt is updated, the older release until the update is done; the settings say more."""
 
         def release() -> str:
-            configuration: Any = case.cluster.peek(ConfigurationKey())
-            return f"{configuration.rules.release}{'?' if configuration.is_release_assumed else ''}"
+            read = configuration(case)
+            return f"{read.release}{'?' if read.is_release_assumed else ''}"
 
         def put(observed: str, target: str) -> None:
             status = {"phase": "Deploying", "observedKubeVirtVersion": observed, "targetKubeVirtVersion": target}
@@ -212,16 +210,16 @@ class TestCopies:
         async with live(tmp_path, start=True) as case:
             put("v1.8.4", "v1.8.4")
             await case.ready()
-            await until(lambda: isinstance(case.cluster.peek(ConfigurationKey()), ClusterConfig))
+            await until(lambda: isinstance(configuration(case), ClusterConfig))
             assert release() == "1.8.4"
-            before = case.cluster.peek(ConfigurationKey())
+            before = case.cluster.peek(KubeVirtKey())
             put("v1.8.4", "v1.9.0")
-            await until(lambda: case.cluster.peek(ConfigurationKey()) is not before)
+            await until(lambda: case.cluster.peek(KubeVirtKey()) is not before)
             assert release() == "1.8.4"
             put("v1.9.0", "v1.9.0")
             await until(lambda: release() == "1.9.0")
             # It is worked out once for each change of the object, and not for each review.
-            assert case.cluster.peek(ConfigurationKey()) is case.cluster.peek(ConfigurationKey())
+            assert case.cluster.peek(KubeVirtKey()) is case.cluster.peek(KubeVirtKey())
             case.cluster.use(msgspec.structs.replace(settings(), kubevirt_version="1.7"))
             assert release() == "1.7.4"
             case.cluster.use(settings())
@@ -233,9 +231,10 @@ class TestCopies:
         async with live(tmp_path, start=True) as case:
             await case.ready()
             odd = {"configuration": {"developerConfiguration": {"nodeSelectors": 1}, "cpuModel": 1}}
-            case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec=odd)
-            await until(lambda: isinstance(case.cluster.peek(ConfigurationKey()), Unavailable))
-            assert isinstance(case.cluster.peek(PlacementKey()), Unavailable)
+            case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec=odd, status={"phase": "Deployed"})
+            await until(lambda: isinstance(configuration(case), Unavailable))
+            install: Any = case.cluster.peek(KubeVirtKey())
+            assert install.namespaces == {"kubevirt"}
 
     async def test_their_staleness(self, tmp_path: Path) -> None:
         async with live(
@@ -257,29 +256,32 @@ class TestCopies:
             await case.ready()
             await until(lambda: case.server.watching == 4)
             case.clock.time += 7.0
-            used: list[Any] = [NamespaceKey("demo"), KubeVirtKey(), PlacementKey(), SchedulerKey("kubevirt")]
+            used: list[Any] = [NamespaceKey("demo"), KubeVirtKey(), SchedulerKey("kubevirt")]
             never: list[Any] = [SchedulerKey("other"), SchedulerKey("undeclared"), VmiKey("demo", "web01", "uid")]
             assert case.cluster.ages([*used, *never]) == {"namespaces": 7.0, "kubevirts": 7.0, "pods of kubevirt": 7.0}
             assert case.cluster.ages([NodesKey()]) == {"nodes": 7.0}
 
 
 class TestGuards:
-    async def test_judge_declared_schedulers_only(self, tmp_path: Path) -> None:
+    async def test_judge_declared_schedulers_only(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with live(
             tmp_path,
             declared(kubevirt=SchedulerHealthSettings("pods"), other=SchedulerHealthSettings("off")),
             start=True,
         ) as case:
             await case.ready()
-            assert case.cluster.peek(SchedulerKey("kubevirt")) == SchedulerHealth("alive", "no pod waits unnoticed")
-            assert case.cluster.peek(SchedulerKey("other")) == SchedulerHealth("alive", "not guarded")
+            for name in ("kubevirt", "other"):
+                health = case.cluster.peek(SchedulerKey(name))
+                assert isinstance(health, SchedulerHealth)
+                assert health.state == "available"
+                golden(health.why)
             assert case.cluster.peek(SchedulerKey("undeclared")) is None
             assert await case.read(SchedulerKey("undeclared")) is None
             await until(lambda: case.clock.slept)
             assert isinstance(case.clock, HeldClock)
             case.clock.advance(2.0)
             await until(lambda: case.changes)
-            assert case.changes == [("kubevirt", "alive")]
+            assert case.changes == [("kubevirt", "available")]
 
     async def test_follow_the_settings_without_disturbing_each_other(self, tmp_path: Path) -> None:
         before = declared(
@@ -299,11 +301,14 @@ class TestGuards:
             case.cluster.use(after)
             await until(
                 lambda: (
-                    case.cluster.peek(SchedulerKey("changes")) == SchedulerHealth("dead", "Lease a/b does not exist")
+                    case.cluster.peek(SchedulerKey("changes"))
+                    == SchedulerHealth("unavailable", "Lease a/b does not exist")
                 )
             )
             await until(
-                lambda: case.cluster.peek(SchedulerKey("comes")) == SchedulerHealth("alive", "no pod waits unnoticed")
+                lambda: (
+                    case.cluster.peek(SchedulerKey("comes")) == SchedulerHealth("available", "no pod waits unnoticed")
+                )
             )
             assert case.cluster.peek(SchedulerKey("goes")) is None
             selectors = [asked.query["fieldSelector"] for asked in case.server.requests(PODS.path())[asked:]]
@@ -316,7 +321,7 @@ class TestGuards:
             case.cluster.start()
             await case.ready()
             assert case.cluster.peek(SchedulerKey("one")) is None
-            assert case.cluster.peek(SchedulerKey("two")) == SchedulerHealth("alive", "no pod waits unnoticed")
+            assert case.cluster.peek(SchedulerKey("two")) == SchedulerHealth("available", "no pod waits unnoticed")
 
     async def test_a_bug_in_a_listener_does_not_blind_us(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -29,6 +29,7 @@ from webhook.install.registration import RegistrationTarget, configurations
 from webhook.k8s.client.api import NO_QUERY
 from webhook.k8s.client.resources import LEASES, NAMESPACES
 from webhook.k8s.client.transport import connect
+from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.settings.file import load
 from webhook.settings.snapshot import Settings
 
@@ -54,7 +55,7 @@ _VARIABLE = (
 WELL = """\
 kubevirt_webhook_ca_bundle_match{configuration="a"} 1.0
 kubevirt_webhook_panics_total{webhook="a"} 0.0
-kubevirt_webhook_scheduler_alive{scheduler="kubevirt"} 1.0
+kubevirt_webhook_scheduler_available{scheduler="kubevirt"} 1.0
 """
 
 
@@ -164,12 +165,16 @@ class World:
 
     def kubevirt(self, namespace: str = "kubevirt", version: str = "v1.8.1", **configuration: Any) -> None:
         said = {"phase": "Deployed", "observedKubeVirtVersion": version}
-        self.server.put(views.KUBEVIRTS, "kubevirt", namespace, spec={"configuration": configuration}, status=said)
+        self.server.put(KUBEVIRTS, "kubevirt", namespace, spec={"configuration": configuration}, status=said)
 
-    def deployment(self, *, replicas: int = 2, ready: int = 2, scheduler: str = "default-scheduler") -> None:
+    def deployment(
+        self, *, replicas: int = 2, ready: int = 2, scheduler: str = "default-scheduler", progress: str = ""
+    ) -> None:
         container = {"image": "kubevirt-webhook:1", "args": ["serve", "--tls=managed"]}
         pod = {"schedulerName": scheduler, "containers": [container]}
-        state = {"readyReplicas": ready, "updatedReplicas": ready}
+        state: dict[str, Any] = {"readyReplicas": ready, "updatedReplicas": ready}
+        if progress:
+            state["conditions"] = [{"type": "Progressing", "status": "False", "reason": progress}]
         self.server.put(views.DEPLOYMENTS, NS, NS, spec={"replicas": replicas, "template": {"spec": pod}}, status=state)
 
     def replica(self, name: str, node: str, image: str = "kubevirt-webhook:1") -> None:
@@ -179,7 +184,7 @@ class World:
             NS,
             metadata={"labels": {"app.kubernetes.io/name": NS}},
             spec={"nodeName": node, "containers": [{"image": image}]},
-            status={"phase": "Running"},
+            status={"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]},
         )
 
     def launcher(self, name: str, scheduler: str = "default-scheduler", namespace: str = "demo") -> None:

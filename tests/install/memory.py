@@ -21,6 +21,7 @@ class Memory(Transport):
         wrote: method and path of every request that changed something, in their order.
         answers: what a request is answered instead, by method and the end of its path; None: not at all.
         then: called after every write.
+        cluster: how the command line names it.
     """
 
     def __init__(self) -> None:
@@ -30,6 +31,7 @@ class Memory(Transport):
         self.answers: dict[tuple[str, str], tuple[int, Any] | None] = {}
         self.then: Callable[[str], None] = lambda _: None
         self.closed = False
+        self.cluster = ""
         self._version = 0
 
     async def get(self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = 0) -> tuple[int, bytes]:

@@ -129,12 +129,81 @@ async def test_a_roll_out_that_has_not_begun_is_waited_for(world: World, golden:
 async def test_a_roll_out_that_has_failed_is_not_waited_for(world: World, golden: Callable[[str], None]) -> None:
     def failed(path: str) -> None:
         if path == DEPLOYMENT:
-            world.api.objects[path]["status"] = {"conditions": [{"reason": "ProgressDeadlineExceeded"}]}
+            world.api.objects[path]["status"] = {
+                "conditions": [{"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded"}]
+            }
 
     world.api.then = failed
     with pytest.raises(InputError) as caught:
         await world.installer.install(planned())
-    assert caught.value.where == "Deployment kubevirt-webhook/kubevirt-webhook"
+    assert "Deployment kubevirt-webhook/kubevirt-webhook" in caught.value.what
+    assert not [line for line in world.reported if line.startswith("waiting: ")]
+    golden(str(caught.value))
+
+
+def pod(name: str, waiting: dict[str, str]) -> dict[str, Any]:
+    status = {"phase": "Pending", "containerStatuses": [{"ready": False, "state": {"waiting": waiting}}]}
+    return {"metadata": {"namespace": "kubevirt-webhook", "name": name}, "status": status}
+
+
+async def test_a_second_run_waits_for_a_roll_out_that_hangs(world: World, golden: Callable[[str], None]) -> None:
+    """Nothing is left to change, and yet the installation is not complete."""
+    await world.installer.install(planned())
+    assert await world.installer.shortage(planned()) == ""
+    world.replicas.serve = False
+    counts = {"replicas": 3, "updatedReplicas": 1, "availableReplicas": 2}
+    world.api.objects[DEPLOYMENT]["status"] = counts
+    waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "here:2"'}
+    world.api.put("/api/v1/namespaces/kubevirt-webhook/pods/new", pod("new", waiting))
+    world.api.wrote.clear()
+
+    assert await world.installer.changes(planned()) == []
+    shortage = await world.installer.shortage(planned())
+    assert "Pod new: ImagePullBackOff" in shortage
+    with pytest.raises(InputError) as caught:
+        await world.installer.wait(planned())
+
+    assert "ImagePullBackOff" in caught.value.what
+    assert "describe pod new" in caught.value.fix
+    golden(str(caught.value))
+    assert world.api.wrote == []
+
+    # The pods only explain: who may not list them is told the rest.
+    world.api.answers["GET", "/pods"] = 403, {}
+    assert "1/2 are updated, 3 exist" in await world.installer.shortage(planned())
+    world.api.answers["GET", "/pods"] = None
+    assert "2/2 replicas are ready" in await world.installer.shortage(planned())
+
+
+async def test_an_image_name_that_is_invalid_is_not_waited_for(world: World) -> None:
+    world.replicas.serve = False
+    world.api.put("/api/v1/namespaces/kubevirt-webhook/pods/new", pod("new", {"reason": "InvalidImageName"}))
+    with pytest.raises(InputError) as caught:
+        await world.installer.install(planned())
+    assert "InvalidImageName" in caught.value.what
+    assert not [line for line in world.reported if line.startswith("waiting: ")]
+
+
+async def test_a_namespace_that_is_being_deleted(world: World, golden: Callable[[str], None]) -> None:
+    await world.installer.install(planned())
+    world.api.wrote.clear()
+    namespace = world.api.objects["/api/v1/namespaces/kubevirt-webhook"]
+    namespace["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    with pytest.raises(InputError) as caught:
+        await world.installer.changes(planned())
+
+    assert caught.value.where == "Namespace kubevirt-webhook"
+    assert world.api.wrote == []
+    golden(str(caught.value))
+
+
+async def test_a_namespace_whose_deletion_begins_meanwhile(world: World, golden: Callable[[str], None]) -> None:
+    status = {"message": "forbidden: …", "details": {"causes": [{"reason": "NamespaceTerminating"}]}}
+    world.api.answers["PATCH", "/deployments/kubevirt-webhook"] = 403, status
+    with pytest.raises(InputError) as caught:
+        await world.installer.install(planned())
+    assert "being deleted" in caught.value.what
+    assert "account" not in caught.value.fix
     golden(str(caught.value))
 
 
@@ -180,6 +249,15 @@ async def test_what_does_not_go_is_told(world: World, golden: Callable[[str], No
     with pytest.raises(InputError) as caught:
         await world.installer.uninstall(there)
     golden(str(caught.value))
+    # Why it is there still, in the namespace controller's words; not the log of pods that are gone.
+    message = "finalizers remaining: example.org/hold"
+    condition = {"type": "NamespaceFinalizersRemaining", "status": "True", "message": message}
+    world.api.objects["/api/v1/namespaces/kubevirt-webhook"]["status"] = {"conditions": [condition]}
+    with pytest.raises(InputError) as caught:
+        await world.installer.uninstall(there)
+    assert message in caught.value.what
+    assert "get namespace kubevirt-webhook" in caught.value.fix
+    golden(str(caught.value))
     world.api.answers["DELETE", "/namespaces/kubevirt-webhook"] = 403, {"message": "no"}
     with pytest.raises(InputError) as caught:
         await world.installer.uninstall(there)
@@ -189,7 +267,7 @@ async def test_what_does_not_go_is_told(world: World, golden: Callable[[str], No
 @pytest.mark.parametrize(
     "answer",
     [
-        (409, {"message": 'owned by "gitops":\n- .spec.replicas'}),
+        (409, {"message": '"gitops":\n- .spec.replicas'}),
         (403, {"message": "forbidden"}),
         (422, b"nonsense"),
         (500, {}),

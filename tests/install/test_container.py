@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -31,13 +32,41 @@ def test_it_may_do_nothing_but_serve(file: Path) -> None:
     assert (allowed["allowPrivilegeEscalation"], allowed["readOnlyRootFilesystem"]) == (False, True)
     assert not any(pod.get(field) for field in ("hostNetwork", "hostPID", "hostIPC"))
     assert not any("hostPath" in volume for volume in pod.get("volumes", ()))
-    assert container["resources"]["limits"]["memory"]
+    # A scheduler keeps all nodes and pods in memory, however many there are.
+    assert file.stem.startswith("scheduler-") or container["resources"]["limits"]["memory"]
 
 
 @pytest.mark.parametrize("file", RENDERED, ids=lambda file: file.stem)
 def test_it_runs_on_the_stock_scheduler(file: Path) -> None:
     """Not on the one that we hand VMs to: what waits for us must not be what we wait for."""
     assert pod_of(file).get("schedulerName", "default-scheduler") == "default-scheduler"
+
+
+def test_it_is_in_no_group_of_root() -> None:
+    """A kubelet takes the user of the image, and not its group."""
+    user = re.search(r"^USER (\d+):(\d+)$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    assert user
+    context = pod_of(ROOT / "manifests" / "rendered" / "kubernetes.yaml")["securityContext"]
+
+    assert (context["runAsUser"], context["runAsGroup"]) == (int(user[1]), int(user[2]))
+    assert context["runAsGroup"] > 0
+
+
+def test_on_openshift_the_scc_chooses_user_and_group() -> None:
+    pod = pod_of(ROOT / "manifests" / "rendered" / "openshift.yaml")
+    (container,) = pod["containers"]
+
+    for context in (pod["securityContext"], container["securityContext"]):
+        assert not {"runAsUser", "runAsGroup", "fsGroup"} & context.keys()
+
+
+@pytest.mark.parametrize("file", RENDERED, ids=lambda file: file.stem)
+def test_no_manifest_names_an_image_that_a_registry_could_have(file: Path) -> None:
+    """What a stranger pushes under the name of a placeholder must not run in anybody's cluster."""
+    (container,) = pod_of(file)["containers"]
+    _, _, tag = container["image"].rpartition(":")
+
+    assert not re.fullmatch(r"[\w][\w.-]{0,127}", tag)
 
 
 def test_the_image_starts_the_program_and_no_shell() -> None:

@@ -17,7 +17,7 @@ OVERLAYS: list[Overlay] = ["kubernetes", "openshift"]
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_its_own_settings_make_what_was_rendered(overlay: Overlay) -> None:
     own = plan.config_map(MANIFESTS, overlay)
-    made = planned(own["data"]["settings.yaml"], overlay, "kubevirt-webhook:VERSION").manifests
+    made = planned(own["data"]["settings.yaml"], overlay, "kubevirt-webhook:{IMAGE}").manifests
     rendered = list(yaml.safe_load_all((MANIFESTS / "rendered" / f"{overlay}.yaml").read_text()))
 
     for one in made:

@@ -23,11 +23,11 @@ from tests.placement.samples import (
     vmis,
 )
 from tests.placement.samples import vmi as a_vmi
+from webhook.kubevirt.config import DEFAULTS
 from webhook.placement.affinity import Placed
 from webhook.placement.constraints import gaps, of, own
 from webhook.placement.eligibility import eligibility, reasons
 from webhook.placement.expression import Expression
-from webhook.placement.kubevirt_config import BUILT_IN
 from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.migrations import Migration
 from webhook.placement.reading import read
@@ -47,7 +47,7 @@ def adding(**selector: str) -> Migration:
 def test_every_layer_has_its_origin() -> None:
     vm = a_vmi({"architecture": "amd64", "nodeSelector": {"zone": "a"}}, NAMED)
 
-    assert asked(of(vm, adding(zone="b", disk="ssd"), kubevirt=kubevirt(nodeSelectors={"pool": "vms"}))) == {
+    assert asked(of(vm, adding(zone="b", disk="ssd"), configuration=kubevirt(nodeSelectors={"pool": "vms"}))) == {
         "added": ["zone=b", "disk=ssd"],
         "schedulable": ["kubevirt.io/schedulable=true"],
         "kubevirt": ["kubernetes.io/arch=amd64", "cpu-model.node.kubevirt.io/Westmere=true"],
@@ -62,7 +62,7 @@ def test_later_layers_overwrite_earlier_ones_but_not_what_is_added() -> None:
     vm = a_vmi({"architecture": "amd64", "nodeSelector": own_selector}, NAMED)
     cluster = kubevirt(nodeSelectors={"pool": "vms", "kubernetes.io/arch": "riscv64"})
 
-    found = asked(of(vm, Migration.adding({"pool": "other", model: "false"}), kubevirt=cluster))
+    found = asked(of(vm, Migration.adding({"pool": "other", model: "false"}), configuration=cluster))
 
     assert found == {
         "added": ["pool=other", f"{model}=false"],
@@ -74,7 +74,7 @@ def test_later_layers_overwrite_earlier_ones_but_not_what_is_added() -> None:
 def test_an_equal_value_keeps_its_first_origin() -> None:
     vm = a_vmi({"nodeSelector": {"pool": "vms"}}, NAMED)
 
-    assert "vm" not in asked(of(vm, kubevirt=kubevirt(nodeSelectors={"pool": "vms"})))
+    assert "vm" not in asked(of(vm, configuration=kubevirt(nodeSelectors={"pool": "vms"})))
 
 
 def test_no_selector_holds_an_emulated_vm_to_an_architecture() -> None:
@@ -82,7 +82,7 @@ def test_no_selector_holds_an_emulated_vm_to_an_architecture() -> None:
     vm = a_vmi({"architecture": "arm64", "nodeSelector": {arch: "arm64", "zone": "a"}}, NAMED)
     cluster = kubevirt(featureGates=["CrossArchitectureVirtualization"], nodeSelectors={arch: "arm64"})
 
-    found = asked(of(vm, Migration.adding({arch: "amd64"}), kubevirt=cluster))
+    found = asked(of(vm, Migration.adding({arch: "amd64"}), configuration=cluster))
 
     assert found["added"] == [f"{arch}=amd64"]
     assert found["vm"] == ["zone=a"]
@@ -92,7 +92,7 @@ def test_no_selector_holds_an_emulated_vm_to_an_architecture() -> None:
 
 def test_kvm_is_needed_unless_it_is_emulated() -> None:
     assert any(isinstance(each, Kvm) for each in of(a_vmi()))
-    assert not any(isinstance(each, Kvm) for each in of(a_vmi(), kubevirt=kubevirt(useEmulation=True)))
+    assert not any(isinstance(each, Kvm) for each in of(a_vmi(), configuration=kubevirt(useEmulation=True)))
 
 
 def test_the_api_servers_own_tolerations_count() -> None:
@@ -189,7 +189,7 @@ def test_what_a_feature_gate_asked_for_goes_with_it() -> None:
     ours = ["kubevirt.io/vm-arch-amd64=true", "hyperv.node.kubevirt.io/vpindex=true"]
     source = pod(**{expression.partition("=")[0]: "true" for expression in ours}, **{"kubevirt.io/cca": "true"})
 
-    opened = asked(of(vm, source_pod=source, kubevirt=kubevirt(featureGates=gates)))["kubevirt"]
+    opened = asked(of(vm, source_pod=source, configuration=kubevirt(featureGates=gates)))["kubevirt"]
     closed = asked(of(vm, source_pod=source))["kubevirt"]
 
     named, mirrored = "cpu-model.node.kubevirt.io/Westmere=true", "kubevirt.io/cca=true"
@@ -286,7 +286,7 @@ def test_gaps() -> None:
 @given(vm=vmis, added=selectors, more=selectors, cluster=clusters)
 def test_adding_a_selector_never_adds_a_node(vm: Vmi, added: Any, more: Any, cluster: Any) -> None:
     def eligible_with(selector: dict[str, str]) -> set[str]:
-        answer = eligibility(of(vm, Migration.adding(selector), kubevirt=EMULATED), cluster)
+        answer = eligibility(of(vm, Migration.adding(selector), configuration=EMULATED), cluster)
         return {name for name, why in answer.items() if not why}
 
     assert eligible_with({**more, **added}) <= eligible_with(added) <= eligible_with({})
@@ -307,7 +307,9 @@ def test_no_requirement_is_lost(vm: Vmi, added: Any, cluster: Any, source: Any, 
     configuration = kubevirt(nodeSelectors=cluster)
     source_pod = None if source is None else pod(**source)
 
-    requirements = of(vm, Migration.adding(added), source_pod=source_pod, source_node=labelled, kubevirt=configuration)
+    requirements = of(
+        vm, Migration.adding(added), source_pod=source_pod, source_node=labelled, configuration=configuration
+    )
 
     labels = [each.expression for each in requirements if isinstance(each, Label)]
     asked_added = [each.expression for each in requirements if isinstance(each, Label) and each.origin == "added"]
@@ -320,9 +322,9 @@ def test_no_requirement_is_lost(vm: Vmi, added: Any, cluster: Any, source: Any, 
     assert sum(isinstance(each, OneOf) for each in requirements) == (
         vm.spec is not None and vm.spec.affinity is not None
     )
-    assert set(of(vm, source_pod=source_pod, source_node=labelled, kubevirt=configuration)) <= set(requirements)
+    assert set(of(vm, source_pod=source_pod, source_node=labelled, configuration=configuration)) <= set(requirements)
 
 
 def test_defaults() -> None:
-    assert of(Vmi()) == of(Vmi(), Migration(), source_pod=None, kubevirt=BUILT_IN)
+    assert of(Vmi()) == of(Vmi(), Migration(), source_pod=None, configuration=DEFAULTS)
     assert of(Vmi(), source_pod=LauncherPod()) == of(Vmi())

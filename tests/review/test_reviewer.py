@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from tests.builders import ALIVE, DEAD, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
+from tests.builders import AVAILABLE, UNAVAILABLE, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
 from tests.policies.eviction import world as eviction
 from tests.policies.migration.world import UID
 from tests.review.cases import with_policy
@@ -22,7 +22,6 @@ from webhook import names
 from webhook.admission.decision import Decision, Reason, skip
 from webhook.errors import InputError, Unavailable
 from webhook.facts import (
-    ConfigurationKey,
     Facts,
     Key,
     KubeVirtKey,
@@ -30,7 +29,6 @@ from webhook.facts import (
     NamespaceKey,
     NodesKey,
     ObjectKey,
-    PlacementKey,
     SchedulerKey,
     VmiKey,
 )
@@ -120,7 +118,7 @@ def test_replay_reads_each_fact_once() -> None:
     assert cluster.reads == asked * 2, "once for judge, once for review"
 
 
-_healths = st.sampled_from([ALIVE, DEAD, UNKNOWN, Unavailable("x")])
+_healths = st.sampled_from([AVAILABLE, UNAVAILABLE, UNKNOWN, Unavailable("x")])
 
 
 _vmis: st.SearchStrategy[Any] = st.sampled_from(
@@ -247,7 +245,7 @@ def evicting(mode: str = "enforce", **cluster: Any) -> MemoryCluster:
     """As a live cluster answers: what is watched at once, the rest when it is read."""
     there = Namespace(ObjectMeta(name="demo", labels={names.policy_label(names.EVICTION): mode}))
     facts = eviction.facts(**cluster) | {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
-    watched: set[Key[Any]] = {KubeVirtKey(), NamespaceKey("demo"), ConfigurationKey(), NodesKey(), PlacementKey()}
+    watched: set[Key[Any]] = {KubeVirtKey(), NamespaceKey("demo"), NodesKey()}
     return MemoryCluster(facts, watched)
 
 

@@ -135,11 +135,13 @@ async def test_a_client_that_reads_late_gets_all_its_answers(start: Start) -> No
 
 
 async def connect_without_reading(server: Running) -> Stream:
-    """A connection whose buffers are small, so that it is soon full of answers."""
+    """A connection that is soon full of answers: the server's buffer is small.
+
+    The client's is as the kernel makes it. One that is made smaller than the window that was promised lets the kernel
+    drop segments, and each is sent again only after a timer that doubles: a minute for what takes a second.
+    """
     stream = await connect(server)
     stream[0]._transport.pause_reading()  # type: ignore[attr-defined]
-    ours = stream[1].get_extra_info("socket")
-    ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
     await until(lambda: server.server.connections, "the server to know it")
     (theirs,) = server.server.connections
     assert theirs.transport

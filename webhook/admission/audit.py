@@ -7,6 +7,7 @@ record to it. Lines are written by `webhook.admission.lines`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, Literal, Protocol
@@ -132,7 +133,18 @@ def schema() -> dict[str, Any]:
         members = made["$defs"][record.rpartition("/")[2]]["properties"]
         members["kind"] = {"description": "What the line is about.", **members["kind"]}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": f"https://{SCHEMA}"}
-    return {**head, "title": "An audit line of kubevirt-webhook", "anyOf": made["anyOf"], "$defs": made["$defs"]}
+    members = {"anyOf": made["anyOf"], "$defs": _dedented(made["$defs"])}
+    return {**head, "title": "An audit line of kubevirt-webhook", **members}
+
+
+def _dedented(node: Any) -> Any:
+    """The schema without the indentation of docstrings in the code, which Python 3.13 removes and older ones keep."""
+    if isinstance(node, dict):
+        return {
+            key: inspect.cleandoc(value) if key == "description" and isinstance(value, str) else _dedented(value)
+            for key, value in node.items()
+        }
+    return [_dedented(each) for each in node] if isinstance(node, list) else node
 
 
 def timestamp(wall: float) -> str:

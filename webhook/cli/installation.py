@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from webhook import __version__
-from webhook.cli import write
+from webhook.cli import second_scheduler, write
 from webhook.cli.options import config_option, kubeconfig_option
-from webhook.text import pluralize
+from webhook.cli.second_scheduler import SchedulerOptions, given_options, scheduler_options
+from webhook.text import pluralize, visible
 
 if TYPE_CHECKING:
     from webhook.install.apply import Installer, PlannedChange
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 _STYLES: Final = {"+": "green", "-": "red", "@": "cyan"}
 _KUBECONFIG: Final = kubeconfig_option()
 _DRY_RUN: Final = click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
+_DIFF: Final = click.option("--diff", is_flag=True, help="Show new and deleted objects whole, not only their names.")
 _YES: Final = click.option("--yes", is_flag=True, help="Do not ask for confirmation on a terminal.")
 _TIMEOUT: Final = click.option(
     "--timeout", default=180, show_default=True, type=click.IntRange(1), metavar="SECONDS", help="Time limit."
@@ -41,13 +42,19 @@ _TIMEOUT: Final = click.option(
     help="Manifests to apply.  [default: openshift if the cluster is OpenShift, otherwise kubernetes]",
 )
 @config_option("those in the cluster, or those of the overlay")
-@click.option("--image", metavar="IMAGE", help="Image of the replicas.  [default: the image that they run]")
+@scheduler_options
+@click.option(
+    "--image",
+    metavar="IMAGE",
+    help="Image of the replicas; required at first.  [default: what they run]",
+)
 @click.option(
     "--callers",
     metavar="auto|any|CIDR,...",
     help="Addresses of the API server, for the NetworkPolicy.  [default: unchanged, or those of the overlay]",
 )
 @_DRY_RUN
+@_DIFF
 @_YES
 @click.option(
     "--wait/--no-wait",
@@ -63,7 +70,8 @@ def install(**options: Any) -> None:
     """
     config_file = options.pop("config_file")
     given = (_read(config_file), str(config_file)) if config_file else None
-    asyncio.run(_install(_InstallOptions(given=given, **options)))
+    scheduler = given_options(options)
+    asyncio.run(_install(_InstallOptions(given=given, scheduler=scheduler, **options)))
 
 
 @dataclass(frozen=True)
@@ -72,14 +80,17 @@ class _InstallOptions:
 
     Attributes:
         given: a settings file's content and name.
+        scheduler: the second scheduler.
     """
 
     kubeconfig: Path | None
     overlay: Overlay | None
     given: tuple[str, str] | None
+    scheduler: SchedulerOptions
     image: str | None
     callers: str | None
     dry_run: bool
+    diff: bool
     yes: bool
     wait: bool
     timeout: int
@@ -125,6 +136,7 @@ def cleanup(**options: Any) -> None:
 
 async def _install(options: _InstallOptions) -> None:
     from webhook.install.apply import Installer
+    from webhook.install.plan import with_scheduler
 
     async with _connect(options.kubeconfig) as api:
         installer = Installer(api, write.line, force=options.force_conflicts, seconds=options.timeout)
@@ -132,14 +144,32 @@ async def _install(options: _InstallOptions) -> None:
         overlay: Overlay = options.overlay or ("openshift" if is_openshift else "kubernetes")
         narrow = await _narrowing(api, installer, overlay, options.callers)
         plan = await _plan(installer, overlay, options.given, options.image, narrow)
+        scheduler = await second_scheduler.planned(
+            api, installer, options.scheduler, is_openshift=overlay == "openshift"
+        )
+        plan = with_scheduler(plan, scheduler)
         changes = await installer.changes(plan)
+        _name_cluster(api)
         for change in changes:
-            _show(change)
+            _show(change, whole=options.diff)
         if not changes:
-            write.line("no changes")
-        elif not options.dry_run and _confirm(f"Apply {pluralize(len(changes), 'change')}?", yes=options.yes):
+            await _finish(installer, plan, options)
+        elif options.dry_run:
+            return
+        elif _confirm(f"Apply {pluralize(len(changes), 'change')} to {_cluster(api)}?", yes=options.yes):
             await installer.install(plan, wait=options.wait)
             write.line("installed")
+
+
+async def _finish(installer: Installer, plan: Plan, options: _InstallOptions) -> None:
+    """Wait for the roll-out that an earlier run began: no changes does not mean that the replicas are ready."""
+    if options.dry_run:
+        shortage = await installer.shortage(plan)
+        if shortage:
+            write.line(f"warning: the rollout is not complete: {shortage}", err=True)
+    elif options.wait:
+        await installer.wait(plan)
+    write.line("no changes")
 
 
 async def _narrowing(
@@ -174,10 +204,14 @@ async def _plan(
         installer: reads the cluster's settings and image.
         overlay: the overlay of the manifests.
         given: content and name of a settings file; None: the cluster's settings, else the overlay's.
-        image: the image of the replicas; None: that of the cluster's Deployment, else the one of this version.
+        image: the image of the replicas; None: that of the cluster's Deployment.
         narrow: changes the overlay's NetworkPolicy.
+
+    Raises:
+        InputError: no image is given, and there is no Deployment; or the settings are invalid.
     """
     from webhook.cli.data import directory
+    from webhook.errors import InputError
     from webhook.install import plan
 
     manifests = directory("manifests")
@@ -192,9 +226,11 @@ async def _plan(
     if image:
         return result
     running = await installer.get(result.deployment)
-    if running:
-        image = running["spec"]["template"]["spec"]["containers"][0]["image"]
-    return plan.of(manifests, overlay, text, where, image or f"kubevirt-webhook:{__version__}", narrow)
+    if not running:
+        what = "no image is given, and kubevirt-webhook is not installed yet"
+        raise InputError(what, fix="build and push the image of the Dockerfile, and name it with --image IMAGE")
+    image = running["spec"]["template"]["spec"]["containers"][0]["image"]
+    return plan.of(manifests, overlay, text, where, image, narrow)
 
 
 async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeout: int) -> None:  # noqa: ASYNC109
@@ -204,14 +240,18 @@ async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeo
 
     async with _connect(kubeconfig) as api:
         installer = Installer(api, write.line, seconds=timeout)
-        objects = await installer.present(everything(directory("manifests")))
+        own = await installer.present(everything(directory("manifests")))
+        scheduler = await second_scheduler.removable(api, installer)
+        _name_cluster(api)
+        # It goes last: until then, what names it can still be placed.
+        objects = [*scheduler, *own]
         for manifest in objects:
             write.line(f"- {title(manifest)}", color="red")
-        if objects:
+        if own:
             await _warn_of_pools(api)
         if not objects:
             write.line("kubevirt-webhook is not installed")
-        elif not dry_run and _confirm(f"Delete {pluralize(len(objects), 'object')}?", yes=yes):
+        elif not dry_run and _confirm(f"Delete {pluralize(len(objects), 'object')} from {_cluster(api)}?", yes=yes):
             await installer.uninstall(objects)
             write.line("uninstalled")
 
@@ -255,6 +295,7 @@ async def _cleanup(
             raise InputError(what, title(present[0]), 'run "kubevirt-webhook uninstall" first')
         work = Cleanup(api, namespace, schedulers)
         tasks = await work.tasks(allow_restart_required=allow_restart_required)
+        _name_cluster(api)
         for task in tasks:
             for text in task.texts:
                 write.line(f"{task.title}: {text}")
@@ -262,7 +303,7 @@ async def _cleanup(
                 write.line(f"{task.title}: {task.left}")
         todo = [task for task in tasks if task.operations]
         failed = 0
-        if todo and not dry_run and _confirm(f"Change {pluralize(len(todo), 'VM')}?", yes=yes):
+        if todo and not dry_run and _confirm(f"Change {pluralize(len(todo), 'VM')} in {_cluster(api)}?", yes=yes):
             for task in todo:
                 problem = await work.clean(task)
                 if problem:
@@ -308,17 +349,29 @@ def _on_terminal() -> bool:
     return sys.stdin.isatty()
 
 
-def _show(change: PlannedChange) -> None:
+def _cluster(api: KubernetesTransport) -> str:
+    """The name of the cluster, on one line whatever the kubeconfig holds."""
+    return visible(api.cluster)
+
+
+def _name_cluster(api: KubernetesTransport) -> None:
+    write.line(f"cluster: {_cluster(api)}")
+
+
+def _show(change: PlannedChange, *, whole: bool) -> None:
+    """Show a change.
+
+    Args:
+        change: what will change.
+        whole: show new and deleted objects whole.
+    """
     from webhook.cli.show import safe
     from webhook.cli.yamltext import dump
 
-    if change.before is None:
-        write.line(f"+ {change.title}", color="green")
+    sign = "+" if change.before is None else "-" if change.after is None else "~"
+    write.line(f"{sign} {change.title}", color=_STYLES.get(sign))
+    if sign != "~" and not whole:
         return
-    if change.after is None:
-        write.line(f"- {change.title}", color="red")
-        return
-    write.line(f"~ {change.title}")
-    before, after = (dump([one]).splitlines() for one in (change.before, change.after))
+    before, after = ([] if one is None else dump([one]).splitlines() for one in (change.before, change.after))
     for line in list(difflib.unified_diff(before, after, lineterm="", n=2))[2:]:
         write.line(f"  {safe(line)}", color=_STYLES.get(line[0]))

@@ -12,16 +12,26 @@ import msgspec
 from webhook.errors import InputError
 from webhook.install.plan import CONFIGURATIONS, Plan, path, title
 from webhook.install.registration import Manifest
-from webhook.install.stages import stage, uncallable
+from webhook.install.shortage import (
+    Shortage,
+    caller_shortage,
+    deletion_shortage,
+    describe_termination,
+    is_terminating,
+    replica_shortage,
+)
+from webhook.install.stages import stage
 from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
 from webhook.k8s.client.clock import REAL_TIME, Clock
-from webhook.text import pluralize
+from webhook.k8s.startup import StartingPod
 
 FIELD_MANAGER: Final = "kubevirt-webhook-install"
 
 _APPLY: Final = "application/apply-patch+yaml"
 _SECONDS: Final = 30.0
 _POLL_SECONDS: Final = 1.0
+# Pods of the Deployment that are looked at for why a roll-out does not end.
+_PODS: Final = 100
 # Fields that the API server writes into every object.
 _WRITTEN: Final = ("managedFields", "resourceVersion", "uid", "generation", "creationTimestamp", "selfLink")
 _REVISION: Final = "deployment.kubernetes.io/revision"
@@ -40,8 +50,28 @@ class PlannedChange(msgspec.Struct, frozen=True):
     after: Manifest | None
 
 
-class _RolloutStatus(msgspec.Struct):
+class _Cause(msgspec.Struct):
+    reason: str = ""
+
+
+class _Details(msgspec.Struct):
+    causes: list[_Cause] | None = None
+
+
+class _Status(msgspec.Struct):
+    """An error of the API server (metav1.Status)."""
+
     message: str = ""
+    details: _Details | None = None
+
+    @property
+    def is_of_terminating_namespace(self) -> bool:
+        causes = (self.details and self.details.causes) or ()
+        return any(cause.reason == "NamespaceTerminating" for cause in causes)
+
+
+class _PodList(msgspec.Struct):
+    items: list[StartingPod] | None = None
 
 
 class Installer:
@@ -98,9 +128,10 @@ class Installer:
             plan: the planned installation.
 
         Raises:
-            InputError: the API server gives no answer, or denies a request.
+            InputError: the API server gives no answer, or denies a request; or the namespace is being deleted.
         """
         result = []
+        await self._check_namespace(plan)
         for manifest in plan.manifests:
             before = _comparable(await self.get(manifest))
             after = _comparable(await self._apply(manifest, dry_run=True))
@@ -124,7 +155,7 @@ class Installer:
             InputError: the API server denies a request, or the replicas do not become ready in time. What was done is
                 kept; the next `install` continues.
         """
-        for manifest in plan.before:
+        for manifest in (*plan.before, *plan.scheduler):
             await self._apply_and_report(manifest)
         if not wait:
             for manifest in (plan.deployment, *plan.configurations):
@@ -137,13 +168,40 @@ class Installer:
                     await self._apply(between)
                     self._report(f"{title(manifest)}: prepared (not called yet)")
             await self._apply_and_report(plan.deployment)
-            await self._until(partial(self._missing_replicas, plan.deployment))
-            for manifest in plan.configurations:
-                await self._until(partial(self._callable, manifest))
+            await self.wait(plan)
             for manifest in plan.configurations:
                 await self._apply_and_report(manifest)
         for manifest in plan.unwanted:
             await self._delete(manifest)
+        # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
+        for manifest in plan.scheduler if wait else ():
+            if manifest["kind"] == "Deployment":
+                await self._until(partial(self._replica_shortage, manifest))
+
+    async def wait(self, plan: Plan) -> None:
+        """Wait until all replicas are new and ready, and the API server can verify them.
+
+        Args:
+            plan: the planned installation, which exists in the cluster.
+
+        Raises:
+            InputError: the replicas do not become ready, or are given no caBundle, in time.
+        """
+        await self._until(partial(self._replica_shortage, plan.deployment))
+        for manifest in plan.configurations:
+            await self._until(partial(self._caller_shortage, manifest))
+
+    async def shortage(self, plan: Plan) -> str:
+        """What the roll-out of an installation lacks at this moment; empty: it is complete.
+
+        Args:
+            plan: the planned installation, which exists in the cluster.
+
+        Raises:
+            InputError: the API server gives no answer, or denies a request.
+        """
+        found = await self._replica_shortage(plan.deployment)
+        return f"{found.what}; {found.fix}" if found else ""
 
     async def present(self, manifests: Iterable[Manifest]) -> list[Manifest]:
         """The objects that exist in the cluster, in the given order.
@@ -171,7 +229,7 @@ class Installer:
         for manifest in (*calling, *others):
             await self._delete(manifest)
         for manifest in objects:
-            await self._until(partial(self._pending_deletion, manifest))
+            await self._until(partial(self._deletion_shortage, manifest))
 
     async def _apply_and_report(self, manifest: Manifest) -> None:
         live = await self.get(manifest)
@@ -204,46 +262,55 @@ class Installer:
             return manifest
         return self._object(manifest, "patch", status, body)
 
-    async def _missing_replicas(self, manifest: Manifest) -> str:
-        live = await self.get(manifest) or {}
-        status = live.get("status") or {}
-        replicas = live.get("spec", {}).get("replicas", 0)
-        current = status.get("observedGeneration", 0) >= live.get("metadata", {}).get("generation", 0)
-        counts = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "availableReplicas")]
-        if current and counts == [replicas] * 3:
-            return ""
-        for condition in status.get("conditions") or ():
-            if current and condition.get("reason") == "ProgressDeadlineExceeded":
-                fix = "check its pods; the previous replicas still serve requests"
-                raise InputError("the rollout failed: its replicas do not become ready", title(manifest), fix)
-        if not current:
-            return f"{title(manifest)}: the rollout has not started"
-        ready = f"{counts[2]}/{replicas} replicas are ready"
-        return f"{title(manifest)}: {ready}, {counts[1]}/{replicas} are updated, {counts[0]} exist"
+    async def _check_namespace(self, plan: Plan) -> None:
+        """Find out whether the namespace is being deleted.
 
-    async def _callable(self, manifest: Manifest) -> str:
-        missing = uncallable(manifest, await self.get(manifest))
-        if not missing:
-            return ""
-        return f"{title(manifest)}: {pluralize(len(missing), 'entry', 'entries')} without caBundle, first {missing[0]}"
+        Raises:
+            InputError: it is.
+        """
+        for manifest in plan.before:
+            if manifest["kind"] == "Namespace" and is_terminating(await self.get(manifest)):
+                what, fix = describe_termination(manifest)
+                raise InputError(what, title(manifest), fix)
 
-    async def _pending_deletion(self, manifest: Manifest) -> str:
-        return "" if await self.get(manifest) is None else f"{title(manifest)} is still being deleted"
+    async def _replica_shortage(self, manifest: Manifest) -> Shortage | None:
+        live = await self.get(manifest)
+        found = replica_shortage(manifest, live, ())
+        return replica_shortage(manifest, live, await self._pods(manifest)) if found else None
 
-    async def _until(self, lack: Callable[[], Awaitable[str]]) -> None:
+    async def _pods(self, manifest: Manifest) -> list[StartingPod]:
+        """The pods of a Deployment; none if they cannot be read, since they only explain."""
+        metadata, labels = manifest["metadata"], manifest["spec"]["selector"]["matchLabels"]
+        selector = ",".join(f"{key}={value}" for key, value in labels.items())
+        pods = {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": metadata["namespace"], "name": ""}}
+        query = {"labelSelector": selector, "limit": str(_PODS)}
+        try:
+            status, body = await self._api.request("GET", path(pods, collection=True), query, seconds=_SECONDS)
+            return (msgspec.json.decode(body, type=_PodList).items or []) if status == 200 else []
+        except (ApiConnectionError, msgspec.MsgspecError):
+            return []
+
+    async def _caller_shortage(self, manifest: Manifest) -> Shortage | None:
+        return caller_shortage(manifest, await self.get(manifest))
+
+    async def _deletion_shortage(self, manifest: Manifest) -> Shortage | None:
+        return deletion_shortage(manifest, await self.get(manifest))
+
+    async def _until(self, lack: Callable[[], Awaitable[Shortage | None]]) -> None:
         """Poll until nothing is lacking.
 
         Raises:
-            InputError: something is lacking at the time limit.
+            InputError: something is lacking at the time limit, or waiting does not help.
         """
-        deadline, reported = self._clock.now() + self._seconds, ""
+        deadline, reported = self._clock.now() + self._seconds, set[str]()
         while lacking := await lack():
+            if lacking.failed:
+                raise InputError(f"the rollout failed: {lacking.what}", fix=lacking.fix)
             if self._clock.now() >= deadline:
-                what = f"timed out after {self._seconds:.0f}s: {lacking}"
-                raise InputError(what, fix="check the log of its pods, and run the command again to continue")
-            if lacking != reported:
-                self._report(f"waiting: {lacking}")
-                reported = lacking
+                raise InputError(f"timed out after {self._seconds:.0f}s: {lacking.what}", fix=lacking.fix)
+            if lacking.what not in reported:
+                self._report(f"waiting: {lacking.what}")
+                reported.add(lacking.what)
             await self._clock.sleep(_POLL_SECONDS)
 
     async def _call(
@@ -267,16 +334,23 @@ class Installer:
 
     def _denial(self, manifest: Manifest, verb: str, status: int, body: bytes) -> InputError:
         try:
-            message = msgspec.json.decode(body, type=_RolloutStatus).message or "no message"
+            error = msgspec.json.decode(body, type=_Status)
         except msgspec.MsgspecError:
-            message = "no message"
-        fix = ""
+            error = _Status()
+        message, fix = error.message or "no message", ""
+        if error.is_of_terminating_namespace:
+            what, fix = describe_termination(_namespace_of(manifest))
+            return InputError(what, title(manifest), fix)
         if status == 409 and verb == "patch":
             fix = "let only one tool install it, or overwrite its fields with --force-conflicts"
         elif status in (401, 403):
             fix = f"use an account that is permitted to {verb} it"
         what = f"the API server answered status {status}: {' '.join(message.split())}"
         return InputError(what, title(manifest), fix)
+
+
+def _namespace_of(manifest: Manifest) -> Manifest:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": manifest["metadata"]["namespace"]}}
 
 
 def _names(manifest: Manifest) -> list[str]:

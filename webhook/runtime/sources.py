@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from webhook.admission.lines import LineWriter
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
-from webhook.facts import ConfigurationKey, SchedulerHealth
+from webhook.facts import KubeVirtKey, SchedulerHealth
 from webhook.runtime.certificates import cancel
 from webhook.runtime.events import ServerEvent
 from webhook.runtime.options import Options
@@ -19,12 +19,26 @@ from webhook.runtime.settings_follower import SettingsFollower
 
 if TYPE_CHECKING:
     from webhook.background.fidelity import FidelityCheck
+    from webhook.cluster.nodes import NodeReports
     from webhook.kubevirt.config import ClusterConfig
+    from webhook.kubevirt.install import KubeVirtInstall
 
 
 @asynccontextmanager
-async def cluster_source(options: Options, settings: SettingsFollower, log: Any) -> AsyncIterator[Cluster]:
-    """The source of facts, following the settings; not necessarily ready."""
+async def cluster_source(
+    options: Options, settings: SettingsFollower, log: Any, reports: NodeReports | None = None
+) -> AsyncIterator[Cluster]:
+    """The source of facts, following the settings; not necessarily ready.
+
+    Args:
+        options: the command line.
+        settings: the settings.
+        log: the logger for events.
+        reports: gets more of each node than reviews need; None: no more is read.
+
+    Raises:
+        InputError: the cluster or the files cannot be used.
+    """
     if options.cluster_from:
         from webhook.cluster.files import FilesCluster
 
@@ -37,7 +51,7 @@ async def cluster_source(options: Options, settings: SettingsFollower, log: Any)
     from webhook.k8s.client.transport import connect
 
     def changed(name: str, old: SchedulerHealth, new: SchedulerHealth) -> None:
-        level = log.info if new.state == "alive" else log.warning
+        level = log.info if new.state == "available" else log.warning
         level("scheduler's health changed", scheduler=name, was=old.state, now=new.state, why=new.why)
 
     if not options.kubeconfig and not os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -48,7 +62,7 @@ async def cluster_source(options: Options, settings: SettingsFollower, log: Any)
         )
     transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
     log.info(ServerEvent.API_SERVER_READ, server=transport.server)
-    live = LiveCluster(transport, settings.current(), on_health=changed)
+    live = LiveCluster(transport, settings.current(), on_health=changed, reports=reports)
     settings.subscribers.append(live.use)
     live.start()
     try:
@@ -70,7 +84,8 @@ async def fidelity_check(
 
     def configuration() -> ClusterConfig | Unavailable | None:
         # Always in memory: the KubeVirt objects are watched.
-        return cast("ClusterConfig | Unavailable | None", cluster.peek(ConfigurationKey()))
+        install = cast("KubeVirtInstall | Unavailable | None", cluster.peek(KubeVirtKey()))
+        return install if install is None or isinstance(install, Unavailable) else install.configuration
 
     transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
     watch = FidelityCheck(transport, configuration, lambda: settings.current().instancetypes.parity, audit.write)

@@ -29,17 +29,17 @@ class TestPods:
     def test_pods_that_nobody_tries_outweigh_a_fresh_lease(self, golden: Callable[[str], None]) -> None:
         state = guarded()
         state.observe_lease(lease(WALL + 30), 30.0, WALL + 30)
-        assert state.health(31.0).state == "alive"
+        assert state.health(31.0).state == "available"
         abandon(state)
-        assert state.health(31.0).state == "dead"
+        assert state.health(31.0).state == "unavailable"
         golden(state.health(31.0).why)
 
     def test_it_is_alive_again_once_a_pod_is_tried(self) -> None:
         state = guarded(PODS_ONLY)
         abandon(state)
-        assert state.health(31.0).state == "dead"
+        assert state.health(31.0).state == "unavailable"
         state.pods.observe_attempt("east-a-0", 31.0)
-        assert state.health(31.0) == SchedulerHealth("alive", "no pod waits unnoticed")
+        assert state.health(31.0) == SchedulerHealth("available", "no pod waits unnoticed")
 
     def test_a_namespace_may_know_better(self) -> None:
         state = guarded(PODS_ONLY)
@@ -47,7 +47,11 @@ class TestPods:
             state.pods.observe_waiting(Waiting.of(msgspec.convert(pod("east", owner), PendingPod), 0.0))
         for waiting in state.pods.unchecked_pods(31.0, 9):
             state.pods.record_check(waiting.uid, listed=True)
-        assert [state.health(31.0, where).state for where in ("", "west", "east")] == ["alive", "alive", "dead"]
+        assert [state.health(31.0, where).state for where in ("", "west", "east")] == [
+            "available",
+            "available",
+            "unavailable",
+        ]
 
     def test_a_pods_guard_knows_nothing_before_its_list(self, golden: Callable[[str], None]) -> None:
         state = guarded(PODS_ONLY, synced=False)
@@ -63,7 +67,7 @@ class TestPods:
         state = guarded(synced=False)
         state.observe_lease(lease(WALL), 0.0, WALL)
         assert not state.has_answered
-        assert state.health(0.0).state == "alive"
+        assert state.health(0.0).state == "available"
         golden(state.health(0.0).why)
         state.observe_watch(synced=False, problem=FORBIDDEN, forbidden=True, staleness=0.0)
         assert state.has_answered
@@ -74,21 +78,22 @@ class TestPods:
         state.observe_lease(lease(WALL), 0.0, WALL)
         state.observe_lease(lease(WALL + 30), 30.0, WALL + 30)
         abandon(state)
-        assert state.health(31.0).state == "dead"
+        assert state.health(31.0).state == "unavailable"
         state.observe_watch(synced=True, problem="403: grant watch on pods", forbidden=True, staleness=0.0)
-        assert state.health(31.0).state == "alive"
+        assert state.health(31.0).state == "available"
 
-    @pytest.mark.parametrize(("staleness", "expected"), [(59.0, "alive"), (61.0, "unknown")])
+    @pytest.mark.parametrize(("staleness", "expected"), [(59.0, "available"), (61.0, "unknown")])
     def test_a_copy_that_is_not_kept_in_step_grows_cold(self, staleness: float, expected: str) -> None:
         state = guarded(PODS_ONLY)
         state.observe_watch(synced=True, problem=DOWN.why, forbidden=False, staleness=staleness)
         assert state.health(0.0).state == expected
 
 
-def test_without_a_guard_it_counts_as_alive() -> None:
+def test_without_a_guard_it_counts_as_alive(golden: Callable[[str], None]) -> None:
     state = guarded(GuardSettings("off"), synced=False)
     assert state.has_answered
-    assert state.health(0.0) == SchedulerHealth("alive", "not guarded")
+    assert state.health(0.0).state == "available"
+    golden(state.health(0.0).why)
 
 
 class Watched:
@@ -127,7 +132,7 @@ class Watched:
         """Let polls happen until the pods that wait have been asked about."""
         for _ in range(10):
             await self.pass_time(2)
-            if self.state == "dead":
+            if self.state == "unavailable":
                 return
         raise AssertionError(f"still {self.guard.health()}")
 
@@ -172,21 +177,21 @@ async def watched(
 async def test_a_scheduler_lives_dies_and_comes_back(tmp_path: Path) -> None:
     async with watched(tmp_path, prepare=Watched.renew) as case:
         await until(lambda: case.guard.waiting_for() is None)
-        assert case.state == "alive"
+        assert case.state == "available"
         for _ in range(5):
             await case.pass_time(2)
             case.renew()
         await case.pass_time(2 + 14)
-        assert case.state == "alive"
+        assert case.state == "available"
         await case.pass_time(2)
-        assert case.state == "dead"
+        assert case.state == "unavailable"
         case.renew()
         await case.pass_time(2)
-        assert case.state == "alive"
+        assert case.state == "available"
         assert case.changes == [
-            ("kubevirt", "unknown", "alive"),
-            ("kubevirt", "alive", "dead"),
-            ("kubevirt", "dead", "alive"),
+            ("kubevirt", "unknown", "available"),
+            ("kubevirt", "available", "unavailable"),
+            ("kubevirt", "unavailable", "available"),
         ]
 
 
@@ -201,27 +206,27 @@ async def test_pods_of_the_first_list_are_as_old_as_they_say(tmp_path: Path, cap
     async with watched(tmp_path, prepare=prepare) as case:
         await until(lambda: len(case.guard.pods) == 2)
         await case.dies()
-        assert case.guard.health().state == "dead"
+        assert case.guard.health().state == "unavailable"
         assert "east/virt-launcher-a-0, west/virt-launcher-a-0" in caplog.text
         case.launch("east", 300.0, "PodScheduled")
-        await case.becomes("alive")
+        await case.becomes("available")
         query = case.server.requests(PODS.path(), "watch")[0].query
         assert query["fieldSelector"] == "spec.schedulerName=kubevirt,status.phase=Pending"
 
 
 async def test_later_pods_are_as_old_as_we_know_them(tmp_path: Path) -> None:
     async with watched(tmp_path, PODS_ONLY) as case:
-        await case.becomes("alive")
+        await case.becomes("available")
         await until(lambda: case.server.watching == 1)
         for namespace in ("east", "west"):
             case.launch(namespace, 300.0)  # by a clock that is five minutes behind
         await until(lambda: len(case.guard.pods) == 2)
-        assert case.state == "alive"
+        assert case.state == "available"
         await case.pass_time(32)
         await case.dies()
         case.server.remove(PODS, "virt-launcher-a-0", "east")
-        await case.becomes("alive")
-        assert case.changes[-1] == ("kubevirt", "dead", "alive")
+        await case.becomes("available")
+        assert case.changes[-1] == ("kubevirt", "unavailable", "available")
 
 
 async def test_a_pod_of_the_same_name_is_another_pod(tmp_path: Path) -> None:
@@ -233,7 +238,7 @@ async def test_a_pod_of_the_same_name_is_another_pod(tmp_path: Path) -> None:
         await case.pass_time(34)
         await case.dies()
         case.launch("east", uid="another")
-        await case.becomes("alive")
+        await case.becomes("available")
 
 
 @pytest.mark.parametrize("settings", [LEASE, PODS_ONLY])
@@ -252,7 +257,7 @@ async def test_pods_that_tenants_make_change_nothing(tmp_path: Path, settings: G
         for _ in range(30):
             case.renew()
             await case.pass_time(2)
-            assert case.state == "alive"
+            assert case.state == "available"
         asked = {asked.path for asked in case.server.asked if "virtualmachineinstances" in asked.path}
         assert asked == {ACTIVE_VMIS.path(namespace, "a") for namespace in ("east", "west")}
         assert len(case.server.requests(ACTIVE_VMIS.path("east", "a"))) == 1
@@ -302,7 +307,7 @@ async def test_a_refused_watch_of_pods_leaves_the_lease(tmp_path: Path, golden: 
 
     async with watched(tmp_path, prepare=prepare) as case:
         await until(lambda: case.guard.waiting_for() is None)
-        assert case.state == "alive"
+        assert case.state == "available"
         golden(case.guard.health().why)
 
 
@@ -312,7 +317,7 @@ async def test_an_unanswered_list_of_pods_is_waited_for(tmp_path: Path, golden: 
         case.server.fail(PODS.path(), 500, "InternalError", times=1)
 
     async with watched(tmp_path, prepare=prepare) as case:
-        await until(lambda: case.guard.pods.problem is not None and case.state == "alive")
+        await until(lambda: case.guard.pods.problem is not None and case.state == "available")
         golden(case.guard.waiting_for() or "")
         await case.pass_time(2)
         await until(lambda: case.guard.waiting_for() is None)
@@ -321,6 +326,6 @@ async def test_an_unanswered_list_of_pods_is_waited_for(tmp_path: Path, golden: 
 async def test_without_a_guard_nothing_is_asked(tmp_path: Path) -> None:
     async with watched(tmp_path, GuardSettings("off")) as case:
         await case.guard.run()
-        assert case.state == "alive"
+        assert case.state == "available"
         assert case.guard.waiting_for() is None
         assert case.server.asked == []

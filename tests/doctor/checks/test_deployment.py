@@ -34,6 +34,33 @@ async def test_how_many_are_ready(world: World, replicas: int, ready: int, verdi
     assert (finding.subject, finding.verdict, finding.code) == (SUBJECT, verdict, code)
 
 
+async def test_a_roll_out_that_is_stuck_is_a_failure(world: World) -> None:
+    world.deployment(replicas=3, ready=2, progress="ProgressDeadlineExceeded")
+
+    assert codes(await world.run(check), "failure") == [f"{SUBJECT}: rollout-stuck"]
+
+
+@pytest.mark.parametrize(("ready", "code"), [(0, "none-ready"), (2, "rollout-stuck")])
+async def test_a_pod_that_does_not_start_is_named(world: World, ready: int, code: str) -> None:
+    world.deployment(replicas=3, ready=ready)
+    world.replica("c", "node-a")
+    waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "kubevirt-webhook:2"'}
+    status = {"phase": "Pending", "containerStatuses": [{"ready": False, "state": {"waiting": waiting}}]}
+    world.server.held(views.PODS)[NS, f"{NS}-c"]["status"] = status
+
+    (finding,) = [one for one in await world.run(check) if one.verdict == "failure"]
+
+    assert (finding.subject, finding.code) == (SUBJECT, code)
+    assert f"Pod {NS}-c: ImagePullBackOff" in finding.found
+    assert f"kubectl -n {NS} describe pod {NS}-c" in finding.todo
+
+
+async def test_a_roll_out_under_way_is_no_failure(world: World) -> None:
+    world.deployment(replicas=3, ready=2, progress="ReplicaSetUpdated")
+
+    assert codes(await world.run(check), "failure") == []
+
+
 async def test_pods_on_the_scheduler_that_we_hand_vms_to(world: World) -> None:
     world.deployment(scheduler="kubevirt")
 

@@ -1,17 +1,19 @@
 from __future__ import annotations
 
 import asyncio
-import base64
+import errno
+import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn, cast
 
+import aiohttp
 import msgspec
 import pytest
 import trustme
-import yaml
 from aiohttp import web
 
 from tests.cluster.fake_apiserver import FakeApiServer, running
@@ -116,6 +118,54 @@ class TestRequests:
         with pytest.raises(ApiConnectionError):
             await anext(transport.watch(PATH, {}))
         await transport.close()
+
+    @pytest.mark.parametrize(
+        ("error", "cause"),
+        [
+            (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "no such host"),
+            (socket.gaierror(socket.EAI_AGAIN, "Try again"), "cannot be resolved now"),
+            (OSError(errno.EHOSTUNREACH, "10.1.2.3"), "no route to host"),
+            (OSError(errno.ENETUNREACH, "10.1.2.3"), "network is unreachable"),
+            (OSError(errno.EMFILE, "10.1.2.3"), "EMFILE"),
+            (OSError("10.1.2.3"), "unknown error"),
+        ],
+    )
+    async def test_the_cause_is_told_and_no_address(
+        self, tmp_path: Path, error: OSError, cause: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with connected(tmp_path) as (_, transport):
+            key = cast("Any", SimpleNamespace(host="prod.example", port=6443, ssl=True, is_ssl=True))
+
+            async def connect(*args: Any, **options: Any) -> NoReturn:
+                raise aiohttp.ClientConnectorError(key, error)
+
+            monkeypatch.setattr(transport._session, "request", connect)
+            with pytest.raises(ApiConnectionError) as caught:
+                await transport.get(PATH)
+            assert caught.value.why.endswith(f"{cause})")
+
+    async def test_a_name_that_nobody_has(self, tmp_path: Path) -> None:
+        async with connected(tmp_path) as (server, _):
+            server.url = "http://nobody.invalid:1"
+            other = await connect(server.kubeconfig(tmp_path / "nobody"))
+            with pytest.raises(ApiConnectionError) as caught:
+                await other.get(PATH)
+            assert caught.value.why.startswith("no connection ")
+            assert "nobody" not in caught.value.why
+            await other.close()
+
+    async def test_a_server_without_tls(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
+        async with connected(tmp_path) as (server, _):
+            server.url = server.url.replace("http:", "https:")
+            other = await connect(server.kubeconfig(tmp_path / "nobody"))
+            with pytest.raises(ApiConnectionError) as caught:
+                await other.get(PATH)
+            golden(caught.value.why)
+            await other.close()
+
+    async def test_the_cluster_by_the_names_that_admins_know(self, tmp_path: Path) -> None:
+        async with connected(tmp_path) as (server, transport):
+            assert transport.cluster == f'context "fake", {server.url}'
 
     async def test_after_the_end(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (_, transport):
@@ -255,6 +305,15 @@ class TestInAPod:
                 await foreign.get("/version")
             golden(caught.value.why)
             await foreign.close()
+            authority.cert_pem.write_to_path(account / "ca.crt")
+            monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+            renamed = await connect()
+            assert "of this pod, https://127.0.0.1:" in renamed.cluster
+            with pytest.raises(ApiConnectionError) as caught:
+                await renamed.get("/version")
+            golden(caught.value.why)
+            await renamed.close()
+            monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "localhost")
             (account / "token").write_text("t0\nt1")
             authority.cert_pem.write_to_path(account / "ca.crt")
             confused = await connect()
@@ -279,111 +338,3 @@ class TestInAPod:
             await connect()
         golden(caught.value.what.partition(" (")[0].replace(str(account), "ACCOUNT"))
         assert "automountServiceAccountToken" in caught.value.fix
-
-
-def config(**changes: Any) -> dict[str, Any]:
-    cluster = changes.pop("cluster", {"server": "https://localhost:1"})
-    user = changes.pop("user", {"token": "t0"})
-    return {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "clusters": [{"name": "k", "cluster": cluster}],
-        "users": [{"name": "u", "user": user}],
-    } | changes
-
-
-NOT_PEM = base64.b64encode(b"not a certificate").decode()
-
-
-class TestKubeconfig:
-    @pytest.mark.parametrize(
-        ("document", "fix"),
-        [
-            ("just text", "--kubeconfig"),
-            ("", "--kubeconfig"),
-            ("a: [", "repair"),
-            ("a: \x01", "repair"),
-            (config(**{"current-context": ""}), "use-context"),
-            ({}, "use-context"),
-            (config(**{"current-context": "z"}), "repair"),
-            (config(contexts=None), "repair"),
-            (config(users=[]), "repair"),
-            (config(clusters=[]), "repair"),
-            (config(clusters=["x"]), "repair"),
-            (config(users=[{"name": "u", "user": "x"}]), "repair"),
-            (config(cluster={"insecure-skip-tls-verify": True}), "add it"),
-            (config(cluster={"server": "https://localhost:1", "certificate-authority-data": NOT_PEM}), "repair"),
-            (config(cluster={"server": "https://localhost:1", "certificate-authority-data": "abc"}), "repair"),
-            (config(cluster={"server": "https://localhost:1", "certificate-authority": "nowhere.crt"}), "repair"),
-            (config(user={"client-certificate-data": NOT_PEM, "client-key-data": NOT_PEM}), "repair"),
-            (config(user={"tokenFile": "nowhere"}), "repair"),
-        ],
-        ids=[
-            "text",
-            "empty",
-            "not YAML",
-            "control character",
-            "empty context",
-            "no context",
-            "another context",
-            "no contexts",
-            "no users",
-            "no clusters",
-            "clusters of text",
-            "users of text",
-            "no server",
-            "CA not PEM",
-            "CA not base64",
-            "no CA file",
-            "certificate not PEM",
-            "no token file",
-        ],
-    )
-    async def test_mistakes_are_told_in_one_sentence(
-        self, tmp_path: Path, document: Any, fix: str, golden: Callable[[str], None]
-    ) -> None:
-        file = tmp_path / "config"
-        file.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
-        with pytest.raises(InputError) as caught:
-            await connect(str(file))
-        golden(caught.value.what)
-        assert fix in caught.value.fix
-        assert caught.value.where == str(file)
-        assert "\n" not in str(caught.value)
-
-    async def test_that_is_not_there(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
-        with pytest.raises(InputError) as caught:
-            await connect(str(tmp_path / "missing"))
-        golden(caught.value.what)
-
-    async def test_that_is_a_directory(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError) as caught:
-            await connect(str(tmp_path))
-        assert "Is a directory" in str(caught.value)
-
-    async def test_by_environment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-        server = FakeApiServer()
-        async with running(server):
-            file = server.kubeconfig(tmp_path / "config")
-            monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'missing'}:{file}")
-            transport = await connect()
-            assert (await transport.get("/version"))[0] == 200
-            await transport.close()
-
-    async def test_where_kubectl_looks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-        monkeypatch.delenv("KUBECONFIG", raising=False)
-        monkeypatch.setenv("HOME", str(tmp_path))
-        with pytest.raises(InputError) as caught:
-            await connect()
-        assert caught.value.where == str(tmp_path / ".kube" / "config")
-
-    async def test_a_server_that_is_no_url(self, tmp_path: Path) -> None:
-        file = tmp_path / "config"
-        file.write_text(yaml.safe_dump(config(cluster={"server": "://"})))
-        transport = await connect(str(file))
-        with pytest.raises(ApiConnectionError) as caught:
-            await transport.get("/version")
-        assert "broke" in caught.value.why
-        await transport.close()

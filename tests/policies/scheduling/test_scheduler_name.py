@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import builders
-from tests.builders import ALIVE, DEAD, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
+from tests.builders import AVAILABLE, UNAVAILABLE, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
 from tests.policies.scheduling.world import ANNOTATIONS, MARK, POD_MARK_PATH, SCHEDULERS, changes, decide
 from webhook.errors import Unavailable
-from webhook.facts import KubeVirtInstall, KubeVirtKey, SchedulerKey
+from webhook.facts import KubeVirtKey, SchedulerKey
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.names import Code
 from webhook.policies.scheduling import messages
 from webhook.settings.snapshot import SchedulerSettings, SchedulingSettings
@@ -175,7 +176,7 @@ class TestPods:
         assert decide(review(pod), known(vmi())).code == Code.INJECTED
 
     @pytest.mark.parametrize(
-        ("health", "code"), [(DEAD, Code.SCHEDULER_UNAVAILABLE), (UNKNOWN, Code.SCHEDULER_HEALTH_UNKNOWN)]
+        ("health", "code"), [(UNAVAILABLE, Code.SCHEDULER_UNAVAILABLE), (UNKNOWN, Code.SCHEDULER_HEALTH_UNKNOWN)]
     )
     def test_nothing_is_injected_while_the_scheduler_may_be_down(self, health: Any, code: str) -> None:
         decision = decide(review(launcher_pod()), known(vmi(), health))
@@ -194,7 +195,8 @@ class TestPods:
 
         assert decide(review(launcher_pod()), known(vmi(), UNKNOWN), schedulers=trusting).code == Code.INJECTED
         assert (
-            decide(review(launcher_pod()), known(vmi(), DEAD), schedulers=trusting).code == Code.SCHEDULER_UNAVAILABLE
+            decide(review(launcher_pod()), known(vmi(), UNAVAILABLE), schedulers=trusting).code
+            == Code.SCHEDULER_UNAVAILABLE
         )
 
     def test_undeclared_name_is_never_written(self) -> None:
@@ -213,20 +215,20 @@ class TestFallback:
         return pod
 
     def test_falls_back_while_the_scheduler_is_dead(self) -> None:
-        decision = decide(review(self.pod()), known(vmi("kubevirt"), DEAD))
+        decision = decide(review(self.pod()), known(vmi("kubevirt"), UNAVAILABLE))
 
         assert decision.code == Code.FELL_BACK
         assert changes(decision) == {("spec", "schedulerName"): "default-scheduler"}
         assert decision.warnings
 
-    @pytest.mark.parametrize("health", [ALIVE, UNKNOWN, Unavailable("no guard")])
+    @pytest.mark.parametrize("health", [AVAILABLE, UNKNOWN, Unavailable("no guard")])
     def test_stays_otherwise(self, health: Any) -> None:
         decision = decide(review(self.pod()), known(vmi("kubevirt"), health))
 
         assert (decision.code, decision.changes) == (Code.ALREADY_INJECTED, ())
 
     def test_owner_changed_the_name_but_left_the_mark(self) -> None:
-        decision = decide(review(self.pod("batch", "kubevirt")), known(vmi("batch"), DEAD))
+        decision = decide(review(self.pod("batch", "kubevirt")), known(vmi("batch"), UNAVAILABLE))
 
         assert (decision.code, decision.changes) == (Code.FOREIGN_SCHEDULER, ())
 
@@ -236,7 +238,7 @@ class TestFallback:
         assert changes(decision) == {("spec", "schedulerName"): "default-scheduler"}
 
     def test_strangers_pod_with_our_mark_is_left_alone(self) -> None:
-        decision = decide(review(self.pod(), user="admin"), known(vmi("kubevirt"), DEAD))
+        decision = decide(review(self.pod(), user="admin"), known(vmi("kubevirt"), UNAVAILABLE))
 
         assert (decision.code, decision.changes) == (Code.NOT_CREATED_BY_KUBEVIRT, ())
 
@@ -276,13 +278,14 @@ class TestVirtualMachineInstances:
 
     def test_dead_scheduler(self) -> None:
         assert (
-            decide(self.body(), known(health=DEAD), virtual_machine_instances=True).code == Code.SCHEDULER_UNAVAILABLE
+            decide(self.body(), known(health=UNAVAILABLE), virtual_machine_instances=True).code
+            == Code.SCHEDULER_UNAVAILABLE
         )
 
 
 @given(SCHEDULERS, ANNOTATIONS, st.sampled_from([None, "", "default-scheduler", "kubevirt", "stork"]), st.data())
 def test_only_declared_names_are_ever_written(scheduler: Any, mark: str | None, chosen: str | None, data: Any) -> None:
-    health = data.draw(st.sampled_from([ALIVE, DEAD, UNKNOWN]))
+    health = data.draw(st.sampled_from([AVAILABLE, UNAVAILABLE, UNKNOWN]))
     pod = launcher_pod(schedulerName=None if scheduler is ... else scheduler)
     pod["metadata"]["annotations"][MARK] = mark or ""
 
@@ -291,14 +294,14 @@ def test_only_declared_names_are_ever_written(scheduler: Any, mark: str | None, 
     written = changes(decision).get(("spec", "schedulerName"))
     assert written in (None, "kubevirt", "default-scheduler")
     if written == "kubevirt":
-        assert health is ALIVE and not chosen and scheduler in (..., None, "", "default-scheduler")
+        assert health is AVAILABLE and not chosen and scheduler in (..., None, "", "default-scheduler")
     if written == "default-scheduler":
-        assert mark == scheduler and (health is DEAD or scheduler not in builders.scheduling().schedulers)
+        assert mark == scheduler and (health is UNAVAILABLE or scheduler not in builders.scheduling().schedulers)
 
 
 def test_every_guard_state_has_an_answer_for_every_point() -> None:
     """No combination of healths ends in an exception."""
-    healths = [ALIVE, DEAD, UNKNOWN, Unavailable("x"), None]
+    healths = [AVAILABLE, UNAVAILABLE, UNKNOWN, Unavailable("x"), None]
     bodies = [review(launcher_pod()), review(vm()), TestFallback().pod() and review(TestFallback().pod())]
     for body, health in itertools.product(bodies, healths):
         assert decide(body, known(vmi()) | {SchedulerKey("kubevirt", "demo"): health}).reasons

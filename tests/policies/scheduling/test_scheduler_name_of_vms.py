@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.builders import DEAD, Json, known, review, vm
+from tests.builders import UNAVAILABLE, Json, known, review, vm
 from tests.policies.scheduling.world import MARK, POD_MARK_PATH, VM_SCHEDULER, captured, changes, decide
 from webhook.errors import Unavailable
 from webhook.facts import ObjectKey
@@ -79,10 +79,10 @@ class TestVirtualMachines:
         assert decide(review(odd)).code == Code.NO_TEMPLATE
 
     def test_dead_scheduler_is_said_to_the_owner(self) -> None:
-        decision = decide(review(vm()), known(health=DEAD))
+        decision = decide(review(vm()), known(health=UNAVAILABLE))
 
         assert (decision.code, decision.changes) == (Code.SCHEDULER_UNAVAILABLE, ())
-        assert decision.warnings == (messages.unavailable("kubevirt", DEAD.why),)
+        assert decision.warnings == (messages.unavailable("kubevirt", UNAVAILABLE.why),)
 
     def test_status_at_create_is_only_a_claim(self) -> None:
         body = vm(instancetype={"name": "u1"})

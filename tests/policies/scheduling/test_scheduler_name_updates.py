@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import builders
-from tests.builders import ALIVE, DEAD, UNKNOWN, Json, known, launcher_pod, review, vm, vmi
+from tests.builders import AVAILABLE, UNAVAILABLE, UNKNOWN, Json, known, launcher_pod, review, vm, vmi
 from tests.policies.scheduling.world import (
     ANNOTATIONS,
     POD_MARK_PATH,
@@ -44,7 +44,7 @@ class TestCarryOver:
     def test_also_while_the_scheduler_is_dead_or_another_is_the_default(self) -> None:
         old = vm("batch", mark="batch")
 
-        assert self.update(vm(), old, known(health=DEAD)).code == Code.PRESERVED
+        assert self.update(vm(), old, known(health=UNAVAILABLE)).code == Code.PRESERVED
         assert changes(self.update(vm(), old))[VM_SCHEDULER] == "batch"
 
     @pytest.mark.parametrize(
@@ -107,7 +107,9 @@ class TestCarryOver:
         assert decision.code == Code.PRESERVED
 
 
-@given(SCHEDULERS, ANNOTATIONS, ANNOTATIONS, SCHEDULERS, ANNOTATIONS, st.sampled_from([ALIVE, DEAD, UNKNOWN]))
+@given(
+    SCHEDULERS, ANNOTATIONS, ANNOTATIONS, SCHEDULERS, ANNOTATIONS, st.sampled_from([AVAILABLE, UNAVAILABLE, UNKNOWN])
+)
 def test_update_never_adds_what_was_not_ours(
     new: Any, new_mark: str | None, template_mark: str | None, old: Any, old_mark: str | None, health: Any
 ) -> None:
@@ -232,7 +234,7 @@ class TestMarks:
         assert decision.code == Code.ANNOTATION_RESTORED
         assert set(changes(decision)) == {POD_MARK_PATH, ("spec", "template", *POD_MARK_PATH)}
 
-    @pytest.mark.parametrize(("health", "code"), [(DEAD, Code.FELL_BACK), (ALIVE, Code.ALREADY_INJECTED)])
+    @pytest.mark.parametrize(("health", "code"), [(UNAVAILABLE, Code.FELL_BACK), (AVAILABLE, Code.ALREADY_INJECTED)])
     def test_then_its_pods_fall_back(self, health: Any, code: str) -> None:
         body = review(launcher_pod(schedulerName="kubevirt"))
 

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import NAME, Installation
 from webhook.doctor.support.views import BUDGETS, FLOW, PODS, Deployment, InstalledPod
 from webhook.errors import Unavailable
 from webhook.k8s.client.resources import Resource
+from webhook.k8s.startup import StartProblem, worst_problem
 from webhook.k8s.views import Object
 from webhook.text import pluralize
 
 CHECK: Final = "deployment"
 _INSTALL: Final = 'run "kubevirt-webhook install", or apply the manifests'
 _OVER: Final = ("Succeeded", "Failed")
+_SELECTOR: Final = {"labelSelector": f"app.kubernetes.io/name={NAME}"}
+_Pods: TypeAlias = tuple[InstalledPod, ...] | Unavailable
 
 
 async def check(installation: Installation) -> list[Finding]:
     """Check the Deployment, its pods, and the objects that protect them."""
-    findings = [*await _check_deployment(installation), *await _check_pods(installation)]
+    pods = await installation.reader.all(PODS, installation.namespace, _SELECTOR)
+    findings = [*await _check_deployment(installation, pods), *_check_pods(installation, pods)]
     findings += await _check_present(installation, BUDGETS, "a drain can stop all replicas at once")
     for resource in FLOW:
         consequence = "the requests of kubevirt-webhook can wait behind requests that wait for kubevirt-webhook"
@@ -28,25 +32,31 @@ async def check(installation: Installation) -> list[Finding]:
     return findings
 
 
-async def _check_deployment(installation: Installation) -> list[Finding]:
+async def _check_deployment(installation: Installation, pods: _Pods) -> list[Finding]:
     subject = f"Deployment {installation.namespace}/{NAME}"
     live = await installation.deployment()
     if isinstance(live, Unavailable):
         return [unreadable(CHECK, subject, live)]
     if live is not None:
-        return [_check_replicas(subject, live), *_check_scheduler(installation, subject, live)]
+        problem = None if isinstance(pods, Unavailable) else worst_problem(pods)
+        return [_check_replicas(subject, live, problem), *_check_scheduler(installation, subject, live)]
     if installation.url:
         what = f"does not exist; the server runs at {installation.url}"
         return [Finding(CHECK, "not-needed", subject, "ok", what)]
     return [Finding(CHECK, "missing", subject, "failure", "does not exist", _INSTALL)]
 
 
-def _check_replicas(subject: str, live: Deployment) -> Finding:
+def _check_replicas(subject: str, live: Deployment, problem: StartProblem | None) -> Finding:
     wanted = 1 if live.spec.replicas is None else live.spec.replicas
     ready, updated = live.status.ready_replicas or 0, live.status.updated_replicas or 0
+    why = f": {problem.text}" if problem else ""
+    look = f'repair the cause, which "{problem.command}" shows' if problem else "check its pods and their log"
     if not ready:
-        what = f"0/{wanted} replicas are ready, so no request is evaluated"
-        return Finding(CHECK, "none-ready", subject, "failure", what, "check its pods and their log")
+        what = f"0/{wanted} replicas are ready, so no request is evaluated{why}"
+        return Finding(CHECK, "none-ready", subject, "failure", what, look)
+    if (ready < wanted or updated < wanted) and _is_stuck(live, problem):
+        what = f"the rollout is stuck: {ready}/{wanted} replicas are ready, {updated}/{wanted} are updated{why}"
+        return Finding(CHECK, "rollout-stuck", subject, "failure", what, look)
     if ready < wanted or updated < wanted:
         what = f"{ready}/{wanted} replicas are ready, {updated}/{wanted} are updated"
         todo = "check its pods, or wait for the rollout"
@@ -55,6 +65,12 @@ def _check_replicas(subject: str, live: Deployment) -> Finding:
         what = "1/1 replica is ready; while it moves to another node, no request is evaluated"
         return Finding(CHECK, "single-replica", subject, "warning", what, "run two or more replicas")
     return Finding(CHECK, "ready", subject, "ok", f"{ready}/{wanted} replicas are ready")
+
+
+def _is_stuck(live: Deployment, problem: StartProblem | None) -> bool:
+    """Whether a pod has failed to start, or the Deployment controller has given up."""
+    late = any(condition.reason == "ProgressDeadlineExceeded" for condition in live.status.conditions or ())
+    return late or bool(problem and problem.failed)
 
 
 def _check_scheduler(installation: Installation, subject: str, live: Deployment) -> list[Finding]:
@@ -69,10 +85,8 @@ def _check_scheduler(installation: Installation, subject: str, live: Deployment)
     return [Finding(CHECK, "placed-by-declared-scheduler", subject, "failure", what, todo)]
 
 
-async def _check_pods(installation: Installation) -> list[Finding]:
-    query = {"labelSelector": f"app.kubernetes.io/name={NAME}"}
+def _check_pods(installation: Installation, read: _Pods) -> list[Finding]:
     subject = f"Pods of {installation.namespace}/{NAME}"
-    read = await installation.reader.all(PODS, installation.namespace, query)
     if isinstance(read, Unavailable):
         return [unreadable(CHECK, subject, read)]
     pods = [pod for pod in read if pod.status.phase not in _OVER]

@@ -10,6 +10,7 @@ import msgspec
 from webhook import names
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.nodes import NodeSpec
+from webhook.k8s.startup import Condition, StartingPod
 from webhook.k8s.views import Object, ObjectMeta, View
 from webhook.placement import podrequests
 from webhook.placement.resources import Listed
@@ -127,6 +128,7 @@ class DeploymentStatus(View, frozen=True):
 
     ready_replicas: int | None = None
     updated_replicas: int | None = None
+    conditions: list[Condition] | None = None
 
 
 class Deployment(Object, frozen=True):
@@ -136,17 +138,16 @@ class Deployment(Object, frozen=True):
     status: DeploymentStatus = DeploymentStatus()
 
 
-class InstalledPodStatus(View, frozen=True):
-    """``status`` of a Pod."""
+class PodPhase(View, frozen=True):
+    """``status`` of a Pod, as far as it shows whether the pod runs."""
 
     phase: str | None = None
 
 
-class InstalledPod(Object, frozen=True):
-    """A Pod (core/v1), as far as it shows what runs where."""
+class InstalledPod(StartingPod, frozen=True):
+    """A Pod (core/v1), as far as it shows what runs where, and why it does not."""
 
     spec: InstalledPodSpec = InstalledPodSpec()
-    status: InstalledPodStatus = InstalledPodStatus()
 
 
 class ConfigMap(Object, frozen=True):
@@ -222,31 +223,7 @@ class RunningPod(Object, frozen=True):
     """A pod, with what it requests of its node."""
 
     spec: RunningSpec = RunningSpec()
-    status: InstalledPodStatus = InstalledPodStatus()
-
-
-class InstalledKubeVirtStatus(View, frozen=True):
-    """``status`` of a KubeVirt object: the phase and the versions of the installation."""
-
-    phase: str | None = None
-    observed_kube_virt_version: str | None = None
-    target_kube_virt_version: str | None = None
-    operator_version: str | None = None
-
-
-class InstalledKubeVirt(Object, frozen=True):
-    """A KubeVirt object as plain JSON, for `webhook.kubevirt.config` reads its configuration."""
-
-    spec: dict[str, Any] | None = None
-    status: dict[str, Any] | None = None
-
-    @property
-    def state(self) -> InstalledKubeVirtStatus:
-        """``status``, as virt-operator writes it; an empty one where it is malformed."""
-        try:
-            return msgspec.convert(self.status or {}, InstalledKubeVirtStatus)
-        except msgspec.ValidationError:
-            return InstalledKubeVirtStatus()
+    status: PodPhase = PodPhase()
 
 
 class PolicyRule(View, frozen=True):
@@ -299,7 +276,6 @@ SECRETS: Final = Resource("", "v1", "secrets", "Secret", True, InstalledCaSecret
 PODS: Final = Resource("", "v1", "pods", "Pod", True, InstalledPod)
 NODES: Final = Resource("", "v1", "nodes", "Node", False, ImagesNode)
 RUNNING_PODS: Final = Resource("", "v1", "pods", "Pod", True, RunningPod)
-KUBEVIRTS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "kubevirts", "KubeVirt", True, InstalledKubeVirt)
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, Object)
 FLOW: Final = tuple(
     Resource("flowcontrol.apiserver.k8s.io", "v1", f"{kind.lower()}s", kind, False, Object)

@@ -27,9 +27,11 @@ class Credentials(Protocol):
         tls: verifies the API server, and holds a client certificate if there is one.
         tls_name: the name in the API server's certificate, if not its host's.
         proxy: the URL of a proxy, or None.
+        context: the context of the kubeconfig; empty in a pod, which has none.
     """
 
     host: str
+    context: str
     tls: ssl.SSLContext
     tls_name: str | None
     proxy: str | None
@@ -68,6 +70,7 @@ class ServiceAccount(Credentials):
         if not port:
             raise _unusable("the environment variable KUBERNETES_SERVICE_PORT is empty")
         self.host = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+        self.context = ""
         self.tls_name: str | None = None
         self.proxy: str | None = None
         self._token: Final = directory / "token"

@@ -43,12 +43,14 @@ class KubeconfigUser(Credentials):
     Args:
         configuration: a filled ``kubernetes_asyncio.client.Configuration``.
         path: the path of the kubeconfig, which is read again when its token is denied.
+        context: the name of its current context.
 
     Raises:
         OSError: a certificate file cannot be read or holds no certificate (``ssl.SSLError``).
     """
 
-    def __init__(self, configuration: Any, path: str) -> None:
+    def __init__(self, configuration: Any, path: str, context: str) -> None:
+        self.context = context
         self._configuration = configuration
         self._path: Final = path
         self._renewing: Final = asyncio.Lock()
@@ -100,7 +102,7 @@ async def load(path: str) -> KubeconfigUser:
         loader = await config.load_kube_config(path, client_configuration=configuration, persist_config=False)
         if not getattr(loader, "host", None):
             raise InputError("the cluster of the current context has no server", path, "add it to the kubeconfig")
-        return KubeconfigUser(configuration, path)
+        return KubeconfigUser(configuration, path, str((loader.current_context or {}).get("name", "")))
     except _CONFIG_ERRORS as error:
         raise InputError(f"not a usable kubeconfig: {_sentence(error)}", path, "repair or replace it") from error
 

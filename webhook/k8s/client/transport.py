@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
+import socket
+import ssl
 from collections.abc import AsyncGenerator, Mapping
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -14,7 +17,7 @@ import aiohttp
 import msgspec
 
 from webhook import __version__
-from webhook.errors import Unavailable
+from webhook.errors import InputError, Unavailable
 from webhook.k8s.client.api import (
     LARGEST_ANSWER_BYTES,
     NO_QUERY,
@@ -36,6 +39,29 @@ _WATCH_HEADERS_SECONDS: Final = 30.0
 
 # Bodies that are taken in at the same time; the others wait in the kernel's buffers and at the API server.
 _READERS: Final = 8
+
+_NO_SUCH_HOST: Final = (socket.EAI_NONAME, socket.EAI_NODATA)
+_CONNECTION_PROBLEMS: Final = {
+    errno.ECONNREFUSED: "connection refused",
+    errno.ECONNRESET: "connection reset by peer",
+    errno.EHOSTUNREACH: "no route to host",
+    errno.ENETUNREACH: "network is unreachable",
+}
+# X509_V_ERR_... of OpenSSL, in the words of Go's crypto/x509.
+_CERTIFICATE_PROBLEMS: Final = {
+    9: "certificate is not yet valid",
+    10: "certificate has expired",
+    18: "certificate signed by unknown authority",
+    19: "certificate signed by unknown authority",
+    20: "certificate signed by unknown authority",
+    21: "certificate signed by unknown authority",
+    62: "certificate is not valid for the name of the API server",
+    64: "certificate is not valid for the address of the API server",
+}
+_HANDSHAKE_PROBLEMS: Final = {
+    "WRONG_VERSION_NUMBER": "it does not speak TLS at this port",
+    "RECORD_LAYER_FAILURE": "it does not speak TLS at this port",
+}
 
 # To the API server, beside each other.
 _CONNECTIONS: Final = 100
@@ -75,6 +101,12 @@ class KubernetesTransport(Transport):
     def server(self) -> str:
         """The URL of the API server, for the server's own log: warnings to users do not name it."""
         return self._credentials.host
+
+    @property
+    def cluster(self) -> str:
+        """The cluster, as an admin distinguishes it from others: the context and the URL of the API server."""
+        context = self._credentials.context
+        return f'context "{context}", {self.server}' if context else f"the cluster of this pod, {self.server}"
 
     async def get(
         self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = LARGEST_ANSWER_BYTES
@@ -251,18 +283,46 @@ async def connect(kubeconfig: str | None = None) -> KubernetesTransport:
     """
     if kubeconfig is None and os.environ.get("KUBERNETES_SERVICE_HOST"):
         return KubernetesTransport(ServiceAccount())
-    from webhook.k8s.client.kubeconfig import load  # noqa: PLC0415 - it costs half a second and 40 MB
-
+    try:
+        from webhook.k8s.client.kubeconfig import load  # noqa: PLC0415 - it costs half a second and 40 MB
+    except ModuleNotFoundError as error:
+        if error.name != "kubernetes_asyncio":
+            raise
+        what = "this installation cannot read a kubeconfig: the image does not have the package kubernetes-asyncio"
+        raise InputError(
+            what, fix="run the command in a pod, or where kubevirt-webhook is installed with pip"
+        ) from None
     path = kubeconfig or os.environ.get("KUBECONFIG") or str(Path.home() / ".kube" / "config")
     return KubernetesTransport(await load(path))
 
 
 def _clause(error: Exception) -> str:
     """Why there was no answer. Without the address of the API server: users may see this in a warning."""
-    if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientConnectorSSLError):
-        return "no trusted TLS connection to the API server"
+    if isinstance(error, aiohttp.ClientConnectorCertificateError):
+        return f"no trusted TLS connection to the API server ({_certificate_problem(error.certificate_error)})"
+    if isinstance(error, aiohttp.ClientConnectorSSLError):
+        return f"no trusted TLS connection to the API server ({_handshake_problem(error.os_error)})"
     if isinstance(error, TimeoutError):
         return "the API server did not answer in time"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return "no connection to the API server"
+        return f"no connection to the API server ({_connection_problem(error.os_error)})"
     return f"the connection to the API server broke ({type(error).__name__})"
+
+
+def _connection_problem(error: OSError) -> str:
+    """The cause as other clients of Kubernetes name it."""
+    if isinstance(error, socket.gaierror):
+        return "no such host" if error.errno in _NO_SUCH_HOST else "the name of its host cannot be resolved now"
+    return _CONNECTION_PROBLEMS.get(error.errno or 0) or errno.errorcode.get(error.errno or 0, "unknown error")
+
+
+def _certificate_problem(error: Exception) -> str:
+    """The cause without OpenSSL's own text, which may name the API server's address."""
+    code = getattr(error, "verify_code", 0)
+    return f"x509: {_CERTIFICATE_PROBLEMS.get(code, 'the certificate cannot be verified')}"
+
+
+def _handshake_problem(error: OSError) -> str:
+    """OpenSSL's name of the error, from a closed set: for example ``TLSV13_ALERT_CERTIFICATE_REQUIRED``."""
+    reason = error.reason if isinstance(error, ssl.SSLError) else ""
+    return _HANDSHAKE_PROBLEMS.get(reason, reason.lower().replace("_", " ") or "the handshake failed")

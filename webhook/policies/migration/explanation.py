@@ -12,7 +12,7 @@ import msgspec
 
 from webhook import names
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, NodesKey, ObjectKey, PlacementKey
+from webhook.facts import Facts, KubeVirtKey, NodesKey, ObjectKey
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object, View
 from webhook.placement import advice, requirement, syntax
@@ -81,7 +81,7 @@ def explain(
         NotRead: a fact has not been read yet.
     """
     vmi = _running(namespace, name, facts, deputy=deputy)
-    facts.need(NodesKey(), PlacementKey())
+    facts.need(NodesKey(), KubeVirtKey())
     target = migration_targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
     nodes = read(facts, NodesKey(), "the nodes")
     assert nodes is not None
@@ -224,7 +224,7 @@ def _openings(verdict: Verdict) -> tuple[OpeningReport, ...]:
     only = {group.failures[0]: group for group in verdict.groups() if len(group.failures) == 1}
     found = []
     for opening in verdict.openings():
-        change = _change(opening.failure)
+        change = change_of(opening.failure)
         if change:
             reached = Nodes(opening.count, verdict.names(only[opening.failure]))
             found.append((opening.failure.requirement.origin, OpeningReport(change, reached)))
@@ -232,7 +232,7 @@ def _openings(verdict: Verdict) -> tuple[OpeningReport, ...]:
     return tuple(opening for _, opening in sorted(found, key=lambda each: each[0] == requirement.ADDED))
 
 
-def _change(failure: Failure) -> str | None:
+def change_of(failure: Failure) -> str | None:
     """The change that would remove a failure; None: there is none, except another VM."""
     required = failure.requirement
     if failure.taint:

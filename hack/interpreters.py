@@ -1,0 +1,121 @@
+"""`make interpreters`: the unit tests on every supported interpreter that this machine has, besides that of ``.venv``.
+
+The image runs the newest one, Debian and RHEL have older ones: none of them may be the first to find out. To keep this
+short, tests that draw random inputs, attack, or run control planes are left to ``make test``.
+
+Interpreters are found on PATH as ``python3.N``, and where pyenv keeps its own. Their environments are kept in the
+cache, one for each interpreter and lock. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+LOCK = ROOT / "requirements-dev.lock"
+SELECTION = ("-m", "not e2e and not hypothesis and not kubevirt", "-n", "2", "--dist", "worksteal", "-q")
+# Attacks and drawn inputs, tests of the tests, and tools for developers.
+LEFT_OUT = ("attacks", "bench", "costs", "e2e", "fuzz", "hack", "mutants")
+
+
+def supported() -> list[str]:
+    """The supported versions, such as 3.11, as pyproject.toml lists them."""
+    listed = re.findall(r"Programming Language :: Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    return sorted(listed, key=lambda version: int(version.partition(".")[2]))
+
+
+def find(version: str, environ: Mapping[str, str]) -> Path | None:
+    """An interpreter of a version, such as 3.13; None: this machine has none that runs."""
+    pyenv = Path(environ.get("PYENV_ROOT") or "~/.pyenv").expanduser() / "versions"
+    on_path = shutil.which(f"python{version}", path=environ.get("PATH"))
+    candidates = [*([Path(on_path)] if on_path else []), *sorted(pyenv.glob(f"{version}.*/bin/python{version}"))]
+    return next((each for each in candidates if _is(each, version)), None)
+
+
+def _is(interpreter: Path, version: str) -> bool:
+    """Whether an interpreter runs, is of a version, and makes virtual environments; pyenv's shims may do neither."""
+    program = "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2])"
+    try:
+        done = subprocess.run([interpreter, "-c", program], capture_output=True, text=True, check=False, timeout=60)
+    except OSError:
+        return False
+    return done.stdout.strip() == version
+
+
+def environment(interpreter: Path, version: str, cache: Path) -> Path:
+    """The Python of an environment with the locked dependencies and this project, made where it is missing."""
+    digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]
+    directory = cache / "interpreters" / f"{version}-{digest}"
+    python = directory / "bin" / "python"
+    ready = directory / ".ready"
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with directory.with_name(f"{directory.name}.lock").open("w") as lock:
+        # Dropped by the kernel when this process ends; another one may have made it meanwhile.
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not ready.exists():
+            _make(interpreter, version, directory)
+            ready.touch()
+    return python
+
+
+def _make(interpreter: Path, version: str, directory: Path) -> None:
+    _say(f"setting up Python {version} (once)")
+    shutil.rmtree(directory, ignore_errors=True)
+    subprocess.run([interpreter, "-m", "venv", directory], check=True)
+    pip = [str(directory / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
+    subprocess.run([*pip, "--require-hashes", "-r", str(LOCK)], check=True)
+
+
+def test(python: Path, paths: Sequence[str]) -> bool:
+    """Whether the tests pass."""
+    ignored = [f"--ignore={ROOT / 'tests' / name}" for name in LEFT_OUT]
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", *SELECTION, *ignored, *paths]
+    # Programs that tests start find this project as they find it in its own environment.
+    environ["PYTHONPATH"] = str(ROOT)
+    return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode == 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Test on each interpreter; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m hack.interpreters", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("paths", nargs="*", help="tests to run (default: all that are selected)")
+    options = parser.parse_args(arguments)
+    own = "{}.{}".format(*sys.version_info[:2])
+    cache = _cache(os.environ)
+    failed = []
+    for version in supported():
+        interpreter = None if version == own else find(version, os.environ)
+        if version == own:
+            _say(f"Python {version}: tested by make test")
+        elif interpreter is None:
+            _say(f"Python {version}: skipped, since this machine does not have it")
+        else:
+            _say(f"Python {version}: {interpreter}")
+            failed += [] if test(environment(interpreter, version, cache), options.paths) else [version]
+    if failed:
+        _say(f"error: tests failed on Python {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+def _cache(environ: Mapping[str, str]) -> Path:
+    if own := environ.get("KUBEVIRT_WEBHOOK_CACHE"):
+        return Path(own).expanduser()
+    return Path(environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kubevirt-webhook"
+
+
+def _say(text: str) -> None:
+    print(f"interpreters: {text}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from webhook.k8s.startup import StartingPod, worst_problem
+
+NOT_READY = {"type": "Ready", "status": "False"}
+
+
+def pod(name: str = "p", created: str = "2026-01-01T00:00:00Z", **status: Any) -> StartingPod:
+    metadata = {"namespace": "n", "name": name, "creationTimestamp": created}
+    return msgspec.convert({"metadata": metadata, "status": status}, StartingPod)
+
+
+def container(state: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"containerStatuses": [{"ready": False, "state": state, **more}], "conditions": [NOT_READY]}
+
+
+def waiting(reason: str, message: str = "") -> dict[str, Any]:
+    return container({"waiting": {"reason": reason, "message": message}})
+
+
+UNSCHEDULABLE = {
+    "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/2"}]
+}
+CRASHED = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "failed", "command"),
+    [
+        (UNSCHEDULABLE, "Unschedulable", True, "describe pod p"),
+        (waiting("ImagePullBackOff"), "ImagePullBackOff", True, "describe pod p"),
+        (waiting("CreateContainerConfigError"), "CreateContainerConfigError", True, "describe pod p"),
+        (waiting("ContainerCreating"), "ContainerCreating", False, "describe pod p"),
+        (container({"running": {}}), "Running", False, "logs p --tail=20"),
+        (container(CRASHED), "OOMKilled", True, "logs p --previous"),
+        (
+            container({"waiting": {"reason": "CrashLoopBackOff"}}, lastState=CRASHED),
+            "CrashLoopBackOff",
+            True,
+            "logs p --previous",
+        ),
+        ({"phase": "Pending"}, "Pending", False, "describe pod p"),
+    ],
+)
+def test_the_reason_is_the_kubelets_or_the_schedulers(
+    status: dict[str, Any], reason: str, failed: bool, command: str
+) -> None:
+    problem = worst_problem([pod(**status)])
+
+    assert problem
+    assert (problem.reason, problem.failed, problem.command) == (reason, failed, f"kubectl -n n {command}")
+    assert problem.text.startswith(f"Pod p: {reason}")
+
+
+def test_the_end_of_a_container_is_told() -> None:
+    problem = worst_problem([pod(**container({"waiting": {"reason": "CrashLoopBackOff"}}, lastState=CRASHED))])
+
+    assert problem
+    assert "137 (OOMKilled)" in problem.message
+
+
+def test_pods_that_are_ready_being_deleted_or_over_have_no_problem() -> None:
+    ready = pod(conditions=[{"type": "Ready", "status": "True"}])
+    over = pod(phase="Failed")
+    deleted = msgspec.convert({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, StartingPod)
+
+    assert worst_problem([ready, over, deleted]) is None
+    assert worst_problem([]) is None
+
+
+def test_a_failed_start_is_told_before_a_slow_one_and_the_newest_pod_first() -> None:
+    slow = pod("slow", "2026-01-03T00:00:00Z", **waiting("ContainerCreating"))
+    old = pod("old", "2026-01-01T00:00:00Z", **waiting("ErrImagePull"))
+    new = pod("new", "2026-01-02T00:00:00Z", **waiting("ErrImagePull"))
+    final = pod("final", "2026-01-01T00:00:00Z", **waiting("InvalidImageName"))
+
+    for pods, name in (([slow, old, new], "new"), ([slow], "slow"), ([slow, new, final], "final")):
+        problem = worst_problem(pods)
+        assert problem
+        assert problem.pod == name
+        assert problem.final is (name == "final")
+
+
+def test_messages_are_one_line_of_a_bounded_length() -> None:
+    problem = worst_problem([pod(**waiting("ErrImagePull", "a\n b" + "x" * 100_000))])
+
+    assert problem
+    assert "\n" not in problem.text
+    assert len(problem.text) < 400

@@ -1,0 +1,128 @@
+"""What an installation still waits for, and what to do if it waits in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from webhook.install.plan import title
+from webhook.install.registration import Manifest
+from webhook.install.stages import uncallable
+from webhook.k8s.startup import StartingPod, StartProblem, worst_problem
+from webhook.text import pluralize, shorten
+
+_AGAIN: Final = "run the command again to continue"
+_MESSAGE_CHARACTERS: Final = 300
+# The conditions of a Namespace by which its deletion is explained.
+_REMAINING: Final = (
+    "NamespaceFinalizersRemaining",
+    "NamespaceContentRemaining",
+    "NamespaceDeletionContentFailure",
+    "NamespaceDeletionDiscoveryFailure",
+)
+
+
+class Shortage(msgspec.Struct, frozen=True):
+    """One thing that is missing.
+
+    Attributes:
+        what: the thing as a clause.
+        fix: what to do once the wait for it has ended.
+        failed: waiting longer does not help.
+    """
+
+    what: str
+    fix: str
+    failed: bool = False
+
+
+def replica_shortage(manifest: Manifest, live: Manifest | None, pods: Iterable[StartingPod]) -> Shortage | None:
+    """What a Deployment's roll-out lacks; None: all replicas are new and ready.
+
+    Args:
+        manifest: the Deployment as planned.
+        live: the Deployment as it is; None: it does not exist.
+        pods: the pods of the Deployment.
+    """
+    name = title(manifest)
+    if live is None:
+        return Shortage(f"{name} does not exist", _AGAIN)
+    status = live.get("status") or {}
+    look = f"kubectl -n {manifest['metadata']['namespace']} describe deployment {manifest['metadata']['name']}"
+    if status.get("observedGeneration", 0) < live.get("metadata", {}).get("generation", 0):
+        what = f"{name}: the rollout has not started"
+        return Shortage(what, f'check the kube-controller-manager with "{look}", and {_AGAIN}')
+    replicas = live.get("spec", {}).get("replicas", 0)
+    counts = [status.get(key, 0) for key in ("replicas", "updatedReplicas", "availableReplicas")]
+    if counts == [replicas] * 3:
+        return None
+    ready = f"{counts[2]}/{replicas} replicas are ready"
+    what = f"{name}: {ready}, {counts[1]}/{replicas} are updated, {counts[0]} exist"
+    return _explain(what, look, status, worst_problem(pods))
+
+
+def caller_shortage(manifest: Manifest, live: Manifest | None) -> Shortage | None:
+    """The entries of a webhook configuration without caBundle; None: all have one."""
+    missing = uncallable(manifest, live)
+    if not missing:
+        return None
+    entries = pluralize(len(missing), "entry", "entries")
+    what = f"{title(manifest)}: {entries} without caBundle, first {missing[0]}"
+    return Shortage(what, f"check the log of the pods for why they do not write it, and {_AGAIN}")
+
+
+def deletion_shortage(manifest: Manifest, live: Manifest | None) -> Shortage | None:
+    """Why an object still exists after its deletion; None: it does not exist."""
+    if live is None:
+        return None
+    why = "; ".join(filter(None, (_remaining(live), _finalizers(live))))
+    what = f"{title(manifest)} is still being deleted" + (f": {why}" if why else "")
+    return Shortage(what, f'"{_command(manifest)}" shows what it waits for; {_AGAIN}')
+
+
+def is_terminating(live: Manifest | None) -> bool:
+    """Whether an object is being deleted."""
+    return bool(live and live.get("metadata", {}).get("deletionTimestamp"))
+
+
+def describe_termination(namespace: Manifest) -> tuple[str, str]:
+    """What is wrong with an installation into a namespace that is being deleted, and what to do."""
+    what = "the namespace is being deleted, so nothing can be created in it"
+    return what, f'wait until it is gone, and run the command again; "{_command(namespace)}" shows what it waits for'
+
+
+def _explain(what: str, look: str, status: dict[str, Any], problem: StartProblem | None) -> Shortage:
+    conditions = {one.get("type"): one for one in status.get("conditions") or ()}
+    denied, progress = conditions.get("ReplicaFailure", {}), conditions.get("Progressing", {})
+    command = look
+    if problem:
+        what, command = f"{what}; {problem.text}", problem.command
+    elif denied.get("status") == "True":
+        what = f"{what}; {denied.get('reason', '')}: {_short(denied.get('message', ''))}"
+    meanwhile = "; the replicas that are ready serve requests meanwhile" if status.get("availableReplicas") else ""
+    late = progress.get("reason") == "ProgressDeadlineExceeded"
+    failed = late or bool(problem and problem.final)
+    return Shortage(what, f'"{command}" shows more; repair the cause, and {_AGAIN}{meanwhile}', failed)
+
+
+def _remaining(live: Manifest) -> str:
+    conditions = (live.get("status") or {}).get("conditions") or ()
+    found = [one.get("message", "") for one in conditions if one.get("type") in _REMAINING and one["status"] == "True"]
+    return _short("; ".join(filter(None, found)))
+
+
+def _finalizers(live: Manifest) -> str:
+    finalizers = live.get("metadata", {}).get("finalizers") or ()
+    return f"finalizers {_short(', '.join(finalizers))}" if finalizers else ""
+
+
+def _command(manifest: Manifest) -> str:
+    metadata = manifest["metadata"]
+    scope = f"-n {metadata['namespace']} " if "namespace" in metadata else ""
+    return f"kubectl {scope}get {manifest['kind'].lower()} {metadata['name']} -o yaml"
+
+
+def _short(text: str) -> str:
+    return shorten(" ".join(text.split()), _MESSAGE_CHARACTERS)

@@ -1,0 +1,155 @@
+"""Why a pod of a Deployment is not ready, in the words of the scheduler and the kubelet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from webhook.k8s.views import Object, View
+from webhook.text import shorten
+
+_MESSAGE_CHARACTERS: Final = 300
+# Waiting reasons of a container whose start has not failed.
+_STARTING: Final = ("ContainerCreating", "PodInitializing")
+# Waiting reasons that no retry of the kubelet mends.
+_FINAL: Final = ("InvalidImageName", "ErrImageNeverPull")
+_OVER: Final = ("Succeeded", "Failed")
+
+
+class WaitingState(View, frozen=True):
+    """``state.waiting`` of a container."""
+
+    reason: str | None = None
+    message: str | None = None
+
+
+class TerminatedState(View, frozen=True):
+    """``state.terminated`` or ``lastState.terminated`` of a container."""
+
+    reason: str | None = None
+    exit_code: int | None = None
+
+
+class ContainerState(View, frozen=True):
+    """``state`` or ``lastState`` of a container."""
+
+    waiting: WaitingState | None = None
+    terminated: TerminatedState | None = None
+
+
+class ContainerStatus(View, frozen=True):
+    """One of the ``status.containerStatuses`` of a Pod."""
+
+    ready: bool | None = None
+    state: ContainerState | None = None
+    last_state: ContainerState | None = None
+
+
+class Condition(View, frozen=True):
+    """One of the ``status.conditions`` of a Pod or Deployment."""
+
+    type: str | None = None
+    status: str | None = None
+    reason: str | None = None
+    message: str | None = None
+
+
+class StartingStatus(View, frozen=True):
+    """``status`` of a Pod, as far as it shows why the pod is not ready."""
+
+    phase: str | None = None
+    conditions: list[Condition] | None = None
+    container_statuses: list[ContainerStatus] | None = None
+
+
+class StartingPod(Object, frozen=True):
+    """A Pod (core/v1), as far as it shows why it is not ready."""
+
+    status: StartingStatus = StartingStatus()
+
+
+class StartProblem(msgspec.Struct, frozen=True):
+    """Why a pod is not ready.
+
+    Attributes:
+        namespace: the namespace of the pod.
+        pod: the name of the pod.
+        reason: the reason of the scheduler or kubelet, for example ``ImagePullBackOff``.
+        message: more about it; may be empty.
+        failed: the start has failed at least once; False: it may only need more time.
+        final: no retry mends it.
+        command: the kubectl command that shows more.
+    """
+
+    namespace: str
+    pod: str
+    reason: str
+    message: str
+    failed: bool
+    final: bool
+    command: str
+
+    @property
+    def text(self) -> str:
+        """The problem as a clause: ``Pod NAME: REASON: MESSAGE``."""
+        return ": ".join(filter(None, (f"Pod {self.pod}", self.reason, self.message)))
+
+
+def worst_problem(pods: Iterable[StartingPod]) -> StartProblem | None:
+    """The problem to report of a Deployment's pods: a failed start before a slow one, the newest pod first.
+
+    Args:
+        pods: the pods of one Deployment.
+
+    Returns:
+        None where every pod is ready, is being deleted, or has ended.
+    """
+    newest_first = sorted(pods, key=lambda pod: pod.meta.creation_timestamp or "", reverse=True)
+    problems = [problem for pod in newest_first if (problem := _problem(pod))]
+    return min(problems, key=lambda problem: (not problem.final, not problem.failed), default=None)
+
+
+def _problem(pod: StartingPod) -> StartProblem | None:
+    status = pod.status
+    if pod.meta.deletion_timestamp or status.phase in _OVER:
+        return None
+    conditions = {condition.type: condition for condition in status.conditions or ()}
+    scheduled, ready = conditions.get("PodScheduled"), conditions.get("Ready")
+    if scheduled and scheduled.status == "False":
+        return _made(pod, scheduled.reason, scheduled.message, failed=True)
+    if ready and ready.status == "True":
+        return None
+    return _container_problem(pod, status.container_statuses or ())
+
+
+def _container_problem(pod: StartingPod, containers: Sequence[ContainerStatus]) -> StartProblem:
+    for container in containers:
+        state, before = container.state or ContainerState(), container.last_state or ContainerState()
+        ended = state.terminated or before.terminated
+        if ended:
+            reason = state.waiting.reason if state.waiting else ended.reason
+            message = f"the container ended with status {ended.exit_code} ({ended.reason})"
+            return _made(pod, reason, message, failed=True, log="--previous")
+        if state.waiting and state.waiting.reason not in _STARTING:
+            return _made(pod, state.waiting.reason, state.waiting.message, failed=True)
+        if not state.waiting and not container.ready:
+            return _made(pod, "Running", "its readiness probe does not succeed", log="--tail=20")
+    return _made(pod, "ContainerCreating" if containers else "Pending", "")
+
+
+def _made(
+    pod: StartingPod, reason: str | None, message: str | None, *, failed: bool = False, log: str = ""
+) -> StartProblem:
+    namespace, name = pod.meta.namespace or "", pod.meta.name or ""
+    verb = f"logs {name} {log}" if log else f"describe pod {name}"
+    return StartProblem(
+        namespace=namespace,
+        pod=name,
+        reason=reason or "",
+        message=shorten(" ".join((message or "").split()), _MESSAGE_CHARACTERS),
+        failed=failed,
+        final=reason in _FINAL,
+        command=f"kubectl -n {namespace} {verb}",
+    )
