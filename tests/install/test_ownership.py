@@ -55,7 +55,7 @@ async def test_only_the_version_that_was_read_is_changed() -> None:
 
 
 @pytest.mark.parametrize(("answer", "part"), [
-    ((403, {"message": "no"}), "permitted to get and patch"),
+    ((403, {"message": "no"}), "get and patch"),
     ((500, b"?"), "no message"),
     (None, "did not answer"),
 ])  # fmt: skip
