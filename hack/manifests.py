@@ -1,18 +1,115 @@
-"""`make manifests`: the webhook configurations of each overlay, and what kustomize makes of the overlays."""
+"""`make manifests`: webhook configurations of the overlays, ConfigMaps of schedulers, and what kustomize renders."""
 
 from __future__ import annotations
 
+import hashlib
+import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
+from textwrap import indent
+
+from webhook.scheduler.variants import CONFIGURATION_KEY, VARIANTS, Place, Variant, configuration
 
 ROOT = Path(__file__).resolve().parents[1]
 MANIFESTS = ROOT / "manifests"
+SCHEDULER = MANIFESTS / "scheduler"
 HEADER = "# Printed by `kubevirt-webhook manifests webhooks --config settings.yaml`.\n"
+WRITTEN = "# Written by `make manifests` from ../{source}.\n"
+# Where each component's ConfigMap is, and what its scheduler is for.
+PLACES: dict[Place, str] = {"second": "kubevirt-scheduler", "openshift": "openshift-secondary-scheduler-operator"}
+CONFIG_MAP = """apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: kubevirt-scheduler
+  namespace: {namespace}
+  labels:
+    app.kubernetes.io/name: kubevirt-scheduler
+    app.kubernetes.io/part-of: kubevirt-webhook
+data:
+  {key}: |
+{text}"""
+# Some of the targets are not there beside the other component, which kustomize allows.
+VARIANT = """apiVersion: kustomize.config.k8s.io/v1alpha1
+kind: Component
+patches:
+{patches}"""
+PATCH = """  - target:
+      kind: {kind}
+      name: kubevirt-scheduler
+      namespace: {namespace}
+    patch: |
+{patch}"""
+DATA = """apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: kubevirt-scheduler
+data:
+  {key}: |
+{text}"""
+DIGEST = """- op: replace
+  path: /spec/template/metadata/annotations/kubevirt-webhook.github.io~1configuration-digest
+  value: "{digest}"
+"""
+# Load-aware schedulers read the usage of nodes from metrics-server.
+METRICS = """- op: add
+  path: /rules/-
+  value:
+    apiGroups: [metrics.k8s.io]
+    resources: [nodes]
+    verbs: [list]
+"""
 
 
 def _output(*command: str | Path) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
+
+
+def digest(text: str) -> str:
+    """What changes with a configuration, so that its scheduler is started anew."""
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def config_map(place: Place, namespace: str) -> str:
+    """The ConfigMap of a component, which spreads."""
+    text = indent(configuration(MANIFESTS, "spread", place), " " * 4)
+    header = WRITTEN.format(source="spread.yaml")
+    return header + CONFIG_MAP.format(namespace=namespace, key=CONFIGURATION_KEY, text=text)
+
+
+def with_digest(deployment: str) -> str:
+    """The second scheduler's Deployment with the digest of the ConfigMap."""
+    line = rf'\g<1>"{digest(configuration(MANIFESTS, "spread"))}"'
+    return re.sub(r'(configuration-digest: )".*"', line, deployment)
+
+
+def component(variant: Variant) -> str:
+    """The component that has another one's scheduler be a variant."""
+    patches = []
+    for place, namespace in PLACES.items():
+        text = indent(configuration(MANIFESTS, variant, place), " " * 4)
+        patch = indent(DATA.format(key=CONFIGURATION_KEY, text=text), " " * 6)
+        patches.append(PATCH.format(kind="ConfigMap", namespace=namespace, patch=patch))
+    name = digest(configuration(MANIFESTS, variant))
+    patch = indent(DIGEST.format(digest=name), " " * 6)
+    patches.append(PATCH.format(kind="Deployment", namespace=PLACES["second"], patch=patch))
+    if variant.startswith("load-aware"):
+        target = "  - target:\n      kind: ClusterRole\n      name: kubevirt-scheduler\n    patch: |\n"
+        patches.append(target + indent(METRICS, " " * 6))
+    header = WRITTEN.format(source=f"../{variant}.yaml") + "# It goes with ../../second or ../../openshift.\n"
+    return header + VARIANT.format(patches="".join(patches))
+
+
+def _render_scheduler(kubectl: Path, variant: Variant) -> None:
+    """What kustomize makes of the second scheduler, for `install --with scheduler`."""
+    components = ["second"] if variant == "spread" else ["second", f"variants/{variant}"]
+    with tempfile.TemporaryDirectory(dir=SCHEDULER) as own:
+        lines = [f"  - ../{component}\n" for component in components]
+        kind = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
+        (Path(own) / "kustomization.yaml").write_text(f"{kind}components:\n{''.join(lines)}")
+        made = _output(kubectl, "kustomize", own)
+    (MANIFESTS / "rendered" / f"scheduler-{variant}.yaml").write_text(made)
 
 
 def main() -> None:
@@ -25,6 +122,15 @@ def main() -> None:
         rendered = MANIFESTS / "rendered" / f"{overlay.name}.yaml"
         rendered.write_text(_output(binaries / "kubectl", "kustomize", overlay))
         print(f"{overlay.relative_to(ROOT)} and {rendered.relative_to(ROOT)}")
+    for place, namespace in PLACES.items():
+        (SCHEDULER / place / "configuration.yaml").write_text(config_map(place, namespace))
+    deployment = SCHEDULER / "second" / "deployment.yaml"
+    deployment.write_text(with_digest(deployment.read_text()))
+    for variant in VARIANTS:
+        if variant != "spread":
+            (SCHEDULER / "variants" / variant / "kustomization.yaml").write_text(component(variant))
+        _render_scheduler(binaries / "kubectl", variant)
+        print(f"{SCHEDULER.relative_to(ROOT)}: {variant}")
 
 
 if __name__ == "__main__":

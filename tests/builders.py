@@ -8,8 +8,10 @@ import msgspec
 
 from webhook import names
 from webhook.errors import Unavailable
-from webhook.facts import Key, KubeVirtInstall, KubeVirtKey, NamespaceKey, SchedulerHealth, SchedulerKey, VmiKey
+from webhook.facts import Key, KubeVirtKey, NamespaceKey, SchedulerHealth, SchedulerKey, VmiKey
 from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.views import VirtualMachineInstance, VmiSpec
 from webhook.settings.snapshot import (
     EvictionSettings,
@@ -25,8 +27,8 @@ from webhook.settings.snapshot import (
 
 CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
 VMI_UID = "0b8d7f3e-5f0e-4f1c-9f57-2c1d5a4be001"
-ALIVE = SchedulerHealth("alive", "its Lease was renewed")
-DEAD = SchedulerHealth("dead", "its Lease expired")
+AVAILABLE = SchedulerHealth("available", "its Lease was renewed")
+UNAVAILABLE = SchedulerHealth("unavailable", "its Lease expired")
 UNKNOWN = SchedulerHealth("unknown", "no answer yet")
 
 Json = dict[str, Any]
@@ -155,9 +157,14 @@ def namespace(mode: str | None = "enforce", **annotations: str) -> Namespace:
     return Namespace(ObjectMeta(name="demo", labels=labels, annotations=ours))
 
 
+def installed(configuration: ClusterConfig | Unavailable = DEFAULTS) -> KubeVirtInstall:
+    """KubeVirt in the namespace ``kubevirt``."""
+    return KubeVirtInstall(frozenset({"kubevirt"}), configuration)
+
+
 def known(
     vmi: VirtualMachineInstance | Unavailable | None = None,
-    health: SchedulerHealth | Unavailable = ALIVE,
+    health: SchedulerHealth | Unavailable = AVAILABLE,
     mode: str | None = "enforce",
     name: str = "web01",
     uid: str = VMI_UID,
@@ -166,7 +173,7 @@ def known(
     """The facts of a healthy cluster in which one VMI is known."""
     there = namespace(mode, **more)
     return {
-        KubeVirtKey(): KubeVirtInstall(frozenset({"kubevirt"})),
+        KubeVirtKey(): installed(),
         NamespaceKey("demo"): there,
         NamespaceKey("demo", fresh=True): there,
         VmiKey("demo", name, uid): vmi,

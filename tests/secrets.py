@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from tests import builders
-from tests.builders import DEAD, VMI_UID, Json, known, vmi
+from tests.builders import UNAVAILABLE, VMI_UID, Json, known, vmi
 from tests.policies.instancetypes import world as sizes
 from tests.review.memory import Kept, MemoryCluster
 from webhook import names
@@ -40,7 +40,7 @@ def world(mode: str, dead: bool) -> World:
     facts = sizes.facts([sizes.instancetype(), preference], missing=[("VirtualMachineInstancetype", "gone")])
     facts |= known(vmi()) | {VmiKey("demo", "web01", VMI_UID): vmi()}
     facts |= {NamespaceKey("demo"): there, NamespaceKey("demo", fresh=True): there}
-    return World(facts | ({SchedulerKey("kubevirt", "demo"): DEAD} if dead else {}))
+    return World(facts | ({SchedulerKey("kubevirt", "demo"): UNAVAILABLE} if dead else {}))
 
 
 def settings(expand: bool) -> Settings:

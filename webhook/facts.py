@@ -16,10 +16,9 @@ from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Namespace, Object
-from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.views import VirtualMachineInstance
 from webhook.placement.index import NodeIndex
-from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.work import Work
 
 T = TypeVar("T")
@@ -59,22 +58,8 @@ class VmiKey(Key[VirtualMachineInstance], frozen=True):
     uid: str
 
 
-class KubeVirtInstall(msgspec.Struct, frozen=True):
-    """Where KubeVirt runs: ``kubevirt`` upstream, ``openshift-cnv`` on OpenShift, ``harvester-system`` on Harvester."""
-
-    namespaces: frozenset[str]
-
-
 class KubeVirtKey(Key[KubeVirtInstall], frozen=True):
-    """The namespaces that hold a KubeVirt object; None where there is none."""
-
-
-class ConfigurationKey(Key[ClusterConfig], frozen=True):
-    """KubeVirt's configuration of the cluster; None where there is no KubeVirt."""
-
-
-class PlacementKey(Key[PlacementKubeVirt], frozen=True):
-    """What KubeVirt's settings require of nodes; None where there is no KubeVirt."""
+    """KubeVirt's installation in the cluster: where it runs, and its configuration; None where there is no KubeVirt."""
 
 
 class NodesKey(Key[NodeIndex], frozen=True):
@@ -143,7 +128,7 @@ class SchedulerHealth(msgspec.Struct, frozen=True):
         why: the evidence, as a clause.
     """
 
-    state: Literal["alive", "dead", "unknown"]
+    state: Literal["available", "unavailable", "unknown"]
     why: str
 
 

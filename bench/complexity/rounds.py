@@ -13,7 +13,8 @@ from typing import Final
 import msgspec
 
 from tests.attacks.schema import Path
-from tests.attacks.worlds import WORLDS, Lines, World
+from tests.attacks.world import Lines, World
+from tests.attacks.worlds import WORLDS
 
 _SMALL: Final = 30
 _PAUSE_SECONDS: Final = 0.005

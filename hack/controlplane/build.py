@@ -10,6 +10,8 @@ The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`
 pin every byte that is compiled, and ``-mod=readonly`` keeps the build from changing either. Standard library only: CI
 runs this before anything is installed.
 
+``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``.
+
 ``--kubernetes 1.34`` builds the kube-scheduler of an older minor version, from ``k8s-1.34/go.mod``. It runs beside the
 control plane of this project's own version, so that two versions of the scheduler are compared on the same API server.
 
@@ -105,6 +107,12 @@ CONTROL_PLANE = Bundle(
     ),
     # setup-envtest's directories hold these (and kubectl), never a scheduler or a controller manager.
     assets=("kube-apiserver", "etcd"),
+)
+DESCHEDULER = Bundle(
+    "descheduler",
+    "descheduler",
+    "about two minutes",
+    (Part("descheduler", "sigs.k8s.io/descheduler", ("descheduler",), output="descheduler"),),
 )
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
@@ -271,6 +279,7 @@ def _parser() -> argparse.ArgumentParser:
         choices=older_versions(),
         help=f"build only the kube-scheduler of an older minor version ({', '.join(older_versions())})",
     )
+    what.add_argument("--descheduler", action="store_true", help="build only the upstream descheduler")
     parser.add_argument(
         "--cache",
         type=Path,
@@ -286,6 +295,8 @@ def _parser() -> argparse.ArgumentParser:
 def _bundle(options: argparse.Namespace) -> Bundle:
     if options.kubernetes:
         return older_scheduler(options.kubernetes)
+    if options.descheduler:
+        return DESCHEDULER
     return kubevirt_releases()[options.kubevirt] if options.kubevirt else CONTROL_PLANE
 
 

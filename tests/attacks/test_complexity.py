@@ -17,7 +17,8 @@ import pytest
 from tests.attacks import counting, schema, worlds
 from tests.attacks.counting import Cost, nonlinear, watched
 from tests.attacks.schema import Path
-from tests.attacks.worlds import WORLDS, World
+from tests.attacks.world import OBJECT, World, view
+from tests.attacks.worlds import WORLDS
 from webhook.admission import credentials, redaction, wire
 from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, VmiKey
 from webhook.k8s.views import Unstructured, View
@@ -67,7 +68,7 @@ def comparisons(world: World, places: Iterable[tuple[str, Path]], count: int, *,
         for world in WORLDS
         for alike in (False, True)
         # Equal items of whole VMs are looked at together, below: there are too many lists to do both with each.
-        if not (alike and worlds.view(world.endpoint) is Unstructured)
+        if not (alike and view(world.endpoint) is Unstructured)
     ],
 )
 def test_each_list_and_map_by_itself(world: World, alike: bool) -> None:
@@ -211,12 +212,12 @@ def test_the_largest_vm_that_kubevirt_admits_is_no_attack() -> None:
     volumes = [{"metadata": {"name": f"web01-{n}"}, "spec": {"storage": claim, "sourceRef": source}} for n in numbers]
 
     for world in WORLDS:
-        if world.endpoint.kind != "VirtualMachine" or worlds.view(world.endpoint) is not Unstructured:
+        if world.endpoint.kind != "VirtualMachine" or view(world.endpoint) is not Unstructured:
             continue
         usual = world.objects()
-        vm = usual[worlds.OBJECT]
+        vm = usual[OBJECT]
         spec = {**vm["spec"], "template": {"spec": template}, "dataVolumeTemplates": volumes}
-        large = {**usual, worlds.OBJECT: {**vm, "spec": spec}}
+        large = {**usual, OBJECT: {**vm, "spec": spec}}
         assert reason(world, large) == reason(world, usual), world.name
 
 

@@ -30,12 +30,12 @@ from tests.builders import VMI_UID, Json, known, launcher_pod
 from tests.policies.eviction import world as evictions
 from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as migrations
-from webhook.facts import AccessKey, Key, ListKey, NodesKey, ObjectKey, PlacementKey, VmiKey
+from webhook.facts import AccessKey, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, VmiKey
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.resources import REVISIONS
-from webhook.kubevirt.views import VirtualMachineInstance
+from webhook.kubevirt.views import KubeVirt, VirtualMachineInstance
 from webhook.names import Code
 from webhook.placement.index import NodeIndex
-from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
 from webhook.placement.migrations import MIGRATIONS, UNFINISHED, Migration
 from webhook.placement.node import Node
@@ -202,11 +202,14 @@ def test_kubevirts_configuration() -> None:
                 "smbios": {"sku": "s"},
             },
         },
+        "status": {"phase": "Deployed"},
     }
-    view = msgspec.convert(
-        planted(whole, ["spec.configuration.developerConfiguration.nodeSelectors"]), PlacementKubeVirt
+    view = msgspec.convert(planted(whole, ["spec.configuration.developerConfiguration.nodeSelectors"]), KubeVirt)
+    shown = show(
+        MIGRATE,
+        migrations.asking(migrations.migration({"disk": "x"})),
+        moving() | {KubeVirtKey(): KubeVirtInstall.of([view])},
     )
-    shown = show(MIGRATE, migrations.asking(migrations.migration({"disk": "x"})), moving() | {PlacementKey(): view})
 
     assert shown.verdict.decision.denial
     silent(shown)

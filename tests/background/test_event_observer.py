@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from tests.background.decisions import DENIED
-from tests.builders import DEAD, VMI_UID, Json, known, launcher_pod, review, vm, vmi
+from tests.builders import UNAVAILABLE, VMI_UID, Json, known, launcher_pod, review, vm, vmi
 from tests.policies.eviction import world as evictions
 from tests.review.memory import PODS, PODS_OBSERVED, VMS, Kept, evaluate
 from webhook import names
@@ -48,12 +48,12 @@ def test_a_refused_change_is_told_of_the_object() -> None:
 
 
 def test_what_concerns_a_pod_is_reported_on_its_vmi() -> None:
-    event = said(review(launcher_pod()), PODS, health=DEAD)
+    event = said(review(launcher_pod()), PODS, health=UNAVAILABLE)
 
     assert event
     assert (event.reason, event.code) == ("Warned", "scheduler-unavailable")
     assert (event.kind, event.name, event.uid) == ("VirtualMachineInstance", "web01", VMI_UID)
-    assert messages.unavailable("kubevirt", DEAD.why).text in event.note
+    assert messages.unavailable("kubevirt", UNAVAILABLE.why).text in event.note
     assert event.note.startswith("kubevirt-webhook (scheduling): ")
     assert event.note.endswith(" [scheduler-unavailable]")
 

@@ -8,6 +8,7 @@ import yaml
 
 from tests.cli.runner import run
 from tests.scheduler.configurations import configuration, profile
+from webhook.scheduler.variants import VARIANTS
 
 
 def written(tmp_path: Path, value: object) -> Path:
@@ -16,12 +17,13 @@ def written(tmp_path: Path, value: object) -> Path:
     return path
 
 
-@pytest.mark.parametrize("variant", ["spread", "pack"])
-def test_what_is_printed_has_no_mistakes(variant: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("whose", [(), ("--cluster-scheduler",)])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_is_printed_has_no_mistakes(variant: str, whose: tuple[str, ...], tmp_path: Path) -> None:
     path = tmp_path / "rendered.yaml"
-    path.write_text(run("scheduler", "render", variant).output)
+    path.write_text(run("scheduler", "render", variant, *whose).output)
 
-    result = run("scheduler", "lint", path)
+    result = run("scheduler", "lint", path, *whose)
 
     assert (result.exit_code, result.output) == (0, "0 errors, 0 warnings\n")
 
@@ -67,3 +69,10 @@ def test_a_file_without_a_configuration_is_bad_input(value: object, tmp_path: Pa
 
 def test_a_file_that_is_not_there_is_bad_input(tmp_path: Path) -> None:
     assert run("scheduler", "lint", tmp_path / "none.yaml").exit_code == 2
+
+
+def test_a_prometheus_is_asked_where_one_is_given() -> None:
+    assert (
+        'address: "http://p:9090"' in run("scheduler", "render", "load-aware", "--prometheus", "http://p:9090").output
+    )
+    assert run("scheduler", "render", "spread", "--prometheus", "http://p:9090").exit_code == 2

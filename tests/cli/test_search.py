@@ -11,6 +11,7 @@ from webhook.cluster import objects
 from webhook.errors import InputError, Unavailable
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.lookup import Get
+from webhook.kubevirt.views import KubeVirt
 
 IMAGE = {"kind": "DataSource", "metadata": {"name": "i", "namespace": "a"}}
 
@@ -27,7 +28,7 @@ class Source(objects.Objects):
             return Unavailable("no")
         return IMAGE if (kind, namespace, name) == ("DataSource", "a", "i") else None
 
-    async def kubevirts(self) -> list[dict[str, Any]] | Unavailable:
+    async def kubevirts(self) -> list[KubeVirt] | Unavailable:
         return []
 
 

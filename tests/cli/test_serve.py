@@ -111,7 +111,7 @@ def test_serves_records_and_ends(tmp_path: Path, pair: Pair, end: int) -> None:
 
     assert response["patchType"] == "JSONPatch"
     assert 'kubevirt_webhook_requests_total{code="200",webhook="/mutate/scheduling/pods/enforce"} 1.0' in metrics
-    assert 'kubevirt_webhook_scheduler_alive{scheduler="batch"} 0.0' in metrics
+    assert 'kubevirt_webhook_scheduler_available{scheduler="batch"} 0.0' in metrics
     (line,) = server.audit  # type: ignore[attr-defined]
     assert (line["uid"], line["decision"]) == (response["uid"], "patched")
     assert [event["event"] for event in server.said] == ["cluster objects read from files", "serving", "stopping"]

@@ -18,11 +18,10 @@ from typing import Any, NamedTuple
 import yaml
 from aiohttp import web
 
+from tests.cluster.fake_watches import Json, OpenWatch, selected
 from tests.waiting import break_off
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.client.resources import Resource
-
-Json = dict[str, Any]
 
 
 class Asked(NamedTuple):
@@ -100,30 +99,6 @@ def dumps(value: Any) -> str:
 
 
 Answer = Callable[[web.Request], Any]
-
-
-class OpenWatch:
-    """One watch request: what is still to be sent; None ends it, nothing at all breaks its connection."""
-
-    def __init__(self, collection: str, selector: str) -> None:
-        self.collection = collection
-        self.selector = selector
-        self.lines: asyncio.Queue[bytes | None] = asyncio.Queue()
-
-    def tell(self, collection: str, old: Json | None, new: Json | None) -> None:
-        if collection != self.collection:
-            return
-        was = old is not None and selected(old, self.selector)
-        if new is not None and selected(new, self.selector):
-            event = {"type": "MODIFIED" if was else "ADDED", "object": new}
-        elif was:
-            gone = {**(old or {})}
-            if new is not None:
-                gone["metadata"] = {**gone["metadata"], "resourceVersion": new["metadata"]["resourceVersion"]}
-            event = {"type": "DELETED", "object": gone}
-        else:
-            return
-        self.lines.put_nowait(json.dumps(event).encode() + b"\n")
 
 
 class FakeApiServer:
@@ -365,18 +340,6 @@ class FakeApiServer:
 def _namespaces(path: str) -> list[str]:
     parts = path.split("/")
     return [parts[index + 1] for index, part in enumerate(parts[:-1]) if part == "namespaces"]
-
-
-def selected(item: Json, selector: str) -> bool:
-    """Whether an object matches a fieldSelector of equalities."""
-    for term in filter(None, selector.split(",")):
-        path, _, wanted = term.partition("=")
-        value: Any = item
-        for segment in path.split("."):
-            value = value.get(segment) if isinstance(value, dict) else None
-        if (value or "") != wanted:
-            return False
-    return True
 
 
 def _count(server: web.Server) -> int:

@@ -8,14 +8,20 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from aiohttp import web
+
 from tests import builders
 from tests.cluster.fake_apiserver import FakeApiServer, FakeClock, HeldClock, running
 from tests.waiting import until
 from webhook.cluster.live import LiveCluster
-from webhook.facts import Key
+from webhook.facts import (
+    Key,
+    ObjectKey,
+    VmiKey,
+)
 from webhook.k8s.client.resources import LEASES, NAMESPACES, NODES, PODS
 from webhook.k8s.client.transport import connect
-from webhook.kubevirt.resources import KUBEVIRTS, VMIS
+from webhook.kubevirt.resources import INSTANCETYPES, KUBEVIRTS, VMIS
 from webhook.placement.migrations import MIGRATIONS
 from webhook.settings.snapshot import SchedulerHealthSettings, SchedulerSettings, Settings
 
@@ -88,3 +94,15 @@ async def live(
             yield case
         finally:
             await cluster.close()
+
+
+VMI = VmiKey("demo", "web01", "uid-1")
+VMI_PATH = VMIS.path("demo", "web01")
+TYPE = ObjectKey(INSTANCETYPES, "demo", "small")
+TYPE_PATH = INSTANCETYPES.path("demo", "small")
+
+
+async def abort(request: web.Request) -> web.StreamResponse:
+    assert request.transport
+    request.transport.abort()
+    return web.Response()

@@ -2,25 +2,20 @@ from __future__ import annotations
 
 import gzip
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests import builders
+from tests.cluster.files_case import LEASE, cluster, health, made, pod, stuck
 from webhook import names
-from webhook.cluster import directory, files
 from webhook.cluster.files import FilesCluster
 from webhook.cluster.kinds import KINDS
-from webhook.errors import InputError, InputErrors, Unavailable
+from webhook.errors import Unavailable
 from webhook.facts import (
     Key,
-    KubeVirtInstall,
     KubeVirtKey,
     ListKey,
     NamespaceKey,
@@ -36,61 +31,6 @@ from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, VMI
 from webhook.kubevirt.views import Instancetype, VirtualMachineInstance
 from webhook.placement.migrations import MIGRATIONS
 from webhook.settings.snapshot import SchedulerHealthSettings, SchedulerSettings
-
-NOW = datetime(2026, 1, 31, 12, tzinfo=UTC).timestamp()
-
-
-def made(api_version: str, kind: str, name: str, namespace: str | None = None, **parts: Any) -> dict[str, Any]:
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **parts.pop("metadata", {})}
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, **parts}
-
-
-def pod(name: str, *, scheduler: str = "kubevirt", created: str | None = "2026-01-31T11:59:00Z", **parts: Any) -> Any:
-    spec = {"schedulerName": scheduler, **parts.pop("spec", {})}
-    metadata = {"creationTimestamp": created, **parts.pop("metadata", {})}
-    return made("v1", "Pod", name, "vms", metadata=metadata, spec=spec, **{"status": {"phase": "Pending"}, **parts})
-
-
-def stuck(namespace: str, owner: str = "web", **changes: Any) -> list[Any]:
-    """A namespace that has opted in, a VMI, and its launcher pod, which waits; keywords are those of `pod`."""
-    uid = f"uid-of-{namespace}-{owner}"
-    reference = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": owner, "uid": uid}
-    marks = {"labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [reference | {"controller": True}]}
-    launcher = pod(
-        f"virt-launcher-{owner}",
-        **changes | {"metadata": {"uid": f"pod-{uid}", **marks, **changes.get("metadata", {})}},
-    )
-    launcher["metadata"]["namespace"] = namespace
-    status = {"activePods": {f"pod-{uid}": ""}}
-    vmi = made("kubevirt.io/v1", "VirtualMachineInstance", owner, namespace, metadata={"uid": uid}, status=status)
-    label = {names.policy_label("scheduling"): "enforce"}
-    return [made("v1", "Namespace", namespace, metadata={"labels": label}), vmi, launcher][owner == "b" :]
-
-
-LEASE = made(
-    "coordination.k8s.io/v1",
-    "Lease",
-    "kubevirt-scheduler",
-    "kubevirt-scheduler",
-    spec={"holderIdentity": "scheduler-0_1", "renewTime": "2020-01-01T00:00:00.000000Z"},
-)
-
-
-def cluster(tmp_path: Path, *objects: Any, **settings: Any) -> FilesCluster:
-    (tmp_path / "objects.yaml").write_text(yaml.safe_dump_all([made("v1", "Node", "n1"), *objects]))
-    return FilesCluster.load(tmp_path, builders.settings(**settings), clock=lambda: NOW)
-
-
-def rejection(path: Path) -> list[str]:
-    with pytest.raises(InputError) as refused:
-        FilesCluster.load(path, builders.settings())
-    return str(refused.value).replace(f"{path}/", "").split("\n")
-
-
-def health(cluster: FilesCluster, name: str = "kubevirt", namespace: str = "") -> SchedulerHealth:
-    found = cluster.peek(SchedulerKey(name, namespace))
-    assert isinstance(found, SchedulerHealth)
-    return found
 
 
 class TestReading:
@@ -152,166 +92,6 @@ class TestReading:
             cluster(tmp_path).objects("Service")
         with pytest.raises(KeyError):
             cluster(tmp_path).get("Service", "a", "b")
-
-
-class TestMistakes:
-    def test_a_missing_directory(self, tmp_path: Path) -> None:
-        assert rejection(tmp_path / "none") == [f"{tmp_path}/none: cannot be read: No such file or directory"]
-
-    def test_a_directory_without_files(self, tmp_path: Path) -> None:
-        assert rejection(tmp_path) == [
-            f"{tmp_path}: holds no YAML or JSON files; write some there with kubectl get -o yaml"
-        ]
-
-    def test_files_without_objects(self, tmp_path: Path) -> None:
-        (tmp_path / "a.yaml").write_text("# nothing\n---\nkind: List\n")
-
-        assert rejection(tmp_path) == [f"{tmp_path}: holds no objects; write some there with kubectl get -o yaml"]
-
-    def test_a_directory_that_can_t_be_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        def walk(root: Path, onerror: Any) -> Any:
-            onerror(PermissionError(13, "Permission denied", f"{root}/locked"))
-            return []
-
-        monkeypatch.setattr("os.walk", walk)
-
-        assert rejection(tmp_path) == ["locked: cannot be read: Permission denied"]
-
-    def test_all_are_told_at_once(self, tmp_path: Path) -> None:
-        (tmp_path / "a.yaml").write_text(
-            """\
-kind: Node
----
-apiVersion: v1
----
-apiVersion: v1
-kind: Nod
-metadata: {name: a}
----
-apiVersion: apps/v1
-kind: Pod
-metadata: {name: a}
----
-apiVersion: v1
-kind: Pod
-metadata: {name: a}
----
-apiVersion: v1
-kind: Node
-metadata:
-  name: a
-  namespace: b
----
-apiVersion: v1
-kind: Node
-metadata:
-  generateName: a-
----
-apiVersion: v1
-kind: Node
----
-apiVersion: kubevirt.io/v2
-kind: KubeVirt
-metadata: {name: a, namespace: b}
----
-apiVersion: pool.kubevirt.io/latest
-kind: VirtualMachinePool
-metadata: {name: a, namespace: b}
----
-apiVersion: v1
-kind: List
-items:
-- 1
-- {apiVersion: v1, kind: Node, metadata: {name: a, creationTimestamp: yesterday}}
-"""
-        )
-        (tmp_path / "b.yaml").write_text("a: [")
-        (tmp_path / "c.yaml").write_text("a: {b: 1, b: 2}\n---\napiVersion: v1\nkind: WebApplication\n")
-
-        assert rejection(tmp_path) == [
-            "a.yaml:1: this Node has no apiVersion; write one",
-            "a.yaml:3: the object has no kind; write one such as kind: Node",
-            'a.yaml:6: "Nod" is not a kind that can be read from files; did you mean Node?',
-            'a.yaml:9: "apps/v1" has no Pod; write v1',
-            'a.yaml:15: Pod "a" has no metadata.namespace; objects of its kind are in one',
-            'a.yaml:19: Node "a" has a metadata.namespace; objects of its kind are in none; remove it',
-            "a.yaml:25: this Node has no metadata.name; objects of a cluster have one",
-            "a.yaml:28: this Node has no metadata; give it a name",
-            'a.yaml:31: "kubevirt.io/v2" has no KubeVirt; write kubevirt.io/v1',
-            'a.yaml:35: "pool.kubevirt.io/latest" has no VirtualMachinePool; write pool.kubevirt.io/VERSION',
-            "a.yaml:43: metadata.creationTimestamp is not a valid time; use for example 2026-01-31T12:00:00Z",
-            "a.yaml:42: is not a Kubernetes object: it must be a mapping with a kind",
-            "b.yaml:1: is not valid YAML: did not find expected node content (while parsing a flow node)",
-            'c.yaml:4: "WebApplication" is not a kind that can be read from files; leave it out',
-            'c.yaml:1: the key "b" is a duplicate of line 1; remove one',
-        ]
-
-    def test_the_same_object_twice(self, tmp_path: Path) -> None:
-        (tmp_path / "a.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: a}\n")
-        (tmp_path / "b.yaml").write_text(
-            "apiVersion: v1\nkind: NodeList\nitems:\n- metadata: {name: b}\n- metadata: {name: a}\n---\n"
-            "apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a, namespace: n}\n---\n"
-            "apiVersion: kubevirt.io/v1alpha3\nkind: VirtualMachine\nmetadata: {name: a, namespace: n}\n"
-        )
-
-        assert rejection(tmp_path) == [
-            'b.yaml:5: Node "a" is here a second time; remove it here or at a.yaml:1',
-            'b.yaml:11: VirtualMachine "a" of namespace n is here a second time; remove it here or at b.yaml:7',
-        ]
-
-    @pytest.mark.parametrize(
-        ("parts", "told"),
-        [
-            (
-                {"metadata": {"labels": {"a": "x", "b/c": True}}},
-                'metadata.labels["b/c"] must be a string, not a boolean; put it in quotes',
-            ),
-            (
-                {"metadata": {"annotations": {"a": 1}}},
-                "metadata.annotations.a must be a string, not a number; put it in quotes",
-            ),
-            ({"metadata": {"annotations": {"a": None}}}, "metadata.annotations.a must be a string, not null"),
-            ({"metadata": {"labels": ["a"]}}, "metadata.labels must be a mapping, not a list"),
-            (
-                {"metadata": {"ownerReferences": [{}, {"uid": 1.5}]}},
-                "metadata.ownerReferences[1].uid must be a string, not a number; put it in quotes",
-            ),
-            (
-                {"metadata": {"ownerReferences": [{"controller": "true"}]}},
-                "metadata.ownerReferences[0].controller must be a boolean, not a string",
-            ),
-            ({"spec": {"schedulerName": {"a": 1}}}, "spec.schedulerName must be a string, not a mapping"),
-            ({"spec": []}, "spec must be a mapping, not a list"),
-            ({"status": {"conditions": "x"}}, "status.conditions must be a list, not a string"),
-        ],
-    )
-    def test_wrong_types_are_told_with_their_path(self, tmp_path: Path, parts: dict[str, Any], told: str) -> None:
-        thing = made("v1", "Pod", "p", "ns", **parts)
-        (tmp_path / "a.yaml").write_text(json.dumps(thing, indent=1))
-
-        (line,) = rejection(tmp_path)
-
-        place, _, what = line.partition(": ")
-        assert what == told
-        assert place != "a.yaml:1"
-
-    def test_what_msgspec_says_otherwise_is_told_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        view = msgspec.defstruct("Counted", [("metadata", Any), ("count", int)])
-        kind = msgspec.structs.replace(KINDS["Node"], view=view)
-        monkeypatch.setattr(directory, "KINDS", {**KINDS, "Node": kind})
-        (tmp_path / "a.yaml").write_text(json.dumps(made("v1", "Node", "p")))
-
-        assert rejection(tmp_path) == [
-            "a.yaml:1: the object is not as it should be: Object missing required field `count`"
-        ]
-
-    def test_endless_ones_come_to_an_end(self, tmp_path: Path) -> None:
-        (tmp_path / "a.yaml").write_text("---\nkind: X\n" * 1000)
-
-        told = rejection(tmp_path)
-
-        assert len(told) == files.MAX_MISTAKES + 1
-        assert told[-1] == f"{tmp_path}: 900 more mistakes are not shown"
 
 
 class TestAnswers:
@@ -389,7 +169,8 @@ class TestAnswers:
         assert cluster(tmp_path).peek(KubeVirtKey()) is None
         objects = [made("kubevirt.io/v1", "KubeVirt", "kv", namespace) for namespace in ("a", "b")]
 
-        assert cluster(tmp_path, *objects).peek(KubeVirtKey()) == KubeVirtInstall(frozenset({"a", "b"}))
+        install: Any = cluster(tmp_path, *objects).peek(KubeVirtKey())
+        assert install.namespaces == {"a", "b"}
 
     def test_other_keys_are_not_known(self, tmp_path: Path) -> None:
         class NewKey(Key[str], frozen=True):
@@ -417,8 +198,8 @@ class TestAnswers:
     def test_lists_of_one_namespace_and_of_all(self, tmp_path: Path) -> None:
         labels = {"app": "web"}
         pods = [made("v1", "Pod", name, namespace) for name, namespace in (("a", "x"), ("b", "x"), ("c", "y"))]
-        for pod in pods[1:]:
-            pod["metadata"]["labels"] = labels
+        for labeled in pods[1:]:
+            labeled["metadata"]["labels"] = labels
         found = cluster(tmp_path, *pods)
 
         def names_of(namespace: str, label: str = "") -> list[str | None]:
@@ -436,63 +217,63 @@ class TestSchedulers:
 
     def test_a_held_lease_is_alive_whatever_its_age(self, tmp_path: Path) -> None:
         assert health(cluster(tmp_path, LEASE)) == SchedulerHealth(
-            "alive", "Lease kubevirt-scheduler/kubevirt-scheduler is held; a snapshot shows no renewals"
+            "available", "Lease kubevirt-scheduler/kubevirt-scheduler is held; a snapshot shows no renewals"
         )
 
     def test_no_lease_is_dead(self, tmp_path: Path) -> None:
         assert health(cluster(tmp_path)) == SchedulerHealth(
-            "dead", "Lease kubevirt-scheduler/kubevirt-scheduler does not exist"
+            "unavailable", "Lease kubevirt-scheduler/kubevirt-scheduler does not exist"
         )
 
     @pytest.mark.parametrize("spec", [None, {}, {"holderIdentity": ""}, {"holderIdentity": None}])
     def test_a_released_lease_is_dead(self, tmp_path: Path, spec: Any) -> None:
         assert health(cluster(tmp_path, {**LEASE, "spec": spec})) == SchedulerHealth(
-            "dead", "Lease kubevirt-scheduler/kubevirt-scheduler has been released by its holder"
+            "unavailable", "Lease kubevirt-scheduler/kubevirt-scheduler has been released by its holder"
         )
 
     def test_pods_that_nobody_tries_are_stronger_than_a_lease(self, tmp_path: Path) -> None:
         found = cluster(tmp_path, LEASE, *stuck("east"), *stuck("west"))
 
         assert health(found) == SchedulerHealth(
-            "dead", "2 virt-launcher pods in 2 namespaces have not been tried by it, one of them for 60s"
+            "unavailable", "2 virt-launcher pods in 2 namespaces have not been tried by it, one of them for 60s"
         )
 
     def test_one_namespace_speaks_for_itself(self, tmp_path: Path) -> None:
         found = cluster(tmp_path, LEASE, *stuck("east", "a"), *stuck("east", "b"))
 
-        assert health(found).state == "alive"
-        assert health(found, namespace="west").state == "alive"
-        assert health(found, namespace="east").state == "dead"
+        assert health(found).state == "available"
+        assert health(found, namespace="west").state == "available"
+        assert health(found, namespace="east").state == "unavailable"
 
     @pytest.mark.parametrize("missing", [0, 1])
     def test_without_vmi_or_label_pods_are_no_evidence(self, tmp_path: Path, missing: int) -> None:
         west = stuck("west")
         del west[missing]
 
-        assert health(cluster(tmp_path, LEASE, *stuck("east"), *west)).state == "alive"
+        assert health(cluster(tmp_path, LEASE, *stuck("east"), *west)).state == "available"
 
     def test_pods_of_other_schedulers_say_nothing(self, tmp_path: Path) -> None:
         found = cluster(tmp_path, LEASE, *stuck("east", scheduler="batch"), *stuck("west", scheduler="batch"))
 
-        assert health(found).state == "alive"
-        assert health(found, "batch").state == "dead"
+        assert health(found).state == "available"
+        assert health(found, "batch").state == "unavailable"
 
     def test_pods_alone_may_be_the_guard(self, tmp_path: Path) -> None:
-        assert health(cluster(tmp_path), "batch") == SchedulerHealth("alive", "no pod waits unnoticed")
+        assert health(cluster(tmp_path), "batch") == SchedulerHealth("available", "no pod waits unnoticed")
 
     def test_without_guard_all_is_well(self, tmp_path: Path) -> None:
         found = cluster(
             tmp_path, pod("p"), schedulers={"kubevirt": SchedulerSettings("kubevirt", SchedulerHealthSettings("off"))}
         )
 
-        assert health(found) == SchedulerHealth("alive", "not guarded")
+        assert health(found) == SchedulerHealth("available", "its health is not checked")
 
     def test_other_settings_can_be_used(self, tmp_path: Path) -> None:
         found = cluster(tmp_path)
         found.use(builders.settings(schedulers={"new": SchedulerSettings("new", SchedulerHealthSettings("off"))}))
 
         assert found.peek(SchedulerKey("kubevirt")) is None
-        assert health(found, "new").state == "alive"
+        assert health(found, "new").state == "available"
 
     @pytest.mark.parametrize(
         "changes",
@@ -514,7 +295,7 @@ class TestSchedulers:
     def test_pods_that_prove_nothing(self, tmp_path: Path, changes: dict[str, Any]) -> None:
         found = cluster(tmp_path, LEASE, *stuck("east", **changes), *stuck("west", **changes))
 
-        assert health(found).state == "alive"
+        assert health(found).state == "available"
 
     @pytest.mark.parametrize(
         "changes",
@@ -530,7 +311,7 @@ class TestSchedulers:
     def test_pods_that_prove_that_nobody_is_there(self, tmp_path: Path, changes: dict[str, Any]) -> None:
         found = cluster(tmp_path, LEASE, *stuck("east", **changes), *stuck("west", **changes))
 
-        assert health(found).state == "dead"
+        assert health(found).state == "unavailable"
 
 
 class TestSummary:
@@ -554,29 +335,10 @@ class TestSummary:
 
         assert found.summary() == (
             "2 nodes, 7 namespaces (4 opted in), 1 VM, 4 VMIs, KubeVirt in kubevirt, "
-            "scheduler kubevirt alive, scheduler batch dead"
+            "scheduler kubevirt available, scheduler batch unavailable"
         )
 
     def test_of_nearly_nothing(self, tmp_path: Path) -> None:
         assert cluster(tmp_path, schedulers={}).summary() == (
             "1 node, 0 namespaces (0 opted in), 0 VMs, 0 VMIs, no KubeVirt"
         )
-
-
-LEAVES = st.none() | st.booleans() | st.integers() | st.sampled_from(["v1", "Pod", "Node", "PodList", "x", ""])
-KEYS = st.sampled_from(["apiVersion", "kind", "metadata", "name", "namespace", "labels", "spec", "status", "items"])
-
-
-@settings(max_examples=200)
-@given(st.recursive(LEAVES, lambda below: st.lists(below, max_size=3) | st.dictionaries(KEYS, below), max_leaves=20))
-def test_any_content_is_objects_or_clear_mistakes(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
-    path = tmp_path_factory.mktemp("files") / "a.yaml"
-    path.write_text(json.dumps(value))
-    try:
-        found = FilesCluster.load(path, builders.settings())
-    except InputErrors as refused:
-        assert all(str(mistake).startswith(f"{path}:1: ") for mistake in refused.mistakes)
-    except InputError as refused:
-        assert refused.what == "holds no objects"
-    else:
-        assert found.summary()

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -16,6 +17,7 @@ from webhook.cluster.objects import RESOURCES, FileObjects, LiveObjects
 from webhook.errors import Unavailable
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.kubevirt.views import KubeVirt
 from webhook.settings.file import default_settings
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"
@@ -44,7 +46,7 @@ async def test_files() -> None:
     assert isinstance(image, dict)
     assert image["spec"]["source"]["pvc"]["name"] == "debian-13"
     assert await files.get("DataSource", "shop", "none") is None
-    assert [install["kind"] for install in await files.kubevirts()] == ["KubeVirt"]  # type: ignore[union-attr]
+    assert [install.meta.name for install in await files.kubevirts()] == ["kubevirt"]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("resource", RESOURCES.values(), ids=RESOURCES)
@@ -84,7 +86,7 @@ async def test_kubevirts(tmp_path: Path) -> None:
     async with live(tmp_path) as (server, objects):
         assert await objects.kubevirts() == [], "no such kind"
         put = server.put(KUBEVIRTS, "kubevirt", "kubevirt", status={"phase": "Deployed"})
-        assert await objects.kubevirts() == [put]
+        assert await objects.kubevirts() == [msgspec.convert(put, KubeVirt)]
         server.answer(KUBEVIRTS.path(), lambda _: web.json_response({"items": None}))
         assert await objects.kubevirts() == []
         server.answer(KUBEVIRTS.path(), lambda _: web.Response(text="[]"))

@@ -12,7 +12,7 @@ from tests.cluster.fake_apiserver import FakeApiServer, running
 from webhook.cluster import once
 from webhook.cluster.once import OnceCluster
 from webhook.errors import Unavailable
-from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, PlacementKey
+from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, SchedulerKey
 from webhook.k8s.client.resources import NODES
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.resources import KUBEVIRTS
@@ -58,16 +58,16 @@ async def test_objects_lists_and_kubevirt(case: Case) -> None:
     case.server.put(LAUNCHER_PODS, "p", "demo", metadata=owned, spec={"nodeName": "n1"})
     case.server.put(LAUNCHER_PODS, "q", "demo")
     selectors = {"developerConfiguration": {"nodeSelectors": {"x": "y"}}}
-    case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec={"configuration": selectors})
+    case.server.put(KUBEVIRTS, "kubevirt", "kubevirt", spec={"configuration": selectors}, status={"phase": "Deployed"})
 
     assert (await case.read(ObjectKey(VMIS, "demo", "web"))).node_name == "n1"
     assert await case.read(ObjectKey(VMIS, "demo", "other")) is None
     assert [pod.node_name for pod in await case.read(ListKey(LAUNCHER_PODS, "demo", "a=b"))] == ["n1"]
-    assert (await case.read(PlacementKey())).developer.node_selectors == {"x": "y"}
+    assert (await case.read(KubeVirtKey())).configuration.node_selectors == {"x": "y"}
 
 
 async def test_a_cluster_without_kubevirt(case: Case) -> None:
-    assert await case.read(PlacementKey()) is None
+    assert await case.read(KubeVirtKey()) is None
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ async def test_it_remembers_and_watches_nothing(case: Case) -> None:
     assert case.cluster.peek(NodesKey()) is NOT_READ
     assert case.cluster.staleness() == {}
     assert case.cluster.waiting_for() == ()
-    assert "cannot be read" in (await case.read(KubeVirtKey())).why
+    assert "cannot be read" in (await case.read(SchedulerKey("kubevirt"))).why

@@ -20,6 +20,7 @@ from webhook.doctor.support.finding import Finding
 from webhook.doctor.support.reader import TimedTransport
 from webhook.errors import InputError
 from webhook.k8s.client.resources import LEASES, NAMESPACES
+from webhook.kubevirt.resources import KUBEVIRTS
 
 
 async def test_where_all_is_well_only_the_service_is_unknown(world: World) -> None:
@@ -50,7 +51,7 @@ async def test_every_list_is_read_once(world: World) -> None:
 
 async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: World) -> None:
     world.forbids_reviews = True
-    for kind in (MUTATING, VALIDATING, NAMESPACES, views.KUBEVIRTS, views.NODES, views.PODS, views.ROLES):
+    for kind in (MUTATING, VALIDATING, NAMESPACES, KUBEVIRTS, views.NODES, views.PODS, views.ROLES):
         world.forbid(kind)
     refused: list[tuple[Any, str, str]] = [
         (views.DEPLOYMENTS, NS, NS),
@@ -237,7 +238,7 @@ KINDS = st.sampled_from(
         (views.DEPLOYMENTS, "scheduler", "kubevirt-scheduler"),
         (views.CONFIG_MAPS, "scheduler", "kubevirt-scheduler"),
         (views.SECRETS, "ca", NS),
-        (views.KUBEVIRTS, "kubevirt", "kubevirt"),
+        (KUBEVIRTS, "kubevirt", "kubevirt"),
         (views.PODS, "virt-launcher-a", "demo"),
         (views.NODES, "node-0", ""),
         (views.ROLES, "role", ""),

@@ -29,6 +29,7 @@ from webhook.install.registration import RegistrationTarget, configurations
 from webhook.k8s.client.api import NO_QUERY
 from webhook.k8s.client.resources import LEASES, NAMESPACES
 from webhook.k8s.client.transport import connect
+from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.settings.file import load
 from webhook.settings.snapshot import Settings
 
@@ -54,7 +55,7 @@ _VARIABLE = (
 WELL = """\
 kubevirt_webhook_ca_bundle_match{configuration="a"} 1.0
 kubevirt_webhook_panics_total{webhook="a"} 0.0
-kubevirt_webhook_scheduler_alive{scheduler="kubevirt"} 1.0
+kubevirt_webhook_scheduler_available{scheduler="kubevirt"} 1.0
 """
 
 
@@ -164,7 +165,7 @@ class World:
 
     def kubevirt(self, namespace: str = "kubevirt", version: str = "v1.8.1", **configuration: Any) -> None:
         said = {"phase": "Deployed", "observedKubeVirtVersion": version}
-        self.server.put(views.KUBEVIRTS, "kubevirt", namespace, spec={"configuration": configuration}, status=said)
+        self.server.put(KUBEVIRTS, "kubevirt", namespace, spec={"configuration": configuration}, status=said)
 
     def deployment(
         self, *, replicas: int = 2, ready: int = 2, scheduler: str = "default-scheduler", progress: str = ""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import copy
 import json
 import os
 import secrets
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -20,22 +17,18 @@ from typing import Any, Self
 import pytest
 import yaml
 
+from tests.e2e.support.program import command
 from webhook.cli.serve import serve
 from webhook.install import plan
-from webhook.install.cleanup import Cleanup
-from webhook.k8s.client.transport import connect
 
-from .conftest import NewTenant, NewWebhook, OwnPlane
+from .conftest import OwnPlane
 from .support import manifests
 from .support.access import Access
 from .support.installed import Replica
 from .support.kube import ApiError, Json, Kube, eventually
 from .support.manifests import MANIFESTS
 from .support.plane import ControlPlane
-from .support.sizes import DEFAULTS, offer
-from .support.tenant import Tenant
-from .support.webhook_server import CONFIGURATIONS, DOMAIN, INSTANCETYPES, ROOT, SCHEDULING
-from .support.workloads import MARK, VMS, scheduler_of, vm
+from .support.webhook_server import CONFIGURATIONS
 
 NAMESPACE = "kubevirt-webhook"
 DEPLOYMENT = ("apps/v1/deployments", "kubevirt-webhook", NAMESPACE)
@@ -43,17 +36,6 @@ COMPONENTS = sorted(each.name for each in (MANIFESTS / "components").iterdir())
 OVERLAYS = ["kubernetes", "openshift"]
 # Their kinds are other projects', which a bare API server doesn't serve.
 FOREIGN = ("cert-manager", "monitoring")
-
-
-def command(access: Access, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
-    """Runs the program as the cluster's admin."""
-    kubeconfig = access.kubeconfig_for("admin", ("system:masters",))
-    program = [sys.executable, "-m", "webhook", *map(str, arguments), f"--kubeconfig={kubeconfig}"]
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(program, capture_output=True, text=True, env=env, stdin=subprocess.DEVNULL, timeout=120)
-    assert "Traceback" not in done.stderr
-    assert not check or done.returncode == 0, done.stdout + done.stderr
-    return done
 
 
 def objects(kube: Kube) -> dict[str, Json]:
@@ -367,104 +349,3 @@ def test_replicas_that_do_not_become_ready_are_told(own_plane: OwnPlane) -> None
     ]
     assert conditions
     assert all(each == [{"name": "not-yet-served", "expression": "false"}] for each in conditions)
-
-
-# -- cleanup -----------------------------------------------------------------------------------------------------------
-
-
-def marks(found: Mapping[str, Any]) -> set[str]:
-    """All marks on a VM and its template."""
-    inner = found["spec"]["template"].get("metadata", {}).get("annotations", {})
-    outer = found["metadata"].get("annotations", {})
-    return {key.rpartition("/")[2] for key in (*outer, *inner) if key.startswith(f"{DOMAIN}/injected-")}
-
-
-@pytest.fixture
-def marked(new_tenant: NewTenant) -> Tenant:
-    """A namespace whose VMs got schedulers and sizes from the server, and which it doesn't look at any more."""
-    tenant = offer(new_tenant(annotations=DEFAULTS, policies=(SCHEDULING, INSTANCETYPES)), "small", "linux")
-    for name in ("stopped", "running", "chosen"):
-        made = tenant.create(vm(name))
-        assert marks(made) == {"injected-scheduler", "injected-instancetype", "injected-preference"}, made
-        assert scheduler_of(made) == "kubevirt"
-    for policy in (SCHEDULING, INSTANCETYPES):
-        tenant.label(None, policy)
-    eventually(lambda: marks(tenant.create(vm("probe"), dryRun="All")) == set(), what="the labels' end to be known")
-    tenant.owner.create(VMS, vm("plain", scheduler="kubevirt"), tenant.namespace)
-    tenant.owner.patch(VMS, "chosen", {"spec": {"template": {"spec": {"schedulerName": "theirs"}}}}, tenant.namespace)
-    tenant.owner.patch(VMS, "running", {"status": {"created": True}}, tenant.namespace, subresource="status")
-    return tenant
-
-
-def found(tenant: Tenant, name: str) -> Json:
-    return tenant.owner.get(VMS, name, tenant.namespace)
-
-
-def test_cleanup_takes_back_what_is_ours(marked: Tenant) -> None:
-    access, where = marked.server.access, f"--namespace={marked.namespace}"
-    stored = {name: found(marked, name) for name in ("stopped", "running", "chosen", "plain")}
-
-    shown = command(access, "cleanup", where, "--dry-run").stdout
-    assert {name: found(marked, name) for name in stored} == stored
-    assert f"VirtualMachine {marked.namespace}/stopped: remove schedulerName kubevirt and annotation" in shown
-    assert f"{marked.namespace}/running: skipped because the VM is running: remove schedulerName" in shown
-    assert "plain" not in shown
-
-    assert command(access, "cleanup", where).stdout.endswith("cleaned 3/3 VMs\n")
-    assert [scheduler_of(found(marked, name)) for name in stored] == [None, "kubevirt", "theirs", "kubevirt"]
-    assert [marks(found(marked, name)) for name in stored] == [set(), {"injected-scheduler"}, set(), set()]
-    # Its template is as it was: no restart is asked for.
-    assert found(marked, "running")["spec"] == stored["running"]["spec"]
-    for name in ("stopped", "running", "chosen"):
-        for field in ("instancetype", "preference"):
-            assert found(marked, name)["spec"][field] == stored[name]["spec"][field]
-    assert found(marked, "plain")["metadata"]["resourceVersion"] == stored["plain"]["metadata"]["resourceVersion"]
-
-    assert "no VM to clean" in command(access, "cleanup", where).stdout
-    command(access, "cleanup", where, "--allow-restart-required")
-    assert scheduler_of(found(marked, "running")) is None
-    assert marks(found(marked, "running")) == set()
-    assert command(access, "cleanup", where).stdout.endswith("\nno VM to clean\n")
-
-
-def test_cleanup_takes_injected_constraints_back_and_leaves_the_owners(
-    new_webhook: NewWebhook, new_tenant: NewTenant
-) -> None:
-    scheduling = {"spread": "both", "spreadVirtualMachines": True}
-    tenant = new_tenant(server=new_webhook({"schedulers": {}, "scheduling": scheduling}))
-    access, where = tenant.server.access, f"--namespace={tenant.namespace}"
-    for name in ("ours", "theirs"):
-        assert marks(tenant.create(vm(name))) == {"injected-spread"}
-    tenant.label(None, SCHEDULING)
-    eventually(lambda: marks(tenant.create(vm("probe"), dryRun="All")) == set(), what="the label's end to be known")
-    own = [{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}]
-    template = {"spec": {"topologySpreadConstraints": own}}
-    tenant.owner.patch(VMS, "theirs", {"spec": {"template": template}}, tenant.namespace)
-
-    assert command(access, "cleanup", where).stdout.endswith("cleaned 2/2 VMs\n")
-
-    ours, theirs = (found(tenant, name) for name in ("ours", "theirs"))
-    assert "topologySpreadConstraints" not in ours["spec"]["template"]["spec"]
-    assert theirs["spec"]["template"]["spec"]["topologySpreadConstraints"] == own
-    assert marks(ours) == marks(theirs) == set()
-
-
-def test_cleanup_says_what_it_can_not_change(marked: Tenant) -> None:
-    """A webhook of somebody's that refuses every change, or a VM that has changed meanwhile: here it is gone."""
-    access = marked.server.access
-
-    async def clean_late() -> list[str]:
-        api = await connect(str(access.kubeconfig_for("admin", ("system:masters",))))
-        try:
-            work = Cleanup(api, marked.namespace)
-            tasks = {one.name: one for one in await work.tasks(allow_restart_required=False)}
-            marked.owner.patch(VMS, "stopped", {"metadata": {"annotations": {MARK: "another"}}}, marked.namespace)
-            marked.owner.delete(VMS, "chosen", marked.namespace)
-            return [await work.clean(tasks[name]) for name in ("stopped", "chosen")]
-        finally:
-            await api.close()
-
-    late, gone = asyncio.run(clean_late())
-    assert late.startswith("the VM has changed in the meantime")
-    assert gone == ""
-    assert scheduler_of(found(marked, "stopped")) == "kubevirt"

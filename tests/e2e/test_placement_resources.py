@@ -11,10 +11,10 @@ from typing import Any
 
 import msgspec
 
+from webhook.kubevirt.config import DEFAULTS
 from webhook.placement import constraints, demand
 from webhook.placement.eligibility import eligibility
 from webhook.placement.index import NodeIndex
-from webhook.placement.kubevirt_config import BUILT_IN
 from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.node import Node
 from webhook.placement.podadmission import NODE_SELECTOR, RuntimeClass, of_namespace, unexplained_labels
@@ -120,7 +120,7 @@ def evaluated(pod: Object, nodes: list[Node]) -> set[str]:
     runtime_class = RuntimeClass()
     if pod["spec"].get("runtimeClassName"):
         runtime_class = msgspec.convert(RUNTIME_CLASS, RuntimeClass)
-    left = unexplained_labels(launcher, vmi, BUILT_IN, {}, runtime_class.labels)
+    left = unexplained_labels(launcher, vmi, DEFAULTS, {}, runtime_class.labels)
     asked = demand.of(vmi, launcher)
     requirements = constraints.of(
         vmi,

@@ -13,7 +13,7 @@ from webhook.background.drift.policy_reports import Reports
 from webhook.background.event_recorder import WINDOW_SECONDS, Event, EventWriter
 from webhook.background.fidelity import FidelityCheck
 from webhook.k8s.client.transport import connect
-from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.config import DEFAULTS
 from webhook.settings.snapshot import ParitySettings
 
 from .conftest import OwnPlane
@@ -75,13 +75,10 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
 
         granted, used = manifests.granted(), log.used()
         assert granted - used == set(), "granted, and never used"
-        assert {right for right in used if not any(covers(one, right) for one in granted)} == set(), "not granted"
+        assert {right for right in used if not any(manifests.covers(one, right) for one in granted)} == set(), (
+            "not granted"
+        )
         assert log.refused() == set()
-
-
-def covers(granted: manifests.Right, used: manifests.Right) -> bool:
-    """Whether a right is enough for a request; one that is asked for by name is listed for any name, too."""
-    return granted[:3] == used[:3] and (granted[3] in ("", used[3]) or not used[3])
 
 
 def evaluate(tenant: Tenant) -> None:
@@ -160,7 +157,7 @@ async def beside_admission(plane: Access, tenant: Tenant) -> None:
     try:
         watch = FidelityCheck(
             api,
-            lambda: ClusterConfig.of_kubevirt({}),
+            lambda: DEFAULTS,
             lambda: ParitySettings(sample=9, every_seconds=60.0),
             lambda _: None,
             clock=FakeClock(),

@@ -14,6 +14,8 @@ from tests.scheduler.configurations import configuration, profile
 from webhook.cli.data import directory
 from webhook.k8s.yaml_builder import Document
 from webhook.scheduler.lint import Scheduler, lint
+from webhook.scheduler.variants import Variant
+from webhook.scheduler.variants import configuration as configuration_for
 
 from .conftest import OwnPlane
 from .support.kube import Json, eventually
@@ -71,6 +73,21 @@ def test_the_shipped_configurations_do_what_they_are_named_after(plane: ControlP
             placed[eventually(partial(node_of, plane, name), what=f"a node for {name}")] += 1
         assert len(placed) == nodes
         assert max(placed.values()) - min(placed.values()) <= 1
+    finally:
+        end(plane)
+
+
+@pytest.mark.parametrize("variant", ["spread", "pack"])
+def test_in_the_clusters_own_scheduler_both_profiles_place_pods(plane: ControlPlane, variant: Variant) -> None:
+    written = yaml.safe_load(configuration_for(directory("manifests"), variant, "cluster"))
+    # Where kubeadm keeps its own, in the pod of the cluster's scheduler.
+    assert written.pop("clientConnection")["kubeconfig"]
+    start(plane, written)
+    try:
+        create(plane, "vm")
+        plane.admin.create(PODS, launcher_pod("other"), "default")
+        for name in ("vm", "other"):
+            assert eventually(partial(node_of, plane, name), what=f"a node for {name}")
     finally:
         end(plane)
 

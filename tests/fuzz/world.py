@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from tests.builders import ALIVE, DEAD, Json
+from tests.builders import AVAILABLE, UNAVAILABLE, Json
 from tests.policies.eviction import world as eviction
 from tests.policies.instancetypes import world as sizes
 from tests.policies.migration import world as placement
@@ -18,24 +18,20 @@ from webhook.errors import Unavailable
 from webhook.facts import (
     NOT_READ,
     AccessKey,
-    ConfigurationKey,
     Key,
-    KubeVirtInstall,
     KubeVirtKey,
     ListKey,
     NamespaceKey,
     NodesKey,
     ObjectKey,
-    PlacementKey,
     SchedulerKey,
     TokenKey,
     VmiKey,
 )
 from webhook.k8s.views import Namespace, ObjectMeta
-from webhook.kubevirt.config import DEFAULTS
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.views import VirtualMachineInstance, VmiSpec
 from webhook.placement.index import NodeIndex
-from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.node import Node
 
 POLICIES = (names.SCHEDULING, names.INSTANCETYPES, names.MIGRATION, names.EVICTION)
@@ -55,7 +51,7 @@ PARAMETERS: Mapping[str, Mapping[str, str]] = {
 }
 STATES = ("known", "absent", "unreadable", "hostile")
 _NODES = NodeIndex(Node.read(one) for one in placement.NODES)
-_WATCHED = (NamespaceKey, KubeVirtKey, ConfigurationKey, PlacementKey, NodesKey, SchedulerKey)
+_WATCHED = (NamespaceKey, KubeVirtKey, NodesKey, SchedulerKey)
 
 
 class World:
@@ -102,14 +98,10 @@ class World:
             return Namespace(ObjectMeta(name=key.name, labels=self._labels, annotations=self._annotations))
         if isinstance(key, KubeVirtKey):
             return KubeVirtInstall(frozenset({"kubevirt"}))
-        if isinstance(key, ConfigurationKey):
-            return DEFAULTS
-        if isinstance(key, PlacementKey):
-            return PlacementKubeVirt()
         if isinstance(key, NodesKey):
             return _NODES
         if isinstance(key, SchedulerKey):
-            return DEAD if self._state == "unreadable" else ALIVE
+            return UNAVAILABLE if self._state == "unreadable" else AVAILABLE
         return self._read(key)
 
     def _read(self, key: Key[Any]) -> Any:

@@ -32,7 +32,8 @@ def test_it_may_do_nothing_but_serve(file: Path) -> None:
     assert (allowed["allowPrivilegeEscalation"], allowed["readOnlyRootFilesystem"]) == (False, True)
     assert not any(pod.get(field) for field in ("hostNetwork", "hostPID", "hostIPC"))
     assert not any("hostPath" in volume for volume in pod.get("volumes", ()))
-    assert container["resources"]["limits"]["memory"]
+    # A scheduler keeps all nodes and pods in memory, however many there are.
+    assert file.stem.startswith("scheduler-") or container["resources"]["limits"]["memory"]
 
 
 @pytest.mark.parametrize("file", RENDERED, ids=lambda file: file.stem)

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from webhook.errors import InputError
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.origins import Origin
+from webhook.kubevirt.views import KubeVirt
 
 
 def test_nothing_configured() -> None:
@@ -51,12 +53,12 @@ def test_a_kubevirt_object_counts_once_its_phase_is_set() -> None:
         "spec": {"configuration": {"cpuModel": "m"}},
         "status": {"phase": "Deployed", "defaultArchitecture": "arm64"},
     }
-    read = ClusterConfig.of_kubevirt(kubevirt)
+    read = ClusterConfig.of_kubevirt(msgspec.convert(kubevirt, KubeVirt))
 
     assert (read.cpu_model, read.default_architecture, read.even_parity) == ("m", "arm64", False)
     del kubevirt["status"]["phase"]
-    assert ClusterConfig.of_kubevirt(kubevirt).cpu_model == ""
-    assert ClusterConfig.of_kubevirt({}).default_architecture == "amd64"
+    assert ClusterConfig.of_kubevirt(msgspec.convert(kubevirt, KubeVirt)).cpu_model == ""
+    assert ClusterConfig.of_kubevirt(KubeVirt()).default_architecture == "amd64"
 
 
 def test_malformed() -> None:

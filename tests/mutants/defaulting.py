@@ -143,7 +143,11 @@ VMI_DEFAULTS = of(
             "architecture != ARM64 and configuration.live_update:",
             "architecture != ARM64:",
         ),
-        ("the launcher isn't root", '    if not configuration.gate("Root"):', '    if configuration.gate("Root"):'),
+        (
+            "the launcher isn't root",
+            '    if not configuration.is_gate_open("Root"):',
+            '    if configuration.is_gate_open("Root"):',
+        ),
         ("machine types that start with virt have PCIe", 'kind.startswith("virt")', 'kind == "virt"'),
         ("s390x has no PCIe", '("", AMD64, ARM64)', '("", AMD64, ARM64, S390X)'),
         (
@@ -154,8 +158,8 @@ VMI_DEFAULTS = of(
         ("input devices are tablets", 'device.get("type") or "tablet"', 'device.get("type") or "keyboard"'),
         (
             "even parity is only for a gate",
-            'configuration.even_parity and configuration.gate("AlignCPUs"):',
-            "configuration.even_parity:",
+            'configuration.even_parity and configuration.is_gate_open("AlignCPUs")',
+            "configuration.even_parity",
         ),
         ("the status tells the guest's memory", "    if guest is not None:\n", "    if guest is None:\n"),
     ],
@@ -255,7 +259,11 @@ CONFIGURATION = of(
             'legacy or configured.get(name, {}).get("machineType")',
             'configured.get(name, {}).get("machineType") or legacy',
         ),
-        ("KubeVirt must have been deployed", '        counts = "phase" in status', "        counts = True"),
+        (
+            "KubeVirt must have been deployed",
+            "if kubevirt.is_in_use and kubevirt.spec else None",
+            "if kubevirt.spec else None",
+        ),
         ("unknown architectures get amd64's machine", "or self.machine_types[AMD64]", "or self.machine_types[ARM64]"),
         ("the default CPU request isn't written", "return self.cpu_request != _CPU_REQUEST", "return True"),
         (

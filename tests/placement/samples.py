@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from webhook.placement.kubevirt_config import PlacementKubeVirt
+from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.node import Node
 from webhook.placement.reading import read
@@ -47,8 +47,8 @@ def pod(**selector: str) -> LauncherPod:
     return read(LauncherPod, {"spec": {"nodeSelector": selector}}, "pod")
 
 
-def kubevirt(**developer: Any) -> PlacementKubeVirt:
-    return read(PlacementKubeVirt, {"spec": {"configuration": {"developerConfiguration": developer}}}, "kubevirt")
+def kubevirt(**developer: Any) -> ClusterConfig:
+    return ClusterConfig.of({"developerConfiguration": developer})
 
 
 def affinity(*terms: Json | None) -> Json:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.placement.hosts import FEATURE, HOST_MODEL, INTEL, MODEL, NAMED, OBSOLETE, VENDOR, asked
 from tests.placement.samples import (
     HOST,
     affinity,
@@ -22,11 +23,11 @@ from tests.placement.samples import (
     vmis,
 )
 from tests.placement.samples import vmi as a_vmi
+from webhook.kubevirt.config import DEFAULTS
 from webhook.placement.affinity import Placed
 from webhook.placement.constraints import gaps, of, own
 from webhook.placement.eligibility import eligibility, reasons
 from webhook.placement.expression import Expression
-from webhook.placement.kubevirt_config import BUILT_IN
 from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.migrations import Migration
 from webhook.placement.reading import read
@@ -34,30 +35,6 @@ from webhook.placement.requirement import Elsewhere, Kvm, Label, OneOf, Requirem
 from webhook.placement.vmis import Vmi
 
 CAPTURES = Path(__file__).parents[1] / "data" / "captures"
-VENDOR = "cpu-vendor.node.kubevirt.io/"
-FEATURE = "cpu-feature.node.kubevirt.io/"
-MODEL = "cpu-model-migration.node.kubevirt.io/"
-OBSOLETE = "node-labeller.kubevirt.io/obsolete-host-model"
-INTEL = node(
-    "n1",
-    {
-        HOST: "host-1",
-        f"{VENDOR}Intel": "true",
-        "host-model-cpu.node.kubevirt.io/Skylake": "true",
-        "host-model-required-features.node.kubevirt.io/vmx": "true",
-    },
-)
-HOST_MODEL = {"cpu": {"model": "host-model"}}
-NAMED = {"cpu": {"model": "Westmere"}}
-
-
-def asked(requirements: Requirements) -> dict[str, list[str]]:
-    """What is asked of labels, by origin."""
-    by_origin: dict[str, list[str]] = {}
-    for each in requirements:
-        if isinstance(each, Label):
-            by_origin.setdefault(each.origin, []).append(str(each.expression))
-    return by_origin
 
 
 def adding(**selector: str) -> Migration:
@@ -70,7 +47,7 @@ def adding(**selector: str) -> Migration:
 def test_every_layer_has_its_origin() -> None:
     vm = a_vmi({"architecture": "amd64", "nodeSelector": {"zone": "a"}}, NAMED)
 
-    assert asked(of(vm, adding(zone="b", disk="ssd"), kubevirt=kubevirt(nodeSelectors={"pool": "vms"}))) == {
+    assert asked(of(vm, adding(zone="b", disk="ssd"), configuration=kubevirt(nodeSelectors={"pool": "vms"}))) == {
         "added": ["zone=b", "disk=ssd"],
         "schedulable": ["kubevirt.io/schedulable=true"],
         "kubevirt": ["kubernetes.io/arch=amd64", "cpu-model.node.kubevirt.io/Westmere=true"],
@@ -85,7 +62,7 @@ def test_later_layers_overwrite_earlier_ones_but_not_what_is_added() -> None:
     vm = a_vmi({"architecture": "amd64", "nodeSelector": own_selector}, NAMED)
     cluster = kubevirt(nodeSelectors={"pool": "vms", "kubernetes.io/arch": "riscv64"})
 
-    found = asked(of(vm, Migration.adding({"pool": "other", model: "false"}), kubevirt=cluster))
+    found = asked(of(vm, Migration.adding({"pool": "other", model: "false"}), configuration=cluster))
 
     assert found == {
         "added": ["pool=other", f"{model}=false"],
@@ -97,7 +74,7 @@ def test_later_layers_overwrite_earlier_ones_but_not_what_is_added() -> None:
 def test_an_equal_value_keeps_its_first_origin() -> None:
     vm = a_vmi({"nodeSelector": {"pool": "vms"}}, NAMED)
 
-    assert "vm" not in asked(of(vm, kubevirt=kubevirt(nodeSelectors={"pool": "vms"})))
+    assert "vm" not in asked(of(vm, configuration=kubevirt(nodeSelectors={"pool": "vms"})))
 
 
 def test_no_selector_holds_an_emulated_vm_to_an_architecture() -> None:
@@ -105,7 +82,7 @@ def test_no_selector_holds_an_emulated_vm_to_an_architecture() -> None:
     vm = a_vmi({"architecture": "arm64", "nodeSelector": {arch: "arm64", "zone": "a"}}, NAMED)
     cluster = kubevirt(featureGates=["CrossArchitectureVirtualization"], nodeSelectors={arch: "arm64"})
 
-    found = asked(of(vm, Migration.adding({arch: "amd64"}), kubevirt=cluster))
+    found = asked(of(vm, Migration.adding({arch: "amd64"}), configuration=cluster))
 
     assert found["added"] == [f"{arch}=amd64"]
     assert found["vm"] == ["zone=a"]
@@ -115,7 +92,7 @@ def test_no_selector_holds_an_emulated_vm_to_an_architecture() -> None:
 
 def test_kvm_is_needed_unless_it_is_emulated() -> None:
     assert any(isinstance(each, Kvm) for each in of(a_vmi()))
-    assert not any(isinstance(each, Kvm) for each in of(a_vmi(), kubevirt=kubevirt(useEmulation=True)))
+    assert not any(isinstance(each, Kvm) for each in of(a_vmi(), configuration=kubevirt(useEmulation=True)))
 
 
 def test_the_api_servers_own_tolerations_count() -> None:
@@ -178,83 +155,6 @@ def eligible(requirements: Requirements) -> list[str]:
     return [name for name, why in eligibility(requirements, nodes[:1]).items() if not why]
 
 
-# -- the host's own CPU, and the vendor --------------------------------------------------------------------------------
-
-
-def test_a_first_migration_takes_the_cpu_of_the_node() -> None:
-    found = asked(of(a_vmi(None, HOST_MODEL, nodeName="n1"), source_pod=pod(), source_node=INTEL))
-
-    assert found["host-model"] == [f"{MODEL}Skylake=true", f"{FEATURE}vmx=true"]
-    assert found["vendor"] == [f"{VENDOR}Intel=true"]
-
-
-def test_a_later_migration_takes_what_its_pod_required() -> None:
-    source = pod(**{f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true", "zone": "a"})
-
-    found = asked(of(a_vmi(None, HOST_MODEL), source_pod=source, source_node=INTEL))
-
-    assert found["host-model"] == [f"{MODEL}Broadwell=true", f"{FEATURE}a=true"]
-
-
-def test_values_are_taken_as_they_stand_over_the_vms_own() -> None:
-    by_hand = {"host-model-cpu.node.kubevirt.io/Mine": "yes", "host-model-required-features.node.kubevirt.io/a": "yes"}
-    vm = a_vmi({"nodeSelector": {f"{FEATURE}a": "no", "zone": "a"}}, HOST_MODEL)
-
-    found = asked(of(vm, source_pod=pod(), source_node=node("n1", by_hand)))
-
-    assert found["host-model"] == [f"{MODEL}Mine=yes", f"{FEATURE}a=yes"]
-    assert found["vm"] == ["zone=a"]
-
-
-def test_a_node_that_names_no_model_gives_no_features() -> None:
-    unnamed = node("n1", {"host-model-required-features.node.kubevirt.io/vmx": "true", f"{VENDOR}Intel": "true"})
-
-    found = asked(of(a_vmi(None, HOST_MODEL), source_pod=pod(), source_node=unnamed))
-
-    assert "host-model" not in found
-    assert found["vendor"] == [f"{VENDOR}Intel=true"]
-
-
-def test_features_of_the_owners_own_are_not_asked_for_twice() -> None:
-    domain = {"cpu": {"model": "host-model", "features": [{"name": "vmx"}]}}
-    source = pod(**{f"{FEATURE}vmx": "true"})
-
-    found = asked(of(a_vmi(None, domain), source_pod=source, source_node=INTEL))
-
-    # That its pod has one already means to KubeVirt that the VM has migrated before: it adds no model.
-    assert "host-model" not in found
-    assert found["kubevirt"] == [f"{FEATURE}vmx=true", f"no {OBSOLETE}"]
-
-
-def test_other_models_carry_nothing() -> None:
-    source = pod(**{f"{MODEL}Broadwell": "true", f"{FEATURE}a": "true"})
-
-    found = asked(of(a_vmi(None, NAMED), source_pod=source, source_node=INTEL))
-
-    assert "host-model" not in found
-    assert found["kubevirt"] == ["cpu-model.node.kubevirt.io/Westmere=true"]
-
-
-def test_an_added_vendor_does_not_switch_the_guard_off() -> None:
-    found = asked(of(a_vmi(None, NAMED), Migration.adding({f"{VENDOR}AMD": "true"}), source_node=INTEL))
-
-    assert found["added"] == [f"{VENDOR}AMD=true"]
-    assert found["vendor"] == [f"{VENDOR}Intel=true"]
-
-
-def test_a_vendor_of_the_vms_own_is_enough() -> None:
-    vm = a_vmi({"nodeSelector": {f"{VENDOR}AMD": "true"}}, NAMED)
-
-    assert "vendor" not in asked(of(vm, source_node=INTEL))
-
-
-def test_without_the_node_the_pod_tells_the_vendor() -> None:
-    source = pod(**{f"{VENDOR}Intel": "true"})
-
-    assert asked(of(a_vmi(None, NAMED), source_pod=source))["vendor"] == [f"{VENDOR}Intel=true"]
-    assert "vendor" not in asked(of(a_vmi(None, NAMED), source_pod=source, source_pod_added={f"{VENDOR}Intel": "true"}))
-
-
 # -- what only the present pod shows -----------------------------------------------------------------------------------
 
 
@@ -289,7 +189,7 @@ def test_what_a_feature_gate_asked_for_goes_with_it() -> None:
     ours = ["kubevirt.io/vm-arch-amd64=true", "hyperv.node.kubevirt.io/vpindex=true"]
     source = pod(**{expression.partition("=")[0]: "true" for expression in ours}, **{"kubevirt.io/cca": "true"})
 
-    opened = asked(of(vm, source_pod=source, kubevirt=kubevirt(featureGates=gates)))["kubevirt"]
+    opened = asked(of(vm, source_pod=source, configuration=kubevirt(featureGates=gates)))["kubevirt"]
     closed = asked(of(vm, source_pod=source))["kubevirt"]
 
     named, mirrored = "cpu-model.node.kubevirt.io/Westmere=true", "kubevirt.io/cca=true"
@@ -386,7 +286,7 @@ def test_gaps() -> None:
 @given(vm=vmis, added=selectors, more=selectors, cluster=clusters)
 def test_adding_a_selector_never_adds_a_node(vm: Vmi, added: Any, more: Any, cluster: Any) -> None:
     def eligible_with(selector: dict[str, str]) -> set[str]:
-        answer = eligibility(of(vm, Migration.adding(selector), kubevirt=EMULATED), cluster)
+        answer = eligibility(of(vm, Migration.adding(selector), configuration=EMULATED), cluster)
         return {name for name, why in answer.items() if not why}
 
     assert eligible_with({**more, **added}) <= eligible_with(added) <= eligible_with({})
@@ -407,7 +307,9 @@ def test_no_requirement_is_lost(vm: Vmi, added: Any, cluster: Any, source: Any, 
     configuration = kubevirt(nodeSelectors=cluster)
     source_pod = None if source is None else pod(**source)
 
-    requirements = of(vm, Migration.adding(added), source_pod=source_pod, source_node=labelled, kubevirt=configuration)
+    requirements = of(
+        vm, Migration.adding(added), source_pod=source_pod, source_node=labelled, configuration=configuration
+    )
 
     labels = [each.expression for each in requirements if isinstance(each, Label)]
     asked_added = [each.expression for each in requirements if isinstance(each, Label) and each.origin == "added"]
@@ -420,9 +322,9 @@ def test_no_requirement_is_lost(vm: Vmi, added: Any, cluster: Any, source: Any, 
     assert sum(isinstance(each, OneOf) for each in requirements) == (
         vm.spec is not None and vm.spec.affinity is not None
     )
-    assert set(of(vm, source_pod=source_pod, source_node=labelled, kubevirt=configuration)) <= set(requirements)
+    assert set(of(vm, source_pod=source_pod, source_node=labelled, configuration=configuration)) <= set(requirements)
 
 
 def test_defaults() -> None:
-    assert of(Vmi()) == of(Vmi(), Migration(), source_pod=None, kubevirt=BUILT_IN)
+    assert of(Vmi()) == of(Vmi(), Migration(), source_pod=None, configuration=DEFAULTS)
     assert of(Vmi(), source_pod=LauncherPod()) == of(Vmi())

@@ -64,8 +64,8 @@ class TestCpus:
     def test_the_allocation_ratio_is_that_of_now(self) -> None:
         vm, launcher = vmi({"cpu": {"sockets": 8}}), pod({"cpu": "8"})
 
-        assert requests(vm, launcher, kubevirt=kubevirt(cpuAllocationRatio=2))["cpu"] == 4000
-        assert requests(vm, launcher, kubevirt=kubevirt(cpuAllocationRatio=3))["cpu"] == 2667
+        assert requests(vm, launcher, configuration=kubevirt(cpuAllocationRatio=2))["cpu"] == 4000
+        assert requests(vm, launcher, configuration=kubevirt(cpuAllocationRatio=3))["cpu"] == 2667
         assert requests(vm, launcher)["cpu"] == 800
 
     @pytest.mark.parametrize(("shown", "expected"), [("800m", 800), ("1", 1000), ("1200m", 1000)])
@@ -108,11 +108,11 @@ class TestMemory:
         now = kubevirt(memoryOvercommit=200)
 
         # 2Gi for the guest, and the 300Mi that the pod shows beyond its 4Gi.
-        assert requests(vmi(self.GUEST), strict, kubevirt=now)["memory"] == 2 * GI + 300 * MI
+        assert requests(vmi(self.GUEST), strict, configuration=now)["memory"] == 2 * GI + 300 * MI
         # Made under the same settings: the overhead isn't known, and the least counts.
-        assert requests(vmi(self.GUEST), pod({"memory": "2348Mi"}), kubevirt=now)["memory"] == 2 * GI
+        assert requests(vmi(self.GUEST), pod({"memory": "2348Mi"}), configuration=now)["memory"] == 2 * GI
         told = pod({"memory": "4396Mi"}, {"kubevirt.io/memory-overhead-bytes": str(300 * MI)})
-        assert requests(vmi(self.GUEST), told, kubevirt=now)["memory"] == 2 * GI + 300 * MI
+        assert requests(vmi(self.GUEST), told, configuration=now)["memory"] == 2 * GI + 300 * MI
 
     def test_overcommitted_overhead(self) -> None:
         domain = {**self.GUEST, "resources": {"requests": {"memory": "3Gi"}, "overcommitGuestOverhead": True}}
@@ -122,7 +122,7 @@ class TestMemory:
     def test_what_the_vm_requests_itself(self) -> None:
         for own in ({"requests": {"memory": "3Gi"}}, {"limits": {"memory": "3Gi"}}):
             domain = {**self.GUEST, "resources": own}
-            assert requests(vmi(domain), None, kubevirt=kubevirt(memoryOvercommit=200))["memory"] == 3 * GI
+            assert requests(vmi(domain), None, configuration=kubevirt(memoryOvercommit=200))["memory"] == 3 * GI
 
     def test_a_vm_that_says_nothing_of_memory(self) -> None:
         assert requests(vmi(), pod({"memory": "300Mi"}))["memory"] == 300 * MI
@@ -264,6 +264,6 @@ def test_whatever_is_written(
     settings = kubevirt(cpuAllocationRatio=ratio, memoryOvercommit=overcommit)
 
     for present in (None, launcher):
-        found = demand.of(vm, present, kubevirt=settings)
+        found = demand.of(vm, present, configuration=settings)
         assert all(amount > 0 for amount in found.requests.values())
         assert "foo" not in found.requests

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from tests.placement.samples import kubevirt, vmi
+from webhook.kubevirt.config import DEFAULTS
 from webhook.placement.generated import absent, architecture, host_model, is_emulated, keys, sticky
-from webhook.placement.kubevirt_config import BUILT_IN
 
 CROSS = kubevirt(featureGates=["CrossArchitectureVirtualization"])
 STRICT = kubevirt(featureGates=["HypervStrictCheck"])
@@ -21,7 +21,7 @@ HYPERV = {
 
 
 def required(domain: dict[str, Any], spec: dict[str, Any] | None = None, **status: Any) -> list[str]:
-    return list(keys(vmi(spec, domain, **status), BUILT_IN, {}))
+    return list(keys(vmi(spec, domain, **status), DEFAULTS, {}))
 
 
 def test_a_plain_vm_needs_nothing() -> None:
@@ -56,7 +56,7 @@ def test_cpu_models_and_features() -> None:
     ],
 )
 def test_dedicated_cpus(source: dict[str, str], label: str) -> None:
-    assert list(keys(vmi(None, {"cpu": {"dedicatedCpuPlacement": True}}), BUILT_IN, source)) == [label]
+    assert list(keys(vmi(None, {"cpu": {"dedicatedCpuPlacement": True}}), DEFAULTS, source)) == [label]
 
 
 def test_realtime() -> None:
@@ -75,7 +75,7 @@ def test_the_machine_that_runs_counts() -> None:
 def test_hyperv_is_looked_at_only_if_strict() -> None:
     windows = vmi(None, {"features": {"hyperv": HYPERV}})
 
-    assert list(keys(windows, BUILT_IN, {})) == []
+    assert list(keys(windows, DEFAULTS, {})) == []
     assert list(keys(windows, STRICT, {})) == ["hyperv.node.kubevirt.io/vpindex", "cpu-vendor.node.kubevirt.io/Intel"]
     off = vmi(None, {"features": {"hyperv": {"evmcs": {"enabled": False}}}})
     assert list(keys(off, STRICT, {})) == list(keys(vmi(), STRICT, {})) == []
@@ -125,7 +125,7 @@ def test_architecture() -> None:
     assert architecture(arm) == {"kubernetes.io/arch": "arm64"}
     assert architecture(vmi()) == {}
     assert is_emulated(arm, CROSS)
-    assert not is_emulated(arm, BUILT_IN)
+    assert not is_emulated(arm, DEFAULTS)
     assert list(keys(arm, CROSS, {})) == ["kubevirt.io/vm-arch-ARM64"]
     # A VM without an architecture stays where its selectors tell it to be.
     assert not is_emulated(vmi(), CROSS)

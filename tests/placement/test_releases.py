@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.placement.samples import node
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.rules import rules_of
 from webhook.placement import constraints, demand
-from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.reading import read
 from webhook.placement.requirement import VENDOR, Label
 from webhook.placement.vmis import Vmi
@@ -18,20 +19,20 @@ from webhook.releases.version import parse_version
 INTEL = "cpu-vendor.node.kubevirt.io/Intel"
 
 
-def kubevirt(version: str, *gates: str) -> PlacementKubeVirt:
+def kubevirt(version: str, *gates: str) -> ClusterConfig:
     parsed = parse_version(version)
     assert parsed
     configuration = {"developerConfiguration": {"featureGates": list(gates)}}
-    return read(PlacementKubeVirt, {"spec": {"configuration": configuration}}, "").with_release(release_of(parsed))
+    return ClusterConfig.of(configuration, rules=rules_of(release_of(parsed)))
 
 
 def vmi(domain: dict[str, Any] | None = None, **spec: Any) -> Vmi:
     return read(Vmi, {"spec": {"domain": domain or {}, **spec}, "status": {"nodeName": "n1"}}, "")
 
 
-def labels(machine: Vmi, settings: PlacementKubeVirt) -> set[str]:
+def labels(machine: Vmi, settings: ClusterConfig) -> set[str]:
     source = node("n1", {INTEL: "true"})
-    asked = constraints.of(machine, source_node=source, kubevirt=settings)
+    asked = constraints.of(machine, source_node=source, configuration=settings)
     return {each.expression.key for each in asked if isinstance(each, Label)}
 
 
@@ -39,7 +40,7 @@ def labels(machine: Vmi, settings: PlacementKubeVirt) -> set[str]:
     ("version", "kept"), [("1.6.3", False), ("1.6.4", True), ("1.7.0", False), ("1.7.1", True), ("1.9", True)]
 )
 def test_the_vendor_of_the_cpu(version: str, kept: bool) -> None:
-    asked = constraints.of(vmi(), source_node=node("n1", {INTEL: "true"}), kubevirt=kubevirt(version))
+    asked = constraints.of(vmi(), source_node=node("n1", {INTEL: "true"}), configuration=kubevirt(version))
 
     assert any(each.origin == VENDOR for each in asked) is kept
 
@@ -64,7 +65,7 @@ def test_other_architectures() -> None:
 
 @pytest.mark.parametrize(("version", "requested"), [("1.8", 0), ("1.9", 1)])
 def test_the_device_of_tdx(version: str, requested: int) -> None:
-    wanted = demand.of(vmi({"launchSecurity": {"tdx": {}}}), kubevirt=kubevirt(version)).requests
+    wanted = demand.of(vmi({"launchSecurity": {"tdx": {}}}), configuration=kubevirt(version)).requests
 
     assert wanted.get("devices.kubevirt.io/tdx", 0) == requested
 
@@ -73,7 +74,7 @@ def test_the_device_of_tdx(version: str, requested: int) -> None:
     ("version", "gates", "requested"), [("1.8", ("IOMMUFD",), 0), ("1.9", ("IOMMUFD",), 1), ("1.9", (), 0)]
 )
 def test_the_device_of_iommufd(version: str, gates: tuple[str, ...], requested: int) -> None:
-    wanted = demand.of(vmi(), kubevirt=kubevirt(version, *gates)).requests
+    wanted = demand.of(vmi(), configuration=kubevirt(version, *gates)).requests
 
     assert wanted.get("devices.kubevirt.io/iommufd", 0) == requested
 
@@ -82,7 +83,7 @@ def test_the_device_of_iommufd(version: str, gates: tuple[str, ...], requested: 
 def test_the_reserved_overhead(version: str, requested: int) -> None:
     memory = {"guest": "1Gi", "reservedOverhead": {"addedOverhead": "1Mi"}}
 
-    assert demand.of(vmi({"memory": memory}), kubevirt=kubevirt(version)).requests["memory"] == requested
+    assert demand.of(vmi({"memory": memory}), configuration=kubevirt(version)).requests["memory"] == requested
 
 
 def test_hypervisors_are_configured_since_1_8() -> None:
@@ -90,12 +91,10 @@ def test_hypervisors_are_configured_since_1_8() -> None:
         "hypervisors": [{"name": "hyperv-direct"}],
         "developerConfiguration": {"featureGates": ["ConfigurableHypervisor"]},
     }
-    settings = read(PlacementKubeVirt, {"spec": {"configuration": configuration}}, "")
-
     for version, needs in (("1.7", True), ("1.8", False)):
         parsed = parse_version(version)
         assert parsed
-        assert settings.with_release(release_of(parsed)).needs_kvm is needs
+        assert ClusterConfig.of(configuration, rules=rules_of(release_of(parsed))).needs_kvm is needs
 
 
 @pytest.mark.parametrize(

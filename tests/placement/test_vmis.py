@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from tests.placement.samples import affinity, expression, expressions, kubevirt, vmi
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.placement.affinity import Placed
 from webhook.placement.expression import Expression, Term
-from webhook.placement.kubevirt_config import BUILT_IN, PlacementKubeVirt
 from webhook.placement.migrations import Migration, SourceState
 from webhook.placement.reading import read
 from webhook.placement.vmis import Vmi
@@ -77,9 +77,9 @@ def test_only_required_affinity_counts() -> None:
 
 
 def test_feature_gates() -> None:
-    assert kubevirt(featureGates=["A", "B"]).is_enabled("B")
-    assert not kubevirt(featureGates=["A"]).is_enabled("B")
-    assert not BUILT_IN.is_enabled("A")
+    assert kubevirt(featureGates=["A", "B"]).is_gate_open("B")
+    assert not kubevirt(featureGates=["A"]).is_gate_open("B")
+    assert not DEFAULTS.is_gate_open("A")
 
 
 def test_where_a_vm_comes_from() -> None:
@@ -155,4 +155,4 @@ def test_conditions() -> None:
     ],
 )
 def test_kvm_is_not_the_only_hypervisor(configuration: Any, needed: bool) -> None:
-    assert read(PlacementKubeVirt, {"spec": {"configuration": configuration}}, "kubevirt").needs_kvm is needed
+    assert ClusterConfig.of(configuration).needs_kvm is needed

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from tests import builders
-from tests.builders import ALIVE, Json, known, review
+from tests.builders import AVAILABLE, Json, known, review
 from tests.policies.instancetypes import world
 from tests.review.memory import Kept, MemoryCluster
 from webhook import names
@@ -64,7 +64,7 @@ def evaluated(
     labels = dict.fromkeys((names.policy_label(policy) for policy in ("instancetypes", "scheduling")), "enforce")
     place = msgspec.convert({"metadata": {"name": "demo", "labels": labels, "annotations": DEFAULTS}}, Namespace)
     facts: Facts = {**known(), **world.facts([]), NamespaceKey("demo"): place, IN_DEMO: ()}
-    facts |= {SchedulerKey("kubevirt", "demo"): ALIVE, **copies}
+    facts |= {SchedulerKey("kubevirt", "demo"): AVAILABLE, **copies}
     later = {fresh(key): value for key, value in (now or {}).items()}
     cluster = MemoryCluster(facts | later, peeked=set(facts))
     settings = msgspec.structs.replace(builders.settings(), instancetypes=section or InstancetypeSettings())

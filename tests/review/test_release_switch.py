@@ -15,7 +15,7 @@ from tests.cluster.live_case import Case, live
 from tests.waiting import until
 from webhook import names
 from webhook.admission.audit import NoAudit
-from webhook.facts import ConfigurationKey
+from webhook.facts import KubeVirtKey
 from webhook.k8s.client.resources import NAMESPACES
 from webhook.kubevirt.resources import KUBEVIRTS, PRESETS, UNSTRUCTURED
 from webhook.review.endpoints import BY_PATH
@@ -61,11 +61,11 @@ async def test_an_update_of_kubevirt_is_followed(tmp_path: Path) -> None:
         case.cluster.start()
         await case.ready()
         reviewer = Reviewer(case.cluster, lambda: settings, NoAudit(), NullObserver())
-        before: Any = case.cluster.peek(ConfigurationKey())
+        before: Any = case.cluster.peek(KubeVirtKey())
 
         assert not await has_panic_device(reviewer)
         put_kubevirt(case, "v1.8.4", "v1.9.0")
-        await until(lambda: case.cluster.peek(ConfigurationKey()) is not before)
+        await until(lambda: case.cluster.peek(KubeVirtKey()) is not before)
         assert not await has_panic_device(reviewer)
         put_kubevirt(case, "v1.9.0", "v1.9.0")
         answers = [await has_panic_device(reviewer)]

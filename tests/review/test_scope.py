@@ -7,8 +7,9 @@ import pytest
 from tests.builders import known, namespace
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
-from webhook.facts import Facts, KubeVirtInstall, KubeVirtKey, NamespaceKey
+from webhook.facts import Facts, KubeVirtKey, NamespaceKey
 from webhook.k8s.pods import Pod
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.names import Code, Mode, Stage
 from webhook.review.scope import Scope, resolve
 

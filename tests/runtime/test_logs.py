@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from webhook.runtime import logs
 from webhook.runtime.logs import Lossy
@@ -61,7 +60,6 @@ def restored() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-    structlog.reset_defaults()
     loop.close()
 
 

@@ -12,13 +12,13 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from tests import builders
+from tests.builders import installed
 from tests.cluster.fake_apiserver import FakeApiServer, running
 from tests.review.memory import MemoryCluster
 from tests.waiting import until
 from webhook.admission.lines import LineWriter
 from webhook.admission.output import Descriptor
-from webhook.facts import ConfigurationKey
-from webhook.kubevirt.config import DEFAULTS
+from webhook.facts import KubeVirtKey
 from webhook.kubevirt.resources import STORED_VMS
 from webhook.runtime import gauges, sources
 from webhook.runtime.background import Background
@@ -27,7 +27,7 @@ from webhook.runtime.options import Options
 from webhook.server.budget import Budget
 from webhook.settings.snapshot import InstancetypeSettings, ParitySettings, Settings
 
-CLUSTER: Any = MemoryCluster({ConfigurationKey(): DEFAULTS})
+CLUSTER: Any = MemoryCluster({KubeVirtKey(): installed()})
 
 
 class Following:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import ALIVE, VMI_UID, known, launcher_pod, namespace, review, vmi
+from tests.builders import AVAILABLE, VMI_UID, known, launcher_pod, namespace, review, vmi
 from tests.server.conftest import Running, SlowCluster, Start
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
@@ -201,7 +201,7 @@ async def test_a_namespace_of_slow_reviews_holds_up_no_other(start: Start) -> No
     """Its look-ups never end; another's reviews, and those of a third, are answered while all of them wait."""
     facts = known(vmi()) | {NamespaceKey(name): namespace() for name in ("shop", "bank")}
     facts |= {VmiKey(name, "web01", VMI_UID): vmi() for name in ("shop", "bank")}
-    facts |= {SchedulerKey("kubevirt", name): ALIVE for name in ("shop", "bank")}
+    facts |= {SchedulerKey("kubevirt", name): AVAILABLE for name in ("shop", "bank")}
     cluster = SlowCluster(facts, peeked={*facts} - {VmiKey("demo", "web01", VMI_UID)})
     server = await start(cluster, max_in_flight=16)
     slow = [asyncio.create_task(server.post(PODS + "?timeout=30s", about("demo"))) for _ in range(90)]

@@ -5,26 +5,17 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import os
 import random
-import resource
-import select
-import shutil
 import socket
-import ssl
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from pathlib import Path
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
 
 from tests.builders import known, launcher_pod, review, vm, vmi
-from tests.e2e.support.processes import free_port
+from tests.server.clients import REQUEST, Stream, connect, sent, status, unharmed
 from tests.server.conftest import Running, SlowCluster, Start
 from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
@@ -32,44 +23,8 @@ from webhook.review.endpoints import BY_PATH
 from webhook.server import app, connection
 from webhook.server.app import MAX_BODY
 from webhook.server.budget import EVERYDAY, LANE, Budget
-from webhook.server.lifecycle import split_address
-from webhook.server.tls import context
 
-ROOT = Path(__file__).parents[2]
 VMS = "/mutate/scheduling/virtualmachines/enforce"
-REQUEST = head(len(BODY)) + BODY
-Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-async def connect(server: Running, trust: ssl.SSLContext | None = None) -> Stream:
-    host, port = split_address(server.address)
-    return await asyncio.open_connection(host, port, ssl=trust or server.trust, server_hostname="localhost")
-
-
-async def status(stream: Stream) -> int:
-    """Of the next answer; 0: there is none. The connection is ended."""
-    reader, writer = stream
-    try:
-        return int((await asyncio.wait_for(reader.readuntil(b"\r\n"), PATIENCE)).split()[1])
-    except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
-        return 0
-    finally:
-        writer.transport.abort()
-
-
-async def sent(server: Running, data: bytes) -> int:
-    """The status that bytes get."""
-    stream = await connect(server)
-    stream[1].write(data)
-    return await status(stream)
-
-
-async def unharmed(server: Running) -> None:
-    """The next client is served, nothing is held by those before, and we have no bug."""
-    assert (await server.post(PODS, BODY))[0] == 200
-    await until(lambda: server.app.in_flight == 0, "requests to end")
-    assert server.app.bodies.taken_bytes == 0
-    assert server.counted.crashes == []
 
 
 # -- memory ------------------------------------------------------------------------------------------------------------
@@ -323,176 +278,3 @@ async def test_mutilated_reviews_are_never_a_bug(start: Start, path: str) -> Non
             body[at : at + dice.randint(0, 3)] = dice.randbytes(dice.randint(0, 3))
         assert (await server.post(path, bytes(body)))[0] in (200, 400)
     await unharmed(server)
-
-
-# -- TLS ---------------------------------------------------------------------------------------------------------------
-
-
-def client_hello(name: str = "localhost", alpn: tuple[str, ...] = ("http/1.1",)) -> bytes:
-    """What a client says first."""
-    trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trust.set_alpn_protocols(list(alpn))
-    outgoing = ssl.MemoryBIO()
-    with suppress(ssl.SSLWantReadError):
-        trust.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname=name).do_handshake()
-    return outgoing.read()
-
-
-async def plain(server: Running, data: bytes, *, eof: bool = False) -> bytes:
-    """What somebody gets who sends bytes that are no TLS; he ends."""
-    host, port = split_address(server.address)
-    reader, writer = await asyncio.open_connection(host, port)
-    writer.write(data)
-    if eof:
-        writer.write_eof()
-    try:
-        async with asyncio.timeout(0.05 if not eof else PATIENCE):
-            return await reader.read()
-    except (TimeoutError, ConnectionError):
-        return b""
-    finally:
-        writer.transport.abort()
-
-
-async def test_handshakes_that_are_none(start: Start) -> None:
-    server = await start()
-    dice = random.Random(1)
-    hello = client_hello()
-    truncated = [hello[: len(hello) * n // 12] for n in range(12)]
-    changed = []
-    for _ in range(30):
-        copy = bytearray(hello)
-        for _ in range(3):
-            copy[dice.randrange(5, len(copy))] = dice.randrange(256)
-        changed.append(bytes(copy))
-    records = [
-        b"\x16\x03\x01\xff\xff" + dice.randbytes(20_000),
-        b"\x16\x03\x01\x00\x00" * 1000,
-        b"\x80\x2e\x01\x00\x02",
-    ]
-    for data in [*truncated, *changed, *records, *(dice.randbytes(dice.randrange(1, 3000)) for _ in range(30))]:
-        answer = await plain(server, data, eof=True)
-        # An alert, or for a hello that still makes sense the server's own; never anything of ours.
-        assert answer[:1] in (b"", b"\x15", b"\x16")
-        assert b"HTTP" not in answer
-    assert await plain(server, REQUEST, eof=True) in (
-        b"",
-        b"\x15\x03\x01\x00\x02\x02\x46",
-        b"\x15\x03\x01\x00\x02\x02\x50",
-    )
-    await until(lambda: len(server.server.connections) == 0, "nobody to have come through")
-    await unharmed(server)
-
-
-async def test_names_and_protocols_that_we_do_not_have(start: Start) -> None:
-    server = await start()
-    server.trust.check_hostname = False
-    host, port = split_address(server.address)
-    for name in ("a" * 63 + "." + "b" * 63, "xn--80ak6aa92e.com", "192.0.2.1", "*.example", "-", "a b", None):
-        with suppress(ssl.SSLError, ConnectionError):
-            stream = await asyncio.open_connection(host, port, ssl=server.trust, server_hostname=name or "")
-            stream[1].write(REQUEST)
-            assert await status(stream) == 200, "names decide nothing here"
-    other = ssl.create_default_context(cadata=server.pair.authority.decode())
-    other.set_alpn_protocols(["h2", "nonsense"])
-    stream = await connect(server, other)
-    assert stream[1].get_extra_info("ssl_object").selected_alpn_protocol() is None
-    stream[1].write(REQUEST)
-    assert await status(stream) == 200, "as Go's servers do where a client names no protocol that they have"
-    await unharmed(server)
-
-
-async def test_renegotiation_is_refused(start: Start) -> None:
-    assert context().options & ssl.OP_NO_RENEGOTIATION
-    client = shutil.which("openssl")
-    if not client:
-        pytest.skip("no openssl on this machine, and Python's client can't ask for it")
-    server = await start()
-    asking = await asyncio.create_subprocess_exec(
-        *(client, "s_client", "-connect", server.address, "-tls1_2"),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    said, _ = await asyncio.wait_for(asking.communicate(b"R\n"), PATIENCE)
-    assert b"RENEGOTIATING" in said
-    assert b"no renegotiation" in said
-    await unharmed(server)
-
-
-# -- the process -------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def process(files: int, stdout: int, stderr: int) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
-    """A server that may open so many files, and its port."""
-    port = free_port()
-    command = [sys.executable, "-m", "webhook", "serve", f"--cluster-from={ROOT / 'examples/cluster'}"]
-    command += [f"--config={ROOT / 'examples/settings.yaml'}", f"--listen=127.0.0.1:{port}", "--ops-listen=127.0.0.1:0"]
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(files, 40), files))
-
-    # Set by the child itself: a limit of ours would be one of all tests.
-    with subprocess.Popen(command, stdout=stdout, stderr=stderr, preexec_fn=limit) as running:  # noqa: PLW1509
-        try:
-            yield running, port
-        finally:
-            running.kill()
-
-
-def ask(port: int, body: bytes = BODY) -> int:
-    """The status of a review; 0: no connection."""
-    trust = ssl._create_unverified_context()
-    try:
-        with (
-            socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as plain_socket,
-            trust.wrap_socket(plain_socket) as encrypted,
-        ):
-            # Else the request waits for the handshake's acknowledgement, which takes its 40 ms.
-            encrypted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            encrypted.sendall(head(len(body)) + body)
-            return int(encrypted.recv(100).split()[1])
-    except (OSError, IndexError):
-        return 0
-
-
-def eventually(check: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + PATIENCE
-    while not (done := check()) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return done
-
-
-def test_full_disks_and_files_that_run_out_stop_nothing() -> None:
-    """Standard output and error on a full disk; more connections than files, which are raised to what we may have."""
-    full = os.open("/dev/full", os.O_WRONLY)
-    try:
-        with process(120, full, full) as (running, port):
-            assert eventually(lambda: ask(port) == 200)
-            assert all(ask(port) == 200 for _ in range(20))
-            # More than the 40 that it was started with.
-            idle = [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(60)]
-            assert ask(port) == 200
-            idle += [socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) for _ in range(100)]
-            assert running.poll() is None
-            for each in idle:
-                each.close()
-            assert eventually(lambda: ask(port) == 200), "served again as soon as there are files"
-            assert running.poll() is None
-    finally:
-        os.close(full)
-
-
-def test_a_reader_of_audit_lines_that_hangs_stops_nothing() -> None:
-    reading, writing = os.pipe()
-    try:
-        with process(1000, writing, subprocess.DEVNULL) as (running, port):
-            assert eventually(lambda: ask(port) == 200)
-            # Far more than a pipe holds.
-            assert all(ask(port) == 200 for _ in range(150))
-            assert eventually(lambda: not select.select((), (writing,), (), 0)[1]), "a thread fills the pipe"
-            assert running.poll() is None
-    finally:
-        os.close(reading)
-        os.close(writing)

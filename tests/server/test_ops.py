@@ -140,13 +140,13 @@ async def test_state_is_read_at_the_scrape(aiohttp_client: Any) -> None:
     found: dict[tuple[str, ...], float] = {("scheduling", "pods"): 2.0}
     state = MetricsState(
         {
-            "kubevirt_webhook_scheduler_alive": ("Alive.", lambda: now),
+            "kubevirt_webhook_scheduler_available": ("Alive.", lambda: now),
             "kubevirt_webhook_ready": ("Ready.", lambda: {"": 1}),
             "kubevirt_webhook_unenforced_objects": ("Found.", lambda: found),
         },
         {"kubevirt_webhook_audit_dropped_total": ("Dropped.", lambda: {"": 3})},
         {
-            "kubevirt_webhook_scheduler_alive": "scheduler",
+            "kubevirt_webhook_scheduler_available": "scheduler",
             "kubevirt_webhook_unenforced_objects": ("policy", "resource"),
         },
     )
@@ -156,7 +156,7 @@ async def test_state_is_read_at_the_scrape(aiohttp_client: Any) -> None:
     _, text = await scrape(ops_app(counted.registry, lambda: ()), "/metrics", aiohttp_client)
 
     seen = values(text)
-    assert seen["kubevirt_webhook_scheduler_alive", frozenset({("scheduler", "kubevirt")})] == 0
+    assert seen["kubevirt_webhook_scheduler_available", frozenset({("scheduler", "kubevirt")})] == 0
     assert seen["kubevirt_webhook_ready", frozenset()] == 1
     of = frozenset({("policy", "scheduling"), ("resource", "pods")})
     assert seen["kubevirt_webhook_unenforced_objects", of] == 2

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import subprocess
@@ -15,10 +14,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.errors import InputError, InputErrors
+from webhook.errors import InputErrors
 from webhook.settings import file
-from webhook.settings.file import SettingsFile, default_settings, effective, load, parse, schema
-from webhook.settings.snapshot import Settings
+from webhook.settings.file import default_settings, effective, load, parse, schema
 
 
 def rejection(text: str) -> list[str]:
@@ -258,184 +256,6 @@ class TestSchema:
     def test_has_no_noise(self) -> None:
         assert '"title"' not in json.dumps(schema())
         assert "lease NAMESPACE/NAME" in json.dumps(schema())
-
-
-class Watcher:
-    """A followed file and what was called back."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.refused: list[InputError] = []
-        self.reloaded: list[tuple[Settings, Settings]] = []
-        self.restart: list[list[str]] = []
-        self.file = SettingsFile(
-            path,
-            on_rejected=self.refused.append,
-            on_reloaded=lambda old, new: self.reloaded.append((old, new)),
-            on_restart_needed=self.restart.append,
-            interval=0,
-        )
-
-    async def settle(self, text: str | None = None) -> None:
-        if text is not None:
-            self.path.write_text(text)
-        await self.file.poll()
-        await self.file.poll()
-
-
-@pytest.fixture
-def watcher(tmp_path: Path) -> Watcher:
-    path = tmp_path / "s.yaml"
-    path.write_text("scheduling: {clusterWide: false}\n")
-    return Watcher(path)
-
-
-GOOD = "scheduling: {clusterWide: true}\n"
-BAD = "scheduling: {clusterWide: 3}\n"
-
-
-class TestFollowing:
-    async def test_an_unchanged_file_calls_nobody(self, watcher: Watcher) -> None:
-        before = watcher.file.current
-        for _ in range(3):
-            await watcher.file.poll()
-
-        assert watcher.file.current is before
-        assert (watcher.refused, watcher.reloaded, watcher.restart) == ([], [], [])
-
-    async def test_a_change_counts_once_it_was_seen_twice(self, watcher: Watcher) -> None:
-        before = watcher.file.current
-        watcher.path.write_text(GOOD)
-        await watcher.file.poll()
-        assert watcher.file.current is before
-
-        await watcher.file.poll()
-        await watcher.settle()
-
-        assert watcher.file.current == parse(GOOD.encode(), "x")
-        assert watcher.reloaded == [(before, watcher.file.current)]
-
-    async def test_a_write_that_is_still_going_on_is_not_read(self, watcher: Watcher) -> None:
-        for text in ("", "scheduling:", "scheduling: {clus", GOOD):
-            watcher.path.write_text(text)
-            await watcher.file.poll()
-        await watcher.file.poll()
-
-        assert watcher.refused == []
-        assert [new.scheduling.cluster_wide for _, new in watcher.reloaded] == [True]
-
-    async def test_a_refused_change_leaves_the_last_good_state(self, watcher: Watcher) -> None:
-        before = watcher.file.current
-        await watcher.settle(BAD)
-        await watcher.settle()
-
-        assert watcher.file.current is before
-        assert [str(error).partition(": ")[0] for error in watcher.refused] == [f"{watcher.path}:1"]
-        assert watcher.file.problem is watcher.refused[0]
-        assert watcher.reloaded == []
-
-    async def test_each_refused_content_is_told_once(self, watcher: Watcher) -> None:
-        await watcher.settle(BAD)
-        await watcher.settle(BAD + "\n")
-        await watcher.settle()
-        assert len(watcher.refused) == 2
-
-        await watcher.settle(GOOD)
-        assert watcher.file.problem is None
-        await watcher.settle(BAD)
-        assert len(watcher.refused) == 3
-
-    async def test_taking_a_bad_change_back_is_no_change(self, watcher: Watcher) -> None:
-        before, text = watcher.file.current, watcher.path.read_text()
-        await watcher.settle(BAD)
-        await watcher.settle(text)
-
-        assert watcher.file.current is before
-        assert watcher.file.problem is None
-        assert watcher.reloaded == []
-
-    async def test_a_file_that_is_away_for_a_moment_is_nothing(self, watcher: Watcher) -> None:
-        text = watcher.path.read_text()
-        watcher.path.unlink()
-        await watcher.file.poll()
-        watcher.path.write_text(text)
-        await watcher.settle()
-
-        assert watcher.refused == []
-
-    async def test_a_file_that_stays_away_is_told_once(self, watcher: Watcher) -> None:
-        before = watcher.file.current
-        watcher.path.unlink()
-        await watcher.settle()
-        await watcher.settle()
-
-        assert [str(error).partition(": ")[0] for error in watcher.refused] == [str(watcher.path)]
-        assert watcher.file.current is before
-        await watcher.settle(GOOD)
-        assert watcher.file.current.scheduling.cluster_wide
-
-    async def test_a_mounted_config_map_is_followed(self, tmp_path: Path) -> None:
-        # As the kubelet does it: s.yaml -> ..data/s.yaml, ..data -> a directory by time, replaced atomically.
-        for name, text in (("..1", "scheduling: {clusterWide: false}"), ("..2", GOOD)):
-            (tmp_path / name).mkdir()
-            (tmp_path / name / "s.yaml").write_text(text)
-        (tmp_path / "..data").symlink_to("..1")
-        (tmp_path / "s.yaml").symlink_to("..data/s.yaml")
-        watcher = Watcher(tmp_path / "s.yaml")
-
-        (tmp_path / "..tmp").symlink_to("..2")
-        (tmp_path / "..tmp").replace(tmp_path / "..data")
-        await watcher.settle()
-
-        assert watcher.file.current.scheduling.cluster_wide
-
-    async def test_listeners_and_certificates_wait_for_the_next_start(self, watcher: Watcher) -> None:
-        at_start = watcher.file.current.server
-        moved = "server: {listen: 'a:1', maxInFlight: 9}\ntls: {certFile: c, keyFile: k}\n"
-        await watcher.settle(GOOD + moved)
-
-        assert watcher.restart == [["server.listen", "server.maxInFlight", "tls.certFile", "tls.keyFile", "tls.mode"]]
-        assert watcher.file.current.server == at_start
-        assert watcher.file.current.scheduling.cluster_wide
-        assert watcher.reloaded[0][1] is watcher.file.current
-
-        await watcher.settle(GOOD + moved + "# c\n")
-        assert len(watcher.reloaded) == 2
-        assert len(watcher.restart) == 1
-
-        await watcher.settle(GOOD)
-        assert len(watcher.restart) == 1
-
-        await watcher.settle("server: {opsListen: 'a:1'}")
-        assert watcher.restart[1:] == [["server.opsListen"]]
-
-        await watcher.settle("audit: {keep: 7}")
-        assert watcher.restart[2:] == [["audit"]]
-
-    async def test_nobody_needs_to_listen(self, watcher: Watcher) -> None:
-        quiet = SettingsFile(watcher.path)
-        for text in (BAD, "server: {listen: 'a:1'}"):
-            watcher.path.write_text(text)
-            await quiet.poll()
-            await quiet.poll()
-
-        assert quiet.current.digest == hashlib.sha256(b"server: {listen: 'a:1'}").hexdigest()
-
-    async def test_watch_polls_until_cancelled(self, watcher: Watcher) -> None:
-        task = asyncio.create_task(watcher.file.watch())
-        watcher.path.write_text(GOOD)
-        while not watcher.reloaded:
-            await asyncio.sleep(0)
-        task.cancel()
-
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    def test_a_bad_file_at_the_start_is_refused(self, tmp_path: Path) -> None:
-        (tmp_path / "s.yaml").write_text(BAD)
-
-        with pytest.raises(InputErrors):
-            SettingsFile(tmp_path / "s.yaml")
 
 
 def test_the_import_is_light() -> None:

@@ -10,17 +10,17 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from tests.builders import CONTROLLER, known
+from tests.builders import CONTROLLER, installed, known
 from tests.vectors.cases import Case, Json
 from webhook.admission.patch import operations
-from webhook.facts import Facts, Key, ListKey, NodesKey, ObjectKey, PlacementKey
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
+from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.affinity import Placed
 from webhook.placement.allocation import Allocatable
 from webhook.placement.constraints import own
 from webhook.placement.contradictions import kept_by_kubevirt, without_dropped
 from webhook.placement.eligibility import eligibility
 from webhook.placement.index import NodeIndex
-from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
 from webhook.placement.migrations import MIGRATIONS, Migration
 from webhook.placement.node import Node
@@ -63,7 +63,7 @@ def _facts(case: Case, nodes: Iterable[Node]) -> dict[Key[Any], object]:
         ObjectKey(VMIS, namespace, given["vmi"]["metadata"]["name"]): read(Vmi, given["vmi"], "vmi"),
         ListKey(LAUNCHER_PODS, namespace, f"kubevirt.io/created-by={uid}"): tuple(pods),
         NodesKey(): NodeIndex(nodes),
-        PlacementKey(): read(PlacementKubeVirt, {"spec": {"configuration": given["configuration"]}}, "kubevirt"),
+        KubeVirtKey(): installed(ClusterConfig.of(given["configuration"])),
     }
     for pod in pods:
         if policy := pod.meta.annotation(migration_targets.JOB_NAME):

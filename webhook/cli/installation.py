@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from webhook.cli import write
+from webhook.cli import second_scheduler, write
 from webhook.cli.options import config_option, kubeconfig_option
+from webhook.cli.second_scheduler import SchedulerOptions, given_options, scheduler_options
 from webhook.text import pluralize, visible
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ _TIMEOUT: Final = click.option(
     help="Manifests to apply.  [default: openshift if the cluster is OpenShift, otherwise kubernetes]",
 )
 @config_option("those in the cluster, or those of the overlay")
+@scheduler_options
 @click.option(
     "--image",
     metavar="IMAGE",
@@ -68,7 +70,8 @@ def install(**options: Any) -> None:
     """
     config_file = options.pop("config_file")
     given = (_read(config_file), str(config_file)) if config_file else None
-    asyncio.run(_install(_InstallOptions(given=given, **options)))
+    scheduler = given_options(options)
+    asyncio.run(_install(_InstallOptions(given=given, scheduler=scheduler, **options)))
 
 
 @dataclass(frozen=True)
@@ -77,11 +80,13 @@ class _InstallOptions:
 
     Attributes:
         given: a settings file's content and name.
+        scheduler: the second scheduler.
     """
 
     kubeconfig: Path | None
     overlay: Overlay | None
     given: tuple[str, str] | None
+    scheduler: SchedulerOptions
     image: str | None
     callers: str | None
     dry_run: bool
@@ -131,6 +136,7 @@ def cleanup(**options: Any) -> None:
 
 async def _install(options: _InstallOptions) -> None:
     from webhook.install.apply import Installer
+    from webhook.install.plan import with_scheduler
 
     async with _connect(options.kubeconfig) as api:
         installer = Installer(api, write.line, force=options.force_conflicts, seconds=options.timeout)
@@ -138,6 +144,10 @@ async def _install(options: _InstallOptions) -> None:
         overlay: Overlay = options.overlay or ("openshift" if is_openshift else "kubernetes")
         narrow = await _narrowing(api, installer, overlay, options.callers)
         plan = await _plan(installer, overlay, options.given, options.image, narrow)
+        scheduler = await second_scheduler.planned(
+            api, installer, options.scheduler, is_openshift=overlay == "openshift"
+        )
+        plan = with_scheduler(plan, scheduler)
         changes = await installer.changes(plan)
         _name_cluster(api)
         for change in changes:
@@ -230,11 +240,14 @@ async def _uninstall(*, kubeconfig: Path | None, dry_run: bool, yes: bool, timeo
 
     async with _connect(kubeconfig) as api:
         installer = Installer(api, write.line, seconds=timeout)
-        objects = await installer.present(everything(directory("manifests")))
+        own = await installer.present(everything(directory("manifests")))
+        scheduler = await second_scheduler.removable(api, installer)
         _name_cluster(api)
+        # It goes last: until then, what names it can still be placed.
+        objects = [*scheduler, *own]
         for manifest in objects:
             write.line(f"- {title(manifest)}", color="red")
-        if objects:
+        if own:
             await _warn_of_pools(api)
         if not objects:
             write.line("kubevirt-webhook is not installed")

@@ -14,9 +14,10 @@ from webhook.admission.wire import request_of
 from webhook.cli import given
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, quote
-from webhook.facts import KubeVirtInstall, KubeVirtKey, NamespaceKey
+from webhook.facts import KubeVirtKey, NamespaceKey
 from webhook.k8s.views import Namespace
 from webhook.k8s.yaml_builder import Document
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.launcher import controller_account
 from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.settings.snapshot import Settings
@@ -148,7 +149,7 @@ async def _sender(obj: dict[str, Any], cluster: Cluster, deadline: float) -> str
     labels = obj["metadata"].get("labels")
     if isinstance(labels, dict) and labels.get(names.APP_LABEL) == names.LAUNCHER_APP and obj["kind"] == "Pod":
         install = await cluster.read(KubeVirtKey(), deadline)
-        if isinstance(install, KubeVirtInstall):
+        if isinstance(install, KubeVirtInstall) and install.namespaces:
             return controller_account(min(install.namespaces))
     return "kubernetes-admin"
 

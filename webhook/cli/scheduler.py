@@ -15,6 +15,7 @@ from webhook.k8s.yaml_builder import Document, format_path
 from webhook.k8s.yaml_documents import parse_documents, read_documents
 from webhook.scheduler.lint import KIND, Problem, Scheduler, is_configuration
 from webhook.scheduler.lint import lint as find_problems
+from webhook.scheduler.variants import VARIANTS, Place, Variant, configuration
 from webhook.text import pluralize
 
 _COLORS: Final = {"error": "red", "warning": "yellow"}
@@ -52,13 +53,22 @@ def lint(file: str, profile: str, cluster_scheduler: bool, output: str) -> None:
 
 
 @scheduler.command()
-@click.argument("variant", type=click.Choice(["spread", "pack"]))
-def render(variant: str) -> None:
+@click.argument("variant", type=click.Choice(VARIANTS))
+@click.option("--cluster-scheduler", is_flag=True, help="Print it for the cluster's own scheduler.")
+@click.option(
+    "--prometheus",
+    metavar="URL",
+    default="",
+    help="Source of a load-aware variant's metrics.  [default: metrics-server]",
+)
+def render(variant: Variant, cluster_scheduler: bool, prometheus: str) -> None:
     """Print the KubeSchedulerConfiguration of a VARIANT.
 
-    spread places VMs evenly, pack fills one node after the other.
+    spread places VMs evenly, pack fills one node after the other. load-aware and load-aware-pack do so by what nodes
+    use, rather than by what VMs request; they need a kube-scheduler with the plugins of scheduler-plugins.
     """
-    write.data((data.directory("manifests") / "scheduler" / f"{variant}.yaml").read_text())
+    place: Place = "cluster" if cluster_scheduler else "second"
+    write.data(configuration(data.directory("manifests"), variant, place, prometheus))
 
 
 def _configurations(file: str) -> list[Document]:

@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
+import msgspec
+
 from webhook.cli import given
+from webhook.cluster.directory import describe_wrong_type
 from webhook.cluster.objects import Objects
 from webhook.errors import InputError, Unavailable
+from webhook.k8s.yaml_builder import format_path
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
+from webhook.kubevirt.install import find_in_use
 from webhook.kubevirt.lookup import Get
 from webhook.kubevirt.rules import rules_of
+from webhook.kubevirt.views import KubeVirt
 from webhook.releases.release import Release
 
 T = TypeVar("T")
@@ -82,22 +88,29 @@ async def configuration_of(
     Raises:
         InputError: the KubeVirt object cannot be read, or is not valid.
     """
-    installs: list[Json] = [obj for (kind, _, _), obj in found.others.items() if kind == "KubeVirt"]
+    installs = [_view(obj) for (kind, _, _), obj in found.others.items() if kind == "KubeVirt"]
     if not installs and source:
         read = await source.kubevirts()
         if isinstance(read, Unavailable):
             raise InputError(f"cannot be read: {read.why}", "KubeVirt", "add the KubeVirt object to the file")
         installs = [*read]
-    if not installs:
+    kubevirt = find_in_use(installs)
+    if kubevirt is None:
         defaults = ClusterConfig.of(None, rules=rules_of(release)) if release else DEFAULTS
         return defaults, "KubeVirt's defaults"
-    # KubeVirt allows only one.
-    metadata = installs[0].get("metadata") or {}
-    name = f"KubeVirt {metadata.get('namespace', '')}/{metadata.get('name', '')}"
+    name = f"KubeVirt {kubevirt.meta.namespace or ''}/{kubevirt.meta.name or ''}"
     try:
-        configuration = ClusterConfig.of_kubevirt(installs[0], release)
+        configuration = ClusterConfig.of_kubevirt(kubevirt, release)
     except InputError as error:
         raise InputError(error.what, f"{name}: {error.where}", error.fix) from None
-    if not (installs[0].get("status") or {}).get("phase"):
+    if not kubevirt.is_in_use:
         return configuration, f"KubeVirt's defaults; {name} has no status.phase, so KubeVirt does not use it yet"
     return configuration, name
+
+
+def _view(obj: Json) -> KubeVirt:
+    try:
+        return msgspec.convert(obj, KubeVirt)
+    except msgspec.ValidationError as error:
+        path, what, fix = describe_wrong_type(obj, error)
+        raise InputError(what, f"KubeVirt: {format_path(path)}", fix) from error

@@ -16,7 +16,6 @@ from typing import Any, Final, TypeVar, cast, get_args
 import msgspec
 
 from webhook import names
-from webhook.cluster.configured import Configured
 from webhook.cluster.directory import FileObject, Index, add_object, describe_wrong_type, read_objects
 from webhook.cluster.kinds import KINDS
 from webhook.cluster.scheduler_health.waiting_pods import Waiting, WaitingPods, is_listed
@@ -24,15 +23,12 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError, InputErrors, Unavailable
 from webhook.facts import (
     AccessKey,
-    ConfigurationKey,
     Key,
-    KubeVirtInstall,
     KubeVirtKey,
     ListKey,
     NamespaceKey,
     NodesKey,
     ObjectKey,
-    PlacementKey,
     SchedulerHealth,
     SchedulerKey,
     VmiKey,
@@ -43,6 +39,7 @@ from webhook.k8s.pods import PendingPod
 from webhook.k8s.timestamps import unix_time
 from webhook.k8s.views import Lease, Namespace, Object
 from webhook.k8s.yaml_documents import mistakes_of
+from webhook.kubevirt.install import InstallReader
 from webhook.kubevirt.resources import ACTIVE_VMIS, VMIS
 from webhook.kubevirt.views import ActiveVmi, KubeVirt
 from webhook.placement import node as placement
@@ -62,16 +59,17 @@ class FilesCluster(Cluster):
         index: the objects by kind, namespace and name.
         settings: the settings that declare the schedulers.
         clock: Unix time in seconds; how long pods have been waiting is counted up to it.
+
+    Attributes:
+        kubevirts: all KubeVirt objects in the files.
     """
 
     def __init__(self, index: Index, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self._index: Final = index
         self._settings = settings
         self._clock = clock
-        namespaces = frozenset(namespace for namespace, _ in index["KubeVirt"])
-        self._install: Final = KubeVirtInstall(namespaces) if namespaces else None
-        self._kubevirts: Final = [entry.view for entry in self._entries("KubeVirt") if isinstance(entry.view, KubeVirt)]
-        self._configured: Final = Configured(settings.kubevirt_version)
+        self.kubevirts: Final = [entry.view for entry in self._entries("KubeVirt") if isinstance(entry.view, KubeVirt)]
+        self._installs: Final = InstallReader(settings.kubevirt_version)
         nodes = (entry.view for entry in self._entries("Node"))
         self._nodes: Final = NodeIndex(placement.Node.of(view) for view in nodes if isinstance(view, NodeView))
         self._pods: Final[dict[str, list[PendingPod]]] = defaultdict(list)
@@ -110,7 +108,7 @@ class FilesCluster(Cluster):
     def use(self, settings: Settings) -> None:
         """Use other settings from now on."""
         self._settings = settings
-        self._configured.use(settings.kubevirt_version)
+        self._installs.use(settings.kubevirt_version)
 
     def objects(self, kind: str) -> list[dict[str, Any]]:
         """All objects of a kind as plain JSON, in the order of the files; not to be changed.
@@ -144,11 +142,7 @@ class FilesCluster(Cluster):
             case ObjectKey():
                 return self._view(key.resource, key.namespace, key.name)
             case KubeVirtKey():
-                return self._install
-            case ConfigurationKey():
-                return self._configured.of(self._kubevirts)
-            case PlacementKey():
-                return self._configured.placement(self._kubevirts)
+                return self._installs.read(self.kubevirts)
             case NodesKey():
                 return self._nodes
             case ListKey():
@@ -179,7 +173,7 @@ class FilesCluster(Cluster):
         modes = (names.ENFORCE, names.WARN, names.AUDIT)
         namespaces = [entry.view.meta for entry in self._entries("Namespace")]
         opted_in = sum(any(meta.label(label) in modes for label in labels) for meta in namespaces)
-        installs = sorted(self._install.namespaces) if self._install else []
+        installs = sorted({each.meta.namespace or "" for each in self.kubevirts})
         parts = [
             _count(len(self._entries("Node")), "node"),
             f"{_count(len(namespaces), 'namespace')} ({opted_in} opted in)",
@@ -222,19 +216,19 @@ class FilesCluster(Cluster):
     def _health(self, scheduler: SchedulerSettings, namespace: str = "") -> SchedulerHealth:
         guard = scheduler.guard
         if guard.kind == "off":
-            return SchedulerHealth("alive", "not guarded")
+            return SchedulerHealth("available", "its health is not checked")
         pods = self._pods.get(scheduler.name)
         if pods and (why := self._waiting(scheduler.name).evidence(self._clock(), namespace)):
-            return SchedulerHealth("dead", why)
+            return SchedulerHealth("unavailable", why)
         if guard.kind == "pods":
-            return SchedulerHealth("alive", "no pod waits unnoticed")
+            return SchedulerHealth("available", "no pod waits unnoticed")
         lease = self._view(LEASES, guard.namespace, guard.name)
         text = f"Lease {guard.namespace}/{guard.name}"
         if not isinstance(lease, Lease):
-            return SchedulerHealth("dead", f"{text} does not exist")
+            return SchedulerHealth("unavailable", f"{text} does not exist")
         if not (lease.spec and lease.spec.holder_identity):
-            return SchedulerHealth("dead", f"{text} has been released by its holder")
-        return SchedulerHealth("alive", f"{text} is held; a snapshot shows no renewals")
+            return SchedulerHealth("unavailable", f"{text} has been released by its holder")
+        return SchedulerHealth("available", f"{text} is held; a snapshot shows no renewals")
 
     def _waiting(self, scheduler: str) -> WaitingPods:
         """The pods that wait for a scheduler, as its health check would see them."""

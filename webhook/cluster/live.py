@@ -12,7 +12,6 @@ from typing import Any, Final, TypeVar, cast
 from webhook import names
 from webhook.cluster.access import authenticate, is_allowed
 from webhook.cluster.catalog import Catalog
-from webhook.cluster.configured import Configured
 from webhook.cluster.in_flight import InFlight
 from webhook.cluster.misses import Misses
 from webhook.cluster.nodes import WatchedNodes
@@ -22,15 +21,12 @@ from webhook.errors import Unavailable
 from webhook.facts import (
     NOT_READ,
     AccessKey,
-    ConfigurationKey,
     Key,
-    KubeVirtInstall,
     KubeVirtKey,
     ListKey,
     NamespaceKey,
     NodesKey,
     ObjectKey,
-    PlacementKey,
     SchedulerKey,
     TokenKey,
     VmiKey,
@@ -40,6 +36,7 @@ from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
 from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.views import Namespace, ObjectMeta
+from webhook.kubevirt.install import InstallReader
 from webhook.kubevirt.resources import KUBEVIRTS, VMIS
 from webhook.kubevirt.views import VirtualMachineInstance, VmiSpec
 from webhook.settings.snapshot import Settings
@@ -109,7 +106,7 @@ class LiveCluster(Cluster):
             transport, NAMESPACES, transform=_reduce_namespace, clock=clock, timing=timing, jitter=jitter
         )
         self._kubevirts = Reflector(transport, KUBEVIRTS, clock=clock, timing=timing, jitter=jitter)
-        self._configured = Configured(settings.kubevirt_version)
+        self._installs = InstallReader(settings.kubevirt_version)
         self._nodes = WatchedNodes(transport, clock=clock, timing=timing, jitter=jitter)
         self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes.copy)
         self._monitors: dict[str, SchedulerMonitor] = {}
@@ -144,7 +141,7 @@ class LiveCluster(Cluster):
     def use(self, settings: Settings) -> None:
         """Watch the schedulers that these settings declare. Unchanged health checks keep their state."""
         self._settings = settings
-        self._configured.use(settings.kubevirt_version)
+        self._installs.use(settings.kubevirt_version)
         # Policies may be off now that asked for them.
         self._catalog.stop()
         wanted = settings.scheduling.schedulers
@@ -212,7 +209,7 @@ class LiveCluster(Cluster):
         """The watched copy that answers a key; None for what is cached because it cannot change."""
         if isinstance(key, NamespaceKey):
             return self._namespaces
-        if isinstance(key, KubeVirtKey | ConfigurationKey | PlacementKey):
+        if isinstance(key, KubeVirtKey):
             return self._kubevirts
         if isinstance(key, SchedulerKey):
             return self._pods_of(key.name)
@@ -241,11 +238,7 @@ class LiveCluster(Cluster):
             guard = self._monitors.get(key.name)
             return guard.health(key.namespace) if guard else None
         if isinstance(key, KubeVirtKey):
-            return self._kubevirt()
-        if isinstance(key, ConfigurationKey):
-            return _not_listed(self._kubevirts) or self._configured.of(self._kubevirts)
-        if isinstance(key, PlacementKey):
-            return _not_listed(self._kubevirts) or self._configured.placement(self._kubevirts)
+            return _not_listed(self._kubevirts) or self._installs.read(self._kubevirts)
         if isinstance(key, NodesKey):
             return _not_listed(self._nodes.copy) or self._nodes.index
         if isinstance(key, ObjectKey | ListKey):
@@ -323,13 +316,6 @@ class LiveCluster(Cluster):
             return False
         label = namespace.meta.label(names.policy_label(names.SCHEDULING))
         return label == names.ENFORCE or (label is None and self._settings.scheduling.cluster_wide)
-
-    def _kubevirt(self) -> KubeVirtInstall | Unavailable | None:
-        unlisted = _not_listed(self._kubevirts)
-        if unlisted:
-            return unlisted
-        namespaces = frozenset(kubevirt.meta.namespace or "" for kubevirt in self._kubevirts)
-        return KubeVirtInstall(namespaces) if namespaces else None
 
     def _run_monitor(self, guard: SchedulerMonitor) -> None:
         self._monitor_tasks[guard.scheduler] = self._run(f"guard of {guard.scheduler}", guard.run)

@@ -18,6 +18,7 @@ from webhook.k8s.client.api import ApiConnectionError, Transport, explain, fetch
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object
 from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.kubevirt.views import KubeVirt
 
 Json = dict[str, Any]
 
@@ -58,7 +59,7 @@ class Objects(Protocol):
             name: however wild.
         """
 
-    async def kubevirts(self) -> Sequence[Json] | Unavailable:
+    async def kubevirts(self) -> Sequence[KubeVirt] | Unavailable:
         """All KubeVirt objects, of which a cluster has one."""
 
 
@@ -76,13 +77,13 @@ class FileObjects(Objects):
         """The object in the files; None where they do not have it."""
         return self._files.get(kind, namespace, name)
 
-    async def kubevirts(self) -> Sequence[Json] | Unavailable:
+    async def kubevirts(self) -> Sequence[KubeVirt] | Unavailable:
         """All KubeVirt objects in the files."""
-        return self._files.objects("KubeVirt")
+        return self._files.kubevirts
 
 
 class _List(msgspec.Struct):
-    items: list[Json] | None = None
+    items: list[KubeVirt] | None = None
 
 
 class LiveObjects(Objects):
@@ -102,7 +103,7 @@ class LiveObjects(Objects):
         body = await fetch_body(self._transport, RESOURCES[kind], namespace, name, self._seconds)
         return _decode(body, dict[str, Any], kind) if isinstance(body, bytes) else body
 
-    async def kubevirts(self) -> Sequence[Json] | Unavailable:
+    async def kubevirts(self) -> Sequence[KubeVirt] | Unavailable:
         """All KubeVirt objects, by a list over all namespaces; none where KubeVirt is not installed."""
         try:
             async with asyncio.timeout(self._seconds):

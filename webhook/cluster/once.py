@@ -11,15 +11,15 @@ from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
-from webhook.cluster.configured import Configured
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
-from webhook.facts import NOT_READ, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, PlacementKey
+from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.client.api import ApiConnectionError, ApiError, Transport, explain, fetch
 from webhook.k8s.client.bounded_lists import fetch_list
 from webhook.k8s.client.list_pages import pages
 from webhook.k8s.client.resources import NAMESPACES, NODES, Resource
 from webhook.k8s.views import Object
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.resources import KUBEVIRTS
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node
@@ -64,9 +64,9 @@ class OnceCluster(Cluster):
                     if isinstance(nodes, Unavailable)
                     else NodeIndex(Node.of(node) for node in nodes if node.meta.name)
                 )
-            case PlacementKey():
+            case KubeVirtKey():
                 kubevirts = await self._all(KUBEVIRTS, left)
-                return kubevirts if isinstance(kubevirts, Unavailable) else Configured().placement(kubevirts)
+                return kubevirts if isinstance(kubevirts, Unavailable) else KubeVirtInstall.of(kubevirts)
         return Unavailable(f"{type(key).__name__} cannot be read from a cluster without watches")
 
     async def _all(self, resource: Resource[V], seconds: float) -> list[V] | Unavailable:

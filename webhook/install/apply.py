@@ -155,7 +155,7 @@ class Installer:
             InputError: the API server denies a request, or the replicas do not become ready in time. What was done is
                 kept; the next `install` continues.
         """
-        for manifest in plan.before:
+        for manifest in (*plan.before, *plan.scheduler):
             await self._apply_and_report(manifest)
         if not wait:
             for manifest in (plan.deployment, *plan.configurations):
@@ -173,6 +173,10 @@ class Installer:
                 await self._apply_and_report(manifest)
         for manifest in plan.unwanted:
             await self._delete(manifest)
+        # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
+        for manifest in plan.scheduler if wait else ():
+            if manifest["kind"] == "Deployment":
+                await self._until(partial(self._missing_replicas, manifest))
 
     async def wait(self, plan: Plan) -> None:
         """Wait until all replicas are new and ready, and the API server can verify them.

@@ -8,7 +8,7 @@ changed; their annotations end with them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Protocol
 from urllib.parse import quote
@@ -16,9 +16,8 @@ from urllib.parse import quote
 import msgspec
 
 from webhook import names
-from webhook.errors import InputError
-from webhook.k8s.client.api import ApiConnectionError, ApiError, Requests, Transport, explain
-from webhook.k8s.client.list_pages import pages
+from webhook.install.listing import all_of
+from webhook.k8s.client.api import ApiConnectionError, Requests, Transport, explain
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object
 from webhook.kubevirt.resources import STORED_VMS, VMIS
@@ -45,7 +44,6 @@ _LAUNCHERS: Final = Resource("", "v1", "pods", "Pod", True, Object)
 _ANNOTATED_VMIS: Final = Resource(VMIS.group, VMIS.version, VMIS.plural, VMIS.kind, True, Object)
 _LAUNCHER_LABEL: Final = {"labelSelector": f"{names.APP_LABEL}={names.LAUNCHER_APP}"}
 _JSON_PATCH: Final = "application/json-patch+json"
-_LIMIT: Final = 500
 _SECONDS: Final = 60.0
 
 Operation = dict[str, Any]
@@ -214,7 +212,7 @@ class Cleanup:
             InputError: VMs cannot be listed.
         """
         found = []
-        async with aclosing(self._all(_VMS)) as vms:
+        async with aclosing(all_of(self._api, _VMS, self._namespace)) as vms:
             async for vm in vms:
                 one = task(vm, allow_restart_required=allow_restart_required, schedulers=self._schedulers)
                 if one:
@@ -253,27 +251,7 @@ class Cleanup:
 
     async def _count_annotated(self, resource: Resource[Object], query: Mapping[str, str]) -> int:
         count = 0
-        async with aclosing(self._all(resource, query)) as found:
+        async with aclosing(all_of(self._api, resource, self._namespace, query)) as found:
             async for one in found:
                 count += any(one.meta.annotation(injected_value) is not None for injected_value in INJECTED_ANNOTATIONS)
         return count
-
-    async def _all(self, resource: Resource[Any], query: Mapping[str, str] = {}) -> AsyncGenerator[Any, None]:
-        try:
-            async with aclosing(
-                pages(self._api, resource, quote(self._namespace), query, limit=_LIMIT, seconds=_SECONDS)
-            ) as listed:
-                async for page in listed:
-                    for one in page.items or ():
-                        yield one
-        except ApiError as error:
-            if error.status == 404:
-                # KubeVirt is not installed, so there are no VMs.
-                return
-            why = explain("list", resource, self._namespace, error.status, error.body).why
-            raise InputError(why, resource.plural) from None
-        except (ApiConnectionError, TimeoutError) as error:
-            why = error.why if isinstance(error, ApiConnectionError) else f"the request timed out after {_SECONDS:.0f}s"
-            raise InputError(why, resource.plural, "run the command again to continue") from None
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise InputError("the API server's list cannot be decoded", resource.plural) from None

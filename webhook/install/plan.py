@@ -53,18 +53,20 @@ class Plan(msgspec.Struct, frozen=True):
         before: all that is created before the Deployment.
         deployment: the Deployment of the replicas.
         configurations: the webhook configurations, by which the API server calls the replicas.
+        scheduler: the second scheduler, its Deployment last; empty: none is installed.
         unwanted: the objects that an earlier installation with other settings may have left.
     """
 
     before: tuple[Manifest, ...]
     deployment: Manifest
     configurations: tuple[Manifest, ...]
+    scheduler: tuple[Manifest, ...] = ()
     unwanted: tuple[Manifest, ...] = ()
 
     @property
     def manifests(self) -> tuple[Manifest, ...]:
         """All objects in the order in which they are created."""
-        return (*self.before, self.deployment, *self.configurations)
+        return (*self.before, *self.scheduler, self.deployment, *self.configurations)
 
 
 def path(manifest: Manifest, *, collection: bool = False) -> str:
@@ -124,16 +126,23 @@ def of(
     own = config_map(directory, overlay)["data"][SETTINGS_KEY]
     _check(settings, parse(own.encode(), overlay), where)
     optional, unwanted = rights(directory, settings)
-    before = sorted(
-        (one for one in (*found, *optional) if one is not deployment),
-        key=lambda one: _ORDER.index(one["kind"]),
-    )
+    before = in_order(one for one in (*found, *optional) if one is not deployment)
     return Plan(
         tuple(_with_settings(_with_ports(one, _ports(settings)), text) for one in before),
         _with_image(deployment, text, image, settings.server.drain_seconds),
         tuple(configurations(settings)),
-        unwanted,
+        unwanted=unwanted,
     )
+
+
+def in_order(objects: Iterable[Manifest]) -> list[Manifest]:
+    """Objects in the order in which they are created."""
+    return sorted(objects, key=lambda one: _ORDER.index(one["kind"]))
+
+
+def with_scheduler(plan: Plan, objects: Iterable[Manifest]) -> Plan:
+    """The plan with the objects of a second scheduler."""
+    return msgspec.structs.replace(plan, scheduler=tuple(in_order(objects)))
 
 
 def rights(directory: Path, settings: Settings) -> tuple[tuple[Manifest, ...], tuple[Manifest, ...]]:
@@ -147,7 +156,10 @@ def rights(directory: Path, settings: Settings) -> tuple[tuple[Manifest, ...], t
 
 
 def everything(directory: Path) -> tuple[Manifest, ...]:
-    """All objects that an installation can have, in creation order, with the overlay's settings and image."""
+    """All objects that an installation can have, in creation order, with the overlay's settings and image.
+
+    Those of the second scheduler are not among them.
+    """
     text = config_map(directory, "kubernetes")["data"][SETTINGS_KEY]
     plan = of(directory, "kubernetes", text, SETTINGS_KEY, "")
     namespace, *rest = plan.before

@@ -5,6 +5,7 @@ KubeVirt ignores an invalid configuration as a whole (pkg/virt-config).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from webhook.k8s import quantity
 from webhook.k8s.quantity import Quantity
 from webhook.kubevirt.go_json.origins import Origin
 from webhook.kubevirt.go_json.structs import (
+    BOOL,
     BOOL_POINTER,
     INT64,
     QUANTITY,
@@ -20,11 +22,13 @@ from webhook.kubevirt.go_json.structs import (
     UINT32,
     UINT32_POINTER,
     Json,
+    List,
     Struct,
     encode,
 )
 from webhook.kubevirt.rules import NEWEST, Rules, rules_of
-from webhook.kubevirt.types.core import STRINGS
+from webhook.kubevirt.types.core import STRING_MAP, STRINGS
+from webhook.kubevirt.views import KubeVirt, KubeVirtStatus
 from webhook.releases import gates
 from webhook.releases.capabilities import CONFIGURES_S390X_MACHINE_TYPE, KNOWS_PPC64LE
 from webhook.releases.detection import detect
@@ -41,7 +45,12 @@ _CONFIGURATION: Final = Struct(
     evictionStrategy=STRING_POINTER,
     vmRolloutStrategy=STRING_POINTER,
     liveUpdateConfiguration=Struct(maxCpuSockets=UINT32_POINTER, maxGuest=QUANTITY, maxHotplugRatio=UINT32),
+    migrations=Struct(parallelMigrationsPerCluster=UINT32_POINTER),
+    defaultRuntimeClass=STRING,
+    hypervisors=List(Struct(name=STRING)),
     developerConfiguration=Struct(
+        nodeSelectors=STRING_MAP,
+        useEmulation=BOOL,
         featureGates=STRINGS,
         disabledFeatureGates=STRINGS,
         memoryOvercommit=INT64,
@@ -51,19 +60,6 @@ _CONFIGURATION: Final = Struct(
     imagePullPolicy=STRING,
     confidentialCompute=Struct(tdx=Struct(attestation=Struct(qgsSocketPath=STRING_POINTER))),
 )
-_KUBEVIRT: Final = Struct(
-    metadata=Struct(annotations=Struct(**{"alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity": STRING_POINTER})),
-    spec=Struct(configuration=_CONFIGURATION),
-    status=Struct(
-        phase=STRING,
-        defaultArchitecture=STRING,
-        observedKubeVirtVersion=STRING,
-        targetKubeVirtVersion=STRING,
-        operatorVersion=STRING,
-    ),
-)
-# Of the status, in the order in which `detect` takes them.
-VERSION_FIELDS: Final = ("observedKubeVirtVersion", "targetKubeVirtVersion", "operatorVersion")
 EVEN_PARITY_ANNOTATION: Final = "alpha.kubevirt.io/EmulatorThreadCompleteToEvenParity"
 
 AMD64: Final = "amd64"
@@ -75,12 +71,14 @@ _MACHINE_TYPES: Final = {AMD64: "q35", ARM64: "virt", S390X: "s390-ccw-virtio", 
 _PULL_POLICIES: Final = ("", "Always", "IfNotPresent", "Never")
 _INTERFACES: Final = ("", "bridge", "masquerade", "slirp")
 _CPU_REQUEST: Final = quantity.parse("100m")
-_OVERCOMMIT: Final = 100
+# In percent: the guest gets as much memory as is requested for it.
+MEMORY_OVERCOMMIT: Final = 100
+_HYPERV_DIRECT: Final = "hyperv-direct"
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """What of KubeVirt's configuration decides over VMs and VMIs; the defaults are KubeVirt's.
+    """KubeVirt's configuration of a cluster, as far as policies depend on it; the defaults are KubeVirt's.
 
     Attributes:
         default_architecture: the architecture of VMs that name none: that of KubeVirt's control plane.
@@ -90,6 +88,12 @@ class ClusterConfig:
         live_update: whether VMIs are made ready for hotplug of CPUs and memory.
         max_hotplug_ratio: how many times more sockets and memory a VMI may get than it starts with.
         memory_overcommit: the guest's memory in percent of what is requested for it.
+        cpu_allocation_ratio: how many vCPUs share one CPU that is requested.
+        node_selectors: the labels that the cluster's administrator requires of the nodes of all VMs.
+        use_emulation: whether VMs run without KVM where a node does not have it.
+        hypervisor: the name of the hypervisor that is configured first; empty: KVM.
+        default_runtime_class: the RuntimeClass of all launcher pods; empty: none.
+        parallel_migrations: how many migrations may run in the cluster concurrently.
         feature_gates: those that the administrator has opened.
         disabled_gates: those that the administrator has closed.
         qgs_socket_path: the socket of the host's quote generation service, for VMIs with TDX.
@@ -111,7 +115,13 @@ class ClusterConfig:
     max_cpu_sockets: int = 0
     max_guest: Quantity | None = None
     max_hotplug_ratio: int = 4
-    memory_overcommit: int = _OVERCOMMIT
+    memory_overcommit: int = MEMORY_OVERCOMMIT
+    cpu_allocation_ratio: int = 10
+    node_selectors: Mapping[str, str] = field(default_factory=dict)
+    use_emulation: bool = False
+    hypervisor: str = ""
+    default_runtime_class: str = ""
+    parallel_migrations: int = 5
     feature_gates: frozenset[str] = frozenset()
     disabled_gates: frozenset[str] = frozenset()
     qgs_socket_path: str = "/var/run/tdx-qgs/qgs.socket"
@@ -152,6 +162,12 @@ class ClusterConfig:
             .get("tdx", {})
             .get("attestation", {})
             .get("qgsSocketPath"),
+            "default_runtime_class": given.get("defaultRuntimeClass"),
+            "hypervisor": given["hypervisors"][0].get("name") if given.get("hypervisors") else None,
+            "parallel_migrations": given.get("migrations", {}).get("parallelMigrationsPerCluster"),
+            "node_selectors": developer.get("nodeSelectors"),
+            "use_emulation": developer.get("useEmulation"),
+            "cpu_allocation_ratio": developer.get("cpuAllocationRatio"),
             "memory_overcommit": developer.get("memoryOvercommit"),
             "feature_gates": frozenset(developer.get("featureGates", ())),
             "disabled_gates": frozenset(developer.get("disabledFeatureGates", ())),
@@ -168,37 +184,46 @@ class ClusterConfig:
         )
 
     @classmethod
-    def of_kubevirt(cls, kubevirt: Any, release: Release | None = None) -> ClusterConfig:
+    def of_kubevirt(cls, kubevirt: KubeVirt, release: Release | None = None) -> ClusterConfig:
         """The settings of a cluster's KubeVirt object, which does not count until KubeVirt's operator has taken it up.
 
         Args:
-            kubevirt: the KubeVirt object, plain JSON.
+            kubevirt: the KubeVirt object.
             release: the release that runs, whatever the object says; None: the one that the object names, or else the
                 newest.
 
         Raises:
-            InputError: it is malformed.
+            InputError: its configuration is malformed.
         """
-        given = encode(_KUBEVIRT, kubevirt)
-        status = given.get("status", {})
-        counts = "phase" in status
-        named = release or detect(*(status.get(name, "") for name in VERSION_FIELDS))
+        status = kubevirt.status or KubeVirtStatus()
+        named = release or detect(*status.versions)
         read = cls.of(
-            given.get("spec", {}).get("configuration") if counts else None,
-            status.get("defaultArchitecture") or AMD64,
+            kubevirt.spec.configuration if kubevirt.is_in_use and kubevirt.spec else None,
+            status.default_architecture or AMD64,
             rules_of(named or NEWEST.release),
         )
-        annotations = given.get("metadata", {}).get("annotations", {})
-        even_parity = counts and EVEN_PARITY_ANNOTATION in annotations
+        even_parity = kubevirt.is_in_use and kubevirt.meta.annotation(EVEN_PARITY_ANNOTATION) is not None
         return replace(read, even_parity=even_parity, is_release_assumed=named is None)
 
     def machine_type(self, architecture: str) -> str:
         """The machine type of VMs of an architecture; of an unknown one amd64's."""
         return self.machine_types.get(architecture) or self.machine_types[AMD64]
 
-    def gate(self, name: str) -> bool:
+    def is_gate_open(self, name: str) -> bool:
         """Whether a feature gate is open."""
         return gates.is_open(self.rules.release, name, self.feature_gates, self.disabled_gates)
+
+    @property
+    def release(self) -> Release:
+        """The release of KubeVirt whose rules count."""
+        return self.rules.release
+
+    @property
+    def needs_kvm(self) -> bool:
+        """Whether launcher pods request the device of KVM: not where it is emulated, or by another hypervisor."""
+        if self.use_emulation:
+            return False
+        return not (self.hypervisor == _HYPERV_DIRECT and self.is_gate_open("ConfigurableHypervisor"))
 
     @property
     def requests_cpu(self) -> bool:

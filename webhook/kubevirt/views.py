@@ -165,12 +165,26 @@ class KubeVirtStatus(View, frozen=True):
     target_kube_virt_version: str | None = None
     operator_version: str | None = None
 
+    @property
+    def versions(self) -> tuple[str, str, str]:
+        """The versions by which `webhook.releases.detection.detect` finds the release, in its order."""
+        return (
+            self.observed_kube_virt_version or "",
+            self.target_kube_virt_version or "",
+            self.operator_version or "",
+        )
+
 
 class KubeVirt(Object, frozen=True):
     """A KubeVirt object (kubevirt.io/v1): the cluster's installation and its configuration."""
 
     spec: KubeVirtSpec | None = None
     status: KubeVirtStatus | None = None
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether KubeVirt's operator has taken the object up; KubeVirt ignores the configuration of any other."""
+        return bool(self.status and self.status.phase)
 
 
 class UnstructuredVm(Unstructured, frozen=True):

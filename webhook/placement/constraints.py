@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.placement import generated, requirement, resources
 from webhook.placement.affinity import Placed, Toleration
 from webhook.placement.allocation import Allocatable
 from webhook.placement.expression import DOES_NOT_EXIST, NOT_IN, Expression, Term
-from webhook.placement.kubevirt_config import BUILT_IN, PlacementKubeVirt
 from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.migrations import NO_MIGRATION, Migration
 from webhook.placement.node import HOSTNAME, NO_EXECUTE, Node
@@ -52,7 +52,7 @@ def of(  # noqa: PLR0913 - what a target pod is made from, each with a default
     source_pod: LauncherPod | None = None,
     source_pod_added: Mapping[str, str] | None = None,
     source_node: Node | None = None,
-    kubevirt: PlacementKubeVirt = BUILT_IN,
+    configuration: ClusterConfig = DEFAULTS,
     requests: Mapping[str, int] | None = None,
     admitted: Iterable[Requirement] = (),
     tolerations: tuple[Toleration, ...] = (),
@@ -65,7 +65,7 @@ def of(  # noqa: PLR0913 - what a target pod is made from, each with a default
         source_pod: the launcher pod that the VM runs in; None: what follows from the rest alone, see `gaps`.
         source_pod_added: what the migration had added by which that pod was made, if it was and is still known.
         source_node: where the VM runs.
-        kubevirt: the KubeVirt object.
+        configuration: the cluster's configuration of KubeVirt.
         requests: what the target pod requests (`demand`), by resource.
         admitted: what admission plugins add to the node selector of every pod.
         tolerations: what they add to its tolerations, beside those that the present pod shows.
@@ -79,7 +79,7 @@ def of(  # noqa: PLR0913 - what a target pod is made from, each with a default
     carried = _host_model(vmi, pod, labels)
     layer = {
         key: (value, origin)
-        for key, (value, origin) in _layer(vmi, spec, kubevirt, pod).items()
+        for key, (value, origin) in _layer(vmi, spec, configuration, pod).items()
         if carried.get(key, value) == value  # else KubeVirt overwrites it
     }
     # A feature that is named again forbids nothing more.
@@ -90,13 +90,13 @@ def of(  # noqa: PLR0913 - what a target pod is made from, each with a default
         *(Label(origin, Expression.equals(key, value)) for key, (value, origin) in layer.items()),
         *(Label(requirement.KUBEVIRT, expression) for expression in absent),
         *(Label(requirement.HOST_MODEL, Expression.equals(key, carried[key])) for key in carried if key not in layer),
-        *(_vendor(known, labels or made) if kubevirt.release.has(REQUIRES_CPU_VENDOR) else ()),
+        *(_vendor(known, labels or made) if configuration.release.has(REQUIRES_CPU_VENDOR) else ()),
         *_mirrored_labels(known, made),
         *_affinity(spec, absent),
         *_elsewhere(vmi, migration, source_node),
         *_tolerating(spec, tolerated=_TOLERATED_BY_DEFAULT, admitted=(*_tolerations(source_pod), *tolerations)),
         *admitted,
-        *_resources(requests or {}, kubevirt),
+        *_resources(requests or {}, configuration),
     )
 
 
@@ -144,19 +144,19 @@ def _source_labels(vmi: Vmi, migration: Migration, node: Node | None) -> Mapping
 
 
 def _layer(
-    vmi: Vmi, spec: PlacedVmiSpec, kubevirt: PlacementKubeVirt, pod: Mapping[str, str]
+    vmi: Vmi, spec: PlacedVmiSpec, configuration: ClusterConfig, pod: Mapping[str, str]
 ) -> dict[str, tuple[str, str]]:
     """What is one mapping in every pod of the VM, later entries over earlier ones: value and origin by key."""
     layer = {SCHEDULABLE: (generated.TRUE, requirement.SCHEDULABLE)}
     for selector, origin in (
         (generated.architecture(vmi), requirement.KUBEVIRT),
-        (kubevirt.developer.node_selectors or {}, requirement.CLUSTER),
+        (configuration.node_selectors, requirement.CLUSTER),
         (spec.node_selector or {}, requirement.VM),
-        (dict.fromkeys(generated.keys(vmi, kubevirt, pod), generated.TRUE), requirement.KUBEVIRT),
+        (dict.fromkeys(generated.keys(vmi, configuration, pod), generated.TRUE), requirement.KUBEVIRT),
     ):
         # An equal value stays the earlier one's, whose wish it was first.
         layer.update({key: (value, origin) for key, value in selector.items() if layer.get(key, (None,))[0] != value})
-    if generated.is_emulated(vmi, kubevirt):
+    if generated.is_emulated(vmi, configuration):
         layer.pop(generated.ARCHITECTURE, None)
     return layer
 
@@ -178,12 +178,12 @@ def _affinity(placed: Placed, absent: tuple[Expression, ...] = ()) -> Iterator[R
     yield OneOf(requirement.AFFINITY, tuple(dict.fromkeys(terms)))
 
 
-def _resources(requests: Mapping[str, int], kubevirt: PlacementKubeVirt) -> Iterator[Requirement]:
+def _resources(requests: Mapping[str, int], configuration: ClusterConfig) -> Iterator[Requirement]:
     """What the target pod requests. Whether it requests the device of KVM, KubeVirt's settings of now decide."""
     for resource, amount in requests.items():
         if resource != resources.KVM_DEVICE:
             yield Allocatable(requirement.RESOURCES, resource, amount)
-    if kubevirt.needs_kvm:
+    if configuration.needs_kvm:
         kvm = requests.get(resources.KVM_DEVICE)
         yield Allocatable(requirement.KVM, resources.KVM_DEVICE, kvm) if kvm else Kvm(requirement.KVM)
 

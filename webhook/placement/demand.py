@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 
+from webhook.kubevirt.config import DEFAULTS, MEMORY_OVERCOMMIT, ClusterConfig
 from webhook.placement import podrequests, resources
 from webhook.placement.guest import Devices, GuestResources, Memory
-from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.launcher_pods import LauncherPod, LauncherPodSpec
 from webhook.placement.node import Node
 from webhook.placement.podrequests import Nanos
@@ -31,8 +31,6 @@ _TDX: Final = f"{_KUBEVIRT_DEVICES}tdx"
 _IOMMUFD: Final = f"{_KUBEVIRT_DEVICES}iommufd"
 # On pods of KubeVirt 1.9, and before where the feature gate VmiMemoryOverheadReport is open.
 _OVERHEAD: Final = "kubevirt.io/memory-overhead-bytes"
-_CPU_ALLOCATION_RATIO: Final = 10
-_MEMORY_OVERCOMMIT: Final = 100
 _NANOS: Final = 10**9
 # A launcher pod requests about a dozen. A tenant can write thousands into a pod, and each is looked up.
 _MOST_RESOURCES: Final = 64
@@ -51,7 +49,7 @@ class Demand(msgspec.Struct, frozen=True):
 
 
 def of(
-    vmi: Vmi, pod: LauncherPod | None = None, node: Node | None = None, kubevirt: PlacementKubeVirt | None = None
+    vmi: Vmi, pod: LauncherPod | None = None, node: Node | None = None, configuration: ClusterConfig = DEFAULTS
 ) -> Demand:
     """What the target pod of a VMI requests at least.
 
@@ -59,14 +57,13 @@ def of(
         vmi: the VMI that migrates.
         pod: the one that the VM runs in; None: what follows from the VMI alone.
         node: the node where that pod runs; None: it is not known.
-        kubevirt: the cluster's KubeVirt object; None: KubeVirt's built-in settings.
+        configuration: the cluster's configuration of KubeVirt.
     """
-    settings = kubevirt or PlacementKubeVirt()
     if pod is None or pod.spec is None or not pod.spec.containers:
-        return _within_bounds(_count_units(_render_requests(vmi, {}, None, settings)), [])
+        return _within_bounds(_count_units(_render_requests(vmi, {}, None, configuration)), [])
     present = _total(pod.spec, None)
     compute = next((each.requests for each in pod.spec.containers if each and each.name == _COMPUTE), {})
-    wanted = _total(pod.spec, {**compute, **_render_requests(vmi, compute, pod, settings)})
+    wanted = _total(pod.spec, {**compute, **_render_requests(vmi, compute, pod, configuration)})
     amounts, gaps = _count_units(wanted), []
     again = _Again(vmi)
     for resource, shown in _count_units(present).items():
@@ -116,7 +113,7 @@ def _total(spec: LauncherPodSpec, compute: Nanos | None) -> Nanos:
     )
 
 
-def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, kubevirt: PlacementKubeVirt) -> Nanos:
+def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, configuration: ClusterConfig) -> Nanos:
     """What KubeVirt renders into the container of the guest now, as far as it follows from the VMI.
 
     Args:
@@ -124,21 +121,20 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, kubevirt
         compute: the requests of that container in the present pod, in billionths by resource; empty: there is no
             present pod.
         pod: the present launcher pod; None: there is none.
-        kubevirt: the cluster's KubeVirt object.
+        configuration: the cluster's configuration of KubeVirt.
     """
     domain = vmi.domain
     own = domain.resources or GuestResources()
     explicit = podrequests.read(own.requests or {})
     rendered = {} if pod else {**(domain.devices or Devices()).requests(), **explicit}
-    rendered |= _of_release(vmi, kubevirt)
-    developer = kubevirt.developer
+    rendered |= _of_release(vmi, configuration)
     if not vmi.cpu.dedicated_cpu_placement and CPU not in explicit and CPU not in (own.limits or {}):
-        rendered |= _cpu(vmi, compute.get(CPU), developer.cpu_allocation_ratio or _CPU_ALLOCATION_RATIO)
+        rendered |= _cpu(vmi, compute.get(CPU), configuration.cpu_allocation_ratio)
     memory = domain.memory or Memory()
-    overcommit = developer.memory_overcommit or _MEMORY_OVERCOMMIT
+    overcommit = configuration.memory_overcommit
     guest = _guest(memory)
     asked = explicit.get(MEMORY) or podrequests.read(own.limits or {}).get(MEMORY)
-    is_overcommitted = not asked and overcommit > _MEMORY_OVERCOMMIT
+    is_overcommitted = not asked and overcommit > MEMORY_OVERCOMMIT
     if not asked and guest:
         asked = resources.to_scheduler_units(MEMORY, guest) * 100 // overcommit * _NANOS
     if not asked:
@@ -149,23 +145,23 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, kubevirt
     if own.overcommit_guest_overhead:
         return {**rendered, MEMORY: asked}
     requested = _memory(asked, compute.get(MEMORY, 0), guest if is_overcommitted else None, pod)
-    return {**rendered, MEMORY: max(asked + _reserved(memory, kubevirt), requested)}
+    return {**rendered, MEMORY: max(asked + _reserved(memory, configuration), requested)}
 
 
-def _of_release(vmi: Vmi, kubevirt: PlacementKubeVirt) -> Nanos:
+def _of_release(vmi: Vmi, configuration: ClusterConfig) -> Nanos:
     """The devices that some releases request: an older one may have made the present pod, without them."""
     security, requested = vmi.domain.launch_security, {}
-    if security and security.tdx is not None and kubevirt.release.has(REQUESTS_TDX_DEVICE):
+    if security and security.tdx is not None and configuration.release.has(REQUESTS_TDX_DEVICE):
         requested[_TDX] = _NANOS
-    if kubevirt.is_enabled("IOMMUFD"):
+    if configuration.is_gate_open("IOMMUFD"):
         requested[_IOMMUFD] = _NANOS
     return requested
 
 
-def _reserved(memory: Memory, kubevirt: PlacementKubeVirt) -> int:
+def _reserved(memory: Memory, configuration: ClusterConfig) -> int:
     """The overhead that the VM's owner has reserved."""
     added = memory.reserved_overhead.added_overhead if memory.reserved_overhead else None
-    if added is None or not kubevirt.release.has(REQUESTS_RESERVED_OVERHEAD):
+    if added is None or not configuration.release.has(REQUESTS_RESERVED_OVERHEAD):
         return 0
     return resources.nanos(added) or 0
 

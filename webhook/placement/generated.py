@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
+from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.guest import FeatureState, LaunchSecurity
-from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.vmis import HOST_MODEL, Vmi
 from webhook.releases.capabilities import SELECTS_SNP_AND_TDX_NODES
 from webhook.releases.release import Release
@@ -43,17 +43,17 @@ def architecture(vmi: Vmi) -> dict[str, str]:
     return {ARCHITECTURE: guest.lower()} if guest else {}
 
 
-def is_emulated(vmi: Vmi, kubevirt: PlacementKubeVirt) -> bool:
+def is_emulated(vmi: Vmi, configuration: ClusterConfig) -> bool:
     """Whether nodes of any architecture will do; then KubeVirt drops that label, even if the VM's owner requires it."""
-    return bool(_guest(vmi)) and kubevirt.is_enabled(_CROSS_ARCHITECTURE)
+    return bool(_guest(vmi)) and configuration.is_gate_open(_CROSS_ARCHITECTURE)
 
 
-def keys(vmi: Vmi, kubevirt: PlacementKubeVirt, source: Mapping[str, str]) -> Iterator[str]:
+def keys(vmi: Vmi, configuration: ClusterConfig, source: Mapping[str, str]) -> Iterator[str]:
     """The labels that must be ``true``; they overwrite the VM's own.
 
     Args:
         vmi: the VMI that is placed.
-        kubevirt: the cluster's KubeVirt object.
+        configuration: the cluster's configuration of KubeVirt.
         source: the node selector of the VM's present pod, by which older and newer releases of KubeVirt are
             distinguished.
     """
@@ -61,7 +61,7 @@ def keys(vmi: Vmi, kubevirt: PlacementKubeVirt, source: Mapping[str, str]) -> It
     if cpu.dedicated_cpu_placement:
         older = CPU_MANAGER_BEFORE in source and CPU_MANAGER not in source
         yield CPU_MANAGER_BEFORE if older else CPU_MANAGER
-    if kubevirt.is_enabled(_HYPERV_STRICT):
+    if configuration.is_gate_open(_HYPERV_STRICT):
         yield from _hyperv(_hyperv_features(vmi))
     if cpu.model:
         if cpu.model not in {HOST_MODEL, _HOST_PASSTHROUGH}:
@@ -74,8 +74,8 @@ def keys(vmi: Vmi, kubevirt: PlacementKubeVirt, source: Mapping[str, str]) -> It
     if cpu.realtime is not None:
         yield "kubevirt.io/realtime"
     if vmi.domain.launch_security:
-        yield from _launch_security(vmi.domain.launch_security, _guest(vmi), kubevirt.release)
-    if is_emulated(vmi, kubevirt):
+        yield from _launch_security(vmi.domain.launch_security, _guest(vmi), configuration.release)
+    if is_emulated(vmi, configuration):
         yield VM_ARCHITECTURE + _guest(vmi)
 
 

@@ -12,10 +12,10 @@ from typing import Final
 
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object, View
+from webhook.kubevirt.config import ClusterConfig
 from webhook.placement import generated, requirement
 from webhook.placement.affinity import Toleration
 from webhook.placement.expression import Expression
-from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.requirement import Label
 from webhook.placement.vmis import PlacedVmiSpec, Vmi
@@ -56,19 +56,19 @@ RUNTIME_CLASSES: Final = Resource("node.k8s.io", "v1", "runtimeclasses", "Runtim
 
 
 def unexplained_labels(
-    pod: LauncherPod, vmi: Vmi, kubevirt: PlacementKubeVirt, added: Mapping[str, str], labels: tuple[Label, ...] = ()
+    pod: LauncherPod, vmi: Vmi, configuration: ClusterConfig, added: Mapping[str, str], labels: tuple[Label, ...] = ()
 ) -> dict[str, str]:
     """What the present pod's node selector has from elsewhere than KubeVirt, its settings, the VM and a migration.
 
     Args:
         pod: the VM's present launcher pod.
         vmi: the VMI that the pod runs.
-        kubevirt: the cluster's KubeVirt object.
+        configuration: the cluster's configuration of KubeVirt.
         added: the labels that the migration which created the pod added; empty: no migration created it.
         labels: the labels that the pod's RuntimeClass requires.
     """
     spec = vmi.spec or PlacedVmiSpec()
-    known = {**added, **(kubevirt.developer.node_selectors or {}), **(spec.node_selector or {})}
+    known = {**added, **configuration.node_selectors, **(spec.node_selector or {})}
     known |= {label.expression.key: label.expression.values[0] for label in labels}
     return {
         key: value

@@ -10,6 +10,9 @@ from webhook.releases.capability import reached, releases
 from webhook.releases.release import Release
 from webhook.releases.version import Version
 
+# The gate of the queue in which migrations wait by their priority.
+MIGRATION_QUEUE: Final = "MigrationPriorityQueue"
+
 # The first releases that know a gate which not all of them know.
 _KNOWN: Final[Mapping[str, tuple[Version, ...]]] = {
     name: releases(first)
@@ -17,7 +20,7 @@ _KNOWN: Final[Mapping[str, tuple[Version, ...]]] = {
         "ConfigurableHypervisor": "1.8.0",
         "CrossArchitectureVirtualization": "1.9.0",
         "IOMMUFD": "1.9.0",
-        "MigrationPriorityQueue": "1.7.0",
+        MIGRATION_QUEUE: "1.7.0",
     }.items()
 }
 # The first releases in which a gate is in beta, and in which it has become generally available; any other is in alpha.
@@ -28,7 +31,7 @@ _BETA: Final[Mapping[str, tuple[Version, ...]]] = {
         "GPUsWithDRA": "1.9.0",
         "HostDevicesWithDRA": "1.9.0",
         "ImageVolume": "1.7.0",
-        "MigrationPriorityQueue": "1.8.0",
+        MIGRATION_QUEUE: "1.8.0",
         "VmiMemoryOverheadReport": "1.9.0",
         "WorkloadEncryptionSEV": "1.9.0",
     }.items()
@@ -36,7 +39,7 @@ _BETA: Final[Mapping[str, tuple[Version, ...]]] = {
 _GENERALLY_AVAILABLE: Final[Mapping[str, tuple[Version, ...]]] = {
     name: releases(first)
     for name, first in {
-        "MigrationPriorityQueue": "1.9.0",
+        MIGRATION_QUEUE: "1.9.0",
         "PanicDevices": "1.9.0",
         "VideoConfig": "1.9.0",
     }.items()

@@ -16,8 +16,9 @@ from webhook import names
 from webhook.admission.decision import Reason
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
-from webhook.facts import Facts, KubeVirtInstall, KubeVirtKey, NamespaceKey
+from webhook.facts import Facts, KubeVirtKey, NamespaceKey
 from webhook.k8s.views import Namespace
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.names import Mode, Policy, Stage
 from webhook.review import messages
 from webhook.settings.snapshot import Settings
@@ -71,7 +72,7 @@ class Scopes:
         if (
             known
             and known.settings is settings
-            and known.install == facts.get(KubeVirtKey())
+            and known.install is facts.get(KubeVirtKey())
             and known.namespace is facts.get(NamespaceKey(name))
         ):
             return known.scope, known.parameters

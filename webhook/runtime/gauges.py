@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from webhook.admission.lines import LineWriter
 from webhook.cluster.source import Cluster
-from webhook.facts import ConfigurationKey, SchedulerHealth, SchedulerKey
+from webhook.facts import KubeVirtKey, SchedulerHealth, SchedulerKey
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.runtime.background import LABELS, Background
 from webhook.runtime.certificates import LABELS as CERTIFICATE_LABELS
 from webhook.runtime.certificates import Certificates
@@ -43,15 +44,16 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
         waiting_for: what keeps the server from being ready; empty: nothing.
     """
 
-    def alive() -> dict[str, float]:
+    def available() -> dict[str, float]:
         result = {}
         for name in settings.current().scheduling.schedulers:
             health = cluster.peek(SchedulerKey(name))
-            result[name] = float(isinstance(health, SchedulerHealth) and health.state == "alive")
+            result[name] = float(isinstance(health, SchedulerHealth) and health.state == "available")
         return result
 
     def release() -> Mapping[tuple[str, ...], float]:
-        configuration = cluster.peek(ConfigurationKey())
+        install = cluster.peek(KubeVirtKey())
+        configuration = install.configuration if isinstance(install, KubeVirtInstall) else None
         if not isinstance(configuration, ClusterConfig):
             return {}
         running = configuration.rules.release
@@ -74,7 +76,10 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
                 "1, with the version of KubeVirt whose rules count and whether they are known.",
                 release,
             ),
-            "kubevirt_webhook_scheduler_alive": ("1 while a scheduler's guard knows that it serves.", alive),
+            "kubevirt_webhook_scheduler_available": (
+                "1 while a scheduler's health check finds it available.",
+                available,
+            ),
             "kubevirt_webhook_staleness_seconds": ("Since a watch last heard from the API server.", cluster.staleness),
         },
         counters={
@@ -102,7 +107,7 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
             **CERTIFICATE_LABELS,
             **LABELS,
             "kubevirt_webhook_kubevirt_release": ("version", "rules"),
-            "kubevirt_webhook_scheduler_alive": "scheduler",
+            "kubevirt_webhook_scheduler_available": "scheduler",
             "kubevirt_webhook_staleness_seconds": "watch",
             "kubevirt_webhook_settings_reloads_total": "result",
             "kubevirt_webhook_parity_checked_total": "result",

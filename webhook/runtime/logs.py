@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import select
 import sys
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, Final
-
-import structlog
 
 from webhook.admission.credentials import scrub_prose
 from webhook.admission.redaction import redact
@@ -19,6 +19,9 @@ from webhook.text import visible, visible_lines
 
 # A pipe that is ready to be written to takes so much without waiting (POSIX: PIPE_BUF; Linux has a page).
 _PIECE: Final = 4096
+# The attribute of a record that holds an event's fields.
+_FIELDS: Final = "fields"
+_SERVER: Final = logging.getLogger("webhook.server")
 
 
 class Lossy:
@@ -51,50 +54,97 @@ class Lossy:
         """Do nothing: no text is buffered."""
 
 
-def configure() -> Any:
+class StructuredLogger:
+    """Logs events with fields, each of which is a member of its JSON line; the warnings of libraries have none.
+
+    Args:
+        logger: that takes the records.
+    """
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger: Final = logger
+
+    def info(self, event: str, **fields: Any) -> None:
+        """Log an expected event."""
+        self._log(logging.INFO, event, fields)
+
+    def warning(self, event: str, **fields: Any) -> None:
+        """Log an event that an admin should examine."""
+        self._log(logging.WARNING, event, fields)
+
+    def error(self, event: str, *, exc_info: Any = None, **fields: Any) -> None:
+        """Log a failure, with an exception's traceback where one is given."""
+        self._log(logging.ERROR, event, fields, exc_info)
+
+    def exception(self, event: str, **fields: Any) -> None:
+        """Log a failure with the traceback of the exception that is being handled."""
+        self._log(logging.ERROR, event, fields, exc_info=True)
+
+    def _log(self, level: int, event: str, fields: Mapping[str, Any], exc_info: Any = None) -> None:
+        # An event is text, in which a percent sign stands for itself.
+        self._logger.log(level, "%s", event, extra={_FIELDS: fields}, exc_info=exc_info)
+
+
+class _Lines(logging.Formatter):
+    """Makes a line of a record: JSON, or text for a terminal."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self._terminal: Final = terminal
+
+    def format(self, record: logging.LogRecord) -> str:
+        event: dict[str, Any] = {
+            "timestamp": _timestamp(record.created),
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+            **getattr(record, _FIELDS, {}),
+        }
+        if record.exc_info and record.exc_info != (None, None, None):
+            event["exception"] = self.formatException(record.exc_info)
+        event = _sanitized(event)
+        if not self._terminal:
+            return json.dumps(event, default=str)
+        head = [event.pop(key) for key in ("timestamp", "level", "event")]
+        exception = event.pop("exception", None)
+        line = "  ".join([*head, *(f"{key}={value}" for key, value in event.items())])
+        return line if exception is None else f"{line}\n{exception}"
+
+
+def _timestamp(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def configure() -> StructuredLogger:
     """Set up logging for a server in the running loop, for its own events and the warnings of libraries.
 
     Returns:
         The server's logger.
     """
-    terminal = sys.stderr.isatty()
-    stream: Any = Lossy(sys.stderr.fileno())
-    shared: list[Any] = [
-        structlog.processors.add_log_level,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.format_exc_info,
-        _sanitize_event,
-    ]
-    renderer = structlog.dev.ConsoleRenderer() if terminal else structlog.processors.JSONRenderer()
-    structlog.configure(
-        processors=[*shared, renderer],
-        logger_factory=structlog.PrintLoggerFactory(stream),
-        cache_logger_on_first_use=True,
-    )
-    handler = logging.StreamHandler(stream)
-    handler.setFormatter(
-        structlog.stdlib.ProcessorFormatter(
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *shared, renderer]
-        )
-    )
+    handler = logging.StreamHandler(Lossy(sys.stderr.fileno()))
+    handler.setFormatter(_Lines(terminal=sys.stderr.isatty()))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("webhook").setLevel(logging.INFO)
-    # Every scan of the port would be an error in aiohttp's eyes; what reaches us is counted by the metrics.
+    # Every scan of the port would be an error in aiohttp's eyes; requests that fail are counted by the metrics.
     logging.getLogger("aiohttp.server").setLevel(logging.CRITICAL)
     asyncio.get_running_loop().set_exception_handler(_log_unhandled)
-    return structlog.get_logger()
+    return StructuredLogger(_SERVER)
 
 
-def _sanitize_event(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+def _sanitized(event: Mapping[str, Any]) -> dict[str, Any]:
     """Leave no credential in a line, and nothing that a terminal would obey; a traceback keeps its line feeds."""
-    for key, value in event.items():
-        if key == "exception":
-            event[key] = "\n".join(_traceback(str(value)))
-        elif isinstance(value, str):
-            event[key] = visible_lines(scrub_prose(value))
-        elif isinstance(value, list | tuple | dict):
-            event[key] = redact(value)
-    return event
+    return {
+        key: _traceback_text(value) if key == "exception" else _sanitized_value(value) for key, value in event.items()
+    }
+
+
+def _sanitized_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return visible_lines(scrub_prose(value))
+    return redact(value) if isinstance(value, list | tuple | dict) else value
+
+
+def _traceback_text(text: str) -> str:
+    return "\n".join(_traceback(text))
 
 
 def _traceback(text: str) -> Iterator[str]:
@@ -117,4 +167,4 @@ def _log_unhandled(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
     """Log an exception that was not caught, except for broken connections, which are their clients' concern."""
     error = context.get("exception")
     if not isinstance(error, OSError):
-        structlog.get_logger().error("unhandled", what=context.get("message"), exc_info=error)
+        StructuredLogger(_SERVER).error("unhandled", what=context.get("message"), exc_info=error)

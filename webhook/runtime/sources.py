@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from webhook.admission.lines import LineWriter
 from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
-from webhook.facts import ConfigurationKey, SchedulerHealth
+from webhook.facts import KubeVirtKey, SchedulerHealth
 from webhook.runtime.certificates import cancel
 from webhook.runtime.options import Options
 from webhook.runtime.settings_follower import SettingsFollower
@@ -19,6 +19,7 @@ from webhook.runtime.settings_follower import SettingsFollower
 if TYPE_CHECKING:
     from webhook.background.fidelity import FidelityCheck
     from webhook.kubevirt.config import ClusterConfig
+    from webhook.kubevirt.install import KubeVirtInstall
 
 
 @asynccontextmanager
@@ -36,7 +37,7 @@ async def cluster_source(options: Options, settings: SettingsFollower, log: Any)
     from webhook.k8s.client.transport import connect
 
     def changed(name: str, old: SchedulerHealth, new: SchedulerHealth) -> None:
-        level = log.info if new.state == "alive" else log.warning
+        level = log.info if new.state == "available" else log.warning
         level("scheduler's health changed", scheduler=name, was=old.state, now=new.state, why=new.why)
 
     if not options.kubeconfig and not os.environ.get("KUBERNETES_SERVICE_HOST"):
@@ -69,7 +70,8 @@ async def fidelity_check(
 
     def configuration() -> ClusterConfig | Unavailable | None:
         # Always in memory: the KubeVirt objects are watched.
-        return cast("ClusterConfig | Unavailable | None", cluster.peek(ConfigurationKey()))
+        install = cast("KubeVirtInstall | Unavailable | None", cluster.peek(KubeVirtKey()))
+        return install if install is None or isinstance(install, Unavailable) else install.configuration
 
     transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
     watch = FidelityCheck(transport, configuration, lambda: settings.current().instancetypes.parity, audit.write)

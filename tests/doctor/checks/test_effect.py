@@ -28,7 +28,7 @@ async def test_all_is_well(world: World) -> None:
     [
         ("ca_bundle_match", '{configuration="a"}', 0, "failure"),
         ("panics_total", '{webhook="a"}', 2, "warning"),
-        ("scheduler_alive", '{scheduler="kubevirt"}', 0, "warning"),
+        ("scheduler_available", '{scheduler="kubevirt"}', 0, "warning"),
         ("staleness_seconds", '{watch="nodes"}', 500, "warning"),
         ("certificate_failures_total", "", 1, "warning"),
     ],

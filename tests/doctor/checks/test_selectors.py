@@ -4,8 +4,8 @@ import pytest
 
 from tests.doctor.world import MUTATING, World, codes
 from webhook.doctor.checks.selectors import check
-from webhook.doctor.support.views import KUBEVIRTS
 from webhook.k8s.client.resources import NAMESPACES
+from webhook.kubevirt.resources import KUBEVIRTS
 
 LAST = "MutatingWebhookConfiguration zz-kubevirt-webhook"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -70,10 +71,20 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:6.2f} ms"
 
 
-def create(place: Place, log: AuditLog, count: int, prefix: str) -> Cost:
-    """What so many VMs cost that say nothing and are not started."""
+def create(place: Place, log: AuditLog, count: int, prefix: str, pause: float = 0.0) -> Cost:
+    """What so many VMs cost that say nothing and are not started.
+
+    Args:
+        place: the namespace.
+        log: of the API server, for the requests of the webhook server's account.
+        count: of the VMs.
+        prefix: of their names.
+        pause: in seconds, before each; KubeVirt's controllers are done with the last VM by then, and don't compete with
+            the next one's reviews for the processor.
+    """
     asked, (before, sums) = len(log.requests()), _durations(place)
     for number in range(count):
+        time.sleep(pause)
         place.vm(f"{prefix}-{number}", run="Halted")
     after, later = _durations(place)
     requests = Counter((line["verb"], line["objectRef"]["resource"]) for line in log.requests()[asked:])

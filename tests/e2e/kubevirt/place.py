@@ -6,12 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.e2e.support.kube import ApiError, Json, Object, eventually
 from tests.e2e.support.webhook_server import DOMAIN
 from tests.e2e.support.workloads import MIGRATIONS, PODS, REVISIONS, VMIS, VMS
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.views import KubeVirt as KubeVirtView
 from webhook.kubevirt.vm import fidelity
 
 from .control_plane import KUBEVIRTS, NAMESPACE, KubeVirt
@@ -144,7 +146,7 @@ def differences(place: Place, name: str) -> list[str]:
         assert kind == "ControllerRevision"
         return _plain(place.admin.get(REVISIONS, name, namespace))
 
-    configuration = ClusterConfig.of_kubevirt(_plain(kubevirt))
+    configuration = ClusterConfig.of_kubevirt(msgspec.convert(_plain(kubevirt), KubeVirtView))
     return [one.path for one in fidelity.differences(_plain(vm), _plain(vmi), get, configuration)]
 
 

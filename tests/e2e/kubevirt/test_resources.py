@@ -17,7 +17,9 @@ from tests.e2e.support.objects import CRDS
 from tests.e2e.support.webhook_server import ROOT, WebhookServer
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS
 from tests.e2e.support.workloads import VMS as VIRTUAL_MACHINES
-from webhook.placement import demand, kubevirt_config, podrequests, resources
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.views import KubeVirt as KubeVirtView
+from webhook.placement import demand, podrequests, resources
 from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.node import Node
 from webhook.placement.vmis import Vmi
@@ -252,8 +254,8 @@ def test_what_a_target_pod_will_request_is_known(place: Place) -> None:
 def _predicted(place: Place, name: str) -> dict[str, int]:
     vmi, pod = place.running(name), msgspec.convert(place.launcher(name), LauncherPod)
     node = Node.read(place.admin.get("v1/nodes", vmi["status"]["nodeName"]))
-    kubevirt = msgspec.convert(place.admin.get(KUBEVIRTS, "kubevirt", NAMESPACE), kubevirt_config.PlacementKubeVirt)
-    found = demand.of(msgspec.convert(vmi, Vmi), pod, node, kubevirt)
+    kubevirt = msgspec.convert(place.admin.get(KUBEVIRTS, "kubevirt", NAMESPACE), KubeVirtView)
+    found = demand.of(msgspec.convert(vmi, Vmi), pod, node, ClusterConfig.of_kubevirt(kubevirt))
     assert found.gaps == ()
     return found.requests
 

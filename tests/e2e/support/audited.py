@@ -55,4 +55,5 @@ def _needed(line: Json) -> Iterator[Right]:
     verbs = [line["verb"]]
     if line["verb"] == "patch" and line.get("responseStatus", {}).get("code") == HTTPStatus.CREATED:
         verbs.append("create")
-    yield from product(verbs, [about.get("apiGroup", "")], [about["resource"]], {about.get("name", ""), ""})
+    resource = "/".join(about[key] for key in ("resource", "subresource") if key in about)
+    yield from product(verbs, [about.get("apiGroup", "")], [resource], {about.get("name", ""), ""})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -40,9 +40,15 @@ def grant(kube: Kube, names: tuple[str, ...]) -> None:
             kube.apply(document)
 
 
-def granted() -> set[Right]:
-    """All that the roles grant."""
-    return {right for role in rbac() for rule in role.get("rules", ()) for right in _of(rule)}
+def granted(roles: Iterable[Json] | None = None) -> set[Right]:
+    """All that roles grant; by default those of the server."""
+    found = rbac() if roles is None else roles
+    return {right for role in found for rule in role.get("rules", ()) for right in _of(rule)}
+
+
+def covers(granted: Right, used: Right) -> bool:
+    """Whether a right is enough for a request; one that is asked for by name is listed for any name, too."""
+    return granted[:3] == used[:3] and (granted[3] in ("", used[3]) or not used[3])
 
 
 def _of(rule: Mapping[str, Any]) -> Iterator[Right]:

@@ -2,11 +2,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from webhook.kubevirt.config import DEFAULTS, EVEN_PARITY_ANNOTATION, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.instancetype.conflict import Rejection
+from webhook.kubevirt.views import KubeVirt
 from webhook.kubevirt.webhooks.vmi_mutator import create
 
 
@@ -246,7 +248,9 @@ def test_annotations_that_depend_on_the_cluster() -> None:
         "status": {"phase": "Deployed"},
     }
     spec = {"domain": {"cpu": {"isolateEmulatorThread": True}, "launchSecurity": {"tdx": {}}}}
-    annotations = created(spec, ClusterConfig.of_kubevirt(kubevirt))["metadata"]["annotations"]
+    annotations = created(spec, ClusterConfig.of_kubevirt(msgspec.convert(kubevirt, KubeVirt)))["metadata"][
+        "annotations"
+    ]
     without = ClusterConfig.of({"confidentialCompute": {"tdx": {"attestation": {"qgsSocketPath": ""}}}})
 
     assert annotations[EVEN_PARITY_ANNOTATION] == ""
@@ -278,13 +282,15 @@ def test_a_pci_topology_that_is_there_stays() -> None:
 
 @pytest.mark.parametrize("gates", [[], ["AlignCPUs"]])
 def test_even_parity_takes_a_gate(gates: list[str]) -> None:
-    configuration = ClusterConfig.of_kubevirt(
+    kubevirt = msgspec.convert(
         {
             "metadata": {"annotations": {EVEN_PARITY_ANNOTATION: ""}},
             "spec": {"configuration": {"developerConfiguration": {"featureGates": gates}}},
             "status": {"phase": "Deployed"},
-        }
+        },
+        KubeVirt,
     )
+    configuration = ClusterConfig.of_kubevirt(kubevirt)
     made = created({"domain": {"cpu": {"isolateEmulatorThread": True}}}, configuration)
 
     assert (EVEN_PARITY_ANNOTATION in made["metadata"]["annotations"]) == bool(gates)

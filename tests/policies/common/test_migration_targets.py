@@ -8,15 +8,17 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import Json
+from tests.builders import Json, installed
 from tests.policies.migration.world import OWNED, OWNER, POLICY, UID, facts, migration, vmi
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key, ListKey, NamespaceKey, NodesKey, ObjectKey, PlacementKey
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.views import Namespace
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.install import KubeVirtInstall
+from webhook.kubevirt.rules import rules_of
 from webhook.placement import constraints, podadmission, syntax
 from webhook.placement.allocation import Allocatable
 from webhook.placement.index import NodeIndex
-from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
 from webhook.placement.migrations import MIGRATIONS, NO_MIGRATION, Migration
 from webhook.placement.node import Taint
@@ -151,8 +153,8 @@ def asked(known: Mapping[Key[Any], object], kind: type[Requirement]) -> list[Any
     return [each for each in target.requirements if isinstance(each, kind)]
 
 
-def settings(**configuration: Any) -> PlacementKubeVirt:
-    return msgspec.convert({"spec": {"configuration": configuration}}, PlacementKubeVirt)
+def settings(**configuration: Any) -> KubeVirtInstall:
+    return installed(ClusterConfig.of(configuration))
 
 
 class TestResources:
@@ -171,7 +173,7 @@ class TestResources:
         assert asked(known, Kvm) == []
 
     def test_the_device_of_kvm_is_a_matter_of_kubevirts_settings(self) -> None:
-        emulating = {PlacementKey(): settings(developerConfiguration={"useEmulation": True})}
+        emulating = {KubeVirtKey(): settings(developerConfiguration={"useEmulation": True})}
         unsaid = world(resourceful({"memory": "1Gi"}))
 
         assert "kvm" not in {each.origin for each in asked(world(resourceful({KVM: "1"})) | emulating, Allocatable)}
@@ -184,7 +186,7 @@ class TestPlugins:
 
     def world(self, found: Any, shown: Json | None = None) -> dict[Key[Any], object]:
         known = world(resourceful({}, nodeSelector=shown or {}))
-        return known | {PlacementKey(): settings(defaultRuntimeClass="kata"), self.CLASS: found}
+        return known | {KubeVirtKey(): settings(defaultRuntimeClass="kata"), self.CLASS: found}
 
     def test_a_runtime_class_chooses_nodes(self) -> None:
         scheduling = {"nodeSelector": {"runtime": "kata"}, "tolerations": [{"key": "kata", "operator": "Exists"}]}
@@ -260,7 +262,7 @@ def test_what_a_release_does_beside_choosing_nodes(version: str, vmi: Json, gap:
         assert parsed
         known: dict[Key[Any], object] = {
             NodesKey(): NodeIndex([]),
-            PlacementKey(): PlacementKubeVirt().with_release(release_of(parsed)),
+            KubeVirtKey(): installed(ClusterConfig.of(None, rules=rules_of(release_of(parsed)))),
         }
         found = migration_targets.of(msgspec.convert(vmi, Vmi), "demo", Facts.of(known))
         return [each for each in found.gaps if gap in each]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.builders import CONTROLLER, Json
+from tests.builders import CONTROLLER, Json, installed
 from tests.policies.eviction.world import (
     CAPTURE,
     MINE,
@@ -25,10 +25,11 @@ from tests.policies.eviction.world import (
 )
 from tests.policies.migration.world import FOO, NODES, ONE_DEVICE, node, requesting
 from webhook.errors import Unavailable
-from webhook.facts import ConfigurationKey, Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey, PlacementKey
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, NodesKey, ObjectKey
+from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.rules import rules_of
 from webhook.names import Code
 from webhook.placement.allocation import Allocatable
-from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.launcher_pods import LAUNCHER_PODS
 from webhook.placement.migrations import UNFINISHED
 from webhook.placement.requirement import CORDONED as CORDON
@@ -142,7 +143,7 @@ class TestAllowed:
         assert decide(running, blackouts=ALWAYS).code == Code.EVACUATING
 
     def test_a_cluster_without_kubevirt(self) -> None:
-        assert decide(facts(vmi(None)) | {ConfigurationKey(): None}).code == Code.KUBEVIRT_ABSENT
+        assert decide(facts(vmi(None)) | {KubeVirtKey(): None}).code == Code.KUBEVIRT_ABSENT
 
 
 class TestGoesDown:
@@ -324,9 +325,8 @@ class TestForged:
         """KubeVirt up to 1.8 creates the migrations of further evacuations only when others have ended."""
         parsed = parse_version(version)
         assert parsed
-        kubevirt = msgspec.convert({"spec": {"configuration": configuration}}, PlacementKubeVirt)
         world = facts() | evacuating("drained", "a", "b", "c", "d", "e")
-        world |= {PlacementKey(): kubevirt.with_release(release_of(parsed))}
+        world |= {KubeVirtKey(): installed(ClusterConfig.of(configuration, rules=rules_of(release_of(parsed))))}
 
         assert decide(world, max_per_cluster=10).code == code
 
@@ -378,7 +378,7 @@ class TestForged:
         assert decide(large | {NodesKey(): facts(nodes=CORDONED)[NodesKey()]}, max_per_cluster=1).denial
 
 
-@pytest.mark.parametrize("key", [KubeVirtKey(), THE_POD, THE_VMI, ConfigurationKey(), MINE, NodesKey()])
+@pytest.mark.parametrize("key", [KubeVirtKey(), THE_POD, THE_VMI, MINE, NodesKey()])
 def test_what_can_not_be_read_allows_the_eviction(key: Any) -> None:
     decision = decide(facts(vmi(None), strategy="LiveMigrate") | {key: Unavailable("no answer")})
 

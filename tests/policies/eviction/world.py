@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from tests.builders import Json
+from tests.builders import Json, installed
 from tests.policies.migration import world
 from tests.policies.migration.world import NODES, UID
 from webhook.admission.decision import Decision
-from webhook.facts import ConfigurationKey, Facts, Key, ListKey, ObjectKey
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, ObjectKey
 from webhook.kubevirt.config import ClusterConfig
 from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
 from webhook.placement.migrations import MIGRATIONS, Migration
@@ -84,7 +84,7 @@ def facts(
     return {
         **world.facts(found or vmi(), nodes),
         ObjectKey(LAUNCHER_PODS, "demo", POD): msgspec.convert(its_pod or pod(), LauncherPod),
-        ConfigurationKey(): ClusterConfig(eviction_strategy=strategy),
+        KubeVirtKey(): installed(ClusterConfig(eviction_strategy=strategy)),
         key: read(*migrations),
     }
 

@@ -14,11 +14,11 @@ import jsonpatch
 import msgspec
 
 from tests import builders
-from tests.builders import ALIVE, Json, known, review
+from tests.builders import AVAILABLE, Json, known, review
 from tests.owners import merge_patch
 from tests.policies.instancetypes.world import instancetype, preference
 from webhook.admission.patch import operations
-from webhook.facts import ConfigurationKey, Facts, Key, ListKey, ObjectKey, SchedulerKey
+from webhook.facts import Facts, Key, ListKey, ObjectKey, SchedulerKey
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.lookup import among
 from webhook.kubevirt.webhooks import vm_admitter
@@ -142,7 +142,7 @@ class ApiServer:
             return None if found is None else msgspec.convert(found, key.resource.view)
         if isinstance(key, ListKey):
             return ()
-        facts: dict[Key[Any], object] = {ConfigurationKey(): DEFAULTS, SchedulerKey("kubevirt"): ALIVE, **known()}
+        facts: dict[Key[Any], object] = {SchedulerKey("kubevirt"): AVAILABLE, **known()}
         return facts[key]
 
 

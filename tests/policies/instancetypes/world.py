@@ -8,11 +8,11 @@ from typing import Any
 import jsonpatch
 import msgspec
 
-from tests.builders import Json, known, review
+from tests.builders import Json, installed, known, review
 from webhook.admission.decision import Decision
 from webhook.admission.patch import operations
 from webhook.errors import Unavailable
-from webhook.facts import ConfigurationKey, Facts, Key, ListKey, ObjectKey
+from webhook.facts import Facts, Key, KubeVirtKey, ListKey, ObjectKey
 from webhook.k8s.views import Unstructured
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.resources import PRESETS, UNSTRUCTURED
@@ -100,7 +100,7 @@ def facts(
     presets: Iterable[Json] | Unavailable = (),
 ) -> dict[Key[Any], object]:
     """A cluster that has these objects; what is asked for beyond them raises `NotRead`."""
-    result = known() | {ConfigurationKey(): configuration}
+    result = known() | {KubeVirtKey(): None if configuration is None else installed(configuration)}
     found = (
         presets if isinstance(presets, Unavailable) else tuple(msgspec.convert(one, Unstructured) for one in presets)
     )
@@ -143,3 +143,13 @@ def applied(obj: Json, decision: Decision) -> Json:
 
 def changes(decision: Decision) -> dict[tuple[str, ...], Any]:
     return {change.path: change.new for change in decision.changes}
+
+
+BOTH: dict[str, Any] = {"default_instancetype": "u1.small", "default_preference": "fedora"}
+WORLD = [instancetype(), preference()]
+INJECTED = {
+    ("spec", "instancetype"): SMALL,
+    IT_MARK: SMALL_MARK,
+    ("spec", "preference"): FEDORA,
+    PREF_MARK: FEDORA_MARK,
+}

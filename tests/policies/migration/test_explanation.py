@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -9,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.placement.samples import affinity, expression, expressions, untimed
+from tests.policies.migration.explaining import CLAIMED, VM, VMI, Json, explained, stored
 from tests.policies.migration.world import (
     AMD,
     FOO,
     INTEL,
-    NODES,
     ONE_DEVICE,
     UID,
     facts,
@@ -30,31 +29,15 @@ from webhook.placement.launcher_pods import LAUNCHER_PODS
 from webhook.placement.node import Node
 from webhook.placement.requirement import ADDED, VENDOR, Label
 from webhook.placement.vmis import VMIS, Vmi
-from webhook.placement.volumes import CLAIMS, VOLUMES, Claim, PersistentVolume
 from webhook.policies.common import migration_targets
 from webhook.policies.common.required_facts import Unreadable
 from webhook.policies.migration import explanation
 from webhook.policies.migration.answer import SCHEMA, MigrationExplanation
 from webhook.policies.migration.explanation import NotThere, explain, few
 
-Json = dict[str, Any]
-VM = ObjectKey(explanation._VMS, "demo", "web01")
-VMI = ObjectKey(VMIS, "demo", "web01")
-
-
-def told(
-    added: Mapping[str, str] | None = None,
-    found: Json | None = None,
-    nodes: Iterable[Json] = NODES,
-    more: Mapping[Key[Any], object] | None = None,
-    **options: Any,
-) -> MigrationExplanation:
-    world = {**facts(found, nodes), **(more or {})}
-    return explain("demo", "web01", added or {}, Facts.of(world), **options)
-
 
 def test_where_a_vm_may_go() -> None:
-    answer = told({"zone": "a"})
+    answer = explained({"zone": "a"})
 
     assert (answer.schema, answer.namespace, answer.name) == (SCHEMA, "demo", "web01")
     assert (answer.running_on, answer.added_node_selector) == ("node-a1", {"zone": "a"})
@@ -72,7 +55,7 @@ def test_where_a_vm_may_go() -> None:
 
 
 def test_every_node_is_in_one_place() -> None:
-    answer = told({"zone": "a"})
+    answer = explained({"zone": "a"})
     groups = [name for group in answer.groups for name in group.nodes.names]
 
     assert sorted(groups + answer.eligible.names) == ["node-a1", "node-a2", "node-b1", "node-b2"]
@@ -84,7 +67,7 @@ def test_every_node_is_in_one_place() -> None:
 
 
 def test_a_key_that_kubevirt_drops() -> None:
-    answer = told({"zone": "b"}, vmi({"zone": "a"}))
+    answer = explained({"zone": "b"}, vmi({"zone": "a"}))
 
     (found,) = answer.contradictions
     assert answer.summary.endswith(f": {found.text}")
@@ -98,7 +81,7 @@ def test_a_key_that_kubevirt_drops() -> None:
 
 
 def test_a_key_that_takes_the_guards_place() -> None:
-    answer = told({AMD: "true"})
+    answer = explained({AMD: "true"})
 
     assert answer.eligible.count == 0
     assert f"{INTEL}=true" in answer.kubevirt.text
@@ -106,36 +89,36 @@ def test_a_key_that_takes_the_guards_place() -> None:
     assert answer.kubevirt.drops == ()
     (note,) = answer.notes
     assert AMD in note
-    (of_both,) = told({AMD: "true", "kubevirt.io/schedulable": "true"}).notes
+    (of_both,) = explained({AMD: "true", "kubevirt.io/schedulable": "true"}).notes
     assert AMD in of_both
     assert "kubevirt.io/schedulable" in of_both
 
 
 def test_what_kubevirt_alone_would_let_hang() -> None:
-    answer = told({"zone": "c"})
+    answer = explained({"zone": "c"})
 
     lacking = Label(ADDED, Expression.equals("zone", "c")).lacking
     assert answer.summary.endswith(f"4 of 4 {lacking}")
     assert "Pending" in answer.kubevirt.text
-    dropped = told({"zone": "b", "disk": "x"}, vmi({"zone": "a"})).kubevirt
+    dropped = explained({"zone": "b", "disk": "x"}, vmi({"zone": "a"})).kubevirt
     assert dropped.drops == ("zone=b",)
     assert "Pending" in dropped.text
 
 
 def test_several_nodes() -> None:
-    answer = told()
+    answer = explained()
 
     assert answer.summary == "2 of 4 nodes are eligible: node-a2, node-b1"
     assert answer.kubevirt.text == "would do the same: go to one of these nodes"
-    many = told(nodes=[node(f"n{number:02}", "a") for number in range(9)])
+    many = explained(nodes=[node(f"n{number:02}", "a") for number in range(9)])
     assert many.summary == "9 of 9 nodes are eligible: n00, n01, n02, n03, n04 and 4 more"
-    widened = told({"zone": "b"}, vmi({"zone": "a"}), [node("node-a1", "a"), node("n2", "a"), node("n3", "a")])
+    widened = explained({"zone": "b"}, vmi({"zone": "a"}), [node("node-a1", "a"), node("n2", "a"), node("n3", "a")])
     assert widened.kubevirt.text.endswith("migrate to one of 2 nodes: n2, n3")
-    assert told(nodes=[node("n1", "a")]).summary == "1 of 1 node is eligible: n1"
+    assert explained(nodes=[node("n1", "a")]).summary == "1 of 1 node is eligible: n1"
 
 
 def test_an_empty_cluster() -> None:
-    answer = told(nodes=[])
+    answer = explained(nodes=[])
 
     assert answer.summary == "no node is eligible: the cluster has no nodes"
     assert (answer.total, answer.reasons, answer.openings, answer.groups) == (0, (), (), ())
@@ -166,7 +149,7 @@ def test_changes_that_would_help() -> None:
         node("amd", "b", AMD),
     ]
 
-    assert openings(told({"zone": "b"}, nodes=nodes)) == [
+    assert openings(explained({"zone": "b"}, nodes=nodes)) == [
         ("get virt-handler working", ["dead-1", "dead-2"]),
         ("remove the taint dedicated=db:NoSchedule, or have the VM tolerate it", ["tainted"]),
         ("uncordon", ["cordoned"]),
@@ -176,19 +159,19 @@ def test_changes_that_would_help() -> None:
 
 
 def test_a_device_that_other_nodes_lack() -> None:
-    answer = told(nodes=ONE_DEVICE, more=requesting())
+    answer = explained(nodes=ONE_DEVICE, more=requesting())
 
     assert (answer.eligible.count, answer.favourable) == (0, False)
     (reason,) = (reason for reason in answer.reasons if reason.origin == "resources")
     assert (reason.nodes.names, reason.alone) == (["node-a2", "node-b1"], 2)
     assert openings(answer) == [(f"offer 1 {FOO} on more nodes", ["node-a2", "node-b1"])]
-    one = told(nodes=ONE_DEVICE, more=requesting(), node="node-b1").node
+    one = explained(nodes=ONE_DEVICE, more=requesting(), node="node-b1").node
     assert one
     assert [why.text for why in one.reasons] == [f"the VM's pod requests 1 {FOO}; the node has 0 allocatable"]
 
 
 def test_a_device_that_the_present_node_lacks_as_well_is_not_taken_into_account() -> None:
-    answer = told(nodes=[offering("node-a1"), offering("node-a2")], more=requesting())
+    answer = explained(nodes=[offering("node-a1"), offering("node-a2")], more=requesting())
 
     assert answer.eligible.names == ["node-a2"]
     (gap,) = answer.gaps
@@ -199,25 +182,25 @@ def test_changes_of_the_vm_itself() -> None:
     spec = {"affinity": affinity(expressions(expression("disk", "In", "ssd")))}
     nodes = [node("node-a1", "a"), node("n2", "b", disk="ssd"), node("n3", "a", disk="hdd")]
 
-    assert openings(told(found=vmi({"zone": "a"}, **spec), nodes=nodes)) == [
+    assert openings(explained(found=vmi({"zone": "a"}, **spec), nodes=nodes)) == [
         ("remove zone=a from the VM's nodeSelector", ["n2"]),
         ("change the VM's node affinity", ["n3"]),
     ]
 
 
 def test_one_node_with_all_reasons() -> None:
-    answer = told({"zone": "a"}, node="node-b2")
+    answer = explained({"zone": "a"}, node="node-b2")
 
     assert answer.node
     assert not answer.favourable, "the question is whether it can go there"
     assert [why.origin for why in answer.node.reasons] == ["added", "vendor"]
     clause = Label(ADDED, Expression.equals("zone", "a")).clause
     assert answer.node.reasons[0].text == f"{clause}; the node has zone=b"
-    fitting = told({"zone": "a"}, node="node-a2")
+    fitting = explained({"zone": "a"}, node="node-a2")
     assert fitting.node
     assert (fitting.node.eligible, fitting.node.reasons, fitting.favourable) == (True, (), True)
     with pytest.raises(NotThere, match="there is no node n9"):
-        told(node="n9")
+        explained(node="n9")
 
 
 def conditions(*them: Json) -> Json:
@@ -228,16 +211,16 @@ def conditions(*them: Json) -> Json:
 
 def test_a_vm_that_kubevirt_will_not_migrate() -> None:
     stuck = {"type": "LiveMigratable", "status": "False", "reason": "DisksNotLiveMigratable", "message": "not shared"}
-    answer = told(found=conditions(stuck))
+    answer = explained(found=conditions(stuck))
 
     (obstacle,) = answer.obstacles
     assert obstacle.endswith(": DisksNotLiveMigratable: not shared")
     assert answer.eligible.count == 2
     assert not answer.favourable
-    (unexplained,) = told(found=conditions({"type": "LiveMigratable", "status": "False"})).obstacles
+    (unexplained,) = explained(found=conditions({"type": "LiveMigratable", "status": "False"})).obstacles
     assert obstacle.startswith(unexplained)
     for state in ("True", "Unknown"):
-        assert told(found=conditions({"type": "LiveMigratable", "status": state})).obstacles == ()
+        assert explained(found=conditions({"type": "LiveMigratable", "status": state})).obstacles == ()
 
 
 def test_a_vm_whose_name_is_longer_than_a_label() -> None:
@@ -253,7 +236,7 @@ def test_a_vm_whose_name_is_longer_than_a_label() -> None:
 
 
 def test_a_vm_that_is_nowhere_yet() -> None:
-    answer = told(found=vmi() | {"status": {"phase": "Scheduling"}})
+    answer = explained(found=vmi() | {"status": {"phase": "Scheduling"}})
 
     assert answer.running_on == ""
     assert len(answer.obstacles) == 1
@@ -261,9 +244,9 @@ def test_a_vm_that_is_nowhere_yet() -> None:
 
 
 def test_a_vm_that_comes_from_another_cluster() -> None:
-    waiting = told(found=vmi() | {"status": {"phase": "WaitingForSync"}})
+    waiting = explained(found=vmi() | {"status": {"phase": "WaitingForSync"}})
     state = {"sourceState": {"node": "node-a1", "nodeSelectors": {AMD: "true"}}}
-    known = told({"zone": "b"}, found=vmi() | {"status": {"phase": "WaitingForSync", "migrationState": state}})
+    known = explained({"zone": "b"}, found=vmi() | {"status": {"phase": "WaitingForSync", "migrationState": state}})
 
     assert (waiting.obstacles, len(waiting.gaps)) == ((), 1)
     assert (known.eligible.names, known.obstacles, known.gaps, known.favourable) == (["node-b2"], (), (), True)
@@ -292,72 +275,19 @@ def test_a_vm_that_comes_from_another_cluster() -> None:
 )
 def test_nothing_to_migrate(known: dict[Key[Any], object], said: str) -> None:
     with pytest.raises(NotThere) as refused:
-        told(more=known)
+        explained(more=known)
     assert said in str(refused.value)
 
 
 @pytest.mark.parametrize("key", [VMI, NodesKey(), ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")])
 def test_not_knowing_is_no_answer(key: Key[Any]) -> None:
     with pytest.raises(Unreadable, match=": 403"):
-        told(more={key: Unavailable("403")})
-
-
-CLAIMED: list[Json] = [
-    {"name": "data", "persistentVolumeClaim": {"claimName": "web01-data"}},
-    {"name": "root", "dataVolume": {"name": "web01-root"}},
-    {"name": "gone", "persistentVolumeClaim": {"claimName": "gone"}},
-    {"name": "cloud-init"},
-]
-
-
-def stored(zone: str) -> dict[Key[Any], object]:
-    terms = {"nodeAffinity": {"required": {"nodeSelectorTerms": [expressions(expression("zone", "In", zone))]}}}
-    bound = msgspec.convert({"spec": {"volumeName": "pv-1"}}, Claim)
-    return {
-        ObjectKey(CLAIMS, "demo", "web01-data"): bound,
-        ObjectKey(CLAIMS, "demo", "web01-root"): Claim(),
-        ObjectKey(CLAIMS, "demo", "gone"): None,
-        ObjectKey(VOLUMES, "", "pv-1"): msgspec.convert({"spec": terms}, PersistentVolume),
-    }
-
-
-def test_volumes_that_only_some_nodes_reach() -> None:
-    found = vmi(volumes=CLAIMED)
-
-    answer = told(found=found, more=stored("a"))
-    assert (answer.eligible.names, answer.notes) == (["node-a2"], ())
-    (reason,) = (reason for reason in answer.reasons if reason.origin == "volumes")
-    assert (reason.nodes.names, reason.alone) == (["node-b1", "node-b2"], 1)
-    assert told(found=found, more=stored("a") | {ObjectKey(VOLUMES, "", "pv-1"): None}).notes == ()
-    unread = told(found=found, more=stored("a") | {ObjectKey(VOLUMES, "", "pv-1"): Unavailable("403")})
-    (gap,) = unread.gaps
-    assert "PersistentVolume pv-1" in gap
-    assert gap.endswith("403")
-
-
-def test_volumes_beside_the_launcher_pod_do_not_bind_it() -> None:
-    hotplugged = {"name": "data", "persistentVolumeClaim": {"claimName": "web01-data", "hotpluggable": True}}
-    answer = told(found=vmi(volumes=[hotplugged]), more=stored("a"))
-
-    assert answer.eligible.count == 2
-    (note,) = answer.notes
-    assert '"data"' in note
-    assert "1/2" in note
-
-
-def test_volumes_are_left_alone_where_nobody_has_checked_the_right() -> None:
-    answer = told(found=vmi(volumes=CLAIMED), deputy=True)
-
-    assert len(answer.gaps) == 1
+        explained(more={key: Unavailable("403")})
 
 
 def test_the_vm_is_left_alone_as_well() -> None:
     with pytest.raises(NotThere, match="there is no VirtualMachineInstance demo/web01, so there is nothing to migrate"):
         explain("demo", "web01", {}, Facts.of({VMI: None}), deputy=True)
-
-
-def test_volumes_do_not_matter_where_no_node_is_eligible() -> None:
-    assert told({"zone": "c"}, vmi(volumes=CLAIMED)).notes == ()
 
 
 def test_facts_are_asked_for_together() -> None:
@@ -387,7 +317,7 @@ zones = st.sampled_from(["a", "b", "c"])
     st.dictionaries(st.just("zone"), zones),
 )
 def test_it_adds_up(places: dict[str, str], added: dict[str, str], own: dict[str, str]) -> None:
-    answer = told(added, vmi(own), [node(name, zone) for name, zone in places.items()])
+    answer = explained(added, vmi(own), [node(name, zone) for name, zone in places.items()])
     outside = [name for group in answer.groups for name in group.nodes.names]
 
     assert answer.total == len(places)
@@ -400,7 +330,7 @@ def test_it_adds_up(places: dict[str, str], added: dict[str, str], own: dict[str
     if answer.contradictions:
         assert not answer.eligible.count
     for name in places:
-        one = told(added, vmi(own), [node(each, zone) for each, zone in places.items()], node=name).node
+        one = explained(added, vmi(own), [node(each, zone) for each, zone in places.items()], node=name).node
         assert one
         assert one.eligible == (name in answer.eligible.names)
     assert msgspec.json.decode(msgspec.json.encode(answer), type=MigrationExplanation) == answer
@@ -408,7 +338,7 @@ def test_it_adds_up(places: dict[str, str], added: dict[str, str], own: dict[str
 
 def test_thousands_of_nodes() -> None:
     index = NodeIndex(Node.read(node(f"n{number:04}", "ab"[number % 2])) for number in range(3000))
-    answer = told({"zone": "a"}, more={NodesKey(): index})
+    answer = explained({"zone": "a"}, more={NodesKey(): index})
 
     assert answer.summary == "1500 of 3000 nodes are eligible: n0000, n0002, n0004, n0006, n0008 and 1495 more"
     assert len(answer.groups) == 1

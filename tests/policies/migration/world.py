@@ -10,9 +10,8 @@ import msgspec
 from tests.builders import Json, known
 from webhook.admission.decision import Decision
 from webhook.admission.wire import UserInfo
-from webhook.facts import AccessKey, Facts, Key, ListKey, NodesKey, ObjectKey, PlacementKey
+from webhook.facts import AccessKey, Facts, Key, ListKey, NodesKey, ObjectKey
 from webhook.placement.index import NodeIndex
-from webhook.placement.kubevirt_config import PlacementKubeVirt
 from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
 from webhook.placement.migrations import UNFINISHED, Migration
 from webhook.placement.node import Node
@@ -117,7 +116,6 @@ def facts(
         ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}"): (msgspec.convert(pod, LauncherPod),),
         ListKey(UNFINISHED, "demo"): tuple(msgspec.convert(one, Migration) for one in migrations),
         NodesKey(): NodeIndex(Node.read(one) for one in nodes),
-        PlacementKey(): PlacementKubeVirt(),
     }
     for verb, resource in (("list", "nodes"), ("use", "migrationtargets")):
         group = "kubevirt-webhook.github.io" if resource == "migrationtargets" else ""

@@ -5,52 +5,20 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import jsonpatch
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import builders
-from tests.builders import ALIVE, DEAD, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
-from webhook import names
-from webhook.admission.decision import Decision
-from webhook.admission.patch import operations
+from tests.builders import AVAILABLE, UNAVAILABLE, UNKNOWN, VMI_UID, Json, known, launcher_pod, review, vm, vmi
+from tests.policies.scheduling.world import ANNOTATIONS, MARK, POD_MARK_PATH, SCHEDULERS, changes, decide
 from webhook.errors import Unavailable
-from webhook.facts import Facts, KubeVirtInstall, KubeVirtKey, ObjectKey, SchedulerKey
-from webhook.k8s.views import ObjectMeta
-from webhook.kubevirt.resources import CLUSTER_INSTANCETYPES, INSTANCETYPES, REVISIONS
-from webhook.kubevirt.views import ControllerRevision, Instancetype, InstancetypeSpec, RevisionData
+from webhook.facts import KubeVirtKey, SchedulerKey
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.names import Code
 from webhook.policies.scheduling import messages
-from webhook.review.endpoints import BY_PATH
 from webhook.settings.snapshot import SchedulerSettings, SchedulingSettings
-
-MARK = names.INJECTED_SCHEDULER_ANNOTATION
-POD_MARK_PATH = ("metadata", "annotations", MARK)
-VM_SCHEDULER = ("spec", "template", "spec", "schedulerName")
-
-
-def decide(body: Json, facts: dict[Any, object] | None = None, **settings: Any) -> Decision:
-    """The decision of the endpoint that serves the review's resource, and its idempotence."""
-    resource = body["request"]["resource"]["resource"]
-    endpoint = BY_PATH[f"/mutate/scheduling/{resource}/enforce"]
-    request = endpoint.codec.decode(msgspec.json.encode(body)).request
-    section = builders.scheduling(**settings)
-    facts = known() if facts is None else facts
-    decision = endpoint.handler(request.object, request, Facts.of(facts), section)
-    if decision.changes and request.operation == "CREATE":
-        ops = msgspec.to_builtins(operations(request.object, decision.changes))
-        again = msgspec.json.decode(msgspec.json.encode(body))
-        again["request"]["object"] = jsonpatch.apply_patch(again["request"]["object"], ops)
-        second = endpoint.codec.decode(msgspec.json.encode(again)).request
-        repeated = endpoint.handler(second.object, second, Facts.of(facts), section)
-        assert not operations(second.object, repeated.changes), "a reinvocation must change nothing"
-    return decision
-
-
-def changes(decision: Decision) -> dict[tuple[str, ...], Any]:
-    return {change.path: change.new for change in decision.changes}
 
 
 class TestPods:
@@ -208,7 +176,7 @@ class TestPods:
         assert decide(review(pod), known(vmi())).code == Code.INJECTED
 
     @pytest.mark.parametrize(
-        ("health", "code"), [(DEAD, Code.SCHEDULER_UNAVAILABLE), (UNKNOWN, Code.SCHEDULER_HEALTH_UNKNOWN)]
+        ("health", "code"), [(UNAVAILABLE, Code.SCHEDULER_UNAVAILABLE), (UNKNOWN, Code.SCHEDULER_HEALTH_UNKNOWN)]
     )
     def test_nothing_is_injected_while_the_scheduler_may_be_down(self, health: Any, code: str) -> None:
         decision = decide(review(launcher_pod()), known(vmi(), health))
@@ -227,7 +195,8 @@ class TestPods:
 
         assert decide(review(launcher_pod()), known(vmi(), UNKNOWN), schedulers=trusting).code == Code.INJECTED
         assert (
-            decide(review(launcher_pod()), known(vmi(), DEAD), schedulers=trusting).code == Code.SCHEDULER_UNAVAILABLE
+            decide(review(launcher_pod()), known(vmi(), UNAVAILABLE), schedulers=trusting).code
+            == Code.SCHEDULER_UNAVAILABLE
         )
 
     def test_undeclared_name_is_never_written(self) -> None:
@@ -246,20 +215,20 @@ class TestFallback:
         return pod
 
     def test_falls_back_while_the_scheduler_is_dead(self) -> None:
-        decision = decide(review(self.pod()), known(vmi("kubevirt"), DEAD))
+        decision = decide(review(self.pod()), known(vmi("kubevirt"), UNAVAILABLE))
 
         assert decision.code == Code.FELL_BACK
         assert changes(decision) == {("spec", "schedulerName"): "default-scheduler"}
         assert decision.warnings
 
-    @pytest.mark.parametrize("health", [ALIVE, UNKNOWN, Unavailable("no guard")])
+    @pytest.mark.parametrize("health", [AVAILABLE, UNKNOWN, Unavailable("no guard")])
     def test_stays_otherwise(self, health: Any) -> None:
         decision = decide(review(self.pod()), known(vmi("kubevirt"), health))
 
         assert (decision.code, decision.changes) == (Code.ALREADY_INJECTED, ())
 
     def test_owner_changed_the_name_but_left_the_mark(self) -> None:
-        decision = decide(review(self.pod("batch", "kubevirt")), known(vmi("batch"), DEAD))
+        decision = decide(review(self.pod("batch", "kubevirt")), known(vmi("batch"), UNAVAILABLE))
 
         assert (decision.code, decision.changes) == (Code.FOREIGN_SCHEDULER, ())
 
@@ -269,252 +238,9 @@ class TestFallback:
         assert changes(decision) == {("spec", "schedulerName"): "default-scheduler"}
 
     def test_strangers_pod_with_our_mark_is_left_alone(self) -> None:
-        decision = decide(review(self.pod(), user="admin"), known(vmi("kubevirt"), DEAD))
+        decision = decide(review(self.pod(), user="admin"), known(vmi("kubevirt"), UNAVAILABLE))
 
         assert (decision.code, decision.changes) == (Code.NOT_CREATED_BY_KUBEVIRT, ())
-
-
-class TestVirtualMachines:
-    @pytest.mark.parametrize("scheduler", [..., "", None])
-    def test_injects_at_create(self, scheduler: Any) -> None:
-        decision = decide(review(vm(scheduler), user="owner"))
-
-        assert decision.code == Code.INJECTED
-        assert changes(decision) == {
-            VM_SCHEDULER: "kubevirt",
-            POD_MARK_PATH: "kubevirt",
-            ("spec", "template", "metadata", "annotations", MARK): "kubevirt",
-        }
-
-    @pytest.mark.parametrize(
-        ("scheduler", "code"),
-        [("default-scheduler", Code.OWNER_OPTED_OUT), ("stork", Code.OWNER_CHOSE), ("kubevirt", Code.OWNER_CHOSE)],
-    )
-    def test_the_owner_has_the_last_word(self, scheduler: str, code: str) -> None:
-        decision = decide(review(vm(scheduler)))
-
-        assert (decision.code, decision.changes) == (code, ())
-
-    def test_clone_with_mark_and_value_is_complete(self) -> None:
-        assert decide(review(vm("kubevirt", mark="kubevirt"))).code == Code.ALREADY_INJECTED
-
-    def test_restore_with_the_mark_alone_is_a_vm_without_choice(self) -> None:
-        decision = decide(review(vm(mark="batch")))
-
-        assert decision.code == Code.INJECTED
-        assert changes(decision)[POD_MARK_PATH] == "kubevirt"
-        assert {change.path: change.old for change in decision.changes}[POD_MARK_PATH] == "batch"
-
-    def test_clone_whose_owner_chose_otherwise_but_left_the_mark(self) -> None:
-        assert decide(review(vm("stork", mark="kubevirt"))).code == Code.OWNER_CHOSE
-
-    def test_switched_off(self) -> None:
-        assert decide(review(vm()), virtual_machines=False).code == Code.DISABLED
-
-    @pytest.mark.parametrize("operation", ["DELETE", "CONNECT"])
-    def test_other_operations(self, operation: str) -> None:
-        assert decide(review(vm(), operation=operation)).code == Code.OTHER_OPERATION
-
-    @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-    def test_being_deleted(self, operation: str) -> None:
-        gone = vm()
-        gone["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-        body = review(gone, operation=operation, oldObject=vm("kubevirt", mark="kubevirt"))
-
-        assert decide(body).code == Code.BEING_DELETED
-
-    @pytest.mark.parametrize("template", [None, {}, {"spec": None}, {"metadata": {}}])
-    def test_without_template_spec_there_is_nothing_to_patch(self, template: Any) -> None:
-        odd = vm()
-        odd["spec"]["template"] = template
-
-        assert decide(review(odd)).code == Code.NO_TEMPLATE
-
-    def test_without_spec(self) -> None:
-        odd = vm()
-        del odd["spec"]
-
-        assert decide(review(odd)).code == Code.NO_TEMPLATE
-
-    def test_dead_scheduler_is_said_to_the_owner(self) -> None:
-        decision = decide(review(vm()), known(health=DEAD))
-
-        assert (decision.code, decision.changes) == (Code.SCHEDULER_UNAVAILABLE, ())
-        assert decision.warnings == (messages.unavailable("kubevirt", DEAD.why),)
-
-    def test_status_at_create_is_only_a_claim(self) -> None:
-        body = vm(instancetype={"name": "u1"})
-        body["status"] = {"instancetypeRef": {"controllerRevisionRef": {"name": "forged"}}}
-        facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): Instancetype()}
-
-        assert decide(review(body), facts).code == Code.INJECTED
-
-
-def captured(kind: str | None, spec: InstancetypeSpec | None = None, name: str = "u1") -> ControllerRevision:
-    """A revision with the labels of KubeVirt's."""
-    labels = {names.REVISION_OBJECT_NAME_LABEL: name, names.REVISION_OBJECT_KIND_LABEL: kind or ""}
-    return ControllerRevision(ObjectMeta(labels=labels), RevisionData(kind, spec, "instancetype.kubevirt.io/v1beta1"))
-
-
-class TestInstancetypes:
-    """KubeVirt refuses a VM that sets what its instancetype sets, even to the same value."""
-
-    @pytest.mark.parametrize(
-        ("kind", "resource", "namespace"),
-        [
-            (None, CLUSTER_INSTANCETYPES, ""),
-            ("", CLUSTER_INSTANCETYPES, ""),
-            ("VirtualMachineClusterInstancetype", CLUSTER_INSTANCETYPES, ""),
-            ("virtualmachineclusterinstancetypes", CLUSTER_INSTANCETYPES, ""),
-            ("VIRTUALMACHINECLUSTERINSTANCETYPE", CLUSTER_INSTANCETYPES, ""),
-            ("VirtualMachineInstancetype", INSTANCETYPES, "demo"),
-            ("virtualMachineInstancetypes", INSTANCETYPES, "demo"),
-        ],
-    )
-    def test_live_objects_by_kind(self, kind: str | None, resource: Any, namespace: str) -> None:
-        body = review(vm(instancetype={"name": "u1", "kind": kind}))
-        key = ObjectKey(resource, namespace, "u1")
-
-        plain = decide(body, known() | {key: Instancetype(spec=InstancetypeSpec())})
-        setting = decide(body, known() | {key: Instancetype(spec=InstancetypeSpec("kubevirt"))})
-
-        assert plain.code == Code.INJECTED
-        assert (setting.code, setting.changes) == (Code.INSTANCETYPE_SETS_SCHEDULER, ())
-
-    @pytest.mark.parametrize(
-        "matcher",
-        [
-            {},
-            {"inferFromVolume": "root"},
-            {"inferFromVolume": "root", "inferFromVolumeFailurePolicy": "Ignore"},
-            {"kind": "VirtualMachineInstancetype"},
-            {"name": "u1", "kind": "VirtualMachinePreference"},
-            {"name": "u1", "kind": "Flavor"},
-        ],
-    )
-    def test_unresolved_matchers(self, matcher: Json) -> None:
-        decision = decide(review(vm(instancetype=matcher)))
-
-        assert (decision.code, decision.changes) == (Code.INSTANCETYPE_UNRESOLVED, ())
-
-    def test_null_matcher_is_none(self) -> None:
-        assert decide(review(vm(instancetype=None))).code == Code.INJECTED
-
-    def test_missing_object(self) -> None:
-        facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): None}
-
-        assert decide(review(vm(instancetype={"name": "u1"})), facts).code == Code.INSTANCETYPE_UNRESOLVED
-
-    @pytest.mark.parametrize("key", [ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"), ObjectKey(REVISIONS, "demo", "r1")])
-    def test_unreadable(self, key: Any) -> None:
-        matcher = {"name": "u1"} | ({"revisionName": "r1"} if key.resource is REVISIONS else {})
-        decision = decide(review(vm(instancetype=matcher)), known() | {key: Unavailable("slow")})
-
-        assert (decision.code, decision.changes) == (Code.INSTANCETYPE_UNREADABLE, ())
-        assert decision.warnings
-
-    @pytest.mark.parametrize(
-        ("stored", "code"),
-        [
-            (captured("VirtualMachineInstancetype", InstancetypeSpec()), Code.INJECTED),
-            (captured("VirtualMachineClusterInstancetype"), Code.INJECTED),
-            (captured("VirtualMachineInstancetype", InstancetypeSpec("x")), Code.INSTANCETYPE_SETS_SCHEDULER),
-            (captured("VirtualMachinePreference"), Code.INSTANCETYPE_UNRESOLVED),
-            (captured(None, InstancetypeSpec()), Code.INSTANCETYPE_UNRESOLVED),
-            # Without labels and owner it is anybody's.
-            (RevisionData("VirtualMachineInstancetype", InstancetypeSpec("x")), Code.INSTANCETYPE_UNRESOLVED),
-            (None, Code.INSTANCETYPE_UNRESOLVED),
-        ],
-    )
-    def test_by_revision(self, stored: ControllerRevision | RevisionData | None, code: str) -> None:
-        revision = stored if isinstance(stored, ControllerRevision) else ControllerRevision(data=stored)
-        facts = known() | {ObjectKey(REVISIONS, "demo", "r1"): revision}
-
-        assert decide(review(vm(instancetype={"name": "u1", "revisionName": "r1"})), facts).code == code
-
-    def test_missing_revision(self) -> None:
-        facts = known() | {ObjectKey(REVISIONS, "demo", "r1"): None}
-
-        assert decide(review(vm(instancetype={"revisionName": "r1"})), facts).code == Code.INSTANCETYPE_UNRESOLVED
-
-
-class TestCarryOver:
-    """The one thing that UPDATE adds: what an overwrite of spec and annotations took."""
-
-    def update(self, new: Json, old: Json, facts: dict[Any, object] | None = None, **settings: Any) -> Decision:
-        return decide(review(new, operation="UPDATE", oldObject=old), facts, **settings)
-
-    def test_overwrite_keeps_the_choice(self) -> None:
-        decision = self.update(vm(), vm("kubevirt", mark="kubevirt"))
-
-        assert decision.code == Code.PRESERVED
-        assert set(changes(decision).values()) == {"kubevirt"}
-        assert len(decision.changes) == 3
-
-    def test_also_while_the_scheduler_is_dead_or_another_is_the_default(self) -> None:
-        old = vm("batch", mark="batch")
-
-        assert self.update(vm(), old, known(health=DEAD)).code == Code.PRESERVED
-        assert changes(self.update(vm(), old))[VM_SCHEDULER] == "batch"
-
-    @pytest.mark.parametrize(
-        "new", [vm(mark="kubevirt"), vm(mark="kubevirt", template_mark=None), vm(template_mark="kubevirt")]
-    )
-    def test_owner_who_removes_the_field_alone_means_it(self, new: Json) -> None:
-        decision = self.update(new, vm("kubevirt", mark="kubevirt"))
-
-        assert (decision.code, decision.changes) == (Code.OWNER_REMOVED, ())
-
-    @pytest.mark.parametrize(
-        ("scheduler", "code"), [("default-scheduler", Code.OWNER_OPTED_OUT), ("stork", Code.OWNER_CHOSE)]
-    )
-    def test_owner_who_names_another_means_it(self, scheduler: str, code: str) -> None:
-        assert self.update(vm(scheduler), vm("kubevirt", mark="kubevirt")).code == code
-
-    def test_unchanged_vm(self) -> None:
-        both = vm("kubevirt", mark="kubevirt")
-
-        assert self.update(both, both).code == Code.ALREADY_INJECTED
-
-    @pytest.mark.parametrize(
-        "old", [vm(), vm("kubevirt"), vm(mark="kubevirt"), vm("stork", mark="kubevirt"), vm("kubevirt", mark="")]
-    )
-    def test_nothing_is_added_to_a_vm_that_was_not_ours(self, old: Json) -> None:
-        decision = self.update(vm(), old)
-
-        assert (decision.code, decision.changes) == (Code.NOTHING_TO_PRESERVE, ())
-
-    def test_without_an_old_object(self) -> None:
-        assert decide(review(vm(), operation="UPDATE")).code == Code.NOTHING_TO_PRESERVE
-
-    def test_a_name_that_is_not_declared_any_more(self) -> None:
-        assert self.update(vm(), vm("gone", mark="gone")).code == Code.UNDECLARED
-
-    def test_a_new_instancetype_that_sets_a_scheduler(self) -> None:
-        new = vm(instancetype={"name": "u1"})
-        facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): Instancetype(spec=InstancetypeSpec("x"))}
-
-        assert self.update(new, vm("kubevirt", mark="kubevirt"), facts).code == Code.INSTANCETYPE_SETS_SCHEDULER
-
-    @pytest.mark.parametrize(("label", "code"), [("u1", Code.INSTANCETYPE_SETS_SCHEDULER), ("other", Code.PRESERVED)])
-    def test_revision_in_the_stored_status_counts_if_its_label_fits(self, label: str, code: str) -> None:
-        old = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
-        old["status"] = {"instancetypeRef": {"controllerRevisionRef": {"name": "r1"}}}
-        revision = captured("VirtualMachineInstancetype", InstancetypeSpec("x"), name=label)
-        facts = known() | {
-            ObjectKey(REVISIONS, "demo", "r1"): revision,
-            ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): Instancetype(),
-        }
-
-        assert self.update(vm(instancetype={"name": "u1"}), old, facts).code == code
-
-    def test_template_metadata_of_any_kind(self) -> None:
-        new = vm()
-        new["spec"]["template"]["metadata"] = None
-
-        decision = self.update(new, vm("kubevirt", mark="kubevirt"))
-
-        assert decision.code == Code.PRESERVED
 
 
 class TestVirtualMachineInstances:
@@ -552,155 +278,14 @@ class TestVirtualMachineInstances:
 
     def test_dead_scheduler(self) -> None:
         assert (
-            decide(self.body(), known(health=DEAD), virtual_machine_instances=True).code == Code.SCHEDULER_UNAVAILABLE
+            decide(self.body(), known(health=UNAVAILABLE), virtual_machine_instances=True).code
+            == Code.SCHEDULER_UNAVAILABLE
         )
 
 
-_SCHEDULERS: st.SearchStrategy[Any] = st.sampled_from([..., None, "", "default-scheduler", "kubevirt", "batch", "x"])
-_ANNOTATIONS = st.sampled_from([None, "", "kubevirt", "batch", "x"])
-
-
-@given(_SCHEDULERS, _ANNOTATIONS, _ANNOTATIONS, _SCHEDULERS, _ANNOTATIONS, st.sampled_from([ALIVE, DEAD, UNKNOWN]))
-def test_update_never_adds_what_was_not_ours(
-    new: Any, new_mark: str | None, template_mark: str | None, old: Any, old_mark: str | None, health: Any
-) -> None:
-    body = review(
-        vm(new, mark=new_mark, template_mark=template_mark),
-        operation="UPDATE",
-        oldObject=vm(old, mark=old_mark),
-    )
-    decision = decide(body, known(health=health))
-
-    made = changes(decision)
-    if VM_SCHEDULER in made:
-        assert old == old_mark and not new_mark and not template_mark and new in (..., None, "")
-        assert set(made.values()) == {old}
-    else:
-        ours = new in (new_mark, template_mark)
-        assert set(made.values()) <= ({new} if ours else {None})
-        assert not made or new not in (..., None, "")
-
-
-class TestOwners:
-    """At UPDATE the owner's word counts, and our choice gives way to it."""
-
-    OURS = vm("kubevirt", mark="kubevirt")
-
-    def update(self, new: Json, old: Json | None = None, facts: Any = None, **settings: Any) -> Decision:
-        return decide(review(new, operation="UPDATE", oldObject=old or self.OURS), facts, **settings)
-
-    def declared(self, new: Json, *paths: tuple[str, ...]) -> Json:
-        """The VM as a server-side apply has it that declares some fields."""
-        fields: Json = {}
-        for path in paths:
-            inner = fields
-            for segment in path:
-                inner = inner.setdefault(f"f:{segment}", {})
-        new["metadata"]["managedFields"] = [{"manager": "flux", "operation": "Apply", "fieldsV1": fields}]
-        return new
-
-    def test_a_name_that_a_manifest_declares_is_the_owners_even_if_it_is_ours(self) -> None:
-        new = self.declared(vm("kubevirt", mark="kubevirt"), VM_SCHEDULER)
-
-        decision = self.update(new)
-
-        assert decision.code == Code.OWNER_CHOSE
-        assert changes(decision) == {POD_MARK_PATH: None, ("spec", "template", *POD_MARK_PATH): None}
-
-    def test_the_stock_scheduler_that_a_manifest_declares_is_an_opt_out(self) -> None:
-        decision = self.update(vm("default-scheduler", mark="kubevirt"))
-
-        assert decision.code == Code.OWNER_OPTED_OUT
-        assert set(changes(decision).values()) == {None}
-
-    def test_a_mark_that_a_manifest_declares_is_left_to_it(self) -> None:
-        new = self.declared(vm("stork", mark="kubevirt"), POD_MARK_PATH)
-
-        assert set(changes(self.update(new))) == {("spec", "template", *POD_MARK_PATH)}
-
-    def test_what_was_declared_is_not_put_back(self) -> None:
-        old = self.declared(vm("kubevirt", mark="kubevirt"), VM_SCHEDULER)
-
-        assert self.update(vm(), old).code == Code.NOTHING_TO_PRESERVE
-
-    def test_the_scheduler_of_an_instancetype_that_the_owner_names_now(self) -> None:
-        new = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
-        facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): Instancetype(spec=InstancetypeSpec("x"))}
-
-        decision = self.update(new, facts=facts)
-
-        assert decision.code == Code.SCHEDULER_WITHDRAWN
-        assert set(changes(decision)) == {VM_SCHEDULER, POD_MARK_PATH, ("spec", "template", *POD_MARK_PATH)}
-        assert set(changes(decision).values()) == {None}
-        assert len(decision.warnings) == 1
-
-    def test_an_instancetype_that_nobody_knows_yet_may_set_one_too(self) -> None:
-        new = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
-        facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): None}
-
-        assert self.update(new, facts=facts).code == Code.SCHEDULER_WITHDRAWN
-        assert self.update(new, new, facts).code == Code.ALREADY_INJECTED
-
-    def test_an_instancetype_that_can_not_be_read_changes_nothing(self) -> None:
-        new = vm("kubevirt", mark="kubevirt", instancetype={"name": "u1"})
-        facts = known() | {ObjectKey(CLUSTER_INSTANCETYPES, "", "u1"): Unavailable("no answer in time")}
-
-        assert self.update(new, facts=facts).code == Code.ALREADY_INJECTED
-
-    def test_an_owners_own_scheduler_beside_such_an_instancetype_is_left_to_kubevirt(self) -> None:
-        assert not self.update(vm("stork", instancetype={"name": "u1"})).changes
-
-
-class TestMarks:
-    """Clones, restores and tools that rewrite annotations bring our choice without some of its marks."""
-
-    ONLY = builders.scheduling().schedulers
-    ALONE = {**ONLY, "kubevirt": msgspec.structs.replace(ONLY["kubevirt"], only_by_webhook=True)}
-
-    @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-    @pytest.mark.parametrize(
-        ("copied", "missing"),
-        [
-            (vm("kubevirt", mark="kubevirt", template_mark=None), ("spec", "template", *POD_MARK_PATH)),
-            (vm("kubevirt", template_mark="kubevirt"), POD_MARK_PATH),
-            (vm("kubevirt", mark="stale", template_mark="kubevirt"), POD_MARK_PATH),
-        ],
-    )
-    def test_a_missing_mark_is_put_back(self, operation: str, copied: Json, missing: tuple[str, ...]) -> None:
-        old = vm("kubevirt", mark="kubevirt") if operation == "UPDATE" else None
-
-        decision = decide(review(copied, operation=operation, oldObject=old))
-
-        assert (decision.code, changes(decision)) == (Code.ANNOTATION_RESTORED, {missing: "kubevirt"})
-
-    def test_without_any_mark_it_is_the_owners(self) -> None:
-        assert decide(review(vm("kubevirt"))).code == Code.OWNER_CHOSE
-
-    @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
-    def test_unless_the_admin_says_that_only_we_ever_choose_it(self, operation: str) -> None:
-        old = vm("kubevirt", mark="kubevirt") if operation == "UPDATE" else None
-
-        decision = decide(review(vm("kubevirt"), operation=operation, oldObject=old), schedulers=self.ALONE)
-
-        assert decision.code == Code.ANNOTATION_RESTORED
-        assert set(changes(decision)) == {POD_MARK_PATH, ("spec", "template", *POD_MARK_PATH)}
-
-    @pytest.mark.parametrize(("health", "code"), [(DEAD, Code.FELL_BACK), (ALIVE, Code.ALREADY_INJECTED)])
-    def test_then_its_pods_fall_back(self, health: Any, code: str) -> None:
-        body = review(launcher_pod(schedulerName="kubevirt"))
-
-        assert decide(body, known(vmi("kubevirt"), health), schedulers=self.ALONE).code == code
-        assert decide(body, known(vmi("kubevirt"), health)).code == Code.FOREIGN_SCHEDULER
-
-    def test_that_fallback_is_final(self) -> None:
-        decision = decide(review(launcher_pod()), known(vmi("kubevirt")), schedulers=self.ALONE)
-
-        assert (decision.code, decision.changes) == (Code.ALREADY_FELL_BACK, ())
-
-
-@given(_SCHEDULERS, _ANNOTATIONS, st.sampled_from([None, "", "default-scheduler", "kubevirt", "stork"]), st.data())
+@given(SCHEDULERS, ANNOTATIONS, st.sampled_from([None, "", "default-scheduler", "kubevirt", "stork"]), st.data())
 def test_only_declared_names_are_ever_written(scheduler: Any, mark: str | None, chosen: str | None, data: Any) -> None:
-    health = data.draw(st.sampled_from([ALIVE, DEAD, UNKNOWN]))
+    health = data.draw(st.sampled_from([AVAILABLE, UNAVAILABLE, UNKNOWN]))
     pod = launcher_pod(schedulerName=None if scheduler is ... else scheduler)
     pod["metadata"]["annotations"][MARK] = mark or ""
 
@@ -709,14 +294,14 @@ def test_only_declared_names_are_ever_written(scheduler: Any, mark: str | None, 
     written = changes(decision).get(("spec", "schedulerName"))
     assert written in (None, "kubevirt", "default-scheduler")
     if written == "kubevirt":
-        assert health is ALIVE and not chosen and scheduler in (..., None, "", "default-scheduler")
+        assert health is AVAILABLE and not chosen and scheduler in (..., None, "", "default-scheduler")
     if written == "default-scheduler":
-        assert mark == scheduler and (health is DEAD or scheduler not in builders.scheduling().schedulers)
+        assert mark == scheduler and (health is UNAVAILABLE or scheduler not in builders.scheduling().schedulers)
 
 
 def test_every_guard_state_has_an_answer_for_every_point() -> None:
     """No combination of healths ends in an exception."""
-    healths = [ALIVE, DEAD, UNKNOWN, Unavailable("x"), None]
+    healths = [AVAILABLE, UNAVAILABLE, UNKNOWN, Unavailable("x"), None]
     bodies = [review(launcher_pod()), review(vm()), TestFallback().pod() and review(TestFallback().pod())]
     for body, health in itertools.product(bodies, healths):
         assert decide(body, known(vmi()) | {SchedulerKey("kubevirt", "demo"): health}).reasons
@@ -740,9 +325,3 @@ def test_a_fallback_is_final() -> None:
     decision = decide(review(pod), known(vmi()))
 
     assert (decision.code, decision.changes) == (Code.ALREADY_FELL_BACK, ())
-
-
-def test_a_mark_that_is_there_already_is_no_change() -> None:
-    decision = decide(review(vm(mark="kubevirt")))
-
-    assert changes(decision) == {VM_SCHEDULER: "kubevirt"}

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests import builders
-from tests.builders import DEAD, Json, known, launcher_pod, review, vm, vmi
+from tests.builders import UNAVAILABLE, Json, known, launcher_pod, review, vm, vmi
 from webhook import names
 from webhook.admission.decision import Decision
 from webhook.admission.patch import operations
@@ -116,7 +116,7 @@ class TestPods:
     def test_off_says_nothing(self) -> None:
         assert codes(decide(review(launcher_pod()), spread="off")) == {Code.INJECTED}
 
-    @pytest.mark.parametrize(("health", "schedulers"), [(DEAD, None), (None, {})])
+    @pytest.mark.parametrize(("health", "schedulers"), [(UNAVAILABLE, None), (None, {})])
     def test_they_need_no_scheduler(self, health: Any, schedulers: Any) -> None:
         declared = {} if schedulers is None else {"schedulers": schedulers}
         facts = known(vmi(), health) if health else known(vmi())

@@ -20,12 +20,13 @@ from webhook.background.drift import candidates
 from webhook.background.drift.candidates import Candidate
 from webhook.background.drift.policy_reports import DriftedObject, Reports
 from webhook.cluster.source import Cluster
-from webhook.facts import KubeVirtInstall, KubeVirtKey
+from webhook.facts import KubeVirtKey
 from webhook.k8s.client.api import ApiConnectionError, ApiError, Transport, explain
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import pages
 from webhook.k8s.client.resources import NAMESPACES, Resource
 from webhook.k8s.views import Object
+from webhook.kubevirt.install import KubeVirtInstall
 from webhook.kubevirt.launcher import controller_account
 from webhook.names import Code
 from webhook.review.endpoints import Endpoint

@@ -87,20 +87,20 @@ class LeaseState:
         expiry = self._changed_at + self._duration
         gone = not self._present or not self._held
         if trouble:
-            # What was seen to be dead is no less dead because of one failed read; but not for ever.
+            # One failed read does not make an unavailable scheduler available; evidence expires only with time.
             stands = checked_at + self._memory if gone or checked_at >= expiry else expiry
             if now >= stands:
                 return SchedulerHealth("unknown", f"Lease {lease} can no longer be read: {trouble.why}")
         if not self._present:
-            return SchedulerHealth("dead", f"Lease {lease} does not exist")
+            return SchedulerHealth("unavailable", f"Lease {lease} does not exist")
         if not self._held:
-            return SchedulerHealth("dead", f"Lease {lease} has been released by its holder")
+            return SchedulerHealth("unavailable", f"Lease {lease} has been released by its holder")
         age = now - self._changed_at
         if now >= expiry:
-            return SchedulerHealth("dead", f"Lease {lease} has not been renewed for {age:.0f} s")
+            return SchedulerHealth("unavailable", f"Lease {lease} has not been renewed for {age:.0f} s")
         if not self._proven:
             return SchedulerHealth("unknown", f"Lease {lease} is old; waiting to see whether it is still renewed")
-        return SchedulerHealth("alive", f"Lease {lease} was renewed {age:.0f} s ago")
+        return SchedulerHealth("available", f"Lease {lease} was renewed {age:.0f} s ago")
 
     @property
     def _memory(self) -> float:

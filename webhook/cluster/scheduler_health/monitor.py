@@ -87,13 +87,13 @@ class HealthEvidence:
                 as a whole.
         """
         if self._kind == "off":
-            return SchedulerHealth("alive", "not guarded")
+            return SchedulerHealth("available", "its health is not checked")
         if self._pods_watched:
             evidence = self.pods.evidence(now, namespace)
             if evidence:
-                return SchedulerHealth("dead", evidence)
+                return SchedulerHealth("unavailable", evidence)
             if self._kind == "pods":
-                return SchedulerHealth("alive", "no pod waits unnoticed")
+                return SchedulerHealth("available", "no pod waits unnoticed")
             return self._lease.health(now)
         blindness = f"its pods are not watched: {self._pods_trouble or 'not listed yet'}"
         if self._kind == "pods":
@@ -222,7 +222,7 @@ class SchedulerMonitor:
         self._reported = new
         if new.state == old.state:
             return
-        if new.state == "dead" and (witnesses := self._state.pods.witnesses()):
+        if new.state == "unavailable" and (witnesses := self._state.pods.witnesses()):
             shown = ", ".join(witnesses[:_WITNESSES_LOGGED])
             logger.warning("scheduler %s has not tried to schedule %d pods: %s", self.scheduler, len(witnesses), shown)
         if self._on_change:

@@ -50,7 +50,7 @@ _ALARMS: Final = (
     ),
     _Alarm("panics_total", lambda value: value > 0, "warning", "internal errors", f"{_LOG}, and report a bug"),
     _Alarm(
-        "scheduler_alive",
+        "scheduler_available",
         lambda value: value == 0,
         "warning",
         "a scheduler is unavailable",

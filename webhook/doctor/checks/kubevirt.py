@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-import msgspec
-
 from webhook import names
 from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
-from webhook.doctor.support.views import KUBEVIRTS, InstalledKubeVirt, InstalledKubeVirtStatus, title
+from webhook.doctor.support.views import title
 from webhook.errors import InputError, Unavailable
 from webhook.kubevirt.config import ClusterConfig
+from webhook.kubevirt.install import find_in_use
+from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.kubevirt.views import KubeVirt, KubeVirtStatus
 from webhook.releases.detection import detect
 from webhook.releases.release import Release
 from webhook.releases.version import NEWEST, Version, parse_version
@@ -25,11 +26,14 @@ async def check(installation: Installation) -> list[Finding]:
     kubevirts = await installation.kubevirts()
     if isinstance(kubevirts, Unavailable):
         return [unreadable(CHECK, "KubeVirt", kubevirts)]
-    if not kubevirts:
+    deployed = find_in_use(kubevirts)
+    if deployed is None and installation.reader.malformed["KubeVirt"]:
+        what = "the KubeVirt object is malformed: spec or status has a value of a wrong type"
+        return [Finding(CHECK, "configuration-invalid", "KubeVirt", "warning", what, "correct the object")]
+    if deployed is None:
         return [
             Finding(CHECK, "missing", "KubeVirt", "failure", "the cluster has no KubeVirt object", "install KubeVirt")
         ]
-    deployed = next((one for one in kubevirts if one.state.phase), kubevirts[0])
     subject = title(KUBEVIRTS, deployed.meta)
     return [
         *_check_namespace(installation, deployed, subject),
@@ -38,7 +42,7 @@ async def check(installation: Installation) -> list[Finding]:
     ]
 
 
-def _check_namespace(installation: Installation, kubevirt: InstalledKubeVirt, subject: str) -> list[Finding]:
+def _check_namespace(installation: Installation, kubevirt: KubeVirt, subject: str) -> list[Finding]:
     wanted, actual = installation.settings.scheduling.kubevirt_namespace, kubevirt.meta.namespace
     if not wanted or wanted == actual:
         return []
@@ -50,10 +54,9 @@ def _check_namespace(installation: Installation, kubevirt: InstalledKubeVirt, su
     return [Finding(CHECK, "namespace-differs", subject, "failure", what, todo)]
 
 
-def _check_version(installation: Installation, kubevirt: InstalledKubeVirt, subject: str) -> Iterator[Finding]:
-    state, declared = kubevirt.state, parse_version(installation.settings.kubevirt_version)
-    texts = (state.observed_kube_virt_version, state.target_kube_virt_version, state.operator_version)
-    release = detect(*(text or "" for text in texts))
+def _check_version(installation: Installation, kubevirt: KubeVirt, subject: str) -> Iterator[Finding]:
+    state, declared = kubevirt.status or KubeVirtStatus(), parse_version(installation.settings.kubevirt_version)
+    release = detect(*state.versions)
     if release is None:
         what = (
             "status.observedKubeVirtVersion is not set by virt-operator; "
@@ -84,9 +87,8 @@ def _describe_release(release: Release, subject: str) -> Finding:
     return Finding(CHECK, "version-supported", subject, "ok", f"version {shown} supports addedNodeSelector")
 
 
-def _describe_update(state: InstalledKubeVirtStatus, release: Release, subject: str) -> Iterator[Finding]:
-    texts = (state.observed_kube_virt_version, state.target_kube_virt_version)
-    observed, target = (parse_version(text or "") for text in texts)
+def _describe_update(state: KubeVirtStatus, release: Release, subject: str) -> Iterator[Finding]:
+    observed, target = map(parse_version, state.versions[:2])
     if observed and target and observed != target:
         what = f"is being updated from {observed} to {target}; until then the rules of {release} apply"
         yield Finding(CHECK, "updating", subject, "ok", what)
@@ -101,9 +103,9 @@ def _compare_declared(declared: Version, release: Release | None, subject: str) 
     return Finding(CHECK, "version-differs", subject, "warning", what, todo)
 
 
-async def _check_configuration(installation: Installation, kubevirt: InstalledKubeVirt, subject: str) -> list[Finding]:
+async def _check_configuration(installation: Installation, kubevirt: KubeVirt, subject: str) -> list[Finding]:
     try:
-        configuration = ClusterConfig.of_kubevirt(msgspec.to_builtins(kubevirt))
+        configuration = ClusterConfig.of_kubevirt(kubevirt)
     except InputError as error:
         what = f"the configuration is invalid: {error}"
         return [Finding(CHECK, "configuration-invalid", subject, "warning", what, "correct spec.configuration")]

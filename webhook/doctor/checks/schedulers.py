@@ -27,11 +27,10 @@ CHECK: Final = "schedulers"
 _PATIENCE: Final = DEFAULT_LEASE_SECONDS + POLL_SECONDS
 # VMIs that are read to confirm waiting pods: enough to find two namespaces with such pods.
 _CHECKS: Final = 100
-_VERDICTS: Final[dict[str, Verdict]] = {"alive": "ok", "dead": "failure", "unknown": "unknown"}
-_CODES: Final = {"alive": "available", "dead": "unavailable", "unknown": "unknown"}
+_VERDICTS: Final[dict[str, Verdict]] = {"available": "ok", "unavailable": "failure", "unknown": "unknown"}
 _TODOS: Final = {
-    "alive": "",
-    "dead": "start it; while it is unavailable, VMs use default-scheduler",
+    "available": "",
+    "unavailable": "start it; while it is unavailable, VMs use default-scheduler",
     "unknown": "run doctor again; while this is unknown, schedulerName is not set, unless assumeAlive is true",
 }
 
@@ -67,12 +66,12 @@ async def _check_health(installation: Installation, scheduler: SchedulerSettings
         PODS, query={"fieldSelector": f"spec.schedulerName={scheduler.name},status.phase=Pending"}
     )
     failures, health = await _evaluate_health(installation, scheduler, pods)
-    if failures and health.state != "dead":
+    if failures and health.state != "unavailable":
         return [unreadable(CHECK, subject, failure) for failure in failures]
     # The health check counts a Lease's age from when it first saw it, which is when this check began.
-    is_renewed = health.state == "alive" and scheduler.guard.kind == "lease"
+    is_renewed = health.state == "available" and scheduler.guard.kind == "lease"
     why = f"Lease {scheduler.guard.namespace}/{scheduler.guard.name} has not expired" if is_renewed else health.why
-    code = _CODES[health.state]
+    code = health.state
     return [Finding(CHECK, code, subject, _VERDICTS[health.state], f"{code}: {why}", _TODOS[health.state])]
 
 

@@ -13,9 +13,10 @@ from webhook.doctor.checks.webhooks import APPLY
 from webhook.doctor.support.finding import Finding, abbreviate, unreadable
 from webhook.doctor.support.installation import Installation
 from webhook.doctor.support.selector import selects
-from webhook.doctor.support.views import InstalledKubeVirt, InstalledWebhookConfiguration, WebhookEntry
+from webhook.doctor.support.views import InstalledWebhookConfiguration, WebhookEntry
 from webhook.errors import Unavailable
 from webhook.k8s.views import Namespace
+from webhook.kubevirt.views import KubeVirt
 from webhook.text import pluralize
 
 CHECK: Final = "selectors"
@@ -53,7 +54,7 @@ async def check(installation: Installation) -> list[Finding]:
     return findings + matches
 
 
-def _excluded_names(installation: Installation, kubevirts: Iterable[InstalledKubeVirt]) -> set[str]:
+def _excluded_names(installation: Installation, kubevirts: Iterable[KubeVirt]) -> set[str]:
     return {
         *_KUBERNETES,
         installation.namespace,

@@ -11,11 +11,9 @@ from webhook.doctor.support.reader import Reader
 from webhook.doctor.support.views import (
     CONFIGURATIONS,
     DEPLOYMENTS,
-    KUBEVIRTS,
     SECRETS,
     Deployment,
     InstalledCaSecret,
-    InstalledKubeVirt,
     InstalledWebhookConfiguration,
 )
 from webhook.errors import Unavailable
@@ -23,6 +21,8 @@ from webhook.install.registration import Manifest, RegistrationTarget, configura
 from webhook.k8s.client.clock import Clock
 from webhook.k8s.client.resources import NAMESPACES
 from webhook.k8s.views import Namespace
+from webhook.kubevirt.resources import KUBEVIRTS
+from webhook.kubevirt.views import KubeVirt
 from webhook.settings.snapshot import Settings
 
 # Of all objects of an installation.
@@ -73,7 +73,7 @@ class Installation:
         """All namespaces of the cluster; `Unavailable` where they cannot be listed."""
         return await self.reader.all(NAMESPACES)
 
-    async def kubevirts(self) -> tuple[InstalledKubeVirt, ...] | Unavailable:
+    async def kubevirts(self) -> tuple[KubeVirt, ...] | Unavailable:
         """The KubeVirt objects, of which a cluster has one."""
         return await self.reader.all(KUBEVIRTS)
 

@@ -226,30 +226,6 @@ class RunningPod(Object, frozen=True):
     status: PodPhase = PodPhase()
 
 
-class InstalledKubeVirtStatus(View, frozen=True):
-    """``status`` of a KubeVirt object: the phase and the versions of the installation."""
-
-    phase: str | None = None
-    observed_kube_virt_version: str | None = None
-    target_kube_virt_version: str | None = None
-    operator_version: str | None = None
-
-
-class InstalledKubeVirt(Object, frozen=True):
-    """A KubeVirt object as plain JSON, for `webhook.kubevirt.config` reads its configuration."""
-
-    spec: dict[str, Any] | None = None
-    status: dict[str, Any] | None = None
-
-    @property
-    def state(self) -> InstalledKubeVirtStatus:
-        """``status``, as virt-operator writes it; an empty one where it is malformed."""
-        try:
-            return msgspec.convert(self.status or {}, InstalledKubeVirtStatus)
-        except msgspec.ValidationError:
-            return InstalledKubeVirtStatus()
-
-
 class PolicyRule(View, frozen=True):
     """One of the ``rules`` of a ClusterRole (rbac/v1 PolicyRule)."""
 
@@ -300,7 +276,6 @@ SECRETS: Final = Resource("", "v1", "secrets", "Secret", True, InstalledCaSecret
 PODS: Final = Resource("", "v1", "pods", "Pod", True, InstalledPod)
 NODES: Final = Resource("", "v1", "nodes", "Node", False, ImagesNode)
 RUNNING_PODS: Final = Resource("", "v1", "pods", "Pod", True, RunningPod)
-KUBEVIRTS: Final = Resource(names.KUBEVIRT_GROUP, "v1", "kubevirts", "KubeVirt", True, InstalledKubeVirt)
 BUDGETS: Final = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget", True, Object)
 FLOW: Final = tuple(
     Resource("flowcontrol.apiserver.k8s.io", "v1", f"{kind.lower()}s", kind, False, Object)

@@ -86,12 +86,13 @@ def mutate(vmi: Json, configuration: ClusterConfig, new_uuid: Callable[[], str],
         liveupdate.max_guest(domain, architecture, configuration, note)
     if has_pci_topology(spec, rules):
         annotate_pci_topology(vmi["metadata"])
-    if domain["cpu"].get("isolateEmulatorThread") and configuration.even_parity and configuration.gate("AlignCPUs"):
+    aligns = configuration.even_parity and configuration.is_gate_open("AlignCPUs")
+    if aligns and domain["cpu"].get("isolateEmulatorThread"):
         vmi["metadata"].setdefault("annotations", {})[EVEN_PARITY_ANNOTATION] = ""
     has_tdx = "tdx" in domain.get("launchSecurity", {})
     if has_tdx and configuration.qgs_socket_path and rules.has(WRITES_QGS_SOCKET_PATH):
         vmi["metadata"].setdefault("annotations", {})[_QGS_ANNOTATION] = configuration.qgs_socket_path
-    if not configuration.gate("Root"):
+    if not configuration.is_gate_open("Root"):
         vmi["status"]["runtimeUser"] = _NONROOT_USER
     note(Origin.KUBEVIRT)
 

@@ -25,7 +25,7 @@ def is_kubevirts(user: UserInfo, name: str, facts: Facts, namespace: str) -> boo
     if namespace:
         return user.username == account(namespace, name)
     install = read(facts, KubeVirtKey(), "where KubeVirt runs")
-    if install is None:
+    if install is None or not install.namespaces:
         return None
     place, _, account_name = user.username.removeprefix(ACCOUNTS).partition(":")
     return user.username.startswith(ACCOUNTS) and account_name == name and place in install.namespaces

@@ -8,18 +8,18 @@ from typing import Final
 import msgspec
 
 from webhook.errors import Unavailable, quote
-from webhook.facts import Facts, ListKey, NamespaceKey, NodesKey, ObjectKey, PlacementKey
+from webhook.facts import Facts, ListKey, NamespaceKey, NodesKey, ObjectKey
 from webhook.k8s.views import Namespace
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.placement import constraints, demand, launcher_pods, podadmission, syntax
 from webhook.placement.affinity import Toleration
-from webhook.placement.kubevirt_config import BUILT_IN, PlacementKubeVirt
 from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
 from webhook.placement.migrations import MIGRATIONS, NO_MIGRATION, Migration
 from webhook.placement.podadmission import RUNTIME_CLASSES, RuntimeClass
 from webhook.placement.requirement import Label, Requirements
 from webhook.placement.verdict import Verdict
 from webhook.placement.vmis import VMIS, PlacedVmiSpec, Vmi
-from webhook.policies.common.required_facts import read
+from webhook.policies.common.required_facts import read, read_configuration
 from webhook.releases.capabilities import HOLDS_MIGRATIONS_BACK, SEPARATES_PERSISTENT_RESERVATIONS
 
 JOB_UID: Final = launcher_pods.JOB_UID
@@ -87,14 +87,14 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
         NotRead: a fact has not been read yet; for the Reviewer.
     """
     nodes = read(facts, NodesKey(), "the nodes")
-    kubevirt = read(facts, PlacementKey(), "KubeVirt's configuration") or BUILT_IN
+    configuration = read_configuration(facts) or DEFAULTS
     assert nodes is not None
     here = vmi.node_name
     node = nodes.get(here) if here else None
     pod = _present_pod(vmi, here, namespace, facts)
     added_before = _previously_added(pod, namespace, facts)
-    plugins = _plugins(vmi, pod, added_before, namespace, kubevirt, facts)
-    requested = demand.of(vmi, pod, node, kubevirt)
+    plugins = _plugins(vmi, pod, added_before, namespace, configuration, facts)
+    requested = demand.of(vmi, pod, node, configuration)
     return Target(
         vmi,
         constraints.of(
@@ -103,30 +103,30 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
             source_pod=pod,
             source_pod_added=added_before,
             source_node=node,
-            kubevirt=kubevirt,
+            configuration=configuration,
             requests=requested.requests,
             admitted=plugins.labels,
             tolerations=plugins.tolerations,
         ),
         (
             *constraints.gaps(vmi, migration, pod, node),
-            *_of_release(vmi, kubevirt),
+            *_of_release(vmi, configuration),
             *requested.gaps,
             *plugins.gaps,
         ),
     )
 
 
-def _of_release(vmi: Vmi, kubevirt: PlacementKubeVirt) -> Iterator[str]:
+def _of_release(vmi: Vmi, configuration: ClusterConfig) -> Iterator[str]:
     """What this release of KubeVirt does beside choosing nodes, as clauses."""
     spec = vmi.spec or PlacedVmiSpec()
-    if kubevirt.release.has(HOLDS_MIGRATIONS_BACK):
+    if configuration.release.has(HOLDS_MIGRATIONS_BACK):
         if vmi.is_backed_up:
             yield "KubeVirt holds the VM's migrations back while its backup runs"
         if spec.utility_volumes:
             yield "KubeVirt holds the VM's migrations back until its utility volumes are detached"
     devices = vmi.domain.devices
-    if devices and devices.reserves_persistently and kubevirt.release.has(SEPARATES_PERSISTENT_RESERVATIONS):
+    if devices and devices.reserves_persistently and configuration.release.has(SEPARATES_PERSISTENT_RESERVATIONS):
         yield "KubeVirt keeps VMs with the same persistent reservation on different nodes, which is not evaluated here"
 
 
@@ -143,19 +143,19 @@ def _plugins(
     pod: LauncherPod | None,
     added_before: dict[str, str],
     namespace: str,
-    kubevirt: PlacementKubeVirt,
+    configuration: ClusterConfig,
     facts: Facts,
 ) -> _Plugins:
     """What cannot be read is a gap: an account without these rights still evaluates all else."""
     gaps = []
     runtime_class = RuntimeClass()
-    if name := kubevirt.configuration.default_runtime_class:
+    if name := configuration.default_runtime_class:
         found = facts.get(ObjectKey(RUNTIME_CLASSES, "", name))
         if isinstance(found, Unavailable):
             gaps.append(f"what RuntimeClass {quote(name)} requires of nodes is not known: {found.why}")
         runtime_class = found if isinstance(found, RuntimeClass) else runtime_class
     labels = runtime_class.labels
-    left = podadmission.unexplained_labels(pod, vmi, kubevirt, added_before, labels) if pod else {}
+    left = podadmission.unexplained_labels(pod, vmi, configuration, added_before, labels) if pod else {}
     if left:
         place = facts.get(NamespaceKey(namespace))
         annotation = None

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from webhook.errors import Unavailable
-from webhook.facts import Facts, Key
+from webhook.facts import Facts, Key, KubeVirtKey
+from webhook.kubevirt.config import ClusterConfig
 
 T = TypeVar("T")
+
+_CONFIGURATION: Final = "KubeVirt's configuration"
 
 
 class Unreadable(Exception):  # noqa: N818 - a state of affairs
@@ -36,5 +39,26 @@ def read(facts: Facts, key: Key[T], what: str) -> T | None:
     """
     fact = facts.get(key)
     if isinstance(fact, Unavailable):
-        raise Unreadable(f"{what} cannot be read: {fact.why}")
+        raise _unreadable(what, fact)
     return fact
+
+
+def read_configuration(facts: Facts) -> ClusterConfig | None:
+    """KubeVirt's configuration; None where the cluster has no KubeVirt.
+
+    Args:
+        facts: the review's facts.
+
+    Raises:
+        Unreadable: the KubeVirt object could not be read, or its configuration is invalid.
+        NotRead: it has not been read yet; for the Reviewer.
+    """
+    install = read(facts, KubeVirtKey(), _CONFIGURATION)
+    configuration = install.configuration if install else None
+    if isinstance(configuration, Unavailable):
+        raise _unreadable(_CONFIGURATION, configuration)
+    return configuration
+
+
+def _unreadable(what: str, fact: Unavailable) -> Unreadable:
+    return Unreadable(f"{what} cannot be read: {fact.why}")

@@ -10,18 +10,19 @@ from webhook import names
 from webhook.admission.decision import Decision, Denial, Reason, skip
 from webhook.admission.wire import Request
 from webhook.errors import Unavailable
-from webhook.facts import ConfigurationKey, Facts, ListKey, ObjectKey, PlacementKey
+from webhook.facts import Facts, ListKey, ObjectKey
 from webhook.k8s.pods import Eviction
+from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.launcher import NotLauncher, vmi_owner
-from webhook.placement.kubevirt_config import BUILT_IN, MIGRATION_QUEUE
 from webhook.placement.launcher_pods import LAUNCHER_PODS, LauncherPod
 from webhook.placement.migrations import MIGRATIONS, UNFINISHED, Migration
 from webhook.placement.vmis import VMIS, Vmi
 from webhook.policies.common import accounts, migration_targets
 from webhook.policies.common import messages as common
 from webhook.policies.common.no_eligible_node import details, no_node
-from webhook.policies.common.required_facts import Unreadable, read
+from webhook.policies.common.required_facts import Unreadable, read, read_configuration
 from webhook.policies.eviction import evacuations, messages, pace
+from webhook.releases.gates import MIGRATION_QUEUE
 from webhook.settings.snapshot import EvictionSettings
 
 # What the descheduler writes into the Evictions that it sends.
@@ -91,7 +92,7 @@ def _by_strategy(vmi: Vmi, namespace: str, facts: Facts) -> Decision | None:
     """The answer where the eviction leads to no migration by KubeVirt, or to one that is under way."""
     strategy = vmi.spec.eviction_strategy if vmi.spec else None
     if strategy is None:
-        configuration = read(facts, ConfigurationKey(), "KubeVirt's configuration")
+        configuration = read_configuration(facts)
         if configuration is None:
             return skip(messages.no_configuration())
         strategy = configuration.eviction_strategy
@@ -167,10 +168,10 @@ def _visible_caps(settings: EvictionSettings, facts: Facts) -> EvictionSettings:
     Without a queue of migrations, up to 1.8, KubeVirt creates no more of them than run at the same time. A VM that it
     is to evacuate beyond that has none yet, so a larger cap would never be reached.
     """
-    kubevirt = read(facts, PlacementKey(), "KubeVirt's configuration") or BUILT_IN
-    if kubevirt.is_enabled(MIGRATION_QUEUE):
+    configuration = read_configuration(facts) or DEFAULTS
+    if configuration.is_gate_open(MIGRATION_QUEUE):
         return settings
-    visible = max(1, kubevirt.parallel_migrations)
+    visible = max(1, configuration.parallel_migrations)
     return msgspec.structs.replace(
         settings,
         max_per_namespace=min(settings.max_per_namespace, visible),

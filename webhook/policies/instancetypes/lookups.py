@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from webhook.facts import ConfigurationKey, Facts, ListKey, ObjectKey
+from webhook.facts import Facts, ListKey, ObjectKey
 from webhook.k8s.views import Unstructured
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
@@ -14,7 +14,7 @@ from webhook.kubevirt.instancetype.reference import Reference
 from webhook.kubevirt.resources import PRESETS, UNSTRUCTURED
 from webhook.kubevirt.rules import Rules
 from webhook.kubevirt.vm import preset
-from webhook.policies.common.required_facts import read
+from webhook.policies.common.required_facts import read, read_configuration
 from webhook.releases.release import Release
 from webhook.releases.version import OLDEST
 
@@ -130,7 +130,7 @@ class Lookups:
             Unreadable: the KubeVirt object cannot be read now.
             NotRead: it has not been read yet; for the Reviewer.
         """
-        found = read(self._facts, ConfigurationKey(), "KubeVirt's configuration") or DEFAULTS
+        found = read_configuration(self._facts) or DEFAULTS
         if not found.rules.release.is_supported:
             raise UnsupportedReleaseError(found.rules.release)
         return found

@@ -12,7 +12,7 @@ import msgspec
 
 from webhook import names
 from webhook.errors import InputError, Unavailable
-from webhook.facts import Facts, NodesKey, ObjectKey, PlacementKey
+from webhook.facts import Facts, KubeVirtKey, NodesKey, ObjectKey
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object, View
 from webhook.placement import advice, requirement, syntax
@@ -81,7 +81,7 @@ def explain(
         NotRead: a fact has not been read yet.
     """
     vmi = _running(namespace, name, facts, deputy=deputy)
-    facts.need(NodesKey(), PlacementKey())
+    facts.need(NodesKey(), KubeVirtKey())
     target = migration_targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
     nodes = read(facts, NodesKey(), "the nodes")
     assert nodes is not None

@@ -100,7 +100,7 @@ def _reason_unavailable(name: str, namespace: str, facts: Facts, settings: Sched
     if name not in settings.schedulers:
         return messages.no_longer_declared()
     health = facts.get(SchedulerKey(name, namespace))
-    return health.why if isinstance(health, SchedulerHealth) and health.state == "dead" else None
+    return health.why if isinstance(health, SchedulerHealth) and health.state == "unavailable" else None
 
 
 def _inject_pod(
@@ -282,9 +282,9 @@ def _unfit(name: str, namespace: str, facts: Facts, settings: SchedulingSettings
     if declared is None:
         return skip(messages.undeclared(name), warn=True)
     health = facts.get(SchedulerKey(name, namespace))
-    if isinstance(health, SchedulerHealth) and health.state == "alive":
+    if isinstance(health, SchedulerHealth) and health.state == "available":
         return None
-    if isinstance(health, SchedulerHealth) and health.state == "dead":
+    if isinstance(health, SchedulerHealth) and health.state == "unavailable":
         return skip(messages.unavailable(name, health.why), warn=True)
     if declared.assume_alive:
         return None

@@ -1,5 +1,6 @@
 // Command virt-operator-objects prints what KubeVirt's virt-operator would install into the namespace given, as one
 // JSON object of lists: its kinds, roles, webhooks and API services, and the instancetypes and preferences it ships.
+// This file is the same for all releases; release.go beside it has what a release does in its own way.
 package main
 
 import (
@@ -14,14 +15,12 @@ import (
 	"kubevirt.io/kubevirt/pkg/virt-operator/resource/generate/rbac"
 )
 
+// The kinds that each release has; those of later ones are in release.go.
 var definitions = []func() (*extv1.CustomResourceDefinition, error){
 	components.NewKubeVirtCrd,
 	components.NewMigrationPolicyCrd,
-	components.NewPluginCrd,
 	components.NewPresetCrd,
 	components.NewReplicaSetCrd,
-	components.NewVirtualMachineBackupCrd,
-	components.NewVirtualMachineBackupTrackerCrd,
 	components.NewVirtualMachineCloneCrd,
 	components.NewVirtualMachineClusterInstancetypeCrd,
 	components.NewVirtualMachineClusterPreferenceCrd,
@@ -50,7 +49,7 @@ func main() {
 
 func show(namespace string) error {
 	var crds []*extv1.CustomResourceDefinition
-	for _, define := range definitions {
+	for _, define := range append(definitions, laterDefinitions...) {
 		crd, err := define()
 		if err != nil {
 			return err
@@ -68,17 +67,16 @@ func show(namespace string) error {
 	var roles []runtime.Object
 	roles = append(roles, rbac.GetAllCluster()...)
 	roles = append(roles, rbac.GetAllApiServer(namespace)...)
-	roles = append(roles, rbac.GetAllController(namespace, false)...)
+	roles = append(roles, controllerRoles(namespace)...)
 	roles = append(roles, rbac.GetAllHandler(namespace)...)
 	return json.NewEncoder(os.Stdout).Encode(map[string]any{
 		"customresourcedefinitions": crds,
 		"rbac":                      roles,
 		"apiservices":               components.NewVirtAPIAPIServices(namespace),
-		"webhooks": []any{
+		"webhooks": append([]any{
 			components.NewVirtAPIMutatingWebhookConfiguration(namespace),
-			components.NewVirtLauncherPodMutatingWebhookConfiguration(namespace),
 			components.NewVirtAPIValidatingWebhookConfiguration(namespace),
-		},
+		}, laterWebhooks(namespace)...),
 		"instancetypes": instancetypes,
 		"preferences":   preferences,
 	})

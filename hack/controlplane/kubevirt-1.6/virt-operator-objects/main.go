@@ -1,0 +1,1 @@
+../../kubevirt/virt-operator-objects/main.go

@@ -1,0 +1,124 @@
+"""The component manifests/scheduler/second, run as its Deployment says: its arguments, its ConfigMap, its account."""
+
+from __future__ import annotations
+
+import functools
+import json
+import ssl
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .access import Access
+from .commands import LOOPBACK
+from .kube import ApiError, Json, eventually
+from .manifests import MANIFESTS
+from .pki import service_account
+from .plane import ControlPlane
+from .processes import Process, free_port
+
+NAME = "kubevirt-scheduler"
+ACCOUNT = service_account(NAME, NAME)
+LEASE = ("coordination.k8s.io/v1/leases", NAME, NAME)
+
+
+def documents(variant: str = "spread") -> list[Json]:
+    """What `install --with scheduler` applies."""
+    return list(yaml.safe_load_all((MANIFESTS / "rendered" / f"scheduler-{variant}.yaml").read_text()))
+
+
+def apply(plane: Access, variant: str = "spread") -> None:
+    """Has the API server take all of it, strictly."""
+    for document in sorted(documents(variant), key=lambda one: one["kind"] != "Namespace"):
+        plane.admin.apply(document, fieldValidation="Strict")
+
+
+def token_of(plane: Access, namespace: str, name: str) -> str:
+    """A token of a service account."""
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = plane.admin.create("v1/serviceaccounts", request, namespace, name=name, subresource="token")
+    return str(answer["status"]["token"])
+
+
+class Replica:
+    """One replica of the Deployment.
+
+    Args:
+        plane: where the component has been applied.
+        directory: for its files.
+        name: of the replica.
+        binary: of kube-scheduler.
+    """
+
+    def __init__(self, plane: ControlPlane, directory: Path, name: str, binary: Path) -> None:
+        self._plane = plane
+        self.port = free_port()
+        kubeconfig = directory / f"{name}.kubeconfig"
+        kubeconfig.write_text(json.dumps(self._kubeconfig()))
+        # In a pod it finds the API server and the token by itself.
+        written = plane.admin.get("v1/configmaps", NAME, NAME)["data"]["config.yaml"]
+        whole = {**yaml.safe_load(written), "clientConnection": {"kubeconfig": str(kubeconfig)}}
+        config = directory / f"{name}.yaml"
+        config.write_text(yaml.safe_dump(whole))
+        deployment = plane.admin.get("apps/v1/deployments", NAME, NAME)
+        (container,) = deployment["spec"]["template"]["spec"]["containers"]
+        assert container["command"] == ["kube-scheduler"]
+        given = {
+            "--config=/etc/kubevirt-scheduler/config.yaml": f"--config={config}",
+            "--secure-port=10259": f"--secure-port={self.port}",
+        }
+        assert given.keys() <= set(container["args"])
+        arguments = [given.get(one, one) for one in container["args"]]
+        own = [f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}"]
+        command = [str(binary), *arguments, *own, f"--bind-address={LOOPBACK}"]
+        self.process = Process(name, command, directory / f"{name}.log")
+
+    def start(self) -> None:
+        """Returns once its health is what the Deployment's probes ask for."""
+        self.process.start()
+        self.process.wait_ready(functools.partial(self._is_healthy))
+
+    def kill(self) -> None:
+        """Ends it as a crash does."""
+        self.process.kill()
+
+    def get(self, path: str, token: str = "") -> str:
+        """What it answers at a path."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        request = urllib.request.Request(f"https://{LOOPBACK}:{self.port}{path}", headers=headers)
+        unverified = ssl._create_unverified_context()
+        with urllib.request.urlopen(request, timeout=10, context=unverified) as answer:
+            return str(answer.read().decode())
+
+    def _is_healthy(self) -> bool:
+        try:
+            return self.get("/healthz") == "ok"
+        except OSError:
+            return False
+
+    def _kubeconfig(self) -> Json:
+        cluster = {"server": self._plane.server, "certificate-authority": str(self._plane.pki.ca)}
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "one", "cluster": cluster}],
+            "users": [{"name": "one", "user": {"token": token_of(self._plane, NAME, NAME)}}],
+            "contexts": [{"name": "one", "context": {"cluster": "one", "user": "one"}}],
+            "current-context": "one",
+        }
+
+
+def holder(plane: Access, other_than: str = "") -> str:
+    """Who holds the Lease, once somebody else does."""
+
+    def held() -> str:
+        try:
+            spec: dict[str, Any] = plane.admin.get(*LEASE)["spec"]
+        except ApiError:
+            return ""
+        found = str(spec.get("holderIdentity") or "")
+        return found if found != other_than else ""
+
+    return eventually(held, what="a replica to hold the Lease")

@@ -1,0 +1,349 @@
+"""The component manifests/scheduler/second on a real API server, run by the real kube-scheduler as its own account."""
+
+from __future__ import annotations
+
+import os
+import urllib.error
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.controlplane import build
+from webhook.scheduler.variants import CONFIGURATION_KEY, VARIANTS, Variant, configuration
+
+from .conftest import OwnPlane
+from .support import manifests, second_scheduler
+from .support.access import Access
+from .support.audited import AuditLog
+from .support.kube import Json, Kube, eventually
+from .support.manifests import MANIFESTS
+from .support.objects import launcher_pod, make_node
+from .support.plane import ControlPlane
+from .support.program import command
+from .support.second_scheduler import ACCOUNT, NAME, Replica, holder
+from .support.workloads import PODS, VMS, vm
+
+INSTALL = ("install", "--with=scheduler", "--no-wait")
+CLAIMS = "resource.k8s.io"
+# Granted, and not always asked for here, with the reason.
+UNUSED: dict[manifests.Right, str] = {
+    ("update", CLAIMS, "resourceclaims/binding", ""): "no resource: the API server looks for it when a status changes",
+    ("patch", CLAIMS, "resourceclaims/binding", ""): "the same",
+    ("patch", CLAIMS, "resourceclaims/status", ""): "a claim that it gives back, after a pod could not be bound",
+    ("delete", CLAIMS, "resourceclaims", ""): "a claim that it has made, for a pod that then does not fit",
+    ("patch", "events.k8s.io", "events", ""): "an event that repeats after some minutes",
+}
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> AuditLog:
+    return AuditLog(tmp_path, ACCOUNT.user)
+
+
+@pytest.fixture
+def cluster(own_plane: OwnPlane, log: AuditLog) -> ControlPlane:
+    """A control plane with two nodes and the component."""
+    started = own_plane(apiserver_flags=log.flags)
+    for number in range(2):
+        make_node(started.admin, f"node-{number}", allocatable={"cpu": "4", "memory": "16Gi"})
+    second_scheduler.apply(started)
+    return started
+
+
+def title(one: Json) -> str:
+    return f"{one['kind']} {one['metadata']['name']}"
+
+
+def node_of(kube: Kube, name: str) -> str | None:
+    found: str | None = kube.get(PODS, name, "default")["spec"].get("nodeName")
+    return found
+
+
+def create(kube: Kube, name: str, cpu: str = "100m", **spec: Any) -> None:
+    pod = launcher_pod(name, scheduler="kubevirt")
+    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
+    container = spec.pop("container", {})
+    pod["spec"]["containers"][0] |= container
+    pod["spec"] |= spec
+    kube.create(PODS, pod, "default")
+
+
+def placed(kube: Kube, name: str) -> str:
+    return eventually(partial(node_of, kube, name), what=f"a node for {name}") or ""
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_what_the_program_carries_is_what_kustomize_makes(plane: Access, tmp_path: Path, variant: Variant) -> None:
+    made = yaml.safe_load_all(kustomize(plane, tmp_path, "second", variant))
+
+    assert sorted(made, key=title) == sorted(second_scheduler.documents(variant), key=title)
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_component_for_openshift_has_the_variants_too(plane: Access, tmp_path: Path, variant: Variant) -> None:
+    made = {one["kind"]: one for one in yaml.safe_load_all(kustomize(plane, tmp_path, "openshift", variant))}
+
+    written = made["ConfigMap"]["data"][CONFIGURATION_KEY]
+    assert yaml.safe_load(written) == yaml.safe_load(configuration(MANIFESTS, variant, "openshift"))
+    assert made["SecondaryScheduler"]["spec"]["schedulerConfig"] == made["ConfigMap"]["metadata"]["name"]
+    assert made["ConfigMap"]["metadata"]["namespace"] == made["SecondaryScheduler"]["metadata"]["namespace"]
+
+
+def kustomize(plane: Access, directory: Path, component: str, variant: Variant) -> str:
+    """What an admin's kustomization with the component and a variant makes."""
+    chosen = [component] if variant == "spread" else [component, f"variants/{variant}"]
+    components = [os.path.relpath(MANIFESTS / "scheduler" / one, directory.resolve()) for one in chosen]
+    content = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "components": components}
+    (directory / "kustomization.yaml").write_text(yaml.safe_dump(content))
+    return plane.kubectl("kustomize", str(directory)).stdout
+
+
+def test_install_and_uninstall(own_plane: OwnPlane) -> None:
+    cluster = own_plane(controller_manager=True)
+    kube = cluster.admin
+    own = {"name": "kube-scheduler", "image": "registry.example/kube-scheduler:v1.36.3"}
+    metadata = {"name": "kube-scheduler-a", "labels": {"component": "kube-scheduler"}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [own]}}
+    kube.create(PODS, pod, "kube-system")
+
+    assert "+ Deployment kubevirt-scheduler/kubevirt-scheduler" in command(cluster, *INSTALL, "--dry-run").stdout
+    assert command(cluster, *INSTALL).stdout.endswith("installed\n")
+    # PodSecurity's restricted lets its pods in.
+    pods = eventually(lambda: kube.list(PODS, NAME), what="pods of the Deployment")
+    assert {one["spec"]["containers"][0]["image"] for one in pods} == {own["image"]}
+    assert {one["spec"]["priority"] for one in pods} == {1_000_000_000}
+    assert command(cluster, *INSTALL).stdout == "no changes\n"
+
+    shown = command(cluster, *INSTALL, "--scheduler-variant=pack").stdout
+    assert "ConfigMap kubevirt-scheduler/kubevirt-scheduler: changed" in shown
+    assert "Deployment kubevirt-scheduler/kubevirt-scheduler: changed" in shown
+    # It stays as it is, variant and image, where it is not mentioned.
+    assert command(cluster, "install", "--no-wait").stdout == "no changes\n"
+
+    kube.create(VMS, vm("web", scheduler="kubevirt"), "default")
+    assert "1 VM, 0 VMIs and 0 waiting pods" in command(cluster, "uninstall").stderr
+    assert kube.get("apps/v1/deployments", NAME, NAME)
+    kube.delete(VMS, "web", "default")
+    said = command(cluster, "uninstall").stdout
+    assert f"Namespace {NAME}: deleted" in said
+    assert command(cluster, "uninstall").stdout == "kubevirt-webhook is not installed\n"
+    assert NAME not in {one["metadata"]["name"] for one in kube.list("rbac.authorization.k8s.io/v1/clusterroles")}
+
+
+def test_two_replicas_place_pods_one_after_the_other(
+    cluster: ControlPlane, tmp_path: Path, kube_scheduler: Path
+) -> None:
+    first, second = (Replica(cluster, tmp_path, f"replica-{number}", kube_scheduler) for number in range(2))
+    try:
+        first.start()
+        leads = holder(cluster)
+        # Ready while it waits for the Lease, so that a roll-out goes on.
+        second.start()
+        create(cluster.admin, "one")
+        placed(cluster.admin, "one")
+        assert holder(cluster) == leads
+
+        first.kill()
+        holder(cluster, other_than=leads)
+        create(cluster.admin, "two")
+        placed(cluster.admin, "two")
+    finally:
+        first.kill()
+        second.kill()
+
+
+@pytest.mark.parametrize("version", ["", *build.older_versions()])
+def test_every_right_is_used_and_none_is_missing(
+    cluster: ControlPlane, log: AuditLog, tmp_path: Path, kube_scheduler: Path, version: str
+) -> None:
+    binary = kube_scheduler
+    if version:
+        binary = build.location({}, build.cache_root({}), build.older_scheduler(version)) / "kube-scheduler"
+        if not binary.exists():
+            pytest.skip(f"kube-scheduler {version} is not built: hack/controlplane/build.py --kubernetes {version}")
+    replica = Replica(cluster, tmp_path, "replica", binary)
+    try:
+        replica.start()
+        kube = cluster.admin
+        create(kube, "plain")
+        placed(kube, "plain")
+        preempt(kube)
+        bind_volumes(kube)
+        claim_devices(kube)
+        if not version:
+            # Older schedulers leave this to device plugins.
+            limits = {"example.com/gpu": "1"}
+            create(kube, "extended", container={"resources": {"limits": limits, "requests": {"cpu": "100m"}}})
+            assert placed(kube, "extended") == "node-0"
+        scrape(cluster, replica)
+    finally:
+        replica.kill()
+
+    granted = manifests.granted(second_scheduler.documents())
+    used = log.used()
+    assert log.refused() == set()
+    assert {right for right in used if not any(manifests.covers(one, right) for one in granted)} == set(), "not granted"
+    if not version:
+        unused = {right for right in granted - used if not is_listed_by_watching(right, used)}
+        assert unused <= UNUSED.keys(), "granted, and never used"
+
+
+def is_listed_by_watching(right: manifests.Right, used: set[manifests.Right]) -> bool:
+    """A list that is not asked for where the watch begins with it: kube-scheduler 1.34 lists, newer ones watch."""
+    return right[0] == "list" and ("watch", *right[1:]) in used
+
+
+def preempt(kube: Kube) -> None:
+    """A pod that fits nowhere, and one of higher priority that makes room for itself."""
+    for name, value in (("low", 1), ("high", 1000)):
+        metadata = {"name": name}
+        kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": value}
+        kube.create("scheduling.k8s.io/v1/priorityclasses", kind)
+    for number in range(2):
+        create(kube, f"low-{number}", cpu="3", priorityClassName="low")
+        placed(kube, f"low-{number}")
+    create(kube, "fits-nowhere", cpu="3", priorityClassName="low")
+    eventually(partial(is_unschedulable, kube, "fits-nowhere"), what="a pod that fits nowhere")
+    create(kube, "high", cpu="3", priorityClassName="high")
+
+    def makes_room() -> bool:
+        victims = [pod for pod in kube.list(PODS, "default") if pod["metadata"].get("deletionTimestamp")]
+        for pod in victims:
+            options = {"gracePeriodSeconds": 0}
+            kube.delete(PODS, pod["metadata"]["name"], "default", options=options)
+        return node_of(kube, "high") is not None
+
+    eventually(makes_room, what="room for the pod of high priority")
+
+
+def is_unschedulable(kube: Kube, name: str) -> bool:
+    conditions = kube.get(PODS, name, "default").get("status", {}).get("conditions", [])
+    return any(one["type"] == "PodScheduled" and one["status"] == "False" for one in conditions)
+
+
+def bind_volumes(kube: Kube) -> None:
+    """A claim that waits for its first pod, and one for which there is a volume."""
+    for name, provisioner in (("made", "example.com/makes"), ("local", "kubernetes.io/no-provisioner")):
+        kube.create(
+            "storage.k8s.io/v1/storageclasses",
+            {
+                "apiVersion": "storage.k8s.io/v1",
+                "kind": "StorageClass",
+                "metadata": {"name": name},
+                "provisioner": provisioner,
+                "volumeBindingMode": "WaitForFirstConsumer",
+            },
+        )
+        claim = {
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": {"name": name},
+            "spec": {
+                "accessModes": ["ReadWriteOnce"],
+                "storageClassName": name,
+                "resources": {"requests": {"storage": "1Gi"}},
+            },
+        }
+        kube.create("v1/persistentvolumeclaims", claim, "default")
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "local"},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "storageClassName": "local",
+            "hostPath": {"path": "/tmp/nothing"},
+        },
+    }
+    kube.create("v1/persistentvolumes", volume)
+    kube.patch("v1/persistentvolumes", "local", {"status": {"phase": "Available"}}, subresource="status")
+    for name in ("made", "local"):
+        create(kube, f"volume-{name}", volumes=[{"name": "disk", "persistentVolumeClaim": {"claimName": name}}])
+
+    def is_given_a_node() -> bool:
+        claim = kube.get("v1/persistentvolumeclaims", "made", "default")
+        return "volume.kubernetes.io/selected-node" in claim["metadata"].get("annotations", {})
+
+    eventually(is_given_a_node, what="the claim to be given a node")
+    eventually(lambda: kube.get("v1/persistentvolumes", "local")["spec"].get("claimRef"), what="the volume to be given")
+
+
+def claim_devices(kube: Kube) -> None:
+    """A pod with a device of a driver's."""
+    version = "resource.k8s.io/v1"
+    offers = {"extendedResourceName": "example.com/gpu"}
+    kube.create(
+        f"{version}/deviceclasses",
+        {
+            "apiVersion": version,
+            "kind": "DeviceClass",
+            "metadata": {"name": "gpu"},
+            "spec": offers,
+        },
+    )
+    generation = {"name": "node-0", "generation": 1, "resourceSliceCount": 1}
+    spec: Json = {
+        "driver": "example.com",
+        "nodeName": "node-0",
+        "pool": generation,
+        "devices": [{"name": "gpu-0"}, {"name": "gpu-1"}],
+    }
+    kube.create(
+        f"{version}/resourceslices",
+        {"apiVersion": version, "kind": "ResourceSlice", "metadata": {"name": "node-0"}, "spec": spec},
+    )
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu"}}
+    kube.create(
+        f"{version}/resourceclaims",
+        {
+            "apiVersion": version,
+            "kind": "ResourceClaim",
+            "metadata": {"name": "gpu"},
+            "spec": {"devices": {"requests": [request]}},
+        },
+        "default",
+    )
+    resources = {"claims": [{"name": "gpu"}], "requests": {"cpu": "100m"}}
+    create(
+        kube,
+        "device",
+        resourceClaims=[{"name": "gpu", "resourceClaimName": "gpu"}],
+        container={"resources": resources},
+    )
+    assert placed(kube, "device") == "node-0"
+
+
+def scrape(plane: ControlPlane, replica: Replica) -> None:
+    """Reads its metrics, with a token that may and with one that may not."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "prometheus"}}
+    plane.admin.create("v1/serviceaccounts", account, "default")
+    token = second_scheduler.token_of(plane, "default", "prometheus")
+    with pytest.raises(urllib.error.HTTPError, match="403"):
+        replica.get("/metrics", token)
+    rules = [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}]
+    rbac = "rbac.authorization.k8s.io"
+    role = {"apiVersion": f"{rbac}/v1", "kind": "ClusterRole", "metadata": {"name": "metrics"}, "rules": rules}
+    plane.admin.create(f"{rbac}/v1/clusterroles", role)
+    plane.admin.create(
+        f"{rbac}/v1/clusterrolebindings",
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": {"name": "metrics"},
+            "roleRef": {"apiGroup": rbac, "kind": "ClusterRole", "name": "metrics"},
+            "subjects": [{"kind": "ServiceAccount", "name": "prometheus", "namespace": "default"}],
+        },
+    )
+
+    def is_read() -> bool:
+        try:
+            return "scheduler_schedule_attempts_total" in replica.get("/metrics", token)
+        except urllib.error.HTTPError:
+            return False
+
+    eventually(is_read, what="the metrics to be read")
+    assert NAME in ACCOUNT.user

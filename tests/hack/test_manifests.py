@@ -1,0 +1,31 @@
+"""What `make manifests` has written is what it would write now."""
+
+from __future__ import annotations
+
+import pytest
+
+from hack import manifests
+from webhook.scheduler.variants import VARIANTS, Place, Variant
+
+OTHERS = [variant for variant in VARIANTS if variant != "spread"]
+
+
+@pytest.mark.parametrize("place", manifests.PLACES)
+def test_the_config_maps_of_schedulers(place: Place) -> None:
+    written = (manifests.SCHEDULER / place / "configuration.yaml").read_text()
+
+    assert written == manifests.config_map(place, manifests.PLACES[place]), "run make manifests"
+
+
+@pytest.mark.parametrize("variant", OTHERS)
+def test_the_variants_of_schedulers(variant: Variant) -> None:
+    written = (manifests.SCHEDULER / "variants" / variant / "kustomization.yaml").read_text()
+
+    assert written == manifests.component(variant), "run make manifests"
+
+
+def test_the_digest_of_the_configuration() -> None:
+    written = (manifests.SCHEDULER / "second" / "deployment.yaml").read_text()
+
+    assert written == manifests.with_digest(written), "run make manifests"
+    assert manifests.digest("a") != manifests.digest("b")

@@ -1,0 +1,99 @@
+"""The KubeVirt object is read once for each change, in one place, for all policies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from webhook.errors import Unavailable
+from webhook.kubevirt.config import DEFAULTS, ClusterConfig
+from webhook.kubevirt.install import InstallReader, KubeVirtInstall, find_in_use
+from webhook.kubevirt.views import KubeVirt
+
+
+def kubevirt(namespace: str = "kubevirt", phase: str | None = "Deployed", **configuration: Any) -> KubeVirt:
+    plain = {
+        "metadata": {"name": "kubevirt", "namespace": namespace},
+        "spec": {"configuration": configuration},
+        "status": {"phase": phase, "observedKubeVirtVersion": "v1.8.1"},
+    }
+    return msgspec.convert(plain, KubeVirt)
+
+
+def test_no_object_and_no_version() -> None:
+    assert KubeVirtInstall.of([]) is None
+    assert find_in_use([]) is None
+    assert InstallReader().read([]) is None
+
+
+def test_a_declared_version_counts_without_an_object() -> None:
+    install = InstallReader("1.7").read([])
+
+    assert install
+    assert install.namespaces == frozenset()
+    assert isinstance(install.configuration, ClusterConfig)
+    assert str(install.configuration.release) == "1.7.4"
+
+
+def test_of_several_objects_the_one_in_use_counts() -> None:
+    install = KubeVirtInstall.of([kubevirt("other", None, cpuModel="a"), kubevirt("here", cpuModel="b")])
+
+    assert install
+    assert install.namespaces == {"other", "here"}
+    assert isinstance(install.configuration, ClusterConfig)
+    assert install.configuration.cpu_model == "b"
+
+
+def test_an_invalid_configuration_hides_no_namespace() -> None:
+    install = KubeVirtInstall.of([kubevirt(cpuModel=7)])
+
+    assert install
+    assert install.namespaces == {"kubevirt"}
+    assert install.configuration == Unavailable("spec.configuration.cpuModel: is a number, not a string")
+
+
+def test_it_is_read_once_for_each_change(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[object] = []
+    real = ClusterConfig.of_kubevirt
+
+    def counted(*given: Any) -> ClusterConfig:
+        reads.append(given)
+        return real(*given)
+
+    monkeypatch.setattr(ClusterConfig, "of_kubevirt", counted)
+    reader, first, second = InstallReader(), kubevirt(cpuModel="a"), kubevirt(cpuModel="b")
+
+    assert reader.read([first]) is reader.read(iter([first]))
+    assert len(reads) == 1
+    assert reader.read([second]) is not reader.read([first])
+    assert len(reads) == 3
+    reader.use("1.7")
+    assert len(reads) == 4
+
+
+@pytest.mark.parametrize(
+    "ignored",
+    [{"imagePullPolicy": "Sometimes"}, {"developerConfiguration": {"cpuAllocationRatio": -1}}],
+)
+def test_what_kubevirt_ignores_places_no_pods_either(ignored: dict[str, Any]) -> None:
+    """KubeVirt ignores an invalid configuration, or that of an object that is not in use, as a whole."""
+    chosen: Any = {"defaultRuntimeClass": "kata", "migrations": {"parallelMigrationsPerCluster": 2}}
+
+    read = ClusterConfig.of_kubevirt(kubevirt(**chosen))
+    assert (read.default_runtime_class, read.parallel_migrations) == ("kata", 2)
+    for other in (kubevirt(**chosen, **ignored), kubevirt("kubevirt", None, **chosen)):
+        read = ClusterConfig.of_kubevirt(other)
+        assert (read.default_runtime_class, read.parallel_migrations) == (
+            DEFAULTS.default_runtime_class,
+            DEFAULTS.parallel_migrations,
+        )
+
+
+def test_what_is_required_of_nodes() -> None:
+    developer = {"nodeSelectors": {"pool": "vms"}, "cpuAllocationRatio": 3, "memoryOvercommit": 150}
+    read = ClusterConfig.of_kubevirt(kubevirt(developerConfiguration=developer))
+
+    assert (read.node_selectors, read.cpu_allocation_ratio, read.memory_overcommit) == ({"pool": "vms"}, 3, 150)
+    assert (DEFAULTS.node_selectors, DEFAULTS.cpu_allocation_ratio, DEFAULTS.parallel_migrations) == ({}, 10, 5)

@@ -1,0 +1,116 @@
+"""Reviews that end in a bug or in a fact that cannot be read, or that take too many steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.builders import known, launcher_pod, review, vm, vmi
+from tests.review.cases import MIGRATION_PATH, VM_RULES_PATH, facts_under, raise_bug, review_of, with_policy
+from tests.review.memory import PODS, Kept, MemoryCluster, evaluate
+from webhook import names
+from webhook.admission.decision import Decision, Reason, skip
+from webhook.errors import Unavailable
+from webhook.facts import (
+    Facts,
+    NamespaceKey,
+    NotRead,
+)
+from webhook.names import Code
+from webhook.review.endpoints import BY_PATH, Endpoint
+from webhook.review.replay import MAX_ROUNDS
+from webhook.work import MAX_STEPS, spend
+
+
+def _validating(policy: Any) -> Endpoint:
+    return msgspec.structs.replace(PODS, handler=policy, verb="validate")
+
+
+def _curious(view: object, request: object, facts: Facts, section: object) -> Decision:
+    for number in range(MAX_ROUNDS * 2):
+        facts.get(NamespaceKey(f"n{number}"))
+    return skip(Reason("done", "done"))
+
+
+@pytest.mark.parametrize("policy", [raise_bug, _curious])
+def test_a_bug_admits_where_the_endpoint_says_so(policy: Any) -> None:
+    kept = Kept()
+    facts: Any = {NamespaceKey(f"n{number}"): None for number in range(100)}
+    cluster = MemoryCluster(known(vmi()) | facts, peeked=set())
+
+    verdict, response = evaluate(review(launcher_pod()), endpoint=with_policy(policy), cluster=cluster, kept=kept)
+
+    assert (verdict.decision.code, response["allowed"]) == (Code.BUG, True)
+    assert "patch" not in response
+    assert len(kept.errors) == 2
+    assert not isinstance(kept.errors[0], NotRead)
+
+
+@pytest.mark.parametrize("policy", ["Ignore", "Fail"])
+@pytest.mark.parametrize("path", [MIGRATION_PATH, VM_RULES_PATH])
+def test_a_bug_refuses_where_the_failure_policy_says_so(path: str, policy: Any) -> None:
+    endpoint = msgspec.structs.replace(BY_PATH[f"{path}enforce"], handler=raise_bug)
+    asked = review_of(endpoint, {"kind": endpoint.kind, "metadata": {"name": "web01"}})
+
+    _, response = evaluate(asked, facts_under(endpoint.policy, "enforce"), endpoint, failure_policy=policy)
+
+    assert response["allowed"] is (policy == "Ignore")
+    assert response.get("status", {}).get("code") == (503 if policy == "Fail" else None)
+    assert bool(response.get("warnings")) is (policy == "Ignore")
+
+
+def test_a_namespace_that_can_not_be_read_refuses_where_the_failure_policy_says_so() -> None:
+    endpoint, unreadable = BY_PATH[f"{VM_RULES_PATH}enforce"], Unavailable("no answer")
+    facts: Any = known() | {NamespaceKey("demo"): unreadable, NamespaceKey("demo", fresh=True): unreadable}
+
+    answers = [evaluate(review(vm()), facts, endpoint, failure_policy=p)[1] for p in ("Ignore", "Fail")]
+
+    assert [answer["allowed"] for answer in answers] == [True, False]
+
+
+def test_observing_never_refuses() -> None:
+    endpoint = msgspec.structs.replace(BY_PATH[f"{MIGRATION_PATH}observe"], handler=raise_bug)
+    asked = review_of(endpoint, {"kind": endpoint.kind})
+
+    assert evaluate(asked, facts_under(names.MIGRATION, "warn"), endpoint)[1]["allowed"] is True
+
+
+def test_a_bug_at_an_observing_endpoint_is_silent() -> None:
+    verdict, response = evaluate(review(launcher_pod()), endpoint=with_policy(raise_bug, stage="observe"))
+
+    assert (verdict.mode, verdict.label) == ("audit", "error")
+    assert "warnings" not in response
+
+
+def _endless(*_: object) -> Decision:
+    try:
+        spend(MAX_STEPS + 1, "terms")
+    except Exception:
+        return skip(Reason(Code.ELIGIBLE, "a policy forgives what it does not know"))
+    raise AssertionError
+
+
+def test_what_is_too_complex_is_allowed_with_a_warning() -> None:
+    verdict, response = evaluate(review(launcher_pod()), endpoint=with_policy(_endless))
+
+    assert (verdict.label, verdict.decision.code, verdict.mode) == ("error", Code.TOO_COMPLEX, "enforce")
+    assert response["allowed"] is True
+    assert "terms" in response["warnings"][0]
+    assert "patch" not in response
+
+
+def test_what_is_too_complex_is_refused_where_errors_are() -> None:
+    verdict, response = evaluate(review(launcher_pod()), endpoint=_validating(_endless))
+
+    assert (verdict.label, verdict.decision.code) == ("error", Code.TOO_COMPLEX)
+    # Not 503, for to ask again would not help.
+    assert (response["allowed"], response["status"]["code"]) == (False, 422)
+
+
+@pytest.mark.parametrize("mode", ["warn", "audit"])
+def test_what_is_too_complex_is_refused_in_enforce_only(mode: str) -> None:
+    _, response = evaluate(review(launcher_pod()), known(vmi(), mode=mode), _validating(_endless))
+
+    assert response["allowed"] is True

@@ -1,0 +1,50 @@
+"""Lists of a cluster's objects for commands, which end with a sentence where one cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from webhook.errors import InputError
+from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, ApiError, Transport, explain
+from webhook.k8s.client.list_pages import pages
+from webhook.k8s.client.resources import Resource
+
+_LIMIT: Final = 500
+_SECONDS: Final = 60.0
+
+
+async def all_of(
+    api: Transport, resource: Resource[Any], namespace: str = "", query: Mapping[str, str] = NO_QUERY
+) -> AsyncGenerator[Any, None]:
+    """All objects of a resource, in the API server's order; none where the cluster does not have the resource.
+
+    Args:
+        api: the connection to the API server.
+        resource: the resource to list.
+        namespace: the only namespace to look in; empty: all.
+        query: selectors.
+
+    Raises:
+        InputError: the objects cannot be listed.
+    """
+    try:
+        async with aclosing(pages(api, resource, quote(namespace), query, limit=_LIMIT, seconds=_SECONDS)) as listed:
+            async for page in listed:
+                for one in page.items or ():
+                    yield one
+    except ApiError as error:
+        if error.status == 404:
+            # KubeVirt is not installed, so there are no VMs.
+            return
+        why = explain("list", resource, namespace, error.status, error.body).why
+        raise InputError(why, resource.plural) from None
+    except (ApiConnectionError, TimeoutError) as error:
+        why = error.why if isinstance(error, ApiConnectionError) else f"the request timed out after {_SECONDS:.0f}s"
+        raise InputError(why, resource.plural, "run the command again to continue") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise InputError("the API server's list cannot be decoded", resource.plural) from None

@@ -1,0 +1,203 @@
+"""The second kube-scheduler that `install --with scheduler` runs: its objects, and the image that fits the cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from copy import deepcopy
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from webhook import names
+from webhook.errors import InputError, quote
+from webhook.install.registration import Manifest
+from webhook.k8s.client.api import ApiConnectionError, Requests
+from webhook.k8s.yaml_documents import read_documents
+from webhook.scheduler.variants import CONFIGURATION_KEY, LOAD_AWARE, VARIANTS, Variant, configuration
+
+# The schedulerName of the shipped profile.
+PROFILE: Final = "kubevirt"
+PART_OF: Final = "app.kubernetes.io/part-of"
+OURS: Final = "kubevirt-webhook"
+VARIANT_ANNOTATION: Final = f"{names.DOMAIN}/scheduler-variant"
+DIGEST_ANNOTATION: Final = f"{names.DOMAIN}/configuration-digest"
+
+_SECONDS: Final = 10.0
+# Where the cluster's own scheduler runs, as kubeadm and as OpenShift label it.
+_PODS: Final = (
+    ("kube-system", "component=kube-scheduler"),
+    ("openshift-kube-scheduler", "app=openshift-kube-scheduler"),
+)
+_VERSION: Final = re.compile(r"v(\d+)\.(\d+)\.\d+")
+_TAG: Final = re.compile(r":v?(\d+)\.(\d+)[^/:@]*(?:@.*)?$")
+_NO_TAG: Final = re.compile(r"[^:@]*(?::\d+/[^:@]*)?")
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """The scheduler that the admin asks for.
+
+    Attributes:
+        variant: one of the shipped configurations.
+        image: of kube-scheduler.
+        prometheus: the URL that a load-aware variant asks for metrics; empty: metrics-server.
+    """
+
+    variant: Variant
+    image: str
+    prometheus: str = ""
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    git_version: str = ""
+
+
+class _Container(msgspec.Struct, frozen=True):
+    name: str = ""
+    image: str = ""
+
+
+class _PodSpec(msgspec.Struct, frozen=True):
+    containers: list[_Container] = []
+
+
+class _SchedulerPod(msgspec.Struct, frozen=True):
+    spec: _PodSpec = _PodSpec()
+
+
+class _SchedulerPods(msgspec.Struct, frozen=True):
+    items: list[_SchedulerPod] = []
+
+
+def objects(directory: Path, wanted: Wanted | None = None, *, is_openshift: bool = False) -> tuple[Manifest, ...]:
+    """The objects of the component, the Deployment last.
+
+    Args:
+        directory: the directory of the manifests.
+        wanted: which scheduler; None: any, to look for what is there.
+        is_openshift: the cluster chooses the pods' user.
+
+    Raises:
+        InputError: the variant has no use for the Prometheus.
+    """
+    variant: Variant = wanted.variant if wanted else "spread"
+    found = [deepcopy(one.value) for one in read_documents(directory / "rendered" / f"scheduler-{variant}.yaml")]
+    others = [one for one in found if one["kind"] != "Deployment"]
+    (deployment,) = (one for one in found if one["kind"] == "Deployment")
+    if wanted is None:
+        return (*others, deployment)
+    text = configuration(directory, variant, prometheus=wanted.prometheus)
+    others = [_with_configuration(one, text, variant) if one["kind"] == "ConfigMap" else one for one in others]
+    return (*others, _with_image(deployment, text, wanted.image, is_openshift=is_openshift))
+
+
+def of_live(deployment: Manifest | None, config_map: Manifest | None) -> Wanted | None:
+    """The scheduler that an earlier `install` runs; None if there is none.
+
+    Args:
+        deployment: the live Deployment.
+        config_map: the live ConfigMap.
+    """
+    if deployment is None or not is_ours(deployment):
+        return None
+    annotations = (config_map or {}).get("metadata", {}).get("annotations") or {}
+    variant = annotations.get(VARIANT_ANNOTATION)
+    image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
+    text = ((config_map or {}).get("data") or {}).get(CONFIGURATION_KEY, "")
+    asked = re.search(r'type: Prometheus\n +address: "([^"]*)"', text)
+    return Wanted(variant if variant in VARIANTS else "spread", image, asked[1] if asked else "")
+
+
+def is_ours(manifest: Manifest) -> bool:
+    """Whether a live object belongs to an installation of kubevirt-webhook."""
+    return (manifest["metadata"].get("labels") or {}).get(PART_OF) == OURS
+
+
+async def find_image(api: Requests, given: str, variant: Variant) -> str:
+    """The image of the scheduler: of the cluster's minor version, and from where the cluster has its own.
+
+    Args:
+        api: the connection to the API server.
+        given: what the admin gives; without a tag it gets that of the cluster's version. Empty: the image of the
+            cluster's own scheduler.
+        variant: those that know load need an image of their own.
+
+    Raises:
+        InputError: the image has another minor version than the cluster, or it cannot be found out.
+    """
+    version = await _cluster_version(api)
+    tag = version[0]
+    if given:
+        tagged = _TAG.search(given)
+        if tagged and tagged.groups() != version[1]:
+            what = f"{quote(given)} is kube-scheduler {'.'.join(tagged.groups())}, but the cluster is {tag}"
+            raise InputError(what, "--scheduler-image", f"use an image of version {'.'.join(version[1])}")
+        return f"{given}:{tag}" if not tagged and _NO_TAG.fullmatch(given) else given
+    if variant in LOAD_AWARE:
+        what = f"the variant {variant} needs the image of kube-scheduler that the project scheduler-plugins publishes"
+        raise InputError(what, "--scheduler-variant", f"name it with --scheduler-image, of version {_minor(version)}")
+    found = await _own_image(api)
+    if found:
+        return found
+    what = "the cluster shows no pod of its own scheduler, whose image could be used"
+    raise InputError(what, "--with scheduler", f"name it: --scheduler-image REGISTRY/kube-scheduler:{tag}")
+
+
+def _minor(version: tuple[str, tuple[str, str]]) -> str:
+    return ".".join(version[1])
+
+
+async def _cluster_version(api: Requests) -> tuple[str, tuple[str, str]]:
+    """The version, such as ``v1.36.3``, and its major and minor part."""
+    body = await _get(api, "/version", {})
+    try:
+        text = msgspec.json.decode(body, type=_Version).git_version
+    except msgspec.MsgspecError:
+        text = ""
+    found = _VERSION.match(text)
+    if found is None:
+        fix = "name an image with a digest: --scheduler-image IMAGE@sha256:…"
+        raise InputError(f"the API server's version {quote(text)} is not known", "the cluster", fix)
+    return found[0], (found[1], found[2])
+
+
+async def _own_image(api: Requests) -> str:
+    """The image of the cluster's own scheduler; empty where no pod of it can be seen."""
+    for namespace, selector in _PODS:
+        query = {"labelSelector": selector, "limit": "1"}
+        body = await _get(api, f"/api/v1/namespaces/{namespace}/pods", query)
+        try:
+            pods = msgspec.json.decode(body, type=_SchedulerPods).items
+        except msgspec.MsgspecError:
+            continue
+        for pod in pods:
+            for container in pod.spec.containers:
+                if container.name == "kube-scheduler":
+                    return container.image
+    return ""
+
+
+async def _get(api: Requests, path: str, query: dict[str, str]) -> bytes:
+    try:
+        status, body = await api.request("GET", path, query, seconds=_SECONDS)
+    except ApiConnectionError as error:
+        raise InputError(error.why, "the cluster", "run the command again once the API server answers") from None
+    return body if status == 200 else b""
+
+
+def _with_configuration(config_map: Manifest, text: str, variant: Variant) -> Manifest:
+    metadata = {**config_map["metadata"], "annotations": {VARIANT_ANNOTATION: variant}}
+    return {**config_map, "metadata": metadata, "data": {CONFIGURATION_KEY: text}}
+
+
+def _with_image(deployment: Manifest, text: str, image: str, *, is_openshift: bool) -> Manifest:
+    template = deployment["spec"]["template"]
+    # kube-scheduler reads its configuration once.
+    template["metadata"]["annotations"][DIGEST_ANNOTATION] = hashlib.sha256(text.encode()).hexdigest()[:16]
+    template["spec"]["containers"][0]["image"] = image
+    if is_openshift:
+        # The SCC restricted-v2 gives the pods a user of the namespace's range, and denies any other.
+        template["spec"]["securityContext"].pop("runAsUser")
+        template["metadata"]["annotations"]["openshift.io/required-scc"] = "restricted-v2"
+    return deployment
