@@ -114,6 +114,12 @@ DESCHEDULER = Bundle(
     "about two minutes",
     (Part("descheduler", "sigs.k8s.io/descheduler", ("descheduler",), output="descheduler"),),
 )
+NODE = Bundle(
+    "node",
+    "Kubernetes node",
+    "about two minutes",
+    (Part("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), stamped=True),),
+)
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 
@@ -280,6 +286,7 @@ def _parser() -> argparse.ArgumentParser:
         help=f"build only the kube-scheduler of an older minor version ({', '.join(older_versions())})",
     )
     what.add_argument("--descheduler", action="store_true", help="build only the upstream descheduler")
+    what.add_argument("--node", action="store_true", help="build the kubelet and kube-proxy")
     parser.add_argument(
         "--cache",
         type=Path,
@@ -293,6 +300,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _bundle(options: argparse.Namespace) -> Bundle:
+    if options.node:
+        return NODE
     if options.kubernetes:
         return older_scheduler(options.kubernetes)
     if options.descheduler:
