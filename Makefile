@@ -148,6 +148,15 @@ lab: binaries ## Start a control plane with KubeVirt's CRDs and leave it running
 kubevirt-lab: binaries ## The same with a real KubeVirt: VMs start, stop and migrate
 	@$(BIN)/python -m hack.lab --kubevirt
 
+# Root, Linux and Debian's packages; what is missing is said in one line.
+.PHONY: node
+node: $(READY) ## Start a real node with the image of the Dockerfile, and leave it running
+	@$(BIN)/python -m hack.node
+
+.PHONY: e2e-node
+e2e-node: $(READY) ## Run the tests on a real node: kubelets, containerd, kube-proxy and the image
+	@$(BIN)/python -m hack.node $(BIN)/python -m pytest -p no:cacheprovider tests/node $(TESTS)
+
 .PHONY: lock
 lock: $(READY) ## Resolve the dependencies anew
 	@$(BIN)/python hack/lock.py
