@@ -159,7 +159,7 @@ base-image: $(READY) ## Pin the image's base by the digest that its tag has now
 	@$(BIN)/python -m hack.image.base
 
 .PHONY: manifests
-manifests: binaries ## Print the webhook configurations anew, and render the overlays
+manifests: binaries ## Print the webhook configurations anew, render the overlays, and write the chart
 	@$(BIN)/python hack/manifests.py
 
 .PHONY: docs

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from click.testing import Result
 
-from tests.cli.runner import run
+from tests.cli import runner
 from tests.install.memory import Memory, Replicas
 from tests.install.vms import VMS, vm
 from webhook.k8s.client import transport
@@ -34,6 +35,11 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Memory:
     monkeypatch.setattr(transport, "connect", connect)
     run("install", "--image=here:1")
     return memory
+
+
+def run(*arguments: str) -> Result:
+    """Run a command; `install` gets an image for the webhook's own replicas."""
+    return runner.run(*arguments, *(["--image=registry.example/webhook:1"] if "install" in arguments else []))
 
 
 def image(api: Memory) -> str:
