@@ -170,7 +170,7 @@ def test_a_file_that_can_not_be_put_away_grows(path: Path, caplog: pytest.LogCap
 
     assert (len(lines_of(path)), len(lines_of(full))) == (1, 4)
     (said,) = caplog.messages
-    assert "can't be rotated, so that it grows" in said
+    assert "cannot be rotated, so that it grows" in said
 
 
 @pytest.mark.parametrize(

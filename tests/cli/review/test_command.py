@@ -12,13 +12,12 @@ import yaml
 
 from tests import builders
 from tests.cli.examples import EXAMPLES, EXPECTED
+from tests.cli.review.given import CLUSTER, POOL, manifest, vm
 from tests.cli.runner import run
 from webhook import names
 from webhook.admission.decision import Change, Decision, Denial, Reason
 from webhook.cli.review.result import WEIGHT
 from webhook.review import endpoints
-
-CLUSTER: list[str | Path] = ["--cluster-from", EXAMPLES / "cluster", "--config", EXAMPLES / "settings.yaml"]
 
 
 def test_every_example_has_an_expectation() -> None:
@@ -34,18 +33,6 @@ def test_examples(name: str) -> None:
     assert answer["decision"] == EXPECTED[name]["decision"]
     decisive = max(answer["judgements"], key=lambda evaluation: WEIGHT.index(evaluation["decision"]))
     assert decisive["reasons"][0]["code"] == EXPECTED[name]["reason"]
-
-
-def manifest(tmp_path: Path, obj: Any, name: str = "object.yaml") -> Path:
-    path = tmp_path / name
-    path.write_text(yaml.safe_dump_all(obj) if isinstance(obj, list) else yaml.safe_dump(obj))
-    return path
-
-
-def vm(**spec: Any) -> dict[str, Any]:
-    result = builders.vm(**spec)
-    result["metadata"]["namespace"] = "shop"
-    return result
 
 
 def test_a_manifest_without_a_namespace_is_sent_where_one_says(tmp_path: Path) -> None:
@@ -332,84 +319,6 @@ def test_the_kubevirt_version_decides(tmp_path: Path) -> None:
     assert run("review", file, *CLUSTER, "--kubevirt-version=new").exit_code == 2
 
 
-POOL = {
-    "apiVersion": "pool.kubevirt.io/v1beta1",
-    "kind": "VirtualMachinePool",
-    "metadata": {"name": "web", "namespace": "shop"},
-    "spec": {"replicas": 3, "virtualMachineTemplate": {"spec": builders.vm()["spec"]}},
-}
-REPLICA_SET = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachineInstanceReplicaSet",
-    "metadata": {"name": "batch", "namespace": "shop"},
-    "spec": {"template": {"metadata": {"labels": {"app": "x"}}, "spec": {"domain": {"devices": {}}}}},
-}
-TEMPLATE = {
-    "apiVersion": "template.kubevirt.io/v1beta1",
-    "kind": "VirtualMachineTemplate",
-    "metadata": {"name": "fedora", "namespace": "shop"},
-    "spec": {
-        "parameters": [{"name": "NAME", "required": True}],
-        "virtualMachine": {"metadata": {"name": "${NAME}"}, "spec": builders.vm()["spec"]},
-    },
-}
-OTHER = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
-CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
-
-
-@pytest.mark.parametrize(
-    ("given", "kind", "name", "user", "key"),
-    [
-        (POOL, "VirtualMachine", "web-0", CONTROLLER, "virtualMachineTemplate"),
-        (REPLICA_SET, "VirtualMachineInstance", "batch", CONTROLLER, "template"),
-        (TEMPLATE, "VirtualMachine", "new", "kubernetes-admin", "virtualMachine"),
-    ],
-)
-def test_what_makes_vms_is_reviewed_as_them(
-    given: Any, kind: str, name: str, user: str, key: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "object.yaml"
-    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [given]}, sort_keys=False))
-    reviewed = run("review", path, *CLUSTER, "--param", "NAME=new", "-o", "json")
-    answer = json.loads(reviewed.stdout)
-
-    assert reviewed.exit_code == 0
-    assert (answer["kind"], answer["namespace"], answer["name"]) == (kind, "shop", name)
-    # The settings of the examples leave VMIs alone.
-    assert answer["decision"] == ("patched" if kind == "VirtualMachine" else "allowed")
-    assert answer["user"] == user
-    assert answer["origin"] == f"{given['kind']} shop/{given['metadata']['name']}"
-    keys = [line.strip() for line in path.read_text().splitlines()]
-    assert answer["source"] == f"{path}:{keys.index(f'{key}:') + 1}"
-    # What kubevirt-webhook changes is the VM, so what makes it can be applied as it is.
-    shown = run("review", path, *CLUSTER, "--param", "NAME=new", "-o", "yaml")
-    assert list(yaml.safe_load_all(shown.stdout)) == [given]
-
-
-def test_kinds_of_other_groups_make_no_vms(tmp_path: Path) -> None:
-    other = POOL | {"apiVersion": "example.com/v1"}
-
-    assert json.loads(run("review", manifest(tmp_path, other), *CLUSTER, "-o", "json").stdout)["decision"] == "skipped"
-
-
-def test_a_template_without_its_parameters_is_not_evaluated(tmp_path: Path, golden: Callable[[str], None]) -> None:
-    result = run("review", manifest(tmp_path, [TEMPLATE, vm()]), *CLUSTER)
-
-    assert result.exit_code == 3
-    golden(result.output.replace(str(tmp_path), "DIR"))
-    assert run("review", manifest(tmp_path, TEMPLATE), *CLUSTER, "--param", "NAME").exit_code == 2
-
-
-def test_what_cannot_be_evaluated_is_exit_3(tmp_path: Path) -> None:
-    """The example cluster has no such namespace, so no mode is known."""
-    unknown = vm()
-    unknown["metadata"]["namespace"] = "unknown"
-    result = run("review", manifest(tmp_path, unknown), *CLUSTER)
-
-    assert result.exit_code == 3
-    assert "[namespace-unreadable]" in result.stdout
-
-
 def test_a_mistake_does_not_keep_others_from_being_reviewed(tmp_path: Path, golden: Callable[[str], None]) -> None:
     (tmp_path / "bad.yaml").write_text("a: 1\na: 2\n")
     manifest(tmp_path, [vm(), POOL | {"spec": {}}])
@@ -459,17 +368,3 @@ def test_many_files_are_reviewed_by_several_processes(tmp_path: Path, monkeypatc
     assert result.exit_code == 0
     assert [each["name"] for each in json.loads(result.stdout)] == [f"web{number:03}" for number in range(300)]
     assert result.stderr == "300 objects in 300 files: 300 patched\n"
-
-
-def test_rendered_charts_come_from_standard_input(tmp_path: Path) -> None:
-    """As `helm template` and `kustomize build` write them: comments, empty documents, kinds of all sorts."""
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
-    chart = "---\n# Source: chart/templates/none.yaml\n---\n# Source: chart/templates/vm.yaml\n"
-    text = chart + "---\n".join(
-        yaml.safe_dump(each) for each in (vm(), service, {"kind": "Kustomization", "apiVersion": "x/v1"})
-    )
-    result = run("review", "-", *CLUSTER, stdin=text)
-
-    assert result.exit_code == 0
-    assert result.stdout.count("CREATE") == 1
-    assert result.stderr == "1 object in 1 file: 1 patched; 2 of other kinds\n"
