@@ -75,7 +75,8 @@ class Source:
         overlay = "openshift" if knobs["openshift"] else "kubernetes"
         components = ["monitoring", "dashboard"]
         components += ["autoscaling"] if knobs["autoscaling"] else []
-        components += ["metrics-monitoring"] if knobs["metrics"] else []
+        if knobs["metrics"]:
+            components.append("metrics-monitoring-cert-manager" if knobs["certManager"] else "metrics-monitoring")
         components += ["cert-manager"] if knobs["certManager"] else []
         ports = {name: port for name, port in _PORTS.items() if knobs[name]}
         without = {kind for knob, kinds in _KINDS.items() if not knobs[knob] for kind in kinds}

@@ -190,13 +190,15 @@ def test_callers_are_those_of_install(helm: Helm, overlay: Overlay) -> None:
     assert made[plan.title(policy)] == comparable([policy])[plan.title(policy)]
 
 
+@pytest.mark.parametrize("issuer", ["managed", "cert-manager"])
 def test_prometheus_scrapes_the_listener_of_metrics_where_there_is_one(
-    plane: Access, helm: Helm, tmp_path: Path
+    plane: Access, helm: Helm, tmp_path: Path, issuer: str
 ) -> None:
-    own = kustomization(tmp_path, "kubernetes", "metrics", "monitoring", "metrics-monitoring")
+    more = ("metrics-monitoring-cert-manager", "cert-manager") if issuer == "cert-manager" else ("metrics-monitoring",)
+    own = kustomization(tmp_path, "kubernetes", "metrics", "monitoring", *more)
     made = comparable(list(yaml.safe_load_all(plane.kubectl("kustomize", own).stdout)))
 
-    chart = comparable(helm.template({"monitoring": {"enabled": True}, "settings": LISTENING}))
+    chart = comparable(helm.template({"monitoring": {"enabled": True}, "certificates": issuer, "settings": LISTENING}))
 
     assert {title for title in made if made[title] != chart.get(title)} == {
         "ConfigMap kubevirt-webhook/kubevirt-webhook"
