@@ -136,6 +136,10 @@ bench-creation: binaries ## Measure what a VM costs at admission beside a real v
 	@$(BIN)/python hack/controlplane/build.py --kubevirt >/dev/null
 	@$(BIN)/python -m bench.creation $(BENCH)
 
+.PHONY: bench-layers
+bench-layers: binaries ## Count what nodes pull with and without scores for image layers, and time the scores
+	@$(BIN)/python -m bench.layers $(BENCH)
+
 .PHONY: lab
 lab: binaries ## Start a control plane with KubeVirt's CRDs and leave it running, for trying things
 	@$(BIN)/python -m hack.lab
@@ -154,7 +158,7 @@ base-image: $(READY) ## Pin the image's base by the digest that its tag has now
 	@$(BIN)/python -m hack.image.base
 
 .PHONY: manifests
-manifests: binaries ## Print the webhook configurations anew, and render the overlays
+manifests: binaries ## Print the webhook configurations anew, render the overlays, and write the chart
 	@$(BIN)/python hack/manifests.py
 
 .PHONY: docs

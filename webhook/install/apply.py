@@ -176,7 +176,7 @@ class Installer:
         # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
         for manifest in plan.scheduler if wait else ():
             if manifest["kind"] == "Deployment":
-                await self._until(partial(self._missing_replicas, manifest))
+                await self._until(partial(self._replica_shortage, manifest))
 
     async def wait(self, plan: Plan) -> None:
         """Wait until all replicas are new and ready, and the API server can verify them.

@@ -47,6 +47,7 @@ _RESTART_KEYS: Final = {
     "metrics_listen": "metrics.listen",
     "audit": "audit",
     "traces": "traces",
+    "layers": "layers",
 }
 
 _WANTED: Final = {

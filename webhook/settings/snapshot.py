@@ -13,6 +13,7 @@ import msgspec
 
 from webhook import names
 from webhook.names import Policy
+from webhook.settings.layers_snapshot import OFF, LayersSettings
 
 
 class SchedulerHealthSettings(msgspec.Struct, frozen=True):
@@ -312,6 +313,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
             with health.
         audit: where audit lines are written.
         traces: send a span for every review.
+        layers: the scheduler extender for image layers.
     """
 
     listen: str
@@ -330,6 +332,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     metrics_listen: str = ""
     audit: AuditSettings = AuditSettings()
     traces: bool = False
+    layers: LayersSettings = OFF
 
 
 class WebhookSettings(msgspec.Struct, frozen=True):
