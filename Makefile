@@ -158,7 +158,7 @@ base-image: $(READY) ## Pin the image's base by the digest that its tag has now
 	@$(BIN)/python -m hack.image.base
 
 .PHONY: manifests
-manifests: binaries ## Print the webhook configurations anew, and render the overlays
+manifests: binaries ## Print the webhook configurations anew, render the overlays, and write the chart
 	@$(BIN)/python hack/manifests.py
 
 .PHONY: docs
@@ -170,3 +170,9 @@ docs: $(READY) ## Draw the pictures of the code again, and write what commands p
 .PHONY: dist
 dist: $(READY) ## Build the wheel
 	@$(BIN)/python -m hatchling build -t wheel
+
+# Twice: first it writes the version and cuts the changelog, then, from the commit with both, it makes all files.
+.PHONY: release
+release: $(READY) ## Make a release: VERSION=1.2.0 IMAGE=REPOSITORY@sha256:DIGEST ARCHIVE=image.tar
+	@test -n "$(VERSION)" || { echo "make: name the version, for example make release VERSION=1.2.0"; exit 2; }
+	@$(BIN)/python -m hack.release $(VERSION) $(if $(IMAGE),--image $(IMAGE)) $(if $(ARCHIVE),--archive $(ARCHIVE)) $(RELEASE)

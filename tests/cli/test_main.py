@@ -46,6 +46,7 @@ COMMANDS = (
     "expand -f FILE",
     "demo",
     "install",
+    "hand-over --to=kubectl",
     "doctor",
     "uninstall",
     "cleanup",
