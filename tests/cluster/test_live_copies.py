@@ -340,7 +340,7 @@ class TestGuards:
             with caplog.at_level(logging.ERROR):
                 case.cluster.start()
                 await until(lambda: 10.0 in case.clock.slept)
-            assert "guard of kubevirt: internal error" in caplog.text
+            assert "health check of kubevirt: internal error" in caplog.text
             spec = {"holderIdentity": "host_1", "renewTime": "2000-01-01T00:00:00Z"}
             case.server.put(LEASES, "b", "a", spec=spec)
             assert isinstance(case.clock, HeldClock)
