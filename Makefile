@@ -167,6 +167,16 @@ docs: $(READY) ## Draw the pictures of the code again, and write what commands p
 	@$(BIN)/python -m hack.outputs
 	@$(BIN)/python -m hack.picture 2>/dev/null
 
+.PHONY: plugin
+plugin: $(READY) ## Build the kubectl plugin and its manifest for krew; URL= says where the archive will be
+	@$(BIN)/python -m hack.plugin $(if $(URL),--url $(URL))
+
 .PHONY: dist
 dist: $(READY) ## Build the wheel
 	@$(BIN)/python -m hatchling build -t wheel
+
+# Twice: first it writes the version and cuts the changelog, then, from the commit with both, it makes all files.
+.PHONY: release
+release: $(READY) ## Make a release: VERSION=1.2.0 IMAGE=REPOSITORY@sha256:DIGEST ARCHIVE=image.tar
+	@test -n "$(VERSION)" || { echo "make: name the version, for example make release VERSION=1.2.0"; exit 2; }
+	@$(BIN)/python -m hack.release $(VERSION) $(if $(IMAGE),--image $(IMAGE)) $(if $(ARCHIVE),--archive $(ARCHIVE)) $(RELEASE)

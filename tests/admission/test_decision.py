@@ -134,6 +134,19 @@ def test_a_refusal_ends_whatever_it_quotes() -> None:
     assert all(len(cause.message) + len(cause.field) <= MAX_MESSAGE for cause in denial.causes)
 
 
+def test_each_cause_names_the_policy_and_the_code() -> None:
+    """kubectl prints the causes of a denial instead of its message."""
+    causes = (FieldCause("FieldValueInvalid", "too big", "spec.size"), FieldCause("FieldValueRequired", "no name", ""))
+    decision = Decision((Reason("too-big", "because"),), denial=Denial(422, "because", causes))
+
+    denial = decision.under("enforce", "migration").denial
+
+    assert denial
+    assert [one.field for one in denial.causes] == ["spec.size", ""]
+    for one, cause in zip(denial.causes, causes, strict=True):
+        assert one.message == f"kubevirt-webhook (migration): {cause.message} [too-big]"
+
+
 @pytest.mark.parametrize("mode", ["enforce", "warn"])
 def test_so_many_warnings_as_the_api_server_shows(mode: Mode) -> None:
     changes = tuple(Change(("metadata", "annotations", str(number)), None, "x" * 999, "r") for number in range(1000))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from tests.builders import Json, launcher_pod, review
 from webhook.admission.decision import Denial, FieldCause, Outcome
-from webhook.admission.wire import MAX_NOTE, Codec, Request, encode, is_dry_run, object_name
+from webhook.admission.wire import MAX_NOTE, Codec, GroupVersionKind, Request, encode, is_dry_run, object_name
 from webhook.errors import MAX_SENTENCE, InputError
 from webhook.k8s.pods import DeleteOptions, Eviction, Pod
 from webhook.k8s.views import ObjectMeta
@@ -49,9 +49,9 @@ def test_decodes_what_the_policy_reads() -> None:
 def test_v1beta1_is_answered_as_v1beta1() -> None:
     received = PODS.decode(body(review(launcher_pod()) | {"apiVersion": "admission.k8s.io/v1beta1"}))
 
-    assert json.loads(encode(received.api_version, "u", Outcome(None, (), (), {}), None, {}))["apiVersion"].endswith(
-        "v1beta1"
-    )
+    assert json.loads(encode(received.api_version, received.request, Outcome(None, (), (), {}), None, {}))[
+        "apiVersion"
+    ].endswith("v1beta1")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +198,8 @@ def test_any_bytes_are_refused_in_one_sentence(data: bytes) -> None:
 
 class TestEncode:
     def answer(self, outcome: Outcome, patch: bytes | None = None) -> Json:
-        result: Json = json.loads(encode("admission.k8s.io/v1", 'u"1', outcome, patch, outcome.notes))
+        asked: Request[Any] = Request('u"1', GroupVersionKind("kubevirt.io", "v1", "VirtualMachine"), name="web")
+        result: Json = json.loads(encode("admission.k8s.io/v1", asked, outcome, patch, outcome.notes))
         return result
 
     def test_allowed(self) -> None:
@@ -248,7 +249,7 @@ class TestEncode:
 
         assert status["reason"] == "Invalid"
         causes = [{"reason": "FieldValueInvalid", "message": "too big", "field": "spec.size"}]
-        assert status["details"] == {"causes": causes}
+        assert status["details"] == {"name": "web", "group": "kubevirt.io", "kind": "VirtualMachine", "causes": causes}
 
 
 @pytest.mark.parametrize(

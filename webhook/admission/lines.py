@@ -125,7 +125,7 @@ class LineWriter:
             self._pending.wait()
             self._closing.wait(GATHER_SECONDS)
             self._pending.clear()
-            # Before the lines are taken: whoever adds one from now on wakes us again.
+            # Before the lines are taken: a line that is added from now on wakes the writer again.
             self._awake = False
             while self._lines:
                 self._write_batch()

@@ -31,7 +31,7 @@ RELOADS: Final = "kubevirt_webhook_certificate_reloads_total"
 FAILURES: Final = "kubevirt_webhook_certificate_failures_total"
 LABELS: Final = {EXPIRY: "certificate", MATCH: "configuration", RELOADS: "result"}
 
-# Between two calls of ourselves, and while something is wrong.
+# Between two calls of the own listener, and while something is wrong.
 PROBE_SECONDS: Final = 30.0
 _SOON_SECONDS: Final = 5.0
 _RESTART_SECONDS: Final = 10.0
@@ -74,7 +74,8 @@ class Certificates:
         self._told: tuple[str, ...] = ()
         self.rotation: Rotation | None = None
         self.reloads = {"accepted": 0, "rejected": 0}
-        # Told when clients are verified by other CAs from now on: whom the old ones let in should come again.
+        # Called when clients are verified by other CAs from now on: those that the old ones verified must connect
+        # again.
         self.on_clients: Callable[[], None] = lambda: None
         try:
             if server.tls_mode == "mounted":
@@ -147,7 +148,7 @@ class Certificates:
                 why = self._found.why
             except NotNow as error:
                 why = (error.why,)
-            # While a first certificate is on its way, readiness tells.
+            # While the first certificate is missing, /readyz reports it.
             if why != self._told and not self.waiting_for():
                 self._told = why
                 tell = self._log.warning if why else self._log.info
