@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from hack.chart.write import CHART as GENERATED
 from hack.chart.write import generated
+from hack.release.archives import tar_gz
 from webhook.install import plan
 from webhook.install.callers import restrict_callers
 from webhook.install.plan import DIGEST_ANNOTATION, Overlay
@@ -287,6 +288,18 @@ def test_the_linter_has_nothing_to_say(helm: Helm) -> None:
         assert "0 chart(s) failed" in said
         assert "ERROR" not in said
         assert "WARNING" not in said
+
+
+def test_the_package_of_a_release_is_the_chart(helm: Helm, tmp_path: Path) -> None:
+    contents = {
+        f"kubevirt-webhook/{file.relative_to(CHART)}": file.read_bytes() for file in CHART.rglob("*") if file.is_file()
+    }
+    package = tmp_path / "kubevirt-webhook-0.1.0.tgz"
+    package.write_bytes(tar_gz(contents, 1_790_000_000))
+
+    made = helm.run("template", "kubevirt-webhook", package, values={"image": IMAGE})
+
+    assert [one for one in yaml.safe_load_all(made) if one] == helm.template()
 
 
 GITOPS = Path(__file__).resolve().parents[2] / "examples" / "gitops"

@@ -171,7 +171,11 @@ class _Planner:
             else:
                 self._leave(vmi, node, moves=False)
         plans.update(self._find_nodes(movers, plans))
-        jobs = [pace.Job(each.node, each.memory) for each in plans.values() if each.outcome == report.MOVES]
+        jobs = [
+            pace.Job(each.node, each.memory, each.outcome == report.BLOCKS)
+            for each in plans.values()
+            if each.outcome == report.MOVES or each.code in report.PENDING
+        ]
         return list(plans.values()), jobs
 
     def _find_nodes(self, movers: Sequence[Mover], plans: Mapping[Place, VmPlan]) -> dict[Place, VmPlan]:

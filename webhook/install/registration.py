@@ -255,7 +255,7 @@ class Registration:
         """Delete one configuration, and return the failure as a clause; empty on success."""
         try:
             if uid is None:
-                uid = await self._ours(path)
+                uid = await self._own_uid(path)
                 if uid is None:
                     return ""
             status, body = await self._api.request(
@@ -268,7 +268,7 @@ class Registration:
             return ""
         return f"{path} was not deleted: status {status}: {_message(body)}; delete it manually"
 
-    async def _ours(self, path: str) -> str | None:
+    async def _own_uid(self, path: str) -> str | None:
         """The uid of a configuration whose creation had no answer, if it exists with the content that was sent."""
         status, body = await self._api.request("GET", path, seconds=_DELETE_SECONDS)
         if status != 200:
