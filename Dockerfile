@@ -37,7 +37,7 @@ COPY --from=build /layers/interpreter/ /
 COPY --from=build /layers/dependencies/ /
 COPY --from=build /layers/program/ /
 USER 65532:65532
-ENV PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+ENV PATH=/app/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
 EXPOSE 8443 8080
 ENTRYPOINT ["/app/bin/kubevirt-webhook"]
 CMD ["serve"]

@@ -48,6 +48,7 @@ binaries: $(READY)
 .PHONY: test
 test: binaries ## Run all tests, on a real control plane too
 	@rm -f .coverage .coverage.*
+	@$(BIN)/kubevirt-webhook test examples/
 	@$(BIN)/coverage run -m pytest -n 3 --dist worksteal $(TESTS)
 	@$(BIN)/coverage combine --quiet
 	@$(BIN)/coverage report --fail-under=90
@@ -135,6 +136,10 @@ bench-creation: binaries ## Measure what a VM costs at admission beside a real v
 	@$(BIN)/python hack/controlplane/build.py --kubevirt >/dev/null
 	@$(BIN)/python -m bench.creation $(BENCH)
 
+.PHONY: bench-layers
+bench-layers: binaries ## Count what nodes pull with and without scores for image layers, and time the scores
+	@$(BIN)/python -m bench.layers $(BENCH)
+
 .PHONY: lab
 lab: binaries ## Start a control plane with KubeVirt's CRDs and leave it running, for trying things
 	@$(BIN)/python -m hack.lab
@@ -162,7 +167,7 @@ base-image: $(READY) ## Pin the image's base by the digest that its tag has now
 	@$(BIN)/python -m hack.image.base
 
 .PHONY: manifests
-manifests: binaries ## Print the webhook configurations anew, and render the overlays
+manifests: binaries ## Print the webhook configurations anew, render the overlays, and write the chart
 	@$(BIN)/python hack/manifests.py
 
 .PHONY: docs
@@ -174,3 +179,9 @@ docs: $(READY) ## Draw the pictures of the code again, and write what commands p
 .PHONY: dist
 dist: $(READY) ## Build the wheel
 	@$(BIN)/python -m hatchling build -t wheel
+
+# Twice: first it writes the version and cuts the changelog, then, from the commit with both, it makes all files.
+.PHONY: release
+release: $(READY) ## Make a release: VERSION=1.2.0 IMAGE=REPOSITORY@sha256:DIGEST ARCHIVE=image.tar
+	@test -n "$(VERSION)" || { echo "make: name the version, for example make release VERSION=1.2.0"; exit 2; }
+	@$(BIN)/python -m hack.release $(VERSION) $(if $(IMAGE),--image $(IMAGE)) $(if $(ARCHIVE),--archive $(ARCHIVE)) $(RELEASE)

@@ -1,4 +1,4 @@
-"""`make manifests`: webhook configurations of the overlays, ConfigMaps of schedulers, and what kustomize renders."""
+"""`make manifests`: webhook configurations, schedulers' ConfigMaps, what kustomize renders, and the Helm chart."""
 
 from __future__ import annotations
 
@@ -131,6 +131,7 @@ def main() -> None:
             (SCHEDULER / "variants" / variant / "kustomization.yaml").write_text(component(variant))
         _render_scheduler(binaries / "kubectl", variant)
         print(f"{SCHEDULER.relative_to(ROOT)}: {variant}")
+    print(_output(sys.executable, "-m", "hack.chart").strip())
 
 
 if __name__ == "__main__":

@@ -10,7 +10,8 @@ The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`
 pin every byte that is compiled, and ``-mod=readonly`` keeps the build from changing either. Standard library only: CI
 runs this before anything is installed.
 
-``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``.
+``--descheduler`` builds the upstream descheduler of ``descheduler/go.mod``, and ``--helm`` builds Helm of
+``helm/go.mod``, which installs the chart in tests.
 
 ``--kubernetes 1.34`` builds the kube-scheduler of an older minor version, from ``k8s-1.34/go.mod``. It runs beside the
 control plane of this project's own version, so that two versions of the scheduler are compared on the same API server.
@@ -29,7 +30,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,14 +59,14 @@ class Part:
         requires: the module that it builds tools of.
         binaries: what comes of it.
         output: the name of its one binary; empty where Go is to name each after its package.
-        stamped: whether the binaries are told the version of Kubernetes that they are.
+        ldflags: what the linker writes into the binaries, by the module's version.
     """
 
     module: str
     requires: str
     binaries: tuple[str, ...]
     output: str = ""
-    stamped: bool = False
+    ldflags: Callable[[str], str] = lambda _version: "-s -w"
 
     @property
     def version(self) -> str:
@@ -97,12 +98,34 @@ class Bundle:
         return "-".join([first.version, *(f"{part.module}{part.version}" for part in others)])
 
 
+def _kubernetes_ldflags(version: str) -> str:
+    """Stamps the version: without it the server says v0.0.0, and clients treat it as too old for everything."""
+    major, minor, _ = version.removeprefix("v").split(".", 2)
+    package = "k8s.io/component-base/version"
+    stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
+    return " ".join(["-s -w", *(f"-X {package}.{name}={value}" for name, value in stamps.items())])
+
+
+def _helm_ldflags(version: str) -> str:
+    """Stamps the version, and that of Kubernetes for which charts are rendered without a cluster; else it is 1.20."""
+    minor = _required(HERE / "helm" / "go.mod", "k8s.io/client-go").split(".")[1]
+    package = "helm.sh/helm/v3"
+    stamps = {
+        f"{package}/internal/version.version": version,
+        f"{package}/pkg/chartutil.k8sVersionMajor": "1",
+        f"{package}/pkg/chartutil.k8sVersionMinor": minor,
+        f"{package}/pkg/lint/rules.k8sVersionMajor": "1",
+        f"{package}/pkg/lint/rules.k8sVersionMinor": minor,
+    }
+    return " ".join(["-s -w", *(f"-X {name}={value}" for name, value in stamps.items())])
+
+
 CONTROL_PLANE = Bundle(
     "controlplane",
     "Kubernetes control plane",
     "about four minutes",
     (
-        Part("k8s", "k8s.io/kubernetes", KUBERNETES, stamped=True),
+        Part("k8s", "k8s.io/kubernetes", KUBERNETES, ldflags=_kubernetes_ldflags),
         Part("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), output="etcd"),
     ),
     # setup-envtest's directories hold these (and kubectl), never a scheduler or a controller manager.
@@ -118,8 +141,9 @@ NODE = Bundle(
     "node",
     "Kubernetes node",
     "about two minutes",
-    (Part("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), stamped=True),),
+    (Part("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
 )
+HELM = Bundle("helm", "Helm", "about two minutes", (Part("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),))
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 
@@ -144,7 +168,7 @@ def older_versions() -> list[str]:
 
 def older_scheduler(minor: str) -> Bundle:
     """The kube-scheduler of a minor version that ``older_versions`` lists, such as 1.34."""
-    part = Part(f"{OLDER}{minor}", "k8s.io/kubernetes", ("kube-scheduler",), stamped=True)
+    part = Part(f"{OLDER}{minor}", "k8s.io/kubernetes", ("kube-scheduler",), ldflags=_kubernetes_ldflags)
     return Bundle("scheduler", "Kubernetes scheduler", "about three minutes", (part,))
 
 
@@ -217,20 +241,11 @@ def _build(go: str, bundle: Bundle, directory: Path, environ: Mapping[str, str])
     what = " and ".join(f"{part.requires} {part.version}" for part in bundle.parts)
     _say(f"building the {bundle.title} ({what}): {bundle.takes} on two cores, once")
     for part in bundle.parts:
-        ldflags = _kubernetes_ldflags(part.version) if part.stamped else "-s -w"
         # A directory with a trailing slash: Go names each command after its package.
-        _go_build(go, HERE / part.module, f"{partial}/{part.output}", ldflags, environ)
+        _go_build(go, HERE / part.module, f"{partial}/{part.output}", part.ldflags(part.version), environ)
     if absent := _missing(partial, [binary for part in bundle.parts for binary in part.binaries]):
         raise BuildError(f"the build made no {', '.join(absent)}: is it a tool in {HERE}/*/go.mod?")
     partial.rename(directory)
-
-
-def _kubernetes_ldflags(version: str) -> str:
-    """Stamps the version: without it the server says v0.0.0, and clients treat it as too old for everything."""
-    major, minor, _ = version.removeprefix("v").split(".", 2)
-    package = "k8s.io/component-base/version"
-    stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor, "gitTreeState": "clean"}
-    return " ".join(["-s -w", *(f"-X {package}.{name}={value}" for name, value in stamps.items())])
 
 
 def _go_build(go: str, module: Path, output: Path | str, ldflags: str, environ: Mapping[str, str]) -> None:
@@ -287,6 +302,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     what.add_argument("--descheduler", action="store_true", help="build only the upstream descheduler")
     what.add_argument("--node", action="store_true", help="build the kubelet and kube-proxy")
+    what.add_argument("--helm", action="store_true", help="build only Helm")
     parser.add_argument(
         "--cache",
         type=Path,
@@ -306,6 +322,8 @@ def _bundle(options: argparse.Namespace) -> Bundle:
         return older_scheduler(options.kubernetes)
     if options.descheduler:
         return DESCHEDULER
+    if options.helm:
+        return HELM
     return kubevirt_releases()[options.kubevirt] if options.kubevirt else CONTROL_PLANE
 
 

@@ -28,6 +28,32 @@ def test_what_is_printed_has_no_mistakes(variant: str, whose: tuple[str, ...], t
     assert (result.exit_code, result.output) == (0, "0 errors, 0 warnings\n")
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8446", "https://layers.example:8446/", "http://[::1]:1/v1/layers"])
+@pytest.mark.parametrize("variant", ["spread", "pack"])
+def test_the_extender_for_layers_has_no_mistakes(variant: str, url: str, tmp_path: Path) -> None:
+    path = tmp_path / "rendered.yaml"
+    path.write_text(run("scheduler", "render", variant, "--layers", url).output)
+
+    result = run("scheduler", "lint", path)
+    (extender,) = yaml.safe_load(path.read_text())["extenders"]
+
+    assert (result.exit_code, result.output) == (0, "0 errors, 0 warnings\n")
+    assert extender["urlPrefix"] == url.partition("/v1")[0].rstrip("/") + "/v1/layers"
+    assert extender["prioritizeVerb"] == "prioritize"
+    assert (extender["ignorable"], extender["nodeCacheCapable"]) == (True, True)
+    # What does more than score could keep pods from being placed.
+    assert not {"filterVerb", "bindVerb", "preemptVerb", "managedResources"} & extender.keys()
+    assert ("tlsConfig" in extender) is url.startswith("https")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "x", "127.0.0.1:8446", "http://a", "ftp://a:1", "http://a:b", "http://a:1/x", "http://a:1?x", "http://["],
+)
+def test_what_is_no_url_of_an_extender_is_bad_input(url: str) -> None:
+    assert run("scheduler", "render", "spread", "--layers", url).exit_code == (2 if url else 0)
+
+
 def test_problems_have_a_line_and_end_in_status_1(tmp_path: Path) -> None:
     path = written(tmp_path, configuration(profile(), profile()))
 

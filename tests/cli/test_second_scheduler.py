@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from click.testing import Result
 
-from tests.cli.runner import run
+from tests.cli import runner
 from tests.install.memory import Memory, Replicas
 from tests.install.vms import VMS, vm
 from webhook.k8s.client import transport
@@ -35,6 +36,11 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Memory:
     return memory
 
 
+def run(*arguments: str) -> Result:
+    """Run a command; `install` gets an image for the webhook's own replicas."""
+    return runner.run(*arguments, *(["--image=registry.example/webhook:1"] if "install" in arguments else []))
+
+
 def image(api: Memory) -> str:
     return str(api.objects[DEPLOYMENT]["spec"]["template"]["spec"]["containers"][0]["image"])
 
@@ -48,8 +54,8 @@ def test_it_comes_when_it_is_asked_for_and_stays_until_it_is_uninstalled(api: Me
     )
     assert run("install", "--with=scheduler").output.endswith("installed\n")
     assert image(api) == IMAGE
-    assert run("install").output == "no changes\n"
-    assert run("install", "--with=scheduler").output == "no changes\n"
+    assert run("install").output.endswith("no changes\n")
+    assert run("install", "--with=scheduler").output.endswith("no changes\n")
 
     assert "- Namespace kubevirt-scheduler" in run("uninstall", "--dry-run").output
     run("uninstall")
@@ -64,7 +70,7 @@ def test_an_upgrade_of_the_cluster_brings_another_image_and_starts_anew(api: Mem
     run("install", "--with=scheduler", "--scheduler-variant=pack")
     newer = {"name": "kube-scheduler", "image": "x:v1.37.0"}
     api.answers["GET", "/kube-system/pods"] = 200, {"items": [{"spec": {"containers": [newer]}}]}
-    assert run("install").output == "no changes\n"
+    assert run("install").output.endswith("no changes\n")
 
     shown = run("install", "--with=scheduler").output
     assert "+        image: x:v1.37.0" in shown
@@ -134,7 +140,7 @@ def test_a_load_aware_scheduler_has_an_image_of_its_own_and_may_read_metrics(api
     assert "metrics.k8s.io" in {group for rule in role["rules"] for group in rule["apiGroups"]}
     assert image(api) == "here/kube-scheduler:v1.36.2"
     assert 'address: "http://p:9090"' in api.objects[CONFIG_MAP]["data"]["config.yaml"]
-    assert run("install").output == "no changes\n"
+    assert run("install").output.endswith("no changes\n")
 
 
 def test_another_scheduler_in_its_place_is_left_alone(api: Memory) -> None:

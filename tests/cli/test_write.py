@@ -9,7 +9,7 @@ from rich.text import Text
 from webhook.cli import write
 from webhook.cli.show import console
 
-SOURCES = sorted((Path(__file__).parents[2] / "webhook" / "cli").glob("*.py"))
+SOURCES = sorted((Path(__file__).parents[2] / "webhook" / "cli").rglob("*.py"))
 
 
 @pytest.mark.parametrize("source", SOURCES, ids=lambda path: path.name)

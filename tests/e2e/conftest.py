@@ -19,6 +19,8 @@ from typing import Any, Protocol
 
 import pytest
 
+from hack.controlplane.build import HELM, ensure
+
 from .support import order, shared, sizes
 from .support.access import Access
 from .support.kube import ApiError, Kube
@@ -334,3 +336,10 @@ def _remove_namespace(kube: Kube, name: str) -> None:
     kube.delete_all("v1/pods", name, gracePeriodSeconds="0")
     with contextlib.suppress(ApiError):  # the test may have deleted it itself
         kube.delete("v1/namespaces", name)
+
+
+@pytest.fixture(scope="session")
+def helm_program(binaries: Path) -> Path:
+    """Helm, built now where it is missing."""
+    assert binaries
+    return ensure(os.environ, bundle=HELM) / "helm"

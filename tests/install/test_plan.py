@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 
 import pytest
@@ -145,12 +144,3 @@ def test_everything_is_in_all_overlays() -> None:
     own = plan.config_map(MANIFESTS, "openshift")["data"]["settings.yaml"]
     some = planned(f"{own}instancetypes: {{parity: {{sample: 3}}}}\n", "openshift")
     assert {plan.title(one) for one in (*some.manifests, *some.unwanted)} < set(all_of_it)
-
-
-def test_every_metric_that_alerts_and_dashboard_name_is_documented() -> None:
-    documented = set(re.findall("kubevirt_webhook_[a-z_]+", (MANIFESTS.parent / "docs" / "operations.md").read_text()))
-    components = MANIFESTS / "components"
-    for file in (components / "monitoring" / "alerts.yaml", components / "dashboard" / "kubevirt-webhook.json"):
-        named = {name.removesuffix("_bucket") for name in re.findall("kubevirt_webhook_[a-z_]+", file.read_text())}
-        assert named
-        assert named <= documented

@@ -218,6 +218,7 @@ class TestEffective:
             "eviction",
             "explain",
             "metrics",
+            "layers",
             "webhooks",
             "audit",
             "events",

@@ -29,7 +29,7 @@ from rich.text import Text
 from certs.source import self_signed
 from webhook import __version__
 from webhook.cli import data, requests
-from webhook.cli.review import WEIGHT
+from webhook.cli.review.result import WEIGHT
 from webhook.cli.show import STYLES, console
 from webhook.cluster.files import FilesCluster
 from webhook.errors import InputError
@@ -132,7 +132,7 @@ async def _ask(
     expected: dict[str, str],
 ) -> Answered:
     (document,) = read_documents(path)
-    asked = await requests.to_review_request(document, cluster, None, 0.0)
+    asked = await requests.to_review_request(document, cluster, 0.0)
     answers = []
     for endpoint in await requests.endpoints(asked.request, cluster, settings, 0.0):
         start = time.perf_counter()

@@ -198,7 +198,7 @@ async def _all(found: given.GivenObjects, options: _Options, release: Release | 
         _warn_of_ineffective_fields(found, configuration.rules.release)
         results: list[_Result | _WouldDeny] = []
         for machine in found.machines:
-            uuids = _Uuids(machine.value)
+            uuids = StandInUuids(machine.value)
             try:
                 created = await search.answer(_question(machine, options.mode, uuids, configuration))
             except CreationDenied as denied:
@@ -220,7 +220,9 @@ def _warn_of_ineffective_fields(found: given.GivenObjects, release: Release) -> 
             write.error(safe(f"{where}: KubeVirt {release} does not know spec.{path}, so it has no effect"))
 
 
-def _question(machine: Document, mode: str, uuids: _Uuids, configuration: ClusterConfig) -> Callable[[Get], Created]:
+def _question(
+    machine: Document, mode: str, uuids: StandInUuids, configuration: ClusterConfig
+) -> Callable[[Get], Created]:
     obj = machine.value
     if obj["kind"] == "VirtualMachineInstance":
         if mode == "expand":
@@ -231,8 +233,15 @@ def _question(machine: Document, mode: str, uuids: _Uuids, configuration: Cluste
     return lambda get: creation.from_vm(obj, get, uuids.restart(), configuration)
 
 
-class _Uuids:
-    """Stand-ins for the random UUIDs of a machine: different ones, but the same in every run."""
+class StandInUuids:
+    """Stand-ins for the random UUIDs of a machine: different ones, but the same in every run.
+
+    Args:
+        machine: the VM or VMI, plain JSON.
+
+    Attributes:
+        made: the stand-ins so far.
+    """
 
     def __init__(self, machine: Json) -> None:
         self._name: Final = f"{machine['metadata']['namespace']}/{machine['metadata']['name']}"

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import click
 
+from webhook.cli.explain_drain import drain
 from webhook.cli.explain_migration import migration
 from webhook.cli.explain_reason import reason
 from webhook.cli.explain_spread import spread
+from webhook.cli.explain_vm import vm
 
 
 @click.group()
 def explain() -> None:
-    """Explain a reason code, or what kubevirt-webhook and KubeVirt would do. This changes nothing."""
+    """Explain a reason code, or what kubevirt-webhook, KubeVirt, or a drain would do. This changes nothing."""
 
 
 explain.add_command(migration)
+explain.add_command(drain)
 explain.add_command(spread)
+explain.add_command(vm)
 explain.add_command(reason)

@@ -17,12 +17,14 @@ from webhook import __version__
 # Command: module and attribute, and the line that `--help` shows without importing it.
 _COMMANDS: Final = {
     "serve": ("webhook.cli.serve:serve", "Answer admission requests."),
-    "review": ("webhook.cli.review:review", "Evaluate AdmissionReviews or manifests without a server."),
-    "explain": ("webhook.cli.explain:explain", "Explain a reason code, a migration, or how pods are spread."),
+    "review": ("webhook.cli.review.command:review", "Evaluate AdmissionReviews or manifests without a server."),
+    "test": ("webhook.cli.cases.command:test", "Run declarative tests of decisions."),
+    "explain": ("webhook.cli.explain:explain", "Explain a code, a VM, a migration, a drain, or how pods are spread."),
     "expand": ("webhook.cli.expand:expand", "Show the VMI that KubeVirt would create for a VM, and why."),
     "demo": ("webhook.cli.demo:demo", "Run the server over an example cluster."),
     "scheduler": ("webhook.cli.scheduler:scheduler", "Check a kube-scheduler configuration for VMs, or print one."),
     "install": ("webhook.cli.installation:install", "Install or upgrade kubevirt-webhook in a cluster."),
+    "hand-over": ("webhook.cli.hand_over:hand_over", "Pass an installation from one tool to another."),
     "doctor": ("webhook.cli.doctor:doctor", "Check an installation and suggest fixes."),
     "uninstall": ("webhook.cli.installation:uninstall", "Remove kubevirt-webhook from a cluster."),
     "cleanup": ("webhook.cli.installation:cleanup", "Remove what kubevirt-webhook wrote into VMs."),

@@ -13,6 +13,7 @@ from webhook.cli import data, given, write
 from webhook.errors import InputError
 from webhook.k8s.yaml_builder import Document, format_path
 from webhook.k8s.yaml_documents import parse_documents, read_documents
+from webhook.scheduler import extender
 from webhook.scheduler.lint import KIND, Problem, Scheduler, is_configuration
 from webhook.scheduler.lint import lint as find_problems
 from webhook.scheduler.variants import VARIANTS, Place, Variant, configuration
@@ -61,14 +62,23 @@ def lint(file: str, profile: str, cluster_scheduler: bool, output: str) -> None:
     default="",
     help="Source of a load-aware variant's metrics.  [default: metrics-server]",
 )
-def render(variant: Variant, cluster_scheduler: bool, prometheus: str) -> None:
+@click.option(
+    "--layers",
+    metavar="URL",
+    help="Add the scheduler extender for image layers, for example http://127.0.0.1:8446.",
+)
+def render(variant: Variant, cluster_scheduler: bool, prometheus: str, layers: str | None) -> None:
     """Print the KubeSchedulerConfiguration of a VARIANT.
 
     spread places VMs evenly, pack fills one node after the other. load-aware and load-aware-pack do so by what nodes
     use, rather than by what VMs request; they need a kube-scheduler with the plugins of scheduler-plugins.
     """
+    manifests = data.directory("manifests")
     place: Place = "cluster" if cluster_scheduler else "second"
-    write.data(configuration(data.directory("manifests"), variant, place, prometheus))
+    text = configuration(manifests, variant, place, prometheus)
+    if layers:
+        text += extender.stanza((manifests / "scheduler" / "layers.yaml").read_text(), layers)
+    write.data(text)
 
 
 def _configurations(file: str) -> list[Document]:

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.text import Text
 
 from webhook.text import visible, visible_lines
 
@@ -37,36 +36,9 @@ def console() -> Console:
     return result if result.is_terminal else _VisibleConsole(highlight=False, width=10_000, soft_wrap=True)
 
 
-def print_results(results: list[dict[str, Any]]) -> None:
-    """Print each result: a headline, the reasons and the changes."""
-    out = console()
-    for index, result in enumerate(results):
-        if index:
-            out.print()
-        _print_result(out, result)
-
-
-def _print_result(out: Console, result: dict[str, Any]) -> None:
-    head = Text.assemble(
-        (result["decision"], STYLES[result["decision"]]),
-        safe(f"  {result['operation']} {result['kind']} {result['namespace']}/{result['name']}"),
-        (safe(f"  by {result['user']}  ({result['source']})"), "dim"),
-    )
-    out.print(head)
-    if result["message"]:
-        out.print(Text(safe(f"  {result['message']}")))
-    for evaluation in result["judgements"]:
-        for reason in evaluation["reasons"]:
-            out.print(
-                Text.assemble(
-                    f"  {evaluation['policy']} ({evaluation['mode']}): {safe(reason['text'])} ",
-                    (f"[{reason['code']}]", "dim"),
-                )
-            )
-        for change in evaluation["changes"]:
-            out.print(Text(safe(f"    {change_line(change)}")))
-    for warning in result["warnings"]:
-        out.print(Text(safe(f"  warning: {warning}"), style="yellow"))
+def error_console() -> Console:
+    """Standard error, for what moves on a terminal."""
+    return _VisibleConsole(stderr=True, highlight=False)
 
 
 def safe(text: str) -> str:
@@ -76,8 +48,13 @@ def safe(text: str) -> str:
 
 def change_line(change: dict[str, Any]) -> str:
     """``path: old → new``."""
-    path = ""
-    for segment in change["path"]:
-        path += f"[{segment}]" if "." in segment or "/" in segment else f".{segment}"
     old = "(none)" if change["old"] is None else change["old"]
-    return f"{path.removeprefix('.')}: {old} → {change['new']}"
+    return f"{path_text(change['path'])}: {old} → {change['new']}"
+
+
+def path_text(path: Iterable[str]) -> str:
+    """A path for people: ``metadata.annotations[example.com/a]``."""
+    text = ""
+    for segment in path:
+        text += f"[{segment}]" if "." in segment or "/" in segment else f".{segment}"
+    return text.removeprefix(".")

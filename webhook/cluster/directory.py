@@ -35,7 +35,7 @@ Index = dict[str, dict[tuple[str, str], FileObject]]
 
 def read_objects(root: Path, mistakes: list[InputError]) -> Iterator[Document]:
     """All objects of all files; what cannot be read becomes a mistake."""
-    for file in _files(root, mistakes):
+    for file in find_files(root, mistakes):
         try:
             for document in read_documents(file):
                 try:
@@ -46,10 +46,20 @@ def read_objects(root: Path, mistakes: list[InputError]) -> Iterator[Document]:
             mistakes.extend(mistakes_of(error))
 
 
-def _files(root: Path, mistakes: list[InputError]) -> list[Path]:
+def find_files(root: Path, mistakes: list[InputError]) -> list[Path]:
+    """The files of YAML or JSON below a directory, or the file itself; hidden ones and linked directories are skipped.
+
+    Args:
+        root: the directory or file.
+        mistakes: gets directories that cannot be read.
+
+    Raises:
+        InputError: there are no such files.
+    """
     if not root.is_dir():
         return [root]
-    found = []
+    found: list[Path] = []
+    before = len(mistakes)
 
     def unreadable(error: OSError) -> None:
         mistakes.append(InputError(f"cannot be read: {error.strerror}", str(error.filename)))
@@ -57,7 +67,7 @@ def _files(root: Path, mistakes: list[InputError]) -> list[Path]:
     for directory, below, files in os.walk(root, onerror=unreadable):
         below[:] = sorted(name for name in below if not name.startswith("."))
         found += [Path(directory, name) for name in files if name.endswith(_SUFFIXES) and not name.startswith(".")]
-    if not found and not mistakes:
+    if not found and len(mistakes) == before:
         raise InputError("holds no YAML or JSON files", str(root), "write some there with kubectl get -o yaml")
     return sorted(found)
 

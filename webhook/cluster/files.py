@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast, get_args
 
@@ -38,6 +38,7 @@ from webhook.k8s.nodes import NodeView
 from webhook.k8s.pods import PendingPod
 from webhook.k8s.timestamps import unix_time
 from webhook.k8s.views import Lease, Namespace, Object
+from webhook.k8s.yaml_builder import Document
 from webhook.k8s.yaml_documents import mistakes_of
 from webhook.kubevirt.install import InstallReader
 from webhook.kubevirt.resources import ACTIVE_VMIS, VMIS
@@ -89,21 +90,22 @@ class FilesCluster(Cluster):
             InputError: there is nothing to read.
             InputErrors: every mistake in what was read.
         """
-        index: Index = {name: {} for name in KINDS}
         mistakes: list[InputError] = []
-        for document in read_objects(Path(directory), mistakes):
-            try:
-                add_object(index, document)
-            except InputError as error:
-                mistakes.extend(mistakes_of(error))
-        if len(mistakes) > MAX_MISTAKES:
-            more = InputError(f"{len(mistakes) - MAX_MISTAKES} more mistakes are not shown", os.fspath(directory))
-            mistakes[MAX_MISTAKES:] = [more]
-        if mistakes:
-            raise InputErrors(mistakes)
+        index = _indexed(read_objects(Path(directory), mistakes), mistakes, os.fspath(directory))
         if not any(index.values()):
             raise InputError("holds no objects", os.fspath(directory), "write some there with kubectl get -o yaml")
         return cls(index, settings, clock)
+
+    @classmethod
+    def of(
+        cls, documents: Iterable[Document], settings: Settings, clock: Callable[[], float] = time.time
+    ) -> FilesCluster:
+        """A cluster that holds the objects of some documents.
+
+        Raises:
+            InputErrors: every mistake in them.
+        """
+        return cls(_indexed(documents, [], ""), settings, clock)
 
     def use(self, settings: Settings) -> None:
         """Use other settings from now on."""
@@ -246,6 +248,30 @@ class FilesCluster(Cluster):
         namespace = self._view(NAMESPACES, "", name)
         label = namespace.meta.label(names.policy_label(names.SCHEDULING)) if isinstance(namespace, Namespace) else None
         return label == names.ENFORCE or (label is None and self._settings.scheduling.cluster_wide)
+
+
+def _indexed(documents: Iterable[Document], mistakes: list[InputError], source: str) -> Index:
+    """The objects by kind, namespace and name.
+
+    Args:
+        documents: the objects.
+        mistakes: those of reading the documents, which may grow meanwhile.
+        source: where the documents come from.
+
+    Raises:
+        InputErrors: every mistake.
+    """
+    index: Index = {name: {} for name in KINDS}
+    for document in documents:
+        try:
+            add_object(index, document)
+        except InputError as error:
+            mistakes.extend(mistakes_of(error))
+    if len(mistakes) > MAX_MISTAKES:
+        mistakes[MAX_MISTAKES:] = [InputError(f"{len(mistakes) - MAX_MISTAKES} more mistakes are not shown", source)]
+    if mistakes:
+        raise InputErrors(mistakes)
+    return index
 
 
 def _label(entry: FileObject, name: str) -> str | None:

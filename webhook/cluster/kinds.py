@@ -40,6 +40,7 @@ KINDS: Final[Mapping[str, Kind]] = {
         Kind("", "Pod", "v1", view=PendingPod),
         Kind("", "PersistentVolumeClaim", "v1"),
         Kind("", "PersistentVolume", "v1", False),
+        Kind("policy", "PodDisruptionBudget", "v1"),
         Kind("node.k8s.io", "RuntimeClass", "v1", False),
         Kind("coordination.k8s.io", "Lease", "v1", view=Lease),
         Kind("apps", "ControllerRevision", "v1", view=ControllerRevision),

@@ -14,7 +14,7 @@ from webhook.cluster.access import authenticate, is_allowed
 from webhook.cluster.catalog import Catalog
 from webhook.cluster.in_flight import InFlight
 from webhook.cluster.misses import Misses
-from webhook.cluster.nodes import WatchedNodes
+from webhook.cluster.nodes import NodeReports, WatchedNodes
 from webhook.cluster.scheduler_health.monitor import POLL_SECONDS, HealthChange, SchedulerMonitor
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
@@ -73,6 +73,7 @@ class LiveCluster(Cluster):
         transport: the connection to the API server; `close` closes it.
         settings: names the schedulers whose health is watched.
         on_health: runs when the state of a scheduler changes; None: nothing does.
+        reports: gets more of each node than reviews need; None: no more is read.
         clock: the source of time, and of sleep.
         get_seconds: timeout of one GET, however long the reviews wait.
         cached_vmis: how many VMIs are kept at most.
@@ -87,6 +88,7 @@ class LiveCluster(Cluster):
         settings: Settings,
         *,
         on_health: HealthChange | None = None,
+        reports: NodeReports | None = None,
         clock: Clock = REAL_TIME,
         get_seconds: float = GET_SECONDS,
         cached_vmis: int = CACHED_VMIS,
@@ -107,7 +109,7 @@ class LiveCluster(Cluster):
         )
         self._kubevirts = Reflector(transport, KUBEVIRTS, clock=clock, timing=timing, jitter=jitter)
         self._installs = InstallReader(settings.kubevirt_version)
-        self._nodes = WatchedNodes(transport, clock=clock, timing=timing, jitter=jitter)
+        self._nodes = WatchedNodes(transport, reports=reports, clock=clock, timing=timing, jitter=jitter)
         self._copies: tuple[Reflector[Any], ...] = (self._namespaces, self._kubevirts, self._nodes.copy)
         self._monitors: dict[str, SchedulerMonitor] = {}
         self._vmis: OrderedDict[str, VirtualMachineInstance] = OrderedDict()

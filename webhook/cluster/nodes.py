@@ -4,26 +4,40 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from webhook.k8s import nodes
 from webhook.k8s.client.api import Transport
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.reflector import DEFAULT_TIMING, Reflector, Timing
-from webhook.k8s.client.resources import NODES
+from webhook.k8s.client.resources import NODES, Resource
 from webhook.k8s.views import ObjectMeta
 from webhook.placement.index import NodeIndex
 from webhook.placement.node import Node
 
 
+class NodeReports(Protocol):
+    """Gets more of each node than placements need."""
+
+    @property
+    def resource(self) -> Resource[nodes.NodeView]:
+        """Nodes, with a view that has what is needed beyond `webhook.k8s.nodes.NodeView`."""
+
+    def reduce(self, view: nodes.NodeView) -> object:
+        """What is to be kept of a node; the view is that of `resource`."""
+
+    def put(self, name: str, kept: object) -> None:
+        """A node is there, or what was kept of it has changed."""
+
+    def remove(self, name: str) -> None:
+        """A node is gone."""
+
+
 class _TrimmedNode(nodes.NodeView, frozen=True):
-    """What is kept of a node: its name, for the watch, and what placements need."""
+    """What is kept of a node: its name, for the watch, what placements need, and what reports want."""
 
     kept: Node | None = None
-
-
-def _trim(view: nodes.NodeView) -> nodes.NodeView:
-    return _TrimmedNode(metadata=ObjectMeta(name=view.meta.name), kept=Node.of(view))
+    reported: object = None
 
 
 class WatchedNodes:
@@ -31,6 +45,7 @@ class WatchedNodes:
 
     Args:
         transport: the connection to the API server.
+        reports: gets more of each node; None: no more is read.
         clock: the source of monotonic time, and of sleep.
         timing: pauses, timeouts and page sizes of the watch.
         jitter: picks a random number between two bounds.
@@ -44,19 +59,36 @@ class WatchedNodes:
         self,
         transport: Transport,
         *,
+        reports: NodeReports | None = None,
         clock: Clock = REAL_TIME,
         timing: Timing = DEFAULT_TIMING,
         jitter: Callable[[float, float], float] = random.uniform,
     ) -> None:
+        self._reports: Final = reports
         self.index: Final = NodeIndex()
         self.copy: Final = Reflector(
-            transport, NODES, transform=_trim, on_change=self._on_change, clock=clock, timing=timing, jitter=jitter
+            transport,
+            reports.resource if reports else NODES,
+            transform=self._trim,
+            on_change=self._on_change,
+            clock=clock,
+            timing=timing,
+            jitter=jitter,
         )
+
+    def _trim(self, view: nodes.NodeView) -> nodes.NodeView:
+        reported = self._reports.reduce(view) if self._reports else None
+        return _TrimmedNode(metadata=ObjectMeta(name=view.meta.name), kept=Node.of(view), reported=reported)
 
     def _on_change(self, old: nodes.NodeView | None, new: nodes.NodeView | None) -> None:
         if new is not None:
-            node = cast("_TrimmedNode", new).kept
-            assert node is not None
-            self.index.put(node)
+            former, node = cast("_TrimmedNode | None", old), cast("_TrimmedNode", new)
+            assert node.kept is not None
+            if former is None or former.kept != node.kept:
+                self.index.put(node.kept)
+            if self._reports and (former is None or former.reported != node.reported):
+                self._reports.put(node.kept.name, node.reported)
         elif old is not None and old.meta.name:
             self.index.remove(old.meta.name)
+            if self._reports:
+                self._reports.remove(old.meta.name)

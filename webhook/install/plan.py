@@ -128,7 +128,7 @@ def of(
     optional, unwanted = rights(directory, settings)
     before = in_order(one for one in (*found, *optional) if one is not deployment)
     return Plan(
-        tuple(_with_settings(_with_ports(one, _ports(settings)), text) for one in before),
+        tuple(_with_settings(with_ports(one, _ports(settings)), text) for one in before),
         _with_image(deployment, text, image, settings.server.drain_seconds),
         tuple(configurations(settings)),
         unwanted=unwanted,
@@ -208,7 +208,7 @@ def _ports(settings: Settings) -> dict[str, int]:
     return {name: int(_port(address)) for name, address in places.items() if address and not is_loopback(address)}
 
 
-def _with_ports(manifest: Manifest, ports: Mapping[str, int]) -> Manifest:
+def with_ports(manifest: Manifest, ports: Mapping[str, int]) -> Manifest:
     """A Service with the ports of the named components, or a NetworkPolicy that opens them; others are unchanged."""
     if not ports or manifest["kind"] not in ("Service", "NetworkPolicy"):
         return manifest

@@ -16,6 +16,7 @@ from webhook.kubevirt.go_json.structs import (
     BOOL,
     BOOL_POINTER,
     INT64,
+    INT64_POINTER,
     QUANTITY,
     STRING,
     STRING_POINTER,
@@ -45,7 +46,12 @@ _CONFIGURATION: Final = Struct(
     evictionStrategy=STRING_POINTER,
     vmRolloutStrategy=STRING_POINTER,
     liveUpdateConfiguration=Struct(maxCpuSockets=UINT32_POINTER, maxGuest=QUANTITY, maxHotplugRatio=UINT32),
-    migrations=Struct(parallelMigrationsPerCluster=UINT32_POINTER),
+    migrations=Struct(
+        parallelMigrationsPerCluster=UINT32_POINTER,
+        parallelOutboundMigrationsPerNode=UINT32_POINTER,
+        bandwidthPerMigration=QUANTITY,
+        completionTimeoutPerGiB=INT64_POINTER,
+    ),
     defaultRuntimeClass=STRING,
     hypervisors=List(Struct(name=STRING)),
     developerConfiguration=Struct(
@@ -94,6 +100,10 @@ class ClusterConfig:
         hypervisor: the name of the hypervisor that is configured first; empty: KVM.
         default_runtime_class: the RuntimeClass of all launcher pods; empty: none.
         parallel_migrations: how many migrations may run in the cluster concurrently.
+        outbound_migrations: how many migrations may leave one node concurrently.
+        migration_bandwidth: the bytes per second that a migration may copy; None or 0: as many as it can.
+        migration_timeout_seconds_per_gib: after so many seconds for each GiB of a VM's memory KubeVirt aborts its
+            migration, or pauses the VM.
         feature_gates: those that the administrator has opened.
         disabled_gates: those that the administrator has closed.
         qgs_socket_path: the socket of the host's quote generation service, for VMIs with TDX.
@@ -122,6 +132,9 @@ class ClusterConfig:
     hypervisor: str = ""
     default_runtime_class: str = ""
     parallel_migrations: int = 5
+    outbound_migrations: int = 2
+    migration_bandwidth: Quantity | None = None
+    migration_timeout_seconds_per_gib: int = 150
     feature_gates: frozenset[str] = frozenset()
     disabled_gates: frozenset[str] = frozenset()
     qgs_socket_path: str = "/var/run/tdx-qgs/qgs.socket"
@@ -146,7 +159,7 @@ class ClusterConfig:
         if not _valid(given):
             given = {}
         network, update = given.get("network", {}), given.get("liveUpdateConfiguration", {})
-        developer = given.get("developerConfiguration", {})
+        developer, migrations = given.get("developerConfiguration", {}), given.get("migrations", {})
         values = {
             "reference_policy": given.get("instancetype", {}).get("referencePolicy"),
             "network_interface": network.get("defaultNetworkInterface"),
@@ -164,7 +177,10 @@ class ClusterConfig:
             .get("qgsSocketPath"),
             "default_runtime_class": given.get("defaultRuntimeClass"),
             "hypervisor": given["hypervisors"][0].get("name") if given.get("hypervisors") else None,
-            "parallel_migrations": given.get("migrations", {}).get("parallelMigrationsPerCluster"),
+            "parallel_migrations": migrations.get("parallelMigrationsPerCluster"),
+            "outbound_migrations": migrations.get("parallelOutboundMigrationsPerNode"),
+            "migration_bandwidth": _parse(migrations.get("bandwidthPerMigration")),
+            "migration_timeout_seconds_per_gib": migrations.get("completionTimeoutPerGiB"),
             "node_selectors": developer.get("nodeSelectors"),
             "use_emulation": developer.get("useEmulation"),
             "cpu_allocation_ratio": developer.get("cpuAllocationRatio"),

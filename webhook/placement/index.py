@@ -86,6 +86,10 @@ class NodeIndex:
         position = self._positions.get(name)
         return None if position is None else self._nodes[position]
 
+    def position(self, name: str) -> int | None:
+        """The place of a node in `bits`, which it keeps until it is removed; None: there is no such node."""
+        return self._positions.get(name)
+
     def put(self, node: Node) -> None:
         """Add a node or replace the one of its name; costs what has changed, so that heartbeats cost nothing."""
         position = self._positions.get(node.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
+from collections.abc import Iterator
 from typing import Final
 
 # A union is kept for every so many amounts: memory differs from node to node, and each union of 5000 nodes takes 625
@@ -49,6 +50,14 @@ class Levels:
             self._unions.append(self._unions[-1] | self._union(start, start + _STEP))
         whole = place // _STEP
         return self._unions[whole] | self._union(whole * _STEP, place)
+
+    def ascending(self, amount: int) -> Iterator[int]:
+        """The nodes that have at least an amount, those of each amount together, the smallest amount first."""
+        return map(self._nodes.__getitem__, self._amounts[bisect_left(self._amounts, amount) :])
+
+    def descending(self) -> Iterator[int]:
+        """All nodes, those of each amount together, the largest amount first."""
+        return map(self._nodes.__getitem__, reversed(self._amounts))
 
     def _union(self, start: int, end: int) -> int:
         nodes = 0

@@ -65,11 +65,16 @@ class Opening(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         failure: what would be given up, or tolerated, or mended on the nodes.
-        count: how many nodes would become eligible by that alone.
+        nodes: the nodes that would become eligible by that alone, as `bits`.
     """
 
     failure: Failure
-    count: int
+    nodes: int
+
+    @property
+    def count(self) -> int:
+        """How many nodes would become eligible by that alone."""
+        return self.nodes.bit_count()
 
 
 class Verdict:
@@ -100,6 +105,11 @@ class Verdict:
         """How many nodes are eligible."""
         return self._eligible.bit_count()
 
+    @property
+    def bits(self) -> int:
+        """The eligible nodes, as `bits` of their positions in the index."""
+        return self._eligible
+
     def names(self, part: Failure | Group | None = None) -> list[str]:
         """The names of the eligible nodes, or of those that fail something; sorted."""
         bits = self._eligible if part is None else part.nodes
@@ -114,7 +124,7 @@ class Verdict:
             twice |= once & failure.nodes
             once |= failure.nodes
         alone = once & ~twice
-        found = [Opening(failure, (failure.nodes & alone).bit_count()) for failure in self.failures]
+        found = [Opening(failure, failure.nodes & alone) for failure in self.failures]
         return tuple(sorted((opening for opening in found if opening.count), key=lambda o: -o.count))
 
     def groups(self) -> tuple[Group, ...]:

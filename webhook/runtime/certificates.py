@@ -66,6 +66,8 @@ class Certificates:
             raise InputError(
                 "OpenSSL does not accept the client CA", "--client-ca", "use a valid CA certificate"
             ) from None
+        # Other listeners with the same pair, each with CAs of its own for clients.
+        self._others: list[ReloadableTLSContext] = []
         self._pair: Pair | None = None
         self._found: Found | None = None
         self._told: tuple[str, ...] = ()
@@ -86,6 +88,27 @@ class Certificates:
     def listener(self) -> ssl.SSLContext:
         """The TLS context of the listener."""
         return self._tls.listener
+
+    def listener_for(self, client_ca: Path, setting: str) -> ssl.SSLContext:
+        """The TLS context of another listener, with the same pair and other clients.
+
+        Args:
+            client_ca: PEM file of the CAs of the clients; read once.
+            setting: the setting to name in an error.
+
+        Raises:
+            InputError: the file cannot be used.
+        """
+        try:
+            tls = ReloadableTLSContext(client_ca=client_authorities(client_ca))
+            if self._pair:
+                tls.swap(self._pair.certificate, self._pair.key)
+        except CertificateError as error:
+            raise InputError(str(error), setting) from None
+        except ssl.SSLError:
+            raise InputError("OpenSSL does not accept the client CA", setting, "use a valid CA certificate") from None
+        self._others.append(tls)
+        return tls.listener
 
     @property
     def authority(self) -> bytes:
@@ -190,7 +213,8 @@ class Certificates:
 
     def _use(self, pair: Pair) -> None:
         try:
-            self._tls.swap(pair.certificate, pair.key)
+            for tls in (self._tls, *self._others):
+                tls.swap(pair.certificate, pair.key)
         except ssl.SSLError as error:
             raise CertificateError(
                 f"OpenSSL does not accept the certificate or its key ({error.reason or 'no PEM'}); renew them"

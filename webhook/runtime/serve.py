@@ -8,7 +8,7 @@ import resource
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
 
@@ -23,6 +23,7 @@ from webhook.runtime import logs
 from webhook.runtime.background import Background, background
 from webhook.runtime.certificates import Certificates, cancel, host_of, keep_fresh
 from webhook.runtime.gauges import metrics_state
+from webhook.runtime.layer_switch import layer_scores
 from webhook.runtime.options import Options
 from webhook.runtime.settings_follower import SettingsFollower
 from webhook.runtime.signals import Stop, Stopped
@@ -33,7 +34,10 @@ from webhook.server.lifecycle import drain, finish, listen
 from webhook.server.ops import Metrics, Ops
 from webhook.server.rendering import Rendering
 from webhook.server.scraping import scraping
-from webhook.settings.snapshot import AuditSettings, Settings
+from webhook.settings.snapshot import AuditSettings, ServerSettings, Settings
+
+if TYPE_CHECKING:
+    from webhook.runtime.layers import LayerScores
 
 # The collector finds little in a server whose requests make trees without cycles; rare runs keep its pauses rare.
 _GC_THRESHOLD: Final = (50_000, 20, 20)
@@ -61,7 +65,10 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         at_start = options.apply_to(settings.current())
         server = at_start.server
         certificates = Certificates(server, host_of(options.url, at_start), log)
-        cluster = await ends.enter_async_context(cluster_source(options, settings, log))
+        layers = await ends.enter_async_context(layer_scores(options, server.layers))
+        cluster = await ends.enter_async_context(
+            cluster_source(options, settings, log, layers.nodes if layers else None)
+        )
         metrics = Metrics(BY_PATH, lambda event, path, error: log.error(event, webhook=path, exc_info=error))
         audit = LineWriter(_output(server.audit))
         ends.callback(audit.close)
@@ -94,14 +101,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         await ends.enter_async_context(
             keep_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)
         )
-        if server.explain_listen:
-            place = explaining(server.explain_listen, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS)
-            log.info("serving explanations", address=await ends.enter_async_context(place))
-        if server.metrics_listen:
-            alone = scraping(
-                server.metrics_listen, rendering, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS
-            )
-            log.info("serving metrics", address=await ends.enter_async_context(alone))
+        await _serve_others(ends, server, cluster, metrics, certificates, rendering, layers, log)
         if settings.file:
             ends.push_async_callback(cancel, asyncio.create_task(settings.follow(), name="settings"))
         gc.collect()
@@ -114,6 +114,29 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         await stop.event.wait()
         log.info("stopping")
         await drain(connections, server.drain_seconds if live else 0)
+
+
+async def _serve_others(  # noqa: PLR0913 - one for each part of the server
+    ends: AsyncExitStack,
+    server: ServerSettings,
+    cluster: Cluster,
+    metrics: Metrics,
+    certificates: Certificates,
+    rendering: Rendering,
+    layers: LayerScores | None,
+    log: Any,
+) -> None:
+    """Start the listeners that the settings ask for: they never take a review's turn or connection."""
+    if server.explain_listen:
+        place = explaining(server.explain_listen, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS)
+        log.info("serving explanations", address=await ends.enter_async_context(place))
+    if server.metrics_listen:
+        alone = scraping(server.metrics_listen, rendering, cluster, metrics, certificates.listener, _SHUTDOWN_SECONDS)
+        log.info("serving metrics", address=await ends.enter_async_context(alone))
+    if layers:
+        place = layers.listening(server.layers, certificates, metrics, _SHUTDOWN_SECONDS)
+        log.info("serving layer scores", address=await ends.enter_async_context(place))
+        metrics.registry.register(layers.metrics())
 
 
 def _many_connections() -> None:

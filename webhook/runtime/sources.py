@@ -18,13 +18,26 @@ from webhook.runtime.settings_follower import SettingsFollower
 
 if TYPE_CHECKING:
     from webhook.background.fidelity import FidelityCheck
+    from webhook.cluster.nodes import NodeReports
     from webhook.kubevirt.config import ClusterConfig
     from webhook.kubevirt.install import KubeVirtInstall
 
 
 @asynccontextmanager
-async def cluster_source(options: Options, settings: SettingsFollower, log: Any) -> AsyncIterator[Cluster]:
-    """The source of facts, following the settings; not necessarily ready."""
+async def cluster_source(
+    options: Options, settings: SettingsFollower, log: Any, reports: NodeReports | None = None
+) -> AsyncIterator[Cluster]:
+    """The source of facts, following the settings; not necessarily ready.
+
+    Args:
+        options: the command line.
+        settings: the settings.
+        log: the logger for events.
+        reports: gets more of each node than reviews need; None: no more is read.
+
+    Raises:
+        InputError: the cluster or the files cannot be used.
+    """
     if options.cluster_from:
         from webhook.cluster.files import FilesCluster
 
@@ -48,7 +61,7 @@ async def cluster_source(options: Options, settings: SettingsFollower, log: Any)
         )
     transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
     log.info("cluster objects read from the API server", server=transport.server)
-    live = LiveCluster(transport, settings.current(), on_health=changed)
+    live = LiveCluster(transport, settings.current(), on_health=changed, reports=reports)
     settings.subscribers.append(live.use)
     live.start()
     try:

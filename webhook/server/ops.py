@@ -121,6 +121,7 @@ class MetricsState:
         gauges: by name, the help text and a function that returns values by label value, or by several.
         counters: by name, the help text and a function that returns values by label value, or by several.
         label: names of the labels by metric name; a metric without any has the single label value ``""``.
+        build_info: show the version, too.
     """
 
     def __init__(
@@ -128,16 +129,21 @@ class MetricsState:
         gauges: Mapping[str, Read],
         counters: Mapping[str, Read],
         label: Mapping[str, str | tuple[str, ...]],
+        *,
+        build_info: bool = True,
     ) -> None:
         self._gauges: Final = gauges
         self._counters: Final = counters
         self._label: Final = label
+        self._build_info: Final = build_info
 
     def collect(self) -> Iterable[Metric]:
         """All metrics, for prometheus_client at a scrape."""
-        info = GaugeMetricFamily("kubevirt_webhook_build_info", "1, with the version as a label.", labels=("version",))
-        info.add_metric((__version__,), 1)
-        yield info
+        if self._build_info:
+            text = "1, with the version as a label."
+            info = GaugeMetricFamily("kubevirt_webhook_build_info", text, labels=("version",))
+            info.add_metric((__version__,), 1)
+            yield info
         for name, (text, read) in self._gauges.items():
             yield self._fill(GaugeMetricFamily(name, text, labels=self._labels(name)), read)
         for name, (text, read) in self._counters.items():

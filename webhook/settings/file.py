@@ -46,6 +46,7 @@ _RESTART_KEYS: Final = {
     "explain_listen": "explain.listen",
     "metrics_listen": "metrics.listen",
     "audit": "audit",
+    "layers": "layers",
 }
 
 _WANTED: Final = {

@@ -6,12 +6,13 @@ Keys are camelCase, null means absent, unknown keys are denied, values are not c
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from webhook.errors import quote
 from webhook.settings import snapshot
+from webhook.settings.layers import LayersModel
 from webhook.settings.observability import Audit, Switch, Unenforced
 from webhook.settings.policies import EvictionModel, InstancetypesModel, MigrationModel, SchedulingModel
 from webhook.settings.section import Section
@@ -20,15 +21,13 @@ from webhook.settings.syntax import (
     DeclaredName,
     GuardText,
     KubeVirtVersion,
-    LabelKey,
-    LabelValue,
     Namespace,
     OptionalAddress,
     OptionalNamespace,
     SecretName,
-    ServiceName,
     mistake,
 )
+from webhook.settings.webhooks import Webhooks
 
 
 class Server(Section):
@@ -212,63 +211,7 @@ class MetricsModel(Section):
     )
 
 
-class Service(Section):
-    """The Service that the API server calls."""
-
-    namespace: Namespace = Field(
-        default="kubevirt-webhook",
-        description="Namespace of the Service and of kubevirt-webhook, which no webhook matches.",
-    )
-    name: ServiceName = Field(default="kubevirt-webhook", description="Name of the Service.")
-    port: int = Field(default=443, ge=1, le=65535, description="Port of the Service.")
-
-
-class MatchExpression(Section):
-    """A requirement on a namespace's labels."""
-
-    key: LabelKey = Field(description="Label key.", examples=["kubernetes.io/metadata.name"])
-    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
-        description="Relation of the label to the values.", examples=["NotIn"]
-    )
-    values: Annotated[tuple[LabelValue, ...], Field(strict=False)] = Field(
-        default=(), description="At least one value for In and NotIn, none for Exists and DoesNotExist."
-    )
-
-    @field_validator("values")
-    @classmethod
-    def _check_operator(cls, values: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        operator = info.data.get("operator")
-        if operator in ("In", "NotIn") and not values:
-            raise mistake("values-missing", f"{operator} requires values", "add values, or use Exists or DoesNotExist")
-        if operator in ("Exists", "DoesNotExist") and values:
-            raise mistake("values-excluded", f"{operator} excludes values", "remove them, or use In or NotIn")
-        return values
-
-    def snapshot(self) -> Mapping[str, Any]:
-        """The expression as a webhook configuration has it."""
-        base = {"key": self.key, "operator": self.operator}
-        return {**base, "values": list(self.values)} if self.values else base
-
-
-class NamespaceSelector(Section):
-    """Namespaces that webhooks match at all, in addition to the policies' labels."""
-
-    match_expressions: Annotated[tuple[MatchExpression, ...], Field(strict=False)] = Field(
-        default=(), description="Requirements on namespaces' labels; all must be met."
-    )
-
-
-class Webhooks(Section):
-    """The webhook configurations that are installed."""
-
-    service: Service = Field(default=Service(), description=Service.__doc__)
-    timeout_seconds: int = Field(
-        default=3,
-        ge=1,
-        le=3,
-        description="How long the API server waits for an answer; it can delay every request by that long.",
-    )
-    namespace_selector: NamespaceSelector = Field(default=NamespaceSelector(), description=NamespaceSelector.__doc__)
+Listening = TypeVar("Listening", Explain, MetricsModel, LayersModel)
 
 
 class SettingsModel(Section):
@@ -292,6 +235,7 @@ class SettingsModel(Section):
     eviction: EvictionModel = Field(default=EvictionModel(), description=EvictionModel.__doc__)
     explain: Explain = Field(default=Explain(), description=Explain.__doc__)
     metrics: MetricsModel = Field(default=MetricsModel(), description=MetricsModel.__doc__)
+    layers: LayersModel = Field(default=LayersModel(), description=LayersModel.__doc__)
     webhooks: Webhooks = Field(default=Webhooks(), description=Webhooks.__doc__)
     audit: Audit = Field(default=Audit(), description=Audit.__doc__)
     events: Switch = Field(
@@ -301,32 +245,19 @@ class SettingsModel(Section):
     )
     unenforced: Unenforced = Field(default=Unenforced(), description=Unenforced.__doc__)
 
-    @field_validator("explain")
+    @field_validator("explain", "metrics", "layers")
     @classmethod
-    def _listens_elsewhere(cls, explain: Explain, info: ValidationInfo) -> Explain:
+    def _listens_alone(cls, section: Listening, info: ValidationInfo) -> Listening:
         server = info.data.get("server")
-        if server and explain.listen and not explain.listen.endswith(":0"):
-            for name, taken in (("listen", server.listen), ("opsListen", server.ops_listen)):
-                if explain.listen == taken:
-                    raise mistake(
-                        "address-in-use", f"{taken} is the value of server.{name}", "use another port", "listen"
-                    )
-        return explain
-
-    @field_validator("metrics")
-    @classmethod
-    def _listens_alone(cls, metrics: MetricsModel, info: ValidationInfo) -> MetricsModel:
-        server, explain = info.data.get("server"), info.data.get("explain")
-        if server and explain and metrics.listen and not metrics.listen.endswith(":0"):
-            places = {
-                "server.listen": server.listen,
-                "server.opsListen": server.ops_listen,
-                "explain.listen": explain.listen,
-            }
+        if server and section.listen and not section.listen.endswith(":0"):
+            places = {"server.listen": server.listen, "server.opsListen": server.ops_listen}
+            # Those that were validated before this one.
+            others = ((name, info.data.get(name)) for name in ("explain", "metrics"))
+            places |= {f"{name}.listen": other.listen for name, other in others if other is not None}
             for name, taken in places.items():
-                if metrics.listen == taken:
+                if section.listen == taken:
                     raise mistake("address-in-use", f"{taken} is the value of {name}", "use another port", "listen")
-        return metrics
+        return section
 
     @field_validator("scheduling")
     @classmethod
@@ -368,6 +299,7 @@ class SettingsModel(Section):
                 explain_listen=self.explain.listen,
                 metrics_listen=self.metrics.listen,
                 audit=self.audit.snapshot(),
+                layers=self.layers.snapshot(),
             ),
             webhooks=snapshot.WebhookSettings(
                 service_namespace=service.namespace,

@@ -13,6 +13,7 @@ import msgspec
 
 from webhook import names
 from webhook.names import Policy
+from webhook.settings.layers_snapshot import OFF, LayersSettings
 
 
 class SchedulerHealthSettings(msgspec.Struct, frozen=True):
@@ -311,6 +312,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
         metrics_listen: ``HOST:PORT`` of metrics (plain HTTP on a loopback address, else TLS); empty: they are served
             with health.
         audit: where audit lines are written.
+        layers: the scheduler extender for image layers.
     """
 
     listen: str
@@ -328,6 +330,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     explain_listen: str = ""
     metrics_listen: str = ""
     audit: AuditSettings = AuditSettings()
+    layers: LayersSettings = OFF
 
 
 class WebhookSettings(msgspec.Struct, frozen=True):

@@ -224,7 +224,7 @@ def _openings(verdict: Verdict) -> tuple[OpeningReport, ...]:
     only = {group.failures[0]: group for group in verdict.groups() if len(group.failures) == 1}
     found = []
     for opening in verdict.openings():
-        change = _change(opening.failure)
+        change = change_of(opening.failure)
         if change:
             reached = Nodes(opening.count, verdict.names(only[opening.failure]))
             found.append((opening.failure.requirement.origin, OpeningReport(change, reached)))
@@ -232,7 +232,7 @@ def _openings(verdict: Verdict) -> tuple[OpeningReport, ...]:
     return tuple(opening for _, opening in sorted(found, key=lambda each: each[0] == requirement.ADDED))
 
 
-def _change(failure: Failure) -> str | None:
+def change_of(failure: Failure) -> str | None:
     """The change that would remove a failure; None: there is none, except another VM."""
     required = failure.requirement
     if failure.taint:

@@ -1,0 +1,103 @@
+"""What one scheduling attempt costs kubevirt-webhook: from the bytes of a request to those of the answer."""
+
+from __future__ import annotations
+
+import json
+import random
+import statistics
+import time
+from dataclasses import dataclass
+from typing import Final
+
+from bench.layers.catalog import SEED, make_images, make_vms, pod
+from webhook.layers.index import LayerIndex
+from webhook.layers.manifests import Layer, digest_of
+from webhook.layers.references import Reference, parse_reference
+from webhook.registry.fetch_queue import Scope
+from webhook.server.extender import Extender
+
+_PLATFORM: Final = "linux/amd64"
+_REGISTRY: Final = "registry.example"
+_LISTED: Final = 50
+_IMAGES: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Milliseconds of one request.
+
+    Attributes:
+        nodes: nodes whose names the request has.
+        request: bytes of the request.
+        median: half of the requests took less.
+        p99: 99 of 100 requests took less.
+        unchanged: the median where no node has changed since the last request for the same image.
+    """
+
+    nodes: int
+    request: int
+    median: float
+    p99: float
+    unchanged: float
+
+
+class _Known:
+    """All manifests, in memory."""
+
+    def __init__(self, layers: dict[str, tuple[Layer, ...]]) -> None:
+        self._layers = layers
+
+    def is_listed(self, reference: Reference) -> bool:
+        return reference.registry == _REGISTRY
+
+    def layers(self, reference: Reference, platform: str, scope: Scope | None = None) -> tuple[Layer, ...] | None:
+        return self._layers[reference.repository]
+
+
+class _Nobody:
+    def on_crash(self, path: str, error: BaseException) -> None:
+        raise error
+
+
+def measure_cost(nodes: int, requests: int) -> Cost:
+    """The cost in a cluster of so many nodes, each of which lists as many images as kubelets do.
+
+    Before each request a node has pulled an image in the place of another, as where each pod that is placed needs one.
+    """
+    dice = random.Random(SEED)  # noqa: S311 - not for secrets
+    images = make_images(_IMAGES)
+    layers = {
+        image.name: tuple(Layer(digest_of(name.encode()), size) for name, size in image.layers.items())
+        for image in images
+    }
+    digests = {image.name: digest_of(image.name.encode()) for image in images}
+    names = {digest: name for name, digest in digests.items()}
+    index = LayerIndex()
+    hosts = [f"node-{number:04}.region.example.com" for number in range(nodes)]
+
+    listed = {host: dice.sample(list(digests.values()), _LISTED) for host in hosts}
+
+    def put(host: str) -> None:
+        for image in index.put(host, _PLATFORM, listed[host]):
+            index.learn(image, layers[names[image.digest]])
+
+    for host in hosts:
+        put(host)
+    extender = Extender(index, _Known(layers), ["kubevirt"], _Nobody())
+    bodies = [
+        json.dumps({"Pod": pod(vm, _REGISTRY, "kubevirt"), "Nodes": None, "NodeNames": hosts}).encode()
+        for vm in make_vms(requests, images)
+    ]
+    assert parse_reference(f"{_REGISTRY}/{images[0].name}:v1")
+    taken: list[float] = []
+    unchanged: list[float] = []
+    for body in bodies:
+        host = dice.choice(hosts)
+        listed[host] = [*listed[host][1:], dice.choice(list(names))]
+        put(host)
+        for times in (taken, unchanged):
+            began = time.perf_counter_ns()
+            extender.prioritize(body)
+            times.append((time.perf_counter_ns() - began) / 1e6)
+    p99 = statistics.quantiles(taken, n=100)[98]
+    return Cost(nodes, len(bodies[0]), statistics.median(taken), p99, statistics.median(unchanged))

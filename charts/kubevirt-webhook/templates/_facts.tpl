@@ -1,0 +1,60 @@
+{{- /* What the settings ask of the objects. The defaults are those of the settings' model. */}}
+{{- define "kubevirt-webhook.facts" -}}
+{{- include "kubevirt-webhook.check" . }}
+{{- $settings := .Values.settings }}
+{{- $onlyByWebhook := list }}
+{{- range $name, $scheduler := dig "schedulers" (dict) $settings }}
+{{- if dig "onlyByWebhook" false $scheduler }}{{ $onlyByWebhook = append $onlyByWebhook $name }}{{ end }}
+{{- end }}
+{{- $requesters := dig "eviction" "requesters" (list "sigs.k8s.io/descheduler") $settings }}
+{{- $kubevirt := (dig "kubevirt" "namespace" "" $settings) | default "kubevirt" }}
+{{- $own := list "kube-system" "kubevirt-webhook" $kubevirt }}
+{{- $excluded := concat $own (dig "excludedNamespaces" (list "kube-system" "kube-public" "kube-node-lease") $settings) }}
+{{- $callers := list }}
+{{- range .Values.networkPolicy.callers }}
+{{- $callers = append $callers (dict "ipBlock" (dict "cidr" .)) }}
+{{- end }}
+{{- $selector := list }}
+{{- range dig "webhooks" "namespaceSelector" "matchExpressions" (list) $settings }}
+{{- $selector = append $selector (empty .values | ternary (omit . "values") .) }}
+{{- end }}
+schedulingClusterWide: {{ (dig "scheduling" "clusterWide" false $settings) }}
+instancetypesClusterWide: {{ (dig "instancetypes" "clusterWide" false $settings) }}
+migrationClusterWide: {{ (dig "migration" "clusterWide" false $settings) }}
+evictionClusterWide: {{ (dig "eviction" "clusterWide" false $settings) }}
+instancetypesFail: {{ eq (dig "instancetypes" "failurePolicy" "Ignore" $settings) "Fail" }}
+migrationFail: {{ eq (dig "migration" "failurePolicy" "Fail" $settings) "Fail" }}
+virtualMachines: {{ (dig "scheduling" "virtualMachines" true $settings) }}
+virtualMachineInstances: {{ (dig "scheduling" "virtualMachineInstances" false $settings) }}
+spread: {{ ne (dig "scheduling" "spread" "off" $settings) "off" }}
+spreadVirtualMachines: {{ (dig "scheduling" "spreadVirtualMachines" false $settings) }}
+spreadVirtualMachineInstances: {{ (dig "scheduling" "spreadVirtualMachineInstances" false $settings) }}
+instancetypesVirtualMachines: {{ (dig "instancetypes" "virtualMachines" true $settings) }}
+instancetypesVirtualMachineInstances: {{ (dig "instancetypes" "virtualMachineInstances" true $settings) }}
+inKnownNamespace: {{ ne (dig "kubevirt" "namespace" "" $settings) "" }}
+onlyByWebhook: {{ not (empty $onlyByWebhook) }}
+events: {{ has (toString (dig "events" "off" $settings)) (list "on" "true") }}
+openshift: {{ .Values.openshift }}
+certManager: {{ eq .Values.certificates "cert-manager" }}
+autoscaling: {{ .Values.autoscaling.enabled }}
+monitoring: {{ .Values.monitoring.enabled }}
+dashboard: {{ .Values.dashboard.enabled }}
+networkPolicy: {{ .Values.networkPolicy.enabled }}
+callers: {{ not (empty .Values.networkPolicy.callers) }}
+podDisruptionBudget: {{ .Values.podDisruptionBudget.enabled }}
+parity: {{ gt (int (dig "instancetypes" "parity" "sample" 0 $settings)) 0 }}
+unenforced: {{ gt (int (dig "unenforced" "everyMinutes" 0 $settings)) 0 }}
+policyReports: {{ and (gt (int (dig "unenforced" "everyMinutes" 0 $settings)) 0) (dig "unenforced" "policyReports" true $settings) }}
+explain: {{ and (ne (dig "explain" "listen" "" $settings) "") (not (has (regexReplaceAll ":[0-9]*$" (dig "explain" "listen" "" $settings) "") (list "127.0.0.1" "[::1]" "localhost"))) }}
+explainPort: {{ (splitList ":" (dig "explain" "listen" "" $settings) | last) | default 0 }}
+metrics: {{ and (ne (dig "metrics" "listen" "" $settings) "") (not (has (regexReplaceAll ":[0-9]*$" (dig "metrics" "listen" "" $settings) "") (list "127.0.0.1" "[::1]" "localhost"))) }}
+metricsPort: {{ (splitList ":" (dig "metrics" "listen" "" $settings) | last) | default 0 }}
+drainSeconds: {{ (dig "server" "drainSeconds" 10 $settings) }}
+timeoutSeconds: {{ (dig "webhooks" "timeoutSeconds" 3 $settings) }}
+kubevirtNamespace: {{ (dig "kubevirt" "namespace" "" $settings) | quote }}
+onlyByWebhookNames: {{ $onlyByWebhook | toJson | trimPrefix "[" | trimSuffix "]" | replace "," ", " | squote }}
+requesters: {{ $requesters | toJson | trimPrefix "[" | trimSuffix "]" | replace "," ", " | squote }}
+callerBlocks: {{ $callers | toJson }}
+excludedNamespaces: {{ $excluded | uniq | sortAlpha | toJson }}
+namespaceSelector: {{ $selector | toJson }}
+{{- end }}

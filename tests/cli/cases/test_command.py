@@ -1,0 +1,219 @@
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+import yaml
+
+from tests import builders
+from tests.cli.examples import EXAMPLES, EXPECTED
+from tests.cli.review.test_junit import check
+from tests.cli.runner import run
+from webhook.reasons import MEANINGS
+
+ROOT = Path(__file__).parents[3]
+PAGE = (ROOT / "docs" / "testing.md").read_text()
+BLOCKS = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+
+
+def vm(**spec: Any) -> dict[str, Any]:
+    made = builders.vm(**spec)
+    made["metadata"]["namespace"] = "shop"
+    return made
+
+
+def write_test(directory: Path, *cases: dict[str, Any], **fields: Any) -> Path:
+    head = {"apiVersion": "kubevirt-webhook.github.io/v1", "kind": "ReviewTest"}
+    head |= {"cluster": str(EXAMPLES / "cluster"), "settings": str(EXAMPLES / "settings.yaml")}
+    path = directory / "test.yaml"
+    path.write_text(yaml.safe_dump({**head, "cases": list(cases), **fields}, sort_keys=False))
+    return path
+
+
+def case(obj: Any, name: str = "a", **expect: Any) -> dict[str, Any]:
+    return {"name": name, "object": obj, "expect": expect}
+
+
+def test_every_example_is_a_case_that_passes() -> None:
+    result = run("test", EXAMPLES, "-o", "json")
+    objects = [each["object"] for each in yaml.safe_load((EXAMPLES / "reviews-test.yaml").read_text())["cases"]]
+    files = [*(EXAMPLES / "reviews").iterdir(), *(EXAMPLES / "vms").iterdir()]
+
+    assert result.exit_code == 0, result.output
+    assert sorted(objects) == sorted(file.relative_to(EXAMPLES).as_posix() for file in files)
+
+
+def test_what_the_demo_expects_is_what_the_cases_expect() -> None:
+    cases = yaml.safe_load((EXAMPLES / "reviews-test.yaml").read_text())["cases"]
+    expected = {Path(each["object"]).name: each["expect"] for each in cases if each["object"].startswith("reviews/")}
+
+    assert {name: each["decision"] for name, each in EXPECTED.items()} == {
+        name: each["decision"] for name, each in expected.items()
+    }
+    assert all(EXPECTED[name]["reason"] in each["reasons"] for name, each in expected.items())
+
+
+def holds(value: Any, fragment: Any) -> bool:
+    if isinstance(fragment, dict):
+        return isinstance(value, dict) and all(holds(value.get(key), item) for key, item in fragment.items())
+    return bool(value == fragment)
+
+
+def test_every_opt_out_that_the_page_for_owners_shows_is_a_case() -> None:
+    page = (ROOT / "docs" / "vm-owners.md").read_text()
+    fragments = [yaml.safe_load(each) for each in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
+    objects = [each["object"] for each in yaml.safe_load((EXAMPLES / "opt-outs-test.yaml").read_text())["cases"]]
+
+    assert len(fragments) == 3
+    assert all(any(holds(obj, fragment) for obj in objects) for fragment in fragments)
+
+
+def test_every_object_in_the_docs_is_a_case() -> None:
+    """Manifests that pages show whole; the page on tests shows a test, which is run below."""
+    shown = []
+    for page in (ROOT / "docs").glob("*.md"):
+        for block in re.findall(r"^ *```yaml\n(.*?)^ *```", page.read_text(), re.DOTALL | re.MULTILINE):
+            shown += [(page.name, each) for each in yaml.safe_load_all(block) if isinstance(each, dict)]
+    kinds = {(page, each["kind"]) for page, each in shown if "kubevirt.io/" in str(each.get("apiVersion"))}
+
+    assert kinds == set()
+
+
+def test_the_page_on_tests_shows_what_its_test_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cluster", "settings.yaml", "vms"):
+        (tmp_path / name).symlink_to(EXAMPLES / name)
+    (tmp_path / "owners-test.yaml").write_text(BLOCKS[0])
+    monkeypatch.chdir(tmp_path)
+    result = run("test", "owners-test.yaml")
+
+    assert result.exit_code == 1
+    assert f"```\n{result.output}```" in PAGE
+    assert f"of {len(MEANINGS)} reason codes" in result.output
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        {"decision": "allowed"},
+        {"reasons": ["owner-opted-out"]},
+        {"reasons": []},
+        {"patched": {}},
+        {"patched": {"spec.template.spec.schedulerName": "stork"}},
+        {"patched": {"spec.template.spec.schedulerName": None}},
+        {"patched": {"spec.template": {"spec": {}}}},
+        {"patched": {"spec.nothing[0].x": 1}},
+        {"warnings": ["take care"]},
+        {"message": "no"},
+    ],
+    ids=str,
+)
+def test_every_wrong_expectation_fails(tmp_path: Path, expect: Any, golden: Callable[[str], None]) -> None:
+    result = run("test", write_test(tmp_path, case(vm(), **expect)))
+
+    assert result.exit_code == 1
+    golden(result.output.replace(str(tmp_path), "DIR"))
+
+
+def test_right_expectations_pass(tmp_path: Path) -> None:
+    annotation = "metadata.annotations[kubevirt-webhook.github.io/injected-scheduler]"
+    patched = {"spec.template.spec.schedulerName": "kubevirt", annotation: "kubevirt", "spec.nothing": None}
+    review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
+    denied = yaml.safe_load((EXAMPLES / "reviews" / "20-vm-conflicts.yaml").read_text())
+    path = write_test(
+        tmp_path,
+        case(vm(), decision="patched", reasons=["scheduler-injected"], patched=patched, warnings=[]),
+        case(vm(scheduler="stork"), "b", decision="allowed", patched={}),
+        case({**review, "request": denied["request"]}, "c", decision="denied", message="domain.cpu.cores"),
+        case(str(EXAMPLES / "reviews" / "07-warn-mode.yaml"), "d", decision="would-patch", warnings=["schedulerName"]),
+    )
+    result = run("test", tmp_path, "--verbose", "--coverage")
+
+    assert result.exit_code == 0, result.output
+    assert result.stdout.count("passed  ") == 4
+    assert "not covered: scheduler-injected" not in result.stdout
+    assert result.stdout.count("not covered: ") == len(MEANINGS) - len(json_codes(path))
+
+
+def json_codes(path: Path) -> set[str]:
+    return {code for each in json.loads(run("test", path, "-o", "json").stdout) for code in each["reasons"]}
+
+
+def test_objects_may_stand_in_the_test(tmp_path: Path) -> None:
+    namespace = {"apiVersion": "v1", "kind": "Namespace"}
+    namespace["metadata"] = {"name": "own", "labels": {"kubevirt-webhook.github.io/scheduling": "enforce"}}  # type: ignore[assignment]
+    settings = {"schedulers": {"mine": {"guard": "off"}}, "scheduling": {"schedulerName": "mine"}}
+    moved = vm()
+    moved["metadata"]["namespace"] = "own"
+    expected = {"spec.template.spec.schedulerName": "mine"}
+    path = write_test(tmp_path, case(moved, patched=expected), cluster=[namespace], settings=settings)
+
+    assert run("test", path).exit_code == 0, run("test", path).output
+
+
+def test_junit(tmp_path: Path) -> None:
+    path = write_test(
+        tmp_path,
+        case(vm(), decision="patched"),
+        case(vm(), "b", decision="denied"),
+        case("none.yaml", "c", decision="allowed"),
+    )
+    result = run("test", path, "-o", "junit")
+    root = ET.fromstring(result.stdout)
+    check(root)
+
+    assert result.exit_code == 2
+    assert root[0].attrib | {"name": ""} == {"name": "", "tests": "3", "failures": "1", "errors": "1", "skipped": "0"}
+    assert [[child.tag for child in each] for each in root[0]] == [[], ["failure"], ["error"]]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"cases": [case({})]},
+        {"cases": [case({}, decision="maybe")]},
+        {"cases": [case({}, decision="denied"), case({}, decision="denied")]},
+        {"cases": [{"name": "a", "expect": {"decision": "denied"}}]},
+        {"cases": [case({}, decsion="denied")]},
+        {"cases": [case({}, decision="denied")], "cluster": "none"},
+        {"cases": [case({}, decision="denied")], "settings": {"schedulers": 1}},
+        {"cases": [case({}, decision="denied")], "apiVersion": "v1"},
+        {"cases": [case({"kind": "VirtualMachine"}, decision="denied")]},
+        {"cases": [case("none.yaml", decision="denied")]},
+        {"cases": [case(vm(), patched={"a[": 1})]},
+    ],
+    ids=lambda change: str(change)[:60],
+)
+def test_bad_tests_are_exit_2(tmp_path: Path, change: Any, golden: Callable[[str], None]) -> None:
+    result = run("test", write_test(tmp_path, **{"cases": [], **change}))
+
+    assert result.exit_code == 2
+    golden(result.output.replace(str(tmp_path), "DIR"))
+
+
+def test_a_test_that_cannot_be_read_does_not_pass_for_none(tmp_path: Path) -> None:
+    (tmp_path / "broken.yaml").write_text("kind: ReviewTest\na: [")
+    (tmp_path / "values.yaml").write_text("a: [")
+    write_test(tmp_path, case(vm(), decision="patched"))
+    result = run("test", tmp_path)
+
+    assert result.exit_code == 2
+    assert "broken.yaml" in result.stderr
+    assert "values.yaml" not in result.stderr
+
+
+def test_a_directory_without_tests(tmp_path: Path) -> None:
+    (tmp_path / "vm.yaml").write_text(yaml.safe_dump(vm()))
+
+    assert run("test", tmp_path).exit_code == 2
+
+
+def test_options_of_the_record_alone(tmp_path: Path) -> None:
+    path = write_test(tmp_path, case(vm(), decision="patched"))
+
+    assert run("test", path, "--cluster-from", EXAMPLES / "cluster").exit_code == 2
+    assert run("test", path, "--record", tmp_path / "new.yaml").exit_code == 2

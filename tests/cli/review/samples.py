@@ -1,0 +1,36 @@
+"""Results to write."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from webhook.cli.review.result import Result
+
+HOSTILE = 'a\x1b[2J\u202e"<b>&]]>\n::error::x%0A,:\ufffe'
+
+
+def result(decision: str = "allowed", code: str = "scheduler-injected", text: str = "why", **fields: Any) -> Result:
+    evaluation = {
+        "policy": "scheduling",
+        "endpoint": "/mutate/scheduling/virtualmachines/enforce",
+        "mode": "enforce",
+        "decision": decision,
+        "reasons": [{"code": code, "text": text}],
+        "changes": [],
+    }
+    known: dict[str, Any] = {"file": "apps/vm.yaml", "line": 7, "kind": "VirtualMachine", "namespace": "shop"}
+    known |= {"name": "web", "operation": "CREATE", "user": "alice", "decision": decision, "judgements": [evaluation]}
+    return Result(**(known | fields))
+
+
+def every() -> list[Result]:
+    """One of each severity."""
+    return [
+        result("patched"),
+        result("would-deny", "instancetype-denied"),
+        result("allowed", warnings=["take care", "twice"]),
+        result("denied", "instancetype-denied", message="denied: because"),
+        result("error", "namespace-unreadable"),
+        result("skipped", "out-of-scope"),
+        result("skipped", message="not called", judgements=[], matched=False),
+    ]

@@ -1,0 +1,178 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from click.testing import Result
+
+from tests.cli.runner import run
+from webhook.cli.vm_requests import WithVmi
+from webhook.cluster.files import FilesCluster
+from webhook.facts import NodesKey, ObjectKey, VmiKey
+from webhook.placement.vmis import VMIS
+from webhook.review.vm_explanation import SCHEMA, VmExplanation
+from webhook.settings.file import default_settings
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "cluster"
+SECRET = "hunter2hunter2"
+MEMORY = {"domain": {"devices": {}, "memory": {"guest": "1Gi"}}}
+
+
+def explain(*arguments: str | Path, cluster: Path = EXAMPLES) -> Result:
+    return run("explain", "vm", *arguments, "--cluster-from", cluster)
+
+
+def explained(*arguments: str | Path, cluster: Path = EXAMPLES) -> VmExplanation:
+    return msgspec.convert(json.loads(explain(*arguments, "-o", "json", cluster=cluster).output), VmExplanation)
+
+
+def vm(name: str, namespace: str, template: Any = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"runStrategy": "Always", "template": {"spec": template or {"domain": {"devices": {}}}}, **spec},
+    }
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Callable[..., Path]:
+    """The example cluster with more objects."""
+
+    def make(*objects: dict[str, Any]) -> Path:
+        for file in EXAMPLES.glob("*.yaml"):
+            (tmp_path / file.name).write_text(file.read_text())
+        (tmp_path / "more.yaml").write_text(yaml.safe_dump_all(objects))
+        return tmp_path
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["shop/web", "shop/archive", "shop/legacy-db"])
+def test_what_is_told_of_a_vm(name: str, golden: Callable[[str], None]) -> None:
+    result = explain(name)
+
+    assert result.exit_code == 0
+    assert max(map(len, result.output.splitlines())) <= 110
+    golden(result.output)
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_for_programs(output: str) -> None:
+    result = explain("web", "-n", "shop", "-o", output)
+    read: Any = json.loads(result.output) if output == "json" else yaml.safe_load(result.output)
+    found = msgspec.convert(read, VmExplanation)
+
+    assert (result.exit_code, found.schema) == (0, SCHEMA)
+    assert (found.scheduler, found.running_on) == ("kubevirt", "node-1")
+    assert read["migration"]["eligible"]["names"] == ["node-2", "node-3"]
+
+
+def test_every_request_of_its_life_is_told_in_order() -> None:
+    found = explained("shop/web")
+
+    assert [(request.kind, [each.policy for each in request.policies]) for request in found.requests] == [
+        ("VirtualMachine", ["scheduling"]),
+        ("VirtualMachineInstance", ["scheduling"]),
+        ("Pod", ["scheduling", "migration"]),
+        ("VirtualMachineInstanceMigration", ["migration", "migration"]),
+        ("Eviction", ["eviction"]),
+    ]
+
+
+def test_defaults_of_the_namespace(cluster: Callable[..., Path]) -> None:
+    found = explained("apps/new", cluster=cluster(vm("new", "apps")))
+    origins = {field.path: (field.origin, field.name) for field in found.fields}
+
+    assert [(each.role, each.name, each.injected) for each in found.named] == [
+        ("instancetype", "u1.medium", True),
+        ("preference", "linux", True),
+    ]
+    assert origins["spec.domain.memory.guest"] == ("instancetype", "u1.medium")
+    assert origins["spec.domain.features.smm.enabled"] == ("preference", "linux")
+    assert origins["spec.evictionStrategy"] == ("cluster settings", "")
+    assert origins["spec.domain.machine.type"] == ("KubeVirt default", "")
+    assert found.scheduler == "default-scheduler"
+
+
+def test_an_owners_choice_is_not_called_ours(cluster: Callable[..., Path]) -> None:
+    own = vm("own", "apps", instancetype={"name": "u1.medium"})
+    found = explained("apps/own", cluster=cluster(own))
+
+    assert [(each.role, each.injected) for each in found.named] == [("instancetype", False), ("preference", True)]
+
+
+def test_the_scheduler_has_its_origin(cluster: Callable[..., Path]) -> None:
+    own = vm("own", "shop", {**MEMORY, "schedulerName": "mine"})
+    theirs, ours = explained("shop/own", cluster=cluster(own)), explained("shop/web")
+
+    assert theirs.scheduler == "mine"
+    assert {field.origin for field in theirs.fields if field.path == "spec.schedulerName"} == {"vm"}
+    assert {field.origin for field in ours.fields if field.path == "spec.schedulerName"} == {"kubevirt-webhook"}
+
+
+def test_a_vm_that_exists_is_told_as_it_is(cluster: Callable[..., Path]) -> None:
+    """What a policy would add to it if it were created now is told, but it is not in its VMI."""
+    exists = vm("old", "apps", MEMORY)
+    exists["metadata"]["uid"] = "6b0f3a52-0f4e-4b58-8a3c-000000000099"
+    found = explained("apps/old", cluster=cluster(exists))
+
+    assert found.named == ()
+    assert {field.origin for field in found.fields if field.path == "spec.domain.memory.guest"} == {"vm"}
+
+
+def test_what_a_policy_denies(cluster: Callable[..., Path]) -> None:
+    result = explain("apps/bad", cluster=cluster(vm("bad", "apps", instancetype={"name": "x9"})))
+    found = explained("apps/bad", cluster=cluster(vm("bad", "apps", instancetype={"name": "x9"})))
+
+    assert result.exit_code == 1
+    assert [reason.code for each in found.requests[0].policies for reason in each.reasons][
+        -1
+    ] == "instancetype-not-allowed"
+    assert found.denial
+
+
+def test_what_kubevirt_denies(cluster: Callable[..., Path], golden: Callable[[str], None]) -> None:
+    conflicting = vm("bad", "legacy", MEMORY, instancetype={"name": "u1.medium"})
+    result = explain("legacy/bad", cluster=cluster(conflicting))
+
+    assert result.exit_code == 1
+    golden(result.output)
+
+
+def test_secrets_are_not_printed(cluster: Callable[..., Path]) -> None:
+    seed = {"name": "seed", "cloudInitNoCloud": {"userData": f"#cloud-config\npassword: {SECRET}\n"}}
+    secret = cluster(vm("seeded", "shop", {**MEMORY, "volumes": [seed]}))
+
+    for output in ("text", "json", "yaml"):
+        printed = explain("shop/seeded", "-o", output, cluster=secret).output
+        assert "seed" in printed
+        assert SECRET not in printed
+
+
+@pytest.mark.parametrize(
+    "arguments", [["shop/nope"], ["a/b/c"], ["shop/web", "-n", "lab"], ["shop/web", "--kubeconfig", "x"]]
+)
+def test_bad_input_is_one_sentence(arguments: list[str], golden: Callable[[str], None]) -> None:
+    result = explain(*arguments)
+
+    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
+    golden(result.stderr)
+
+
+async def test_a_vmi_that_is_yet_to_come() -> None:
+    files = FilesCluster.load(EXAMPLES, default_settings())
+    coming = {"metadata": {"name": "new", "namespace": "shop", "uid": "u"}, "spec": {"schedulerName": "x"}}
+    cluster = WithVmi(files, coming)
+
+    assert cluster.peek(VmiKey("shop", "new", "u")).spec.scheduler_name == "x"  # type: ignore[attr-defined]
+    assert cluster.peek(ObjectKey(VMIS, "shop", "new")).meta.uid == "u"  # type: ignore[attr-defined]
+    assert (await cluster.read(ObjectKey(VMIS, "shop", "new"), 0)).meta.uid == "u"  # type: ignore[union-attr]
+    assert cluster.peek(ObjectKey(VMIS, "shop", "web")) == files.peek(ObjectKey(VMIS, "shop", "web"))
+    assert await cluster.read(NodesKey(), 0) is files.peek(NodesKey())
+    assert (cluster.staleness(), cluster.ages([NodesKey()]), cluster.waiting_for()) == ({}, {}, ())

@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.cli.runner import run
+from tests.install.manifests import planned
+from tests.install.memory import Memory
+from webhook.install import plan
+from webhook.k8s.client import transport
+
+DEPLOYMENT = planned().deployment
+
+
+@pytest.fixture
+def api(monkeypatch: pytest.MonkeyPatch) -> Memory:
+    memory = Memory()
+
+    async def connect(kubeconfig: str | None = None) -> Memory:
+        return memory
+
+    monkeypatch.setattr(transport, "connect", connect)
+    return memory
+
+
+def own(api: Memory, manager: str) -> None:
+    entry = {"manager": manager, "operation": "Apply", "apiVersion": "apps/v1", "fieldsV1": {"f:spec": {}}}
+    api.put(plan.path(DEPLOYMENT), {**DEPLOYMENT, "metadata": {**DEPLOYMENT["metadata"], "managedFields": [entry]}})
+
+
+def owners(api: Memory) -> list[str]:
+    return [one["manager"] for one in api.objects[plan.path(DEPLOYMENT)]["metadata"]["managedFields"]]
+
+
+def test_it_is_shown_and_then_done(api: Memory) -> None:
+    own(api, "kubevirt-webhook-install")
+
+    shown = run("hand-over", "--to=kubectl", "--dry-run").output
+    assert owners(api) == ["kubevirt-webhook-install"]
+    done = run("hand-over", "--to=kubectl").output
+
+    assert owners(api) == ["kubectl"]
+    assert done == f"{shown}handed over 1 object\n"
+    assert run("hand-over", "--to=kubectl").output == "kubevirt-webhook-install owns no field of the installation\n"
+
+
+def test_a_tool_cannot_hand_over_to_itself(api: Memory) -> None:
+    done = run("hand-over", "--from=kubectl", "--to=kubectl")
+
+    assert done.exit_code == 2
+    assert api.closed is False

@@ -1,0 +1,59 @@
+"""The chart, rendered and installed by the real Helm."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from .kube import Json
+from .webhook_server import ROOT
+
+CHART = ROOT / "charts" / "kubevirt-webhook"
+IMAGE = {"repository": "registry.example/kubevirt-webhook", "tag": "1"}
+
+
+class Helm:
+    """The program.
+
+    Args:
+        program: its path.
+        directory: for what it keeps and is given.
+        kubeconfig: of the cluster; None: only what needs none works.
+    """
+
+    def __init__(self, program: Path, directory: Path, kubeconfig: Path | None = None) -> None:
+        self._program = program
+        self._directory = directory
+        self._kubeconfig = kubeconfig
+
+    def run(self, *arguments: str | Path, values: Mapping[str, Any] | None = None, check: bool = True) -> str:
+        """What a command prints, to both outputs."""
+        command = [str(self._program), "--namespace=kubevirt-webhook", *map(str, arguments)]
+        if values is not None:
+            file = self._directory / "values.json"
+            file.write_text(json.dumps(values))
+            command.append(f"--values={file}")
+        home = {"HOME": str(self._directory)} | {
+            f"HELM_{name}_HOME": str(self._directory / name.lower()) for name in ("CACHE", "CONFIG", "DATA")
+        }
+        if self._kubeconfig:
+            home["KUBECONFIG"] = str(self._kubeconfig)
+        done = subprocess.run(command, capture_output=True, text=True, env=home, timeout=120)
+        said = done.stdout + done.stderr
+        assert (done.returncode == 0) is check, said
+        return said if not check else done.stdout
+
+    def template(self, values: Mapping[str, Any] | None = None) -> list[Json]:
+        """The objects of the chart."""
+        given = {"image": IMAGE, **(values or {})}
+        made = self.run("template", "kubevirt-webhook", CHART, values=given)
+        return [document for document in yaml.safe_load_all(made) if document]
+
+    def refusal(self, values: Mapping[str, Any]) -> str:
+        """Why the chart is not rendered."""
+        return self.run("template", "kubevirt-webhook", CHART, values=values, check=False)

@@ -1,0 +1,173 @@
+"""A real image registry, Debian's docker-registry, and images in it that a test makes."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import http.client
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from .commands import LOOPBACK
+from .processes import Process, free_port
+
+PACKAGE = "docker-registry"
+MANIFEST = "application/vnd.oci.image.manifest.v1+json"
+_CONFIG = "application/vnd.oci.image.config.v1+json"
+_LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
+
+
+class NoRegistryError(Exception):
+    """There is no docker-registry, and none can be had: a reason to skip."""
+
+
+def find_registry() -> Path:
+    """The registry's program: the installed one, or that of Debian's package, unpacked into a cache once.
+
+    Raises:
+        NoRegistryError: there is neither.
+    """
+    installed = shutil.which(PACKAGE)
+    if installed:
+        return Path(installed)
+    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kubevirt-webhook" / PACKAGE
+    binary = home / "usr" / "bin" / PACKAGE
+    with _locked(home):
+        if not binary.exists():
+            _unpack(home)
+    return binary
+
+
+def _unpack(home: Path) -> None:
+    if not shutil.which("apt-get") or not shutil.which("dpkg"):
+        raise NoRegistryError(f"no {PACKAGE} on the PATH, and neither apt-get nor dpkg to get it with")
+    fetched = subprocess.run(["apt-get", "download", PACKAGE], cwd=home, capture_output=True, text=True)
+    packages = sorted(home.glob(f"{PACKAGE}_*.deb"))
+    if fetched.returncode or not packages:
+        last = (fetched.stderr.strip().splitlines() or ["no output"])[-1]
+        raise NoRegistryError(f"apt-get cannot download {PACKAGE}: {last}")
+    unpacked = home / "new"
+    subprocess.run(["dpkg", "-x", str(packages[-1]), str(unpacked)], check=True, capture_output=True)
+    (unpacked / "usr").rename(home / "usr")
+    shutil.rmtree(unpacked)
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+class Registry:
+    """One registry on loopback, its contents in a directory; a context manager.
+
+    Args:
+        binary: see `find_registry`.
+        directory: for its configuration, contents and log.
+        htpasswd: a line ``USER:BCRYPT`` that clients must match; empty: anybody may read and write.
+    """
+
+    def __init__(self, binary: Path, directory: Path, *, htpasswd: str = "") -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._port = free_port()
+        self.address = f"{LOOPBACK}:{self._port}"
+        self._authorization: dict[str, str] = {}
+        configuration = {
+            "version": "0.1",
+            "log": {"level": "warn"},
+            "storage": {"filesystem": {"rootdirectory": str(directory / "contents")}},
+            "http": {"addr": self.address},
+        }
+        if htpasswd:
+            file = directory / "htpasswd"
+            file.write_text(f"{htpasswd}\n")
+            configuration["auth"] = {"htpasswd": {"realm": "test", "path": str(file)}}
+        # JSON is YAML.
+        config = directory / "config.yml"
+        config.write_text(json.dumps(configuration))
+        self._process = Process(PACKAGE, [str(binary), "serve", str(config)], directory / "log")
+
+    def __enter__(self) -> Self:
+        self._process.start()
+        self._process.wait_ready(lambda: self._send("GET", "/v2/")[0] in (200, 401))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._process.kill()
+
+    def stop(self) -> None:
+        """It is away from here on."""
+        self._process.kill()
+
+    def pause(self) -> None:
+        """It takes connections from here on, and answers nothing."""
+        self._process.pause()
+
+    def resume(self) -> None:
+        """It answers again."""
+        self._process.resume()
+
+    def authorize(self, authorization: str) -> None:
+        """Push with this ``Authorization`` header from here on."""
+        self._authorization = {"Authorization": authorization}
+
+    def push(self, repository: str, layers: Mapping[str, int], tag: str = "v1") -> str:
+        """Make an image; returns its digest.
+
+        Args:
+            repository: where.
+            layers: the sizes in bytes by name; equal names are equal layers.
+            tag: its tag.
+        """
+        config = self._blob(repository, json.dumps({"repository": repository, "layers": list(layers)}).encode())
+        written = [self._blob(repository, content(name, size)) for name, size in layers.items()]
+        manifest = {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": {"mediaType": _CONFIG, **config},
+            "layers": [{"mediaType": _LAYER, **layer} for layer in written],
+        }
+        body = json.dumps(manifest).encode()
+        status, _ = self._send("PUT", f"/v2/{repository}/manifests/{tag}", body, MANIFEST)
+        assert status == 201, status
+        return digest(body)
+
+    def _blob(self, repository: str, body: bytes) -> dict[str, str | int]:
+        found, _ = self._send("HEAD", f"/v2/{repository}/blobs/{digest(body)}")
+        if found != 200:
+            status, headers = self._send("POST", f"/v2/{repository}/blobs/uploads/")
+            assert status == 202, status
+            location = headers["Location"].partition(self.address)[2]
+            sign = "&" if "?" in location else "?"
+            status, _ = self._send("PUT", f"{location}{sign}digest={digest(body)}", body, "application/octet-stream")
+            assert status == 201, status
+        return {"digest": digest(body), "size": len(body)}
+
+    def _send(self, method: str, path: str, body: bytes = b"", kind: str = "") -> tuple[int, Mapping[str, str]]:
+        headers = {**self._authorization, **({"Content-Type": kind} if kind else {})}
+        with closing(http.client.HTTPConnection(LOOPBACK, self._port, timeout=10)) as connection:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            response.read()
+            return response.status, dict(response.getheaders())
+
+
+def content(name: str, size: int) -> bytes:
+    """The bytes of a layer, as many as it is to have; they hold nothing that anybody unpacks."""
+    return (hashlib.sha256(name.encode()).digest() * (size // 32 + 1))[:size]
+
+
+def digest(body: bytes) -> str:
+    """The digest of bytes, as references write it."""
+    return f"sha256:{hashlib.sha256(body).hexdigest()}"

@@ -1,0 +1,316 @@
+"""The Helm chart: that it is what the overlays and `install` are, and that the real Helm installs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from hack.chart.write import CHART as GENERATED
+from hack.chart.write import generated
+from hack.release.archives import tar_gz
+from webhook.install import plan
+from webhook.install.callers import restrict_callers
+from webhook.install.plan import DIGEST_ANNOTATION, Overlay
+from webhook.settings.file import parse
+
+from .support.access import Access
+from .support.helm import CHART, IMAGE, Helm
+from .support.kube import Json
+from .support.manifests import MANIFESTS, rendered
+from .test_install import kustomization
+
+OVERLAYS: list[Overlay] = ["kubernetes", "openshift"]
+ON_OPENSHIFT = {"openshift": True, "settings": {"kubevirt": {"namespace": "openshift-cnv"}}}
+OF_OVERLAY: dict[str, dict[str, Any]] = {"kubernetes": {}, "openshift": ON_OPENSHIFT}
+LISTENING = {"metrics": {"listen": "0.0.0.0:8444"}}
+
+
+@pytest.fixture
+def helm(helm_program: Path, tmp_path: Path) -> Helm:
+    return Helm(helm_program, tmp_path)
+
+
+def comparable(objects: list[Json]) -> dict[str, Json]:
+    """Objects by title, without what each way of installing has of its own: the Namespace, the image, the settings'
+    text and its digest, and the order of peers in a NetworkPolicy."""
+    result = {}
+    for one in deepcopy(objects):
+        if one["kind"] == "Namespace":
+            continue
+        if one["kind"] == "Deployment":
+            template = one["spec"]["template"]
+            template["metadata"]["annotations"].pop(DIGEST_ANNOTATION, None)
+            template["spec"]["containers"][0]["image"] = ""
+        if one["kind"] == "ConfigMap" and "settings.yaml" in one["data"]:
+            text = one["data"].pop("settings.yaml")
+            one["settings"] = msgspec.structs.replace(parse(text.encode(), "settings"), digest="")
+        if one["kind"] == "NetworkPolicy":
+            for rule in one["spec"]["ingress"]:
+                if "from" in rule:
+                    rule["from"].sort(key=json.dumps)
+        result[plan.title(one)] = one
+    return result
+
+
+def planned(overlay: Overlay, content: Mapping[str, Any]) -> dict[str, Json]:
+    made = plan.of(MANIFESTS, overlay, json.dumps(content), "settings", "")
+    return comparable(list(made.manifests))
+
+
+def test_the_chart_is_what_the_manifests_make(binaries: Path) -> None:
+    files = generated(binaries / "kubectl")
+
+    assert [file.name for file, text in files.items() if file.read_text() != text] == [], "run make manifests"
+    kept = {file for file in files if file.suffix == ".yaml"}
+    assert set((GENERATED / "templates").glob("*.yaml")) == kept
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_by_default_it_is_the_overlay(helm: Helm, overlay: Overlay) -> None:
+    assert comparable(helm.template(OF_OVERLAY[overlay])) == comparable(rendered(overlay))
+
+
+@pytest.mark.parametrize(
+    "component",
+    [
+        ("cert-manager",),
+        ("monitoring",),
+        ("dashboard",),
+        ("autoscaling",),
+        ("autoscaling", "cert-manager", "monitoring"),
+    ],
+)
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_components_are_those_of_kustomize(
+    plane: Access, helm: Helm, tmp_path: Path, overlay: Overlay, component: tuple[str, ...]
+) -> None:
+    made = plane.kubectl("kustomize", kustomization(tmp_path, overlay, *component)).stdout
+    values: dict[str, dict[str, Any]] = {
+        "cert-manager": {"certificates": "cert-manager"},
+        "monitoring": {"monitoring": {"enabled": True}},
+        "dashboard": {"dashboard": {"enabled": True}},
+        "autoscaling": {"autoscaling": {"enabled": True}},
+    }
+    chosen = {key: value for name in component for key, value in values[name].items()}
+
+    assert comparable(helm.template({**OF_OVERLAY[overlay], **chosen})) == comparable(list(yaml.safe_load_all(made)))
+
+
+BOOLEANS = st.booleans()
+NAMES = st.sampled_from(["a", "kube-public", "n.b", "zz-9"])
+NAMESPACES = st.sampled_from(["a", "kube-public", "kubevirt", "zz-9"])
+POLICY = {"clusterWide": BOOLEANS}
+EXPRESSIONS = st.sampled_from(
+    [
+        {"key": "tier", "operator": "In", "values": ["on", "1e5"]},
+        {"key": "a.b/c", "operator": "Exists"},
+        {"key": "none", "operator": "DoesNotExist", "values": []},
+    ]
+)
+
+
+def section(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries({}, optional=fields)
+
+
+SETTINGS = section(
+    server=section(drainSeconds=st.sampled_from([0, 10, 11, 60])),
+    kubevirt=section(namespace=st.sampled_from(["kubevirt", "virt", ""])),
+    excludedNamespaces=st.lists(NAMESPACES, max_size=3),
+    schedulers=st.dictionaries(
+        NAMES,
+        st.fixed_dictionaries(
+            {"guard": st.sampled_from(["pods", "off", "lease a/b"])}, optional={"onlyByWebhook": BOOLEANS}
+        ),
+        min_size=1,
+        max_size=1,
+    ),
+    scheduling=section(
+        **POLICY,
+        virtualMachines=BOOLEANS,
+        virtualMachineInstances=BOOLEANS,
+        spread=st.sampled_from(["off", "zone", "both"]),
+        spreadVirtualMachines=BOOLEANS,
+        spreadVirtualMachineInstances=BOOLEANS,
+    ),
+    instancetypes=section(
+        **POLICY,
+        virtualMachines=BOOLEANS,
+        virtualMachineInstances=BOOLEANS,
+        failurePolicy=st.sampled_from(["Fail", "Ignore"]),
+        parity=section(sample=st.integers(0, 2)),
+    ),
+    migration=section(**POLICY, failurePolicy=st.sampled_from(["Fail", "Ignore"])),
+    eviction=section(
+        **POLICY, requesters=st.lists(st.sampled_from(["a", "b.c/d", "sigs.k8s.io/descheduler"]), max_size=2)
+    ),
+    explain=section(listen=st.sampled_from(["", "127.0.0.1:8090", "0.0.0.0:8091", "[::]:8092"])),
+    metrics=section(listen=st.sampled_from(["", "[::1]:8093", "0.0.0.0:8094"])),
+    webhooks=section(
+        timeoutSeconds=st.integers(1, 3), namespaceSelector=section(matchExpressions=st.lists(EXPRESSIONS, max_size=2))
+    ),
+    audit=section(maxBytes=st.just(104_857_600)),
+    events=st.sampled_from(["on", "off", True]),
+    unenforced=section(everyMinutes=st.sampled_from([0, 30]), policyReports=BOOLEANS),
+)
+
+
+@given(content=SETTINGS)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_settings_as_values_make_what_install_makes(helm: Helm, content: dict[str, Any]) -> None:
+    assert comparable(helm.template({"settings": content})) == planned("kubernetes", content)
+
+
+def test_the_digest_of_the_settings_is_that_of_their_text(helm: Helm) -> None:
+    made = {one["kind"]: one for one in helm.template({"settings": {"events": "on"}}) if "Binding" not in one["kind"]}
+    text = made["ConfigMap"]["data"]["settings.yaml"]
+
+    deployment = plan.of(MANIFESTS, "kubernetes", text, "settings", "").deployment
+    annotations = deployment["spec"]["template"]["metadata"]["annotations"]
+    assert made["Deployment"]["spec"]["template"]["metadata"]["annotations"] == annotations
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
+def test_callers_are_those_of_install(helm: Helm, overlay: Overlay) -> None:
+    blocks = ["10.0.0.0/28", "10.0.1.7/32"]
+    values = {**OF_OVERLAY[overlay], "networkPolicy": {"callers": blocks}}
+
+    made = comparable(helm.template(values))
+
+    policy = restrict_callers(plan.network_policy(MANIFESTS, overlay), blocks)
+    assert made[plan.title(policy)] == comparable([policy])[plan.title(policy)]
+
+
+def test_prometheus_scrapes_the_listener_of_metrics_where_there_is_one(
+    plane: Access, helm: Helm, tmp_path: Path
+) -> None:
+    own = kustomization(tmp_path, "kubernetes", "metrics", "monitoring", "metrics-monitoring")
+    made = comparable(list(yaml.safe_load_all(plane.kubectl("kustomize", own).stdout)))
+
+    chart = comparable(helm.template({"monitoring": {"enabled": True}, "settings": LISTENING}))
+
+    assert {title for title in made if made[title] != chart.get(title)} == {
+        "ConfigMap kubevirt-webhook/kubevirt-webhook"
+    }
+    assert chart.keys() == made.keys()
+
+
+def test_values_that_only_a_chart_has(helm: Helm) -> None:
+    digest = f"sha256:{'a' * 64}"
+    values = {
+        "image": {**IMAGE, "digest": digest},
+        "imagePullSecrets": [{"name": "mirror"}],
+        "replicas": 3,
+        "commonLabels": {"team": "virt"},
+        "podLabels": {"mesh": "no"},
+        "podAnnotations": {"note": "yes"},
+        "nodeSelector": {"infra": "true"},
+        "tolerations": [{"operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "topologySpreadConstraints": [{"topologyKey": "rack", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}],
+        "resources": {"requests": {"cpu": "1"}},
+        "monitoring": {"enabled": True, "labels": {"release": "kube-prometheus-stack"}, "interval": "10s"},
+        "dashboard": {"enabled": True, "labels": {"grafana": "one"}},
+        "podDisruptionBudget": {"maxUnavailable": 2},
+    }
+
+    made = helm.template(values)
+
+    assert {one["metadata"]["labels"]["team"] for one in made} == {"virt"}
+    by_kind = {one["kind"]: one for one in made}
+    deployment = by_kind["Deployment"]
+    template = deployment["spec"]["template"]
+    pod = template["spec"]
+    assert deployment["spec"]["replicas"] == 3
+    assert template["metadata"]["labels"] == {
+        "app.kubernetes.io/name": "kubevirt-webhook",
+        "mesh": "no",
+        "team": "virt",
+    }
+    assert template["metadata"]["annotations"]["note"] == "yes"
+    assert pod["containers"][0]["image"] == f"{IMAGE['repository']}@{digest}"
+    assert pod["containers"][0]["resources"] == values["resources"]
+    assert {key: pod[key] for key in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity")} == {
+        key: values[key] for key in ("imagePullSecrets", "nodeSelector", "tolerations", "affinity")
+    }
+    assert pod["topologySpreadConstraints"] == values["topologySpreadConstraints"]
+    assert deployment["spec"]["selector"] == {"matchLabels": {"app.kubernetes.io/name": "kubevirt-webhook"}}
+    for kind in ("ServiceMonitor", "PrometheusRule"):
+        assert by_kind[kind]["metadata"]["labels"]["release"] == "kube-prometheus-stack"
+    assert by_kind["ServiceMonitor"]["spec"]["endpoints"][0]["interval"] == "10s"
+    assert by_kind["PodDisruptionBudget"]["spec"]["maxUnavailable"] == 2
+    (dashboard,) = (one for one in made if one["metadata"]["name"] == "kubevirt-webhook-dashboard")
+    assert dashboard["metadata"]["labels"]["grafana"] == "one"
+
+
+def test_parts_can_be_left_out(helm: Helm) -> None:
+    everything = comparable(helm.template())
+    values = {"networkPolicy": {"enabled": False}, "podDisruptionBudget": {"enabled": False}}
+
+    left = everything.keys() - comparable(helm.template(values)).keys()
+
+    assert left == {f"{kind} kubevirt-webhook/kubevirt-webhook" for kind in ("NetworkPolicy", "PodDisruptionBudget")}
+
+
+@pytest.mark.parametrize(("values", "part"), [
+    ({}, "set image.repository"),
+    ({"image": IMAGE, "openshift": True}, "settings.kubevirt.namespace is missing"),
+    ({"image": IMAGE, "replica": 2}, "additional properties 'replica' not allowed"),
+    ({"image": {**IMAGE, "digest": "sha256:1"}}, "/image/digest"),
+    ({"image": IMAGE, "settings": {"migration": {"collision": "no"}}}, "/settings/migration/collision"),
+    ({"image": IMAGE, "settings": {"webhooks": {"service": {"name": "other"}}}}, "/settings/webhooks/service/name"),
+    ({"image": IMAGE, "settings": {"server": {"listen": "0.0.0.0:9443"}}}, "/settings/server/listen"),
+    ({"image": IMAGE, "settings": None}, "settings"),
+])  # fmt: skip
+def test_mistakes_are_refused_before_anything_is_installed(helm: Helm, values: dict[str, Any], part: str) -> None:
+    assert part in helm.refusal(values)
+
+
+def test_another_namespace_is_refused(helm: Helm) -> None:
+    values = {"image": IMAGE}
+    said = helm.run("template", "kubevirt-webhook", CHART, "--namespace=other", values=values, check=False)
+
+    assert "use --namespace kubevirt-webhook" in said
+
+
+def test_the_linter_has_nothing_to_say(helm: Helm) -> None:
+    for values in ({"image": IMAGE}, {"image": IMAGE, **ON_OPENSHIFT, "certificates": "cert-manager"}):
+        said = helm.run("lint", "--strict", CHART, values=values)
+        assert "0 chart(s) failed" in said
+        assert "ERROR" not in said
+        assert "WARNING" not in said
+
+
+def test_the_package_of_a_release_is_the_chart(helm: Helm, tmp_path: Path) -> None:
+    contents = {
+        f"kubevirt-webhook/{file.relative_to(CHART)}": file.read_bytes() for file in CHART.rglob("*") if file.is_file()
+    }
+    package = tmp_path / "kubevirt-webhook-0.1.0.tgz"
+    package.write_bytes(tar_gz(contents, 1_790_000_000))
+
+    made = helm.run("template", "kubevirt-webhook", package, values={"image": IMAGE})
+
+    assert [one for one in yaml.safe_load_all(made) if one] == helm.template()
+
+
+GITOPS = Path(__file__).resolve().parents[2] / "examples" / "gitops"
+
+
+def test_examples_for_gitops_tools_render(helm: Helm) -> None:
+    (application,) = yaml.safe_load_all((GITOPS / "argocd.yaml").read_text())
+    _, release = yaml.safe_load_all((GITOPS / "flux.yaml").read_text())
+    for values in (application["spec"]["source"]["helm"]["valuesObject"], release["spec"]["values"]):
+        kinds = {one["kind"] for one in helm.template(values) if "webhooks" in one}
+
+        ignored = {one["kind"]: one["jqPathExpressions"] for one in application["spec"]["ignoreDifferences"]}
+        assert ignored == {kind: [".webhooks[].clientConfig.caBundle"] for kind in kinds}
+    assert "RespectIgnoreDifferences=true" in application["spec"]["syncPolicy"]["syncOptions"]

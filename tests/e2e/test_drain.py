@@ -1,0 +1,253 @@
+"""Whether what `explain drain` foretells of random clusters is what the real scheduler does to the target pods.
+
+For each VM alone: the nodes that are called its candidates are those where the scheduler puts its target pod. For all
+together: in the plan's order, each VM fits on the node that the plan names. And those that the plan calls blocked find
+no node once the others have moved.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from webhook.cli.main import main
+from webhook.cli.snapshot import from_cluster
+from webhook.drain.planner import plan
+from webhook.drain.report import BLOCKS, MOVES, NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART, DrainPlan, VmPlan
+
+from .conftest import OwnPlane
+from .support.kube import Json, Kube, Object, eventually
+from .support.migrations import HOSTNAME, REQUIRED, guest, source_of, target_of
+from .support.objects import ZONE, make_node
+from .support.plane import ControlPlane
+from .support.workloads import PODS, VMIS
+
+NODES = [f"node-{number}" for number in range(7)]
+SPACE = "vms"
+APPS = ["web", "db", "cache"]
+GPU = "example.com/gpu"
+KUBEVIRTS = "kubevirt.io/v1/kubevirts"
+KUBEVIRT: Json = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "KubeVirt",
+    "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
+    "spec": {"configuration": {"evictionStrategy": "LiveMigrate"}},
+}
+MIGRATABLE = {"type": "LiveMigratable", "status": "True"}
+
+
+class Dice(random.Random):
+    """Of the nodes and the VMs."""
+
+    def happens(self, chance: float) -> bool:
+        return self.random() < chance
+
+    def node(self, kube: Kube, name: str) -> None:
+        labels = {ZONE: self.choice("ab"), **({"disk": "ssd"} if self.happens(0.6) else {})}
+        amounts = {"cpu": self.choice(["2", "3"]), "memory": self.choice(["3Gi", "4Gi", "6Gi"]), "pods": "12"}
+        if name == NODES[0] or self.happens(0.4):
+            amounts[GPU] = "1"
+        make_node(kube, name, labels, allocatable=amounts)
+        if self.happens(0.2):
+            taint = {"key": "dedicated", "value": "gpu", "effect": "NoSchedule"}
+            kube.patch("v1/nodes", name, {"spec": {"taints": [taint]}})
+
+    def vm(self, name: str) -> tuple[Json, Json]:
+        """A VMI, and the requests of its pods."""
+        app = self.choice(APPS)
+        memory = self.choice(["256Mi", "512Mi", "1Gi", "2Gi"])
+        spec: Json = {}
+        if self.happens(0.3):
+            spec["nodeSelector"] = self.choice([{"disk": "ssd"}, {ZONE: "a"}])
+        if self.happens(0.3):
+            spec["tolerations"] = [{"key": "dedicated", "operator": "Exists"}]
+        if self.happens(0.5):
+            spec["affinity"] = self.affinity()
+        if self.happens(0.25):
+            spec["topologySpreadConstraints"] = [self.spread(app)]
+        vmi = guest(name, model="host-passthrough", **spec)
+        vmi["metadata"]["labels"] = {"app": app}
+        vmi["spec"]["domain"]["memory"] = {"guest": memory}
+        requests = {"cpu": self.choice(["100m", "300m", "700m"]), "memory": memory, "devices.kubevirt.io/kvm": "1"}
+        vmi["spec"]["domain"]["resources"] = {"requests": {"cpu": requests["cpu"], "memory": memory}}
+        if self.happens(0.15):
+            vmi["spec"]["domain"]["devices"] = {"gpus": [{"name": "gpu", "deviceName": GPU}]}
+            requests[GPU] = "1"
+        return vmi, requests
+
+    def affinity(self) -> Json:
+        term: Json = {"topologyKey": self.choice([HOSTNAME, HOSTNAME, ZONE])}
+        if self.happens(0.7):
+            term["labelSelector"] = {"matchLabels": {"app": self.choice(APPS)}}
+        else:
+            expression = {"key": "app", "operator": self.choice(["In", "NotIn"]), "values": self.sample(APPS, 2)}
+            term["labelSelector"] = {"matchExpressions": [expression]}
+        if self.happens(0.2):
+            term["namespaceSelector"] = {}
+        return {self.choice(["podAffinity", "podAntiAffinity", "podAntiAffinity"]): {REQUIRED: [term]}}
+
+    def spread(self, app: str) -> Json:
+        return {
+            "topologyKey": self.choice([HOSTNAME, ZONE]),
+            "maxSkew": self.choice([1, 2]),
+            "whenUnsatisfiable": self.choice(["DoNotSchedule", "DoNotSchedule", "ScheduleAnyway"]),
+            "labelSelector": {"matchLabels": {"app": app}},
+            "nodeAffinityPolicy": self.choice(["Honor", "Ignore"]),
+            **({"nodeTaintsPolicy": "Honor"} if self.happens(0.3) else {}),
+        }
+
+
+class Cluster:
+    """Random VMs on a control plane with a real scheduler.
+
+    Args:
+        plane: where.
+        dice: decides.
+        vms: how many VMs.
+    """
+
+    def __init__(self, plane: ControlPlane, dice: Dice, vms: int) -> None:
+        self.plane, self.kube = plane, plane.admin
+        self.vmis: dict[str, Object] = {}
+        self.sources: dict[str, Object] = {}
+        self.requests: dict[str, Json] = {}
+        for name in NODES:
+            dice.node(self.kube, name)
+        self.nodes = {each["metadata"]["name"]: each for each in self.kube.list("v1/nodes")}
+        for number in range(vms):
+            name = f"vm-{number:02}"
+            manifest, requests = dice.vm(name)
+            self.requests[name] = requests
+            hosts = [host for host in NODES if self.nodes[host]["status"]["allocatable"].keys() >= requests.keys()]
+            node = dice.choice(hosts[:3] if dice.happens(0.6) else hosts)
+            status = {"phase": "Running", "nodeName": node, "conditions": [MIGRATABLE]}
+            vmi = plane.kubevirt_controller.create(VMIS, {**manifest, "status": status}, SPACE)
+            self.vmis[name] = vmi
+            pod = source_of(vmi, node)
+            pod["spec"]["affinity"] = vmi["spec"].get("affinity", {})
+            made = self.kube.create(PODS, self._dressed(pod, name), SPACE)
+            running = {"status": {"phase": "Running"}}
+            self.kube.patch(PODS, made["metadata"]["name"], running, SPACE, subresource="status")
+            self.sources[name] = made
+
+    def _dressed(self, pod: Json, name: str) -> Json:
+        """A launcher pod with what KubeVirt takes over from its VMI beside the affinity."""
+        requests = self.requests[name]
+        limits = {resource: amount for resource, amount in requests.items() if "/" in resource}
+        pod["spec"]["containers"][0]["resources"] = {"requests": requests, "limits": limits}
+        spread = self.vmis[name]["spec"].get("topologySpreadConstraints", [])
+        pod["spec"]["topologySpreadConstraints"] = spread
+        return pod
+
+    def plan(self, nodes: Sequence[str]) -> DrainPlan:
+        """What we say."""
+        snapshot = asyncio.run(from_cluster(self.plane.kubeconfig_for("admin", ["system:masters"])))
+        found = plan(snapshot, nodes)
+        assert not found.gaps
+        assert not any(vm.gaps for vm in found.steps[0].vms)
+        return found
+
+    @contextmanager
+    def target(self, name: str, node: str = "") -> Iterator[str]:
+        """The target pod of a VM, and where the scheduler puts it; with a node, only there is asked for."""
+        vmi, source = self.vmis[name], self.sources[name]
+        migration = {"metadata": {"uid": f"job-{name}", "name": f"job-{name}"}, "spec": {}}
+        pod = self._dressed(target_of(vmi, migration, source, self.nodes[vmi["status"]["nodeName"]]), name)
+        if node:
+            term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+            pod["spec"]["affinity"]["nodeAffinity"] = {REQUIRED: {"nodeSelectorTerms": [term]}}
+        made = self.kube.create(PODS, pod, SPACE)["metadata"]["name"]
+        yield self._looked_at(made)
+        self.kube.delete(PODS, made, SPACE, gracePeriodSeconds="0")
+
+    def _looked_at(self, name: str) -> str:
+        def look() -> Object | None:
+            found = self.kube.get(PODS, name, SPACE)
+            return found if found["spec"].get("nodeName") or found["status"].get("conditions") else None
+
+        found = eventually(look, what=f"the scheduler to look at {name}")
+        return str(found["spec"].get("nodeName", ""))
+
+    def can_be_pinned(self, name: str) -> bool:
+        """Whether a VM that is sent to one node by affinity is spread over the same nodes as before."""
+        spread = self.vmis[name]["spec"].get("topologySpreadConstraints", [])
+        return all(each["nodeAffinityPolicy"] == "Ignore" for each in spread)
+
+    def leave(self, name: str) -> None:
+        """The pod that a VM has run in ends."""
+        self.kube.delete(PODS, self.sources[name]["metadata"]["name"], SPACE, gracePeriodSeconds="0")
+
+    def cordon(self, nodes: Sequence[str]) -> None:
+        """As the drain begins."""
+        for node in nodes:
+            self.kube.patch("v1/nodes", node, {"spec": {"unschedulable": True}})
+
+
+@pytest.mark.parametrize("seed", [1, 2, 5])
+def test_what_is_foretold_is_what_the_scheduler_does(own_plane: OwnPlane, seed: int) -> None:
+    dice = Dice(seed)
+    plane = own_plane()
+    plane.admin.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
+    plane.admin.create(KUBEVIRTS, KUBEVIRT, "kubevirt")
+    # Settings count from when the operator has taken them up.
+    deployed = {"status": {"phase": "Deployed", "defaultArchitecture": "amd64"}}
+    plane.admin.patch(KUBEVIRTS, "kubevirt", deployed, "kubevirt", subresource="status")
+    cluster = Cluster(plane, dice, vms=18)
+    drained = NODES[:2]
+    found = cluster.plan(drained)
+    cluster.cordon(drained)
+    plane.start_scheduler("default")
+    vms = found.steps[0].vms
+
+    assert {vm.code for vm in vms if vm.outcome == BLOCKS} <= {NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART}
+    for vm in vms:
+        ours = set(vm.candidates)
+        about = (vm, cluster.vmis[vm.name]["spec"])
+        with cluster.target(vm.name) as chosen:
+            assert chosen in (ours or {""}), about
+        if cluster.can_be_pinned(vm.name):
+            assert {node for node in NODES if _goes_to(cluster, vm, node)} == ours, about
+    with _all_moved(cluster, [vm for vm in vms if vm.outcome == MOVES]):
+        for vm in vms:
+            if vm.outcome == BLOCKS:
+                with cluster.target(vm.name) as chosen:
+                    assert not chosen, vm
+    assert _by_command(plane, drained) == (1 if found.blocks else 0)
+    # Not to be content with VMs that fit nowhere, or everywhere.
+    assert any(0 < len(vm.candidates) < len(NODES) - len(drained) for vm in vms)
+    assert 0 < found.blocks < len(vms)
+
+
+def _goes_to(cluster: Cluster, vm: VmPlan, node: str) -> bool:
+    with cluster.target(vm.name, node) as chosen:
+        return chosen == node
+
+
+@contextmanager
+def _all_moved(cluster: Cluster, vms: Sequence[VmPlan]) -> Iterator[None]:
+    """All that move are where the plan says, put there by the scheduler one after the other, as the plan has it."""
+    if not vms:
+        yield
+        return
+    first, *rest = sorted(vms, key=lambda vm: vm.turn)
+    with cluster.target(first.name, first.to) as chosen:
+        assert chosen == first.to, (first, cluster.vmis[first.name]["spec"])
+        cluster.leave(first.name)
+        with _all_moved(cluster, rest):
+            yield
+
+
+def _by_command(plane: ControlPlane, nodes: Sequence[str]) -> int:
+    """The exit status of the command itself, which reads the same cluster."""
+    kubeconfig = plane.kubeconfig_for("admin", ["system:masters"])
+    result = CliRunner().invoke(main, ["explain", "drain", *nodes, "--kubeconfig", str(kubeconfig), "-o", "json"])
+    answer: Mapping[str, Any] = json.loads(result.output)
+    assert answer["schema"].endswith("explain-drain/v1alpha1")
+    return result.exit_code

@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.install.manifests import planned
+from tests.install.memory import Memory
+from webhook.errors import InputError
+from webhook.install import plan
+from webhook.install.ownership import HandOver, renamed
+
+REPLICAS: dict[str, Any] = {"f:spec": {"f:replicas": {}}}
+IMAGE: dict[str, Any] = {"f:spec": {"f:template": {"k:{}": {"f:image": {}}}}}
+DEPLOYMENT = planned().deployment
+
+
+def entry(manager: str, fields: dict[str, Any], operation: str = "Apply", **more: Any) -> dict[str, Any]:
+    return {"manager": manager, "operation": operation, "apiVersion": "apps/v1", "fieldsV1": fields, **more}
+
+
+def test_fields_of_both_are_united() -> None:
+    others = [entry("certificates", {"f:x": {}}), entry("old", {"f:status": {}}, "Update", subresource="status")]
+
+    made = renamed([entry("new", REPLICAS), *others, entry("old", IMAGE)], "old", "new")
+
+    united = {"f:spec": {"f:replicas": {}, "f:template": IMAGE["f:spec"]["f:template"]}}
+    assert made == [*others, entry("new", united)]
+
+
+def test_helm_does_not_apply() -> None:
+    assert renamed([entry("old", IMAGE)], "old", "helm") == [entry("helm", IMAGE, "Update")]
+    assert renamed([entry("helm", IMAGE, "Update")], "helm", "new") == [entry("new", IMAGE)]
+
+
+def test_what_the_former_tool_does_not_own_stays() -> None:
+    assert renamed([entry("new", IMAGE)], "old", "new") is None
+
+
+async def test_only_the_version_that_was_read_is_changed() -> None:
+    api = Memory()
+    api.put(
+        plan.path(DEPLOYMENT),
+        {**DEPLOYMENT, "metadata": {**DEPLOYMENT["metadata"], "managedFields": [entry("old", IMAGE)]}},
+    )
+    work = HandOver(api, "old", "new")
+
+    (found,) = await work.transfers(planned().manifests)
+    await work.transfer(found)
+
+    assert api.objects[found.path]["metadata"]["managedFields"] == [entry("new", IMAGE)]
+    assert await work.transfers(planned().manifests) == []
+    with pytest.raises(InputError, match="run the command again"):
+        await work.transfer(found)
+
+
+@pytest.mark.parametrize(("answer", "part"), [
+    ((403, {"message": "no"}), "permitted to get and patch"),
+    ((500, b"?"), "no message"),
+    (None, "did not answer"),
+])  # fmt: skip
+async def test_refusals_are_one_sentence(answer: Any, part: str) -> None:
+    api = Memory()
+    api.answers["GET", plan.path(DEPLOYMENT)] = answer
+
+    with pytest.raises(InputError, match=part):
+        await HandOver(api, "old", "new").transfers([DEPLOYMENT])

@@ -1,0 +1,139 @@
+"""A real Prometheus that scrapes a running server, evaluates the rules, and answers the dashboard's queries."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.monitoring.rules import ALERTS, GROUPS, RECORDS, ROOT, queries
+
+# What Prometheus and its operator write themselves: a metric with such a label loses it to `exported_...`.
+TARGET_LABELS = {"job", "instance", "namespace", "pod", "service", "container", "endpoint", "node"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def fetch(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        return str(answer.read().decode())
+
+
+def eventually(check: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with suppress(OSError, ValueError):
+            if found := check():
+                return found
+        time.sleep(0.1)
+    raise AssertionError("waited 60 seconds")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A server over the example cluster; yields the address of its metrics."""
+    port = free_port()
+    command = [sys.executable, "-m", "webhook", "serve", "--cluster-from", "examples/cluster"]
+    command += ["--config", "examples/settings.yaml", "--listen=127.0.0.1:0", f"--ops-listen=127.0.0.1:{port}"]
+    file = tmp_path_factory.mktemp("server") / "log"
+    with file.open("w") as log, subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log) as running:
+        try:
+            eventually(lambda: fetch(f"http://127.0.0.1:{port}/readyz"))
+            yield f"127.0.0.1:{port}"
+        finally:
+            running.terminate()
+
+
+@pytest.fixture(scope="module")
+def api(prometheus: Path, server: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A Prometheus that has scraped the server, as the ServiceMonitor has it; yields the URL of its API."""
+    directory = tmp_path_factory.mktemp("prometheus")
+    (directory / "rules.json").write_text(json.dumps({"groups": GROUPS}))
+    target = {
+        "targets": [server],
+        "labels": {"namespace": "kubevirt-webhook", "pod": "a", "service": "kubevirt-webhook"},
+    }
+    content = {
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": ["rules.json"],
+        "scrape_configs": [{"job_name": "kubevirt-webhook", "static_configs": [target]}],
+    }
+    (directory / "prometheus.yml").write_text(json.dumps(content))
+    port = free_port()
+    command = [str(prometheus / "prometheus"), f"--config.file={directory / 'prometheus.yml'}"]
+    command += [f"--storage.tsdb.path={directory / 'data'}", f"--web.listen-address=127.0.0.1:{port}"]
+    with (directory / "log").open("w") as log, subprocess.Popen(command, stdout=log, stderr=log) as running:
+        try:
+            url = f"http://127.0.0.1:{port}/api/v1"
+            eventually(lambda: len(values(url, "up == 1")) == 1)
+            yield url
+        finally:
+            running.terminate()
+
+
+def ask(api: str, path: str, **parameters: str) -> Any:
+    answer = json.loads(fetch(f"{api}/{path}?{urllib.parse.urlencode(parameters)}"))
+    assert answer["status"] == "success"
+    return answer["data"]
+
+
+def values(api: str, query: str) -> list[Any]:
+    found: list[Any] = ask(api, "query", query=query)["result"]
+    return found
+
+
+def test_all_rules_are_evaluated_without_errors(api: str) -> None:
+    def rules() -> list[dict[str, Any]]:
+        found = [rule for group in ask(api, "rules")["groups"] for rule in group["rules"]]
+        return found if all(rule["health"] != "unknown" for rule in found) else []
+
+    found = eventually(rules)
+
+    assert len(found) == len(ALERTS) + len(RECORDS)
+    assert {rule["name"]: rule.get("lastError") for rule in found if rule["health"] != "ok"} == {}
+
+
+def test_a_healthy_server_raises_no_alert_but_the_schedulers(api: str) -> None:
+    def is_quiet() -> bool:
+        # Before the first scrape there is no replica.
+        alerts = {one["labels"]["alertname"] for one in ask(api, "alerts")["alerts"]}
+        return alerts <= {"KubevirtWebhookSchedulerDown"}
+
+    assert eventually(is_quiet)
+
+
+@pytest.mark.parametrize("title", list(queries()))
+def test_the_dashboards_queries_are_answered(api: str, title: str) -> None:
+    for query in queries()[title]:
+        values(api, query.replace("$namespace", "kubevirt-webhook"))
+
+
+@pytest.mark.parametrize("title", ["Ready replicas", "Available schedulers", "Certificates end in"])
+def test_panels_of_the_state_show_it(api: str, title: str) -> None:
+    (query,) = queries()[title]
+
+    assert values(api, query.replace("$namespace", "kubevirt-webhook"))
+
+
+def test_no_metric_has_a_label_that_prometheus_writes(api: str, server: str) -> None:
+    labels = set(re.findall(r'[{,]([a-z_]+)="', fetch(f"http://{server}/metrics")))
+
+    assert labels & TARGET_LABELS == set()
+    assert {"webhook", "scheduler", "certificate"} <= labels
+    assert values(api, '{__name__=~"kubevirt_webhook_.+",exported_job!=""}') == []
+    assert {one["metric"]["job"] for one in values(api, "kubevirt_webhook_ready")} == {"kubevirt-webhook"}

@@ -1,0 +1,376 @@
+"""Manifests from registries that are right, slow, wrong and hostile."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from aiohttp import web
+
+from tests.registry.fake_registry import FakeRegistry, client_of, manifest, serving
+from webhook.layers.manifests import MAX_BYTES, digest_of
+from webhook.layers.references import Reference
+from webhook.registry.client import MAX_REDIRECTS, RegistryClient
+from webhook.registry.credentials import Credentials
+from webhook.registry.failure import RegistryError
+from webhook.settings.layers_snapshot import RegistrySettings
+
+ANN = Credentials("ann", "secret")
+BASIC = "Basic " + b64encode(b"ann:secret").decode()
+
+
+@pytest.fixture
+async def registry() -> AsyncIterator[FakeRegistry]:
+    async with serving() as one:
+        yield one
+
+
+@pytest.fixture
+async def other() -> AsyncIterator[FakeRegistry]:
+    async with serving() as one:
+        yield one
+
+
+async def cause_of(client: RegistryClient, reference: Reference, credentials: Credentials | None = None) -> str:
+    with pytest.raises(RegistryError) as caught:
+        await client.manifest(reference, credentials)
+    assert "secret" not in caught.value.why
+    return caught.value.cause
+
+
+class TestManifests:
+    async def test_by_tag_and_by_digest(self, registry: FakeRegistry) -> None:
+        digest = registry.add(manifest(), "40")
+        async with client_of(registry) as client:
+            assert await client.manifest(registry.reference("40")) == manifest()
+            assert await client.manifest(registry.reference(digest)) == manifest()
+        assert registry.paths == [f"/v2/disks/fedora/manifests/{version}" for version in ("40", digest)]
+        assert "application/vnd.oci.image.index.v1+json" in registry.requests[0].headers["Accept"]
+        assert registry.authorizations() == [None, None]
+
+    @pytest.mark.parametrize(
+        ("status", "cause"),
+        [
+            (404, "absent"),
+            (403, "denied"),
+            (401, "denied"),
+            (429, "unavailable"),
+            (503, "unavailable"),
+            (418, "invalid"),
+        ],
+    )
+    async def test_other_answers_are_errors(self, registry: FakeRegistry, status: int, cause: str) -> None:
+        async def refuse(_: web.BaseRequest) -> web.Response:
+            return web.Response(status=status, text="password is secret")
+
+        registry.handler = refuse
+        async with client_of(registry) as client:
+            assert await cause_of(client, registry.reference("40")) == cause
+
+    async def test_a_registry_that_is_away(self, registry: FakeRegistry) -> None:
+        away = FakeRegistry()
+        away.address = "127.0.0.1:1"
+        async with client_of(away) as client:
+            assert await cause_of(client, away.reference("40")) == "unavailable"
+
+
+class TestHostileRegistries:
+    """Each attack ends with an error, and the next request is answered as if there had been none."""
+
+    @pytest.fixture(autouse=True)
+    async def goes_on(self, registry: FakeRegistry) -> AsyncIterator[None]:
+        yield
+        registry.handler = None
+        registry.add(manifest(), "afterwards")
+        async with client_of(registry) as client:
+            assert await client.manifest(registry.reference("afterwards")) == manifest()
+
+    async def test_wrong_digest(self, registry: FakeRegistry) -> None:
+        digest = digest_of(b"something else")
+        registry.contents[digest] = manifest()
+        async with client_of(registry) as client:
+            assert await cause_of(client, registry.reference(digest)) == "invalid"
+
+    async def test_a_header_does_not_replace_the_check(self, registry: FakeRegistry) -> None:
+        digest = digest_of(b"something else")
+
+        async def lie(_: web.BaseRequest) -> web.Response:
+            return web.Response(body=manifest(), headers={"Docker-Content-Digest": digest})
+
+        registry.handler = lie
+        async with client_of(registry) as client:
+            assert await cause_of(client, registry.reference(digest)) == "invalid"
+
+    async def test_slow(self, registry: FakeRegistry) -> None:
+        async def dawdle(_: web.BaseRequest) -> web.Response:
+            await asyncio.sleep(60)
+            return web.Response()
+
+        registry.handler = dawdle
+        async with client_of(registry, seconds=0.1) as client:
+            assert await cause_of(client, registry.reference("40")) == "unavailable"
+
+    async def test_endless(self, registry: FakeRegistry) -> None:
+        sent = 0
+
+        async def pour(request: web.BaseRequest) -> web.StreamResponse:
+            nonlocal sent
+            response = web.StreamResponse()
+            await response.prepare(request)
+            while True:
+                sent += 65_536
+                await response.write(b" " * 65_536)
+
+        registry.handler = pour
+        async with client_of(registry) as client:
+            assert await cause_of(client, registry.reference("40")) == "invalid"
+        # What was on its way is bounded by the buffers of both ends.
+        assert sent < MAX_BYTES + 32 * 1024 * 1024
+
+    async def test_dripping(self, registry: FakeRegistry) -> None:
+        async def drip(request: web.BaseRequest) -> web.StreamResponse:
+            response = web.StreamResponse()
+            await response.prepare(request)
+            while True:
+                await response.write(b" ")
+                await asyncio.sleep(0.02)
+
+        registry.handler = drip
+        async with client_of(registry, seconds=0.2) as client:
+            assert await cause_of(client, registry.reference("40")) == "unavailable"
+
+    async def test_huge(self, registry: FakeRegistry) -> None:
+        registry.contents["40"] = b" " * (MAX_BYTES + 1)
+        async with client_of(registry) as client:
+            assert await cause_of(client, registry.reference("40")) == "invalid"
+
+    async def test_a_small_body_stays_small(self, registry: FakeRegistry) -> None:
+        bomb = gzip.compress(b" " * 50_000_000)
+
+        async def send(request: web.BaseRequest) -> web.Response:
+            assert request.headers["Accept-Encoding"] == "identity"
+            return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
+
+        registry.handler = send
+        async with client_of(registry) as client:
+            assert await client.manifest(registry.reference("40")) == bomb
+
+    async def test_cookies_are_not_kept(self, registry: FakeRegistry) -> None:
+        async def give(_: web.BaseRequest) -> web.Response:
+            return web.Response(body=manifest(), headers={"Set-Cookie": "a=b"})
+
+        registry.handler = give
+        async with client_of(registry) as client:
+            await client.manifest(registry.reference("40"))
+            await client.manifest(registry.reference("41"))
+        assert "Cookie" not in registry.requests[1].headers
+
+
+class TestAddresses:
+    @pytest.mark.parametrize("host", ["127.0.0.1", "169.254.169.254", "[::1]", "10.96.0.1"])
+    async def test_no_address_inside_is_contacted(self, host: str) -> None:
+        client = RegistryClient(host, RegistrySettings(plain_http=True))
+        try:
+            assert await cause_of(client, Reference(host, "a", "b")) == "denied"
+        finally:
+            await client.close()
+
+    async def test_a_name_for_an_address_inside_is_not_followed(self, registry: FakeRegistry) -> None:
+        # No list of addresses: localhost is a name like another, as after a change of its DNS records.
+        name = f"localhost:{registry.address.rpartition(':')[2]}"
+        client = RegistryClient(name, RegistrySettings(plain_http=True))
+        try:
+            assert await cause_of(client, Reference(name, "a", "b")) == "denied"
+        finally:
+            await client.close()
+        assert registry.requests == []
+
+    async def test_the_proxy_of_the_environment_is_not_used(
+        self, registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+        registry.add(manifest(), "40")
+        async with client_of(registry) as client:
+            assert await client.manifest(registry.reference("40")) == manifest()
+
+
+class TestRedirects:
+    async def redirect(self, registry: FakeRegistry, location: str) -> None:
+        async def away(request: web.BaseRequest) -> web.Response | None:
+            if request.path.startswith("/v2/disks/fedora/manifests/40"):
+                return web.Response(status=307, headers={"Location": location})
+            return None
+
+        registry.handler = away
+
+    @pytest.mark.parametrize(
+        "location",
+        [
+            "http://169.254.169.254/latest/meta-data",
+            "http://127.0.0.1:1/",
+            "//evil.example/x",
+            "https://evil.example/x",
+            "file:///etc/passwd",
+            "http://[",
+            "http://user:pass@{own}/x",
+            "",
+        ],
+    )
+    async def test_to_hosts_that_are_not_listed(self, registry: FakeRegistry, location: str) -> None:
+        await self.redirect(registry, location.replace("{own}", registry.address))
+        async with client_of(registry) as client:
+            assert await cause_of(client, registry.reference("40")) in ("denied", "invalid")
+
+    async def test_within_the_registry(self, registry: FakeRegistry) -> None:
+        registry.add(manifest(), "41")
+        await self.redirect(registry, "/v2/other/manifests/41")
+        async with client_of(registry) as client:
+            assert await client.manifest(registry.reference("40")) == manifest()
+
+    async def test_to_a_listed_host_without_credentials(self, registry: FakeRegistry, other: FakeRegistry) -> None:
+        other.add(manifest(), "41")
+
+        async def guard(request: web.BaseRequest) -> web.Response:
+            if request.headers.get("Authorization") != BASIC:
+                return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="x"'})
+            return web.Response(status=307, headers={"Location": f"http://{other.address}/x/41"})
+
+        registry.handler = guard
+        async with client_of(registry, redirect_hosts=(other.address,)) as client:
+            assert await client.manifest(registry.reference("40"), ANN) == manifest()
+        assert registry.authorizations() == [None, BASIC]
+        assert other.authorizations() == [None]
+
+    async def test_in_a_circle(self, registry: FakeRegistry) -> None:
+        await self.redirect(registry, "/v2/disks/fedora/manifests/40")
+        async with client_of(registry) as client:
+            assert await cause_of(client, registry.reference("40")) == "invalid"
+        assert len(registry.requests) == MAX_REDIRECTS + 1
+
+
+class TestBasic:
+    async def test_credentials_are_sent_when_they_are_asked_for(self, registry: FakeRegistry) -> None:
+        registry.add(manifest(), "40")
+
+        async def guard(request: web.BaseRequest) -> web.Response | None:
+            if request.headers.get("Authorization") == BASIC:
+                return None
+            return web.Response(status=401, headers={"WWW-Authenticate": 'Basic realm="x"'})
+
+        registry.handler = guard
+        async with client_of(registry) as client:
+            assert await client.manifest(registry.reference("40"), ANN) == manifest()
+            assert await cause_of(client, registry.reference("40")) == "denied"
+            assert await cause_of(client, registry.reference("40"), Credentials("ann", "wrong")) == "denied"
+
+
+def guarded(registry: FakeRegistry, realm: str, token: str = "t0ken", **parameters: str) -> None:
+    """A registry with a token server at ``/token``."""
+    challenge = ",".join(f'{name}="{value}"' for name, value in {"realm": realm, **parameters}.items())
+
+    async def guard(request: web.BaseRequest) -> web.Response | None:
+        if request.path == "/token":
+            return web.Response(body=json.dumps({"token": token, "expires_in": 300}))
+        if request.headers.get("Authorization") == f"Bearer {token}":
+            return None
+        return web.Response(status=401, headers={"WWW-Authenticate": f"Bearer {challenge}"})
+
+    registry.handler = guard
+
+
+class TestBearer:
+    async def test_a_token_is_for_pulling_from_one_repository(self, registry: FakeRegistry) -> None:
+        registry.add(manifest(), "40")
+        registry.add(manifest(), "41")
+        # A registry that asks for more does not get more.
+        guarded(registry, f"http://{registry.address}/token", service="reg", scope="repository:other/private:push,pull")
+        async with client_of(registry) as client:
+            assert await client.manifest(registry.reference("40"), ANN) == manifest()
+            assert await client.manifest(registry.reference("41"), ANN) == manifest()
+        tokens = [request for request in registry.requests if request.path == "/token"]
+        assert [dict(request.query) for request in tokens] == [
+            {"scope": "repository:disks/fedora:pull", "service": "reg"}
+        ]
+        assert tokens[0].headers["Authorization"] == BASIC
+
+    async def test_tokens_of_others_are_not_used(self, registry: FakeRegistry) -> None:
+        registry.add(manifest(), "40")
+        guarded(registry, f"http://{registry.address}/token")
+        async with client_of(registry) as client:
+            await client.manifest(registry.reference("40"), ANN)
+            await client.manifest(registry.reference("40"))
+            await client.manifest(registry.reference("40"), Credentials("bob", "x"))
+        assert registry.paths.count("/token") == 3
+
+    async def test_a_token_server_on_another_host_gets_nothing(
+        self, registry: FakeRegistry, other: FakeRegistry
+    ) -> None:
+        guarded(registry, f"http://{other.address}/token")
+        async with client_of(registry) as client:
+            assert await cause_of(client, registry.reference("40"), ANN) == "denied"
+        assert other.requests == []
+        assert registry.authorizations() == [None]
+
+    async def test_unless_it_is_listed(self, registry: FakeRegistry, other: FakeRegistry) -> None:
+        registry.add(manifest(), "40")
+        guarded(registry, f"http://{other.address}/token")
+        guarded(other, "unused")
+        async with client_of(registry, token_hosts=(other.address,)) as client:
+            assert await client.manifest(registry.reference("40"), ANN) == manifest()
+        assert other.authorizations() == [BASIC]
+
+    @pytest.mark.parametrize(
+        "realm", ["", "http://[", "file:///etc/passwd", "http://169.254.169.254/token", "https://{own}/token", "/token"]
+    )
+    async def test_realms_that_are_none(self, registry: FakeRegistry, realm: str) -> None:
+        guarded(registry, realm.replace("{own}", registry.address))
+        async with client_of(registry) as client:
+            assert await cause_of(client, registry.reference("40"), ANN) == "denied"
+
+    @pytest.mark.parametrize(
+        "token",
+        ["", "a\r\nX-Evil: 1", "\u00e9", "x" * 20_000, "a\x00b"],
+        ids=["none", "header", "unicode", "long", "nul"],
+    )
+    async def test_tokens_that_are_none(self, registry: FakeRegistry, token: str) -> None:
+        guarded(registry, f"http://{registry.address}/token", token)
+        async with client_of(registry) as client:
+            assert await cause_of(client, registry.reference("40"), ANN) == "invalid"
+
+    @pytest.mark.parametrize("body", [b"", b"[]", b"[" * 60_000, b'{"token": 1}', b" " * 70_000])
+    async def test_answers_of_token_servers_that_are_none(self, registry: FakeRegistry, body: bytes) -> None:
+        guarded(registry, f"http://{registry.address}/token")
+        usual = registry.handler
+        assert usual
+
+        async def answer(request: web.BaseRequest) -> web.StreamResponse | None:
+            return web.Response(body=body) if request.path == "/token" else await usual(request)
+
+        registry.handler = answer
+        async with client_of(registry) as client:
+            assert await cause_of(client, registry.reference("40"), ANN) == "invalid"
+
+    async def test_a_token_that_is_not_accepted_is_asked_for_once(self, registry: FakeRegistry) -> None:
+        async def never(request: web.BaseRequest) -> web.Response:
+            if request.path == "/token":
+                return web.Response(body=b'{"access_token": "t"}')
+            challenge = f'Bearer realm="http://{registry.address}/token"'
+            return web.Response(status=401, headers={"WWW-Authenticate": challenge})
+
+        registry.handler = never
+        async with client_of(registry) as client:
+            assert await cause_of(client, registry.reference("40"), ANN) == "denied"
+        assert len(registry.requests) == 3
+
+
+async def test_docker_hub_has_its_own_hosts() -> None:
+    async with AsyncExitStack() as ends:
+        client = RegistryClient("docker.io", RegistrySettings())
+        ends.push_async_callback(client.close)
+        assert client._base.geturl() == "https://registry-1.docker.io"
+        assert client._token_hosts == {"registry-1.docker.io", "auth.docker.io"}

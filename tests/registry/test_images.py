@@ -1,0 +1,283 @@
+"""Layers at once from memory, and in the background from registries."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.registry.fake_registry import manifest
+from webhook.layers.manifests import Layer, digest_of
+from webhook.layers.references import Reference
+from webhook.registry.credentials import Credentials, Keyring
+from webhook.registry.failure import RETRY_SECONDS, RegistryError
+from webhook.registry.fetch_queue import Scope
+from webhook.registry.images import TAG_SECONDS, Images
+from webhook.registry.manifest_files import ManifestFiles
+
+AMD, ARM = "linux/amd64", "linux/arm64"
+ANN = Credentials("ann", "secret")
+L1 = (Layer(digest_of(b"L1"), 100),)
+
+
+def index(**images: bytes) -> bytes:
+    written = [
+        {"digest": digest_of(body), "size": 1, "platform": {"os": "linux", "architecture": name}}
+        for name, body in images.items()
+    ]
+    return json.dumps({"schemaVersion": 2, "manifests": written}).encode()
+
+
+def tagged(tag: str = "40", registry: str = "quay.io") -> Reference:
+    return Reference(registry, "disk", tag)
+
+
+def pinned(body: bytes) -> Reference:
+    return Reference("quay.io", "disk", "", digest_of(body))
+
+
+class Source:
+    """A registry, its clock, and everything that was asked of it."""
+
+    def __init__(self) -> None:
+        self.contents: dict[str, bytes] = {}
+        self.asked: list[tuple[str, Credentials | None]] = []
+        self.error: Exception | None = None
+        self.gate: asyncio.Event | None = None
+        self.now = 0.0
+
+    def add(self, body: bytes, tag: str = "") -> bytes:
+        self.contents[digest_of(body)] = body
+        if tag:
+            self.contents[tag] = body
+        return body
+
+    async def manifest(self, reference: Reference, credentials: Credentials | None = None) -> bytes:
+        self.asked.append((reference.version, credentials))
+        if self.gate:
+            await self.gate.wait()
+        if self.error:
+            raise self.error
+        if reference.version not in self.contents:
+            raise RegistryError("absent", "there is none")
+        return self.contents[reference.version]
+
+    def clock(self) -> float:
+        return self.now
+
+
+class Keyrings:
+    async def keyring(self, namespace: str, names: tuple[str, ...]) -> Keyring:
+        return Keyring([("quay.io", ANN)] if (namespace, names) == ("shop", ("secret",)) else [])
+
+
+@asynccontextmanager
+async def running(
+    source: Source,
+    *,
+    files: ManifestFiles | None = None,
+    on_manifest: Callable[[str], None] = lambda _: None,
+) -> AsyncIterator[Images]:
+    images = Images({"quay.io": source}, files=files, keyrings=Keyrings(), on_manifest=on_manifest, clock=source.clock)
+    task = asyncio.create_task(images.run())
+    try:
+        yield images
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def settle(images: Images) -> None:
+    """Wait until all that was queued has been fetched."""
+    for _ in range(1000):
+        await asyncio.sleep(0.002)
+        if not images.queue and not images.queue._running:
+            return
+    raise AssertionError("the queue does not empty")
+
+
+class TestLayers:
+    async def test_what_is_unknown_is_none_and_known_the_next_time(self) -> None:
+        source = Source()
+        source.add(manifest(), "40")
+        async with running(source) as images:
+            assert images.layers(tagged(), AMD) is None
+            await settle(images)
+            assert images.layers(tagged(), AMD) == L1
+            assert images.layers(pinned(manifest()), AMD) == L1
+            assert source.asked == [("40", None)]
+
+    async def test_an_index_has_an_image_for_each_platform(self) -> None:
+        source = Source()
+        one, two = source.add(manifest()), source.add(manifest({"L2": 7}))
+        whole = source.add(index(amd64=one, arm64=two), "40")
+        async with running(source) as images:
+            for _ in range(3):
+                images.layers(tagged(), AMD)
+                await settle(images)
+            assert images.layers(tagged(), AMD) == L1
+            assert images.lacking(digest_of(whole), ARM) == digest_of(two)
+            assert images.layers(tagged(), ARM) is None
+            await settle(images)
+            assert images.layers(tagged(), ARM) == (Layer(digest_of(b"L2"), 7),)
+            assert images.layers(tagged(), "linux/s390x") == ()
+
+    async def test_an_index_in_an_index_is_not_followed(self) -> None:
+        source = Source()
+        inner = source.add(index(amd64=source.add(manifest())))
+        source.add(index(amd64=inner), "40")
+        async with running(source) as images:
+            for _ in range(4):
+                assert images.layers(tagged(), AMD) is None
+                await settle(images)
+        assert len(source.asked) == 2
+
+    async def test_a_registry_that_is_not_listed_is_not_contacted(self) -> None:
+        source = Source()
+        async with running(source) as images:
+            reference = tagged(registry="evil.example")
+            assert not images.is_listed(reference)
+            assert images.layers(reference, AMD) is None
+            assert len(images.queue) == 0
+
+    async def test_a_digest_is_fetched_once(self) -> None:
+        source = Source()
+        body = source.add(manifest())
+        source.gate = asyncio.Event()
+        async with running(source) as images:
+            for namespace in ("shop", "other", "third"):
+                for _ in range(100):
+                    assert images.layers(pinned(body), AMD, Scope(namespace)) is None
+                    await asyncio.sleep(0)
+            source.gate.set()
+            await settle(images)
+            assert images.layers(pinned(body), AMD) == L1
+        assert len(source.asked) == 1
+
+    async def test_a_tag_is_looked_at_again_and_the_old_one_counts_meanwhile(self) -> None:
+        source = Source()
+        source.add(manifest(), "40")
+        async with running(source) as images:
+            images.layers(tagged(), AMD)
+            await settle(images)
+            source.add(manifest({"L2": 7}), "40")
+            assert images.layers(tagged(), AMD) == L1
+            assert len(images.queue) == 0
+            source.now += TAG_SECONDS
+            assert images.layers(tagged(), AMD) == L1
+            await settle(images)
+            assert images.layers(tagged(), AMD) == (Layer(digest_of(b"L2"), 7),)
+
+    async def test_everybody_who_waits_hears_of_a_manifest(self) -> None:
+        source = Source()
+        heard: list[str] = []
+        source.add(manifest(), "40")
+        async with running(source, on_manifest=heard.append) as images:
+            images.layers(tagged(), AMD)
+            await settle(images)
+        assert heard == [digest_of(manifest())]
+
+
+class TestFailures:
+    async def test_a_failure_is_remembered(self) -> None:
+        source = Source()
+        async with running(source) as images:
+            for cause, seconds in RETRY_SECONDS.items():
+                source.error = RegistryError(cause, "because")
+                source.asked.clear()
+                for _ in range(5):
+                    assert images.layers(tagged(cause), AMD) is None
+                    await settle(images)
+                assert len(source.asked) == 1
+                source.now += seconds
+                images.layers(tagged(cause), AMD)
+                await settle(images)
+                assert len(source.asked) == 2
+            assert images.results == {"fetched": 0, "file": 0, **{str(cause): 2 for cause in RETRY_SECONDS}}
+
+    async def test_what_is_no_manifest_is_remembered_too(self) -> None:
+        source = Source()
+        source.contents["40"] = b"{}"
+        async with running(source) as images:
+            for _ in range(3):
+                assert images.layers(tagged(), AMD) is None
+                await settle(images)
+        assert len(source.asked) == 1
+        assert images.results["invalid"] == 1
+
+    async def test_a_bug_does_not_end_the_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("webhook.registry.images._RESTART_SECONDS", 0.0)
+        source = Source()
+        source.add(manifest(), "41")
+        async with running(source) as images:
+            source.error = KeyError("bug")
+            for number in range(8):
+                images.layers(tagged(f"x{number}"), AMD)
+            await settle(images)
+            source.error = None
+            images.layers(tagged("41"), AMD)
+            await settle(images)
+            assert images.layers(tagged("41"), AMD) == L1
+
+    async def test_a_registry_that_answers_never_holds_up_its_own_alone(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("webhook.registry.images.JOB_SECONDS", 0.05)
+        source = Source()
+        source.gate = asyncio.Event()
+        async with running(source) as images:
+            for number in range(6):
+                images.layers(tagged(f"x{number}"), AMD)
+            await settle(images)
+        assert images.results["unavailable"] == 6
+
+
+class TestCredentials:
+    async def test_they_are_those_of_the_pods_own_secrets(self) -> None:
+        source = Source()
+        source.add(manifest(), "40")
+        async with running(source) as images:
+            images.layers(tagged(), AMD, Scope("other", ("secret",)))
+            await settle(images)
+            images.layers(tagged(), AMD, Scope("shop", ("secret",)))
+            await settle(images)
+        assert source.asked == [("40", None), ("40", ANN)]
+
+    async def test_the_failure_of_one_namespace_is_not_that_of_another(self) -> None:
+        source = Source()
+        body = manifest()
+        async with running(source) as images:
+            source.error = RegistryError("denied", "no")
+            images.layers(pinned(body), AMD, Scope("mallory"))
+            await settle(images)
+            source.error = None
+            source.add(body)
+            assert images.layers(pinned(body), AMD, Scope("shop", ("secret",))) is None
+            await settle(images)
+            assert images.layers(pinned(body), AMD, Scope("shop", ("secret",))) == L1
+        assert source.asked == [(digest_of(body), None), (digest_of(body), ANN)]
+
+    async def test_where_one_namespaces_tag_points_to_is_not_known_to_others(self) -> None:
+        source = Source()
+        source.add(manifest(), "40")
+        async with running(source) as images:
+            images.layers(tagged(), AMD, Scope("shop", ("secret",)))
+            await settle(images)
+            source.error = RegistryError("denied", "no")
+            assert images.layers(tagged(), AMD, Scope("mallory")) is None
+            assert images.layers(tagged(), AMD, Scope("mallory", ("secret",))) is None
+
+
+class TestFiles:
+    async def test_what_was_fetched_once_is_read_from_its_file(self, tmp_path: Path) -> None:
+        source = Source()
+        body = source.add(manifest())
+        for result in ("fetched", "file"):
+            async with running(source, files=ManifestFiles(tmp_path, 1_000_000)) as images:
+                assert images.layers(pinned(body), AMD) is None
+                await settle(images)
+                assert images.layers(pinned(body), AMD) == L1
+                assert images.results[result] == 1
+        assert len(source.asked) == 1

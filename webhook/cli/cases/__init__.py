@@ -1,0 +1,1 @@
+"""`kubevirt-webhook test`: declarative cases, which say what a review must decide."""

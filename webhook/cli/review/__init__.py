@@ -1,0 +1,1 @@
+"""`kubevirt-webhook review`: the server's evaluation of manifests, without a server."""

@@ -1,0 +1,205 @@
+"""The files of a review: what the arguments name, cut into parts of equal work."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from webhook.cluster.directory import find_files
+from webhook.errors import InputError
+from webhook.inputs import read_file
+from webhook.k8s.yaml_builder import Document, join_mistakes
+from webhook.k8s.yaml_documents import MAX_BYTES, mistakes_of, objects_in, parse_documents, read_documents
+
+STANDARD_INPUT: Final = "standard input"
+# Of YAML, of which a core parses some three megabytes in a second.
+PART_BYTES: Final = 512 * 1024
+_GLOB: Final = re.compile(r"[*?\[]")
+# `---` in the first column starts a document wherever it stands, in a block of text too.
+_DOCUMENT: Final = re.compile(rb"^---(?=[\s]|$)", re.MULTILINE)
+# What stands before a document and belongs to it: such a text is not cut.
+_DIRECTIVE: Final = re.compile(rb"^(?:%|\.\.\.)", re.MULTILINE)
+
+
+class Part(msgspec.Struct, frozen=True):
+    """A file, or a piece of one.
+
+    Attributes:
+        file: its name, as the user gave it.
+        size: bytes, for the progress.
+        named: whether the user named it; files that a directory holds may be of other programs.
+        text: the text of a piece; None: the whole file, which is still to be read.
+        line: the line of the file before the first of the text.
+    """
+
+    file: str
+    size: int
+    named: bool
+    text: bytes | None = None
+    line: int = 0
+
+
+class Read(msgspec.Struct):
+    """What was read of some parts.
+
+    Attributes:
+        documents: the objects, in their order.
+        mistakes: what cannot be read.
+        foreign: how many documents of found files are not objects of Kubernetes.
+    """
+
+    documents: list[Document] = msgspec.field(default_factory=list)
+    mistakes: list[InputError] = msgspec.field(default_factory=list)
+    foreign: int = 0
+
+
+def find(arguments: Iterable[str], stdin: bytes | None, mistakes: list[InputError]) -> Iterator[Part]:
+    """The parts of all files that the arguments name, in their order.
+
+    Args:
+        arguments: files, directories and patterns; ``-`` is standard input.
+        stdin: the content of standard input, where it is named.
+        mistakes: gets what cannot be read.
+    """
+    for argument in arguments:
+        try:
+            if argument == "-":
+                yield from _pieces(STANDARD_INPUT, stdin or b"", named=True)
+                continue
+            for path, named in _paths(argument, mistakes):
+                yield from _parts(path, named)
+        except InputError as error:
+            mistakes.extend(mistakes_of(error))
+
+
+def _paths(argument: str, mistakes: list[InputError]) -> Iterator[tuple[str, bool]]:
+    """The files that an argument names, and whether it names them one by one."""
+    path = Path(argument)
+    if path.is_dir():
+        yield from ((str(file), False) for file in find_files(path, mistakes))
+    elif not path.exists() and _GLOB.search(argument):
+        yield from ((str(each), False) for each in _matching(path, argument))
+    else:
+        yield argument, True
+
+
+def _matching(path: Path, argument: str) -> list[Path]:
+    """The files that a pattern matches, hidden ones aside, as in a shell."""
+    try:
+        every = Path(path.anchor or ".").glob(str(path.relative_to(path.anchor)))
+        found = sorted(each for each in every if each.is_file() and not _is_hidden(each))
+    except (ValueError, NotImplementedError) as error:
+        raise InputError(f"is not a valid pattern: {error}", argument, "quote it, as in 'apps/**/*.yaml'") from None
+    if not found:
+        raise InputError("matches no file", argument, "correct the pattern")
+    return found
+
+
+def _is_hidden(path: Path) -> bool:
+    return any(part.startswith(".") and part not in (".", "..") for part in path.parts)
+
+
+def _parts(path: str, named: bool) -> Iterator[Part]:
+    try:
+        size = Path(path).stat().st_size
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", path) from error
+    if size <= PART_BYTES or path.endswith((".json", ".gz")):
+        yield Part(path, size, named)
+    else:
+        yield from _pieces(path, read_file(path, MAX_BYTES), named)
+
+
+def _pieces(file: str, text: bytes, named: bool) -> Iterator[Part]:
+    if len(text) <= PART_BYTES or _DIRECTIVE.search(text):
+        yield Part(file, len(text), named, text)
+        return
+    start = line = 0
+    for found in _DOCUMENT.finditer(text):
+        if found.start() - start >= PART_BYTES:
+            piece = text[start : found.start()]
+            yield Part(file, len(piece), named, piece, line)
+            line += piece.count(b"\n")
+            start = found.start()
+    yield Part(file, len(text) - start, named, text[start:], line)
+
+
+def batches(parts: Iterable[Part]) -> Iterator[list[Part]]:
+    """The parts in groups of about `PART_BYTES`."""
+    group: list[Part] = []
+    size = 0
+    for part in parts:
+        group.append(part)
+        # Opening a file costs about as much as parsing a kilobyte.
+        size += part.size + 1024
+        if size >= PART_BYTES:
+            yield group
+            group, size = [], 0
+    if group:
+        yield group
+
+
+def read(part: Part) -> Read:
+    """The objects of a part. A List is replaced by its items."""
+    result = Read()
+    try:
+        for document in _documents(part):
+            if not part.named and not _is_object(document):
+                result.foreign += 1
+                continue
+            try:
+                for each in objects_in(document):
+                    result.documents.append(each)
+            except InputError as error:
+                result.mistakes.extend(mistakes_of(error))
+    except InputError as error:
+        result.mistakes.extend(_with_hint(each, part) for each in mistakes_of(error))
+    return result
+
+
+def _documents(part: Part) -> Iterator[Document]:
+    if part.text is None:
+        return read_documents(part.file)
+    # Empty lines take the place of what other parts hold, so that every line has its own number.
+    return parse_documents(b"\n" * part.line + part.text, part.file)
+
+
+def _is_object(document: Document) -> bool:
+    value = document.value
+    return isinstance(value, dict) and isinstance(value.get("kind"), str) and isinstance(value.get("apiVersion"), str)
+
+
+def _with_hint(error: InputError, part: Part) -> InputError:
+    """The mistake; for the source of a Helm chart, with the way to review it."""
+    if error.fix or part.file.endswith(".gz"):
+        return error
+    try:
+        text = part.text if part.text is not None else read_file(os.fspath(part.file), MAX_BYTES)
+    except InputError:
+        return error
+    if b"{{" not in text:
+        return error
+    return InputError(
+        error.what, error.where, "render the chart first: helm template CHART | kubevirt-webhook review -"
+    )
+
+
+def read_object(path: Path) -> Document:
+    """The only object of a file.
+
+    Raises:
+        InputError: the file cannot be read, or holds none or several.
+    """
+    file = os.fspath(path)
+    found = read(Part(file, 0, named=True))
+    if found.mistakes:
+        raise join_mistakes(found.mistakes)
+    if len(found.documents) != 1:
+        what = f"holds {len(found.documents)} objects"
+        raise InputError(what, file, "use a file with one object, or write the object into the case")
+    return found.documents[0]

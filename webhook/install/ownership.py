@@ -1,0 +1,154 @@
+"""Passes an installation's fields from one tool to another.
+
+The API server records who applied which field (``metadata.managedFields``). A tool that takes over what another one
+installed either meets conflicts or, with force, shares the fields: then a field or a webhook entry that its next
+version leaves out remains, since the other tool still owns it. Renaming the owner avoids both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from webhook.errors import InputError
+from webhook.install.plan import path, title
+from webhook.install.registration import Manifest
+from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, Requests
+
+# Helm 3 writes objects as this manager, by requests that are not applies.
+HELM: Final = "helm"
+FIELD_MANAGER: Final = "kubevirt-webhook-hand-over"
+
+_JSON_PATCH: Final = "application/json-patch+json"
+_SECONDS: Final = 30.0
+
+
+class Transfer(msgspec.Struct, frozen=True):
+    """The fields of one object that pass to another owner.
+
+    Attributes:
+        title: the object, as ``KIND NAMESPACE/NAME``.
+        path: its URL path.
+        operations: a JSON patch, which applies only to the version that was read.
+    """
+
+    title: str
+    path: str
+    operations: tuple[dict[str, Any], ...]
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+
+
+def renamed(entries: Iterable[Mapping[str, Any]], source: str, target: str) -> list[dict[str, Any]] | None:
+    """The ``managedFields`` with another owner; None if the first one owns nothing.
+
+    Args:
+        entries: the ``managedFields`` of an object.
+        source: the field manager that gives its fields away.
+        target: the field manager that receives them, in addition to its own.
+    """
+    others, given = [], []
+    operation = "Update" if target == HELM else "Apply"
+    for entry in entries:
+        if entry.get("subresource"):
+            others.append(dict(entry))
+        elif entry.get("manager") == source or (entry.get("manager"), entry.get("operation")) == (target, operation):
+            given.append(entry)
+        else:
+            others.append(dict(entry))
+    if not any(entry.get("manager") == source for entry in given):
+        return None
+    fields: dict[str, Any] = {}
+    for entry in given:
+        _unite(fields, entry.get("fieldsV1") or {})
+    # A later time than that of any other entry is not needed: the API server reads none of them.
+    return [*others, {**given[-1], "manager": target, "operation": operation, "fieldsV1": fields}]
+
+
+class HandOver:
+    """Renames the owner of the fields of an installation's objects.
+
+    Args:
+        api: the connection to the API server.
+        source: the field manager that gives its fields away.
+        target: the field manager that receives them.
+    """
+
+    def __init__(self, api: Requests, source: str, target: str) -> None:
+        self._api: Final = api
+        self._source: Final = source
+        self._target: Final = target
+
+    async def transfers(self, manifests: Iterable[Manifest]) -> list[Transfer]:
+        """What has to be changed, without changing it.
+
+        Args:
+            manifests: objects; those that do not exist are skipped.
+
+        Raises:
+            InputError: the API server does not answer, or denies a request.
+        """
+        result = []
+        for manifest in manifests:
+            status, body = await self._call(title(manifest), "GET", path(manifest))
+            if status == 404:
+                continue
+            if status != 200:
+                raise _denial(title(manifest), status, body)
+            metadata = msgspec.json.decode(body)["metadata"]
+            fields = renamed(metadata.get("managedFields") or (), self._source, self._target)
+            if fields is not None:
+                version = metadata["resourceVersion"]
+                operations = (
+                    {"op": "test", "path": "/metadata/resourceVersion", "value": version},
+                    {"op": "replace", "path": "/metadata/managedFields", "value": fields},
+                )
+                result.append(Transfer(title(manifest), path(manifest), operations))
+        return result
+
+    async def transfer(self, one: Transfer) -> None:
+        """Change the owner of one object's fields.
+
+        Raises:
+            InputError: the API server does not answer, or denies it, for example since the object has changed.
+        """
+        query = {"fieldManager": FIELD_MANAGER}
+        status, body = await self._call(one.title, "PATCH", one.path, query, one.operations, _JSON_PATCH)
+        if status != 200:
+            raise _denial(one.title, status, body)
+
+    async def _call(
+        self,
+        where: str,
+        method: str,
+        path: str,
+        query: Mapping[str, str] = NO_QUERY,
+        body: Any = None,
+        content_type: str = "application/json",
+    ) -> tuple[int, bytes]:
+        try:
+            return await self._api.request(method, path, query, body, content_type, seconds=_SECONDS)
+        except ApiConnectionError as error:
+            raise InputError(error.why, where, "run the command again to continue") from None
+
+
+def _unite(into: dict[str, Any], fields: Mapping[str, Any]) -> None:
+    """Add a set of fields to another one."""
+    for key, value in fields.items():
+        if isinstance(value, Mapping):
+            _unite(into.setdefault(key, {}), value)
+        else:
+            into[key] = value
+
+
+def _denial(where: str, status: int, body: bytes) -> InputError:
+    try:
+        message = " ".join(msgspec.json.decode(body, type=_Status).message.split()) or "no message"
+    except msgspec.MsgspecError:
+        message = "no message"
+    fix = "use an account that is permitted to get and patch it" if status in (401, 403) else "run the command again"
+    return InputError(f"the API server answered status {status}: {message}", where, fix)

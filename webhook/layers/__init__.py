@@ -1,0 +1,1 @@
+"""Which nodes already have the layers of a pod's images: pure computations without I/O."""

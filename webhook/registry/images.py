@@ -1,0 +1,231 @@
+"""The layers of images, from memory at once or from registries in the background.
+
+Nobody waits for a registry: what is not in memory is unknown, and is fetched for the next time. Tenants choose what is
+fetched by the images of their pods, so the queue is bounded, for each namespace too, failures are remembered, and a
+digest is fetched once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Final, Generic, Protocol, TypeVar
+
+from webhook.layers.manifests import Index, Layer, Manifest, ManifestError, digest_of, parse_manifest
+from webhook.layers.references import Reference
+from webhook.registry.credentials import Credentials, Keyring
+from webhook.registry.failure import RETRY_SECONDS, RegistryError
+from webhook.registry.fetch_queue import NO_SCOPE, FetchQueue, Job, Scope
+from webhook.registry.manifest_files import ManifestFiles
+
+logger = logging.getLogger(__name__)
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+MAX_MANIFESTS: Final = 20_000
+MAX_TAGS: Final = 10_000
+MAX_FAILURES: Final = 10_000
+WORKERS: Final = 4
+# A tag may move; a pod that is placed by the old image is placed no worse than without.
+TAG_SECONDS: Final = 600.0
+# All of one fetch: requests, redirects and authentication.
+JOB_SECONDS: Final = 30.0
+_RESTART_SECONDS: Final = 5.0
+
+
+class Fetcher(Protocol):
+    """A client of one registry, as `webhook.registry.client.RegistryClient` is one."""
+
+    async def manifest(self, reference: Reference, credentials: Credentials | None = None) -> bytes:
+        """The bytes of a manifest or an index.
+
+        Raises:
+            RegistryError: there is none, or it cannot be read.
+        """
+
+
+class Keyrings(Protocol):
+    """Where the credentials of pods come from."""
+
+    async def keyring(self, namespace: str, names: tuple[str, ...]) -> Keyring:
+        """The credentials in Secrets of a namespace."""
+
+
+class _Recent(Generic[K, V]):
+    """A mapping of the most recently used keys."""
+
+    def __init__(self, most: int) -> None:
+        self._most: Final = most
+        self._kept: Final[OrderedDict[K, V]] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        value = self._kept.get(key)
+        if value is not None:
+            self._kept.move_to_end(key)
+        return value
+
+    def put(self, key: K, value: V) -> None:
+        self._kept[key] = value
+        self._kept.move_to_end(key)
+        if len(self._kept) > self._most:
+            self._kept.popitem(last=False)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+
+class Images:
+    """The layers of images; make it inside the running loop.
+
+    Args:
+        clients: by the name of the registry; no other is contacted.
+        files: where manifests are kept beyond a restart; None: nowhere.
+        keyrings: credentials of pods; None: all images are read without.
+        on_manifest: gets the digest of a manifest or an index that has become known.
+        clock: the source of monotonic time.
+
+    Attributes:
+        queue: what is to be fetched.
+        results: fetches by result: ``fetched``, ``file``, and the causes of failures.
+    """
+
+    def __init__(
+        self,
+        clients: Mapping[str, Fetcher],
+        *,
+        files: ManifestFiles | None = None,
+        keyrings: Keyrings | None = None,
+        on_manifest: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clients: Final = clients
+        self._files: Final = files
+        self._keyrings: Final = keyrings
+        self._on_manifest: Final = on_manifest
+        self._clock: Final = clock
+        self._manifests: Final[_Recent[str, Manifest | Index]] = _Recent(MAX_MANIFESTS)
+        self._tags: Final[_Recent[Job, tuple[str, float]]] = _Recent(MAX_TAGS)
+        self._retries: Final[_Recent[Job, float]] = _Recent(MAX_FAILURES)
+        self.queue: Final = FetchQueue()
+        self.results: Final[dict[str, int]] = {"fetched": 0, "file": 0, **dict.fromkeys(RETRY_SECONDS, 0)}
+
+    def is_listed(self, reference: Reference) -> bool:
+        """Whether the registry of an image may be contacted."""
+        return reference.registry in self._clients
+
+    def layers(self, reference: Reference, platform: str, scope: Scope = NO_SCOPE) -> tuple[Layer, ...] | None:
+        """The layers of an image on a platform; None: they are not known, and are fetched unless that failed lately.
+
+        Args:
+            reference: the image.
+            platform: ``OS/ARCHITECTURE``.
+            scope: on whose behalf it is read.
+        """
+        if not self.is_listed(reference):
+            return None
+        digest = reference.digest or self._digest_of_tag(reference, scope)
+        if not digest:
+            return None
+        found = self._manifest(_pin(reference, digest), scope)
+        if isinstance(found, Index):
+            inner = found.images.get(platform)
+            if inner is None:
+                return ()
+            found = self._manifest(_pin(reference, inner), scope)
+        # An index in an index would be one hop more for its author to choose.
+        return found.layers if isinstance(found, Manifest) else None
+
+    def lacking(self, digest: str, platform: str) -> str:
+        """The digest of the manifest that is missing, where `layers` returned None for a reference with a digest."""
+        found = self._manifests.get(digest)
+        return found.images.get(platform, digest) if isinstance(found, Index) else digest
+
+    async def run(self) -> None:
+        """Fetch what is queued until cancelled."""
+        async with asyncio.TaskGroup() as workers:
+            for _ in range(WORKERS):
+                workers.create_task(self._work())
+
+    def _digest_of_tag(self, reference: Reference, scope: Scope) -> str:
+        job = Job(reference, scope.credentials)
+        digest, until = self._tags.get(job) or ("", 0.0)
+        if self._clock() >= until:
+            self._want(job, scope)
+        return digest
+
+    def _manifest(self, reference: Reference, scope: Scope) -> Manifest | Index | None:
+        found = self._manifests.get(reference.digest)
+        if found is None:
+            self._want(Job(reference, scope.credentials), scope)
+        return found
+
+    def _want(self, job: Job, scope: Scope) -> None:
+        if self._clock() >= (self._retries.get(job) or 0.0):
+            self.queue.add(job, scope.namespace)
+
+    async def _work(self) -> None:
+        while True:
+            job = await self.queue.take()
+            try:
+                async with asyncio.timeout(JOB_SECONDS):
+                    await self._fetch(job)
+            except RegistryError as error:
+                self._fail(job, error)
+            except TimeoutError:
+                self._fail(job, RegistryError("unavailable", f"the registry did not answer within {JOB_SECONDS:.0f}s"))
+            except Exception:
+                # A bug must not end the fetches of all other images.
+                logger.exception("internal error while an image's manifest was fetched")
+                await asyncio.sleep(_RESTART_SECONDS)
+            finally:
+                self.queue.done(job)
+
+    def _fail(self, job: Job, error: RegistryError) -> None:
+        self.results[error.cause] += 1
+        self._retries.put(job, self._clock() + RETRY_SECONDS[error.cause])
+        # Neither the repository nor the tag: tenants write them.
+        logger.info("manifest of an image at %s not fetched: %s", job.reference.registry, error.why)
+
+    async def _fetch(self, job: Job) -> None:
+        reference = job.reference
+        if reference.digest and self._manifests.get(reference.digest) is not None:
+            # Another scope has brought it meanwhile.
+            return
+        body = await self._from_file(reference)
+        if body is None:
+            body = await self._from_registry(job)
+        digest = digest_of(body)
+        try:
+            self._manifests.put(digest, parse_manifest(body))
+        except ManifestError as error:
+            raise RegistryError("invalid", error.why) from None
+        if not reference.digest:
+            self._tags.put(job, (digest, self._clock() + TAG_SECONDS))
+        self._on_manifest(digest)
+
+    async def _from_file(self, reference: Reference) -> bytes | None:
+        if self._files is None or not reference.digest:
+            return None
+        body = await asyncio.to_thread(self._files.read, reference.digest)
+        self.results["file"] += body is not None
+        return body
+
+    async def _from_registry(self, job: Job) -> bytes:
+        reference, scope = job.reference, job.scope
+        keyring = Keyring()
+        if self._keyrings and scope.secrets:
+            keyring = await self._keyrings.keyring(scope.namespace, scope.secrets)
+        credentials = keyring.find(reference.registry, reference.repository)
+        body = await self._clients[reference.registry].manifest(reference, credentials)
+        self.results["fetched"] += 1
+        if self._files is not None:
+            await asyncio.to_thread(self._files.write, digest_of(body), body)
+        return body
+
+
+def _pin(reference: Reference, digest: str) -> Reference:
+    return Reference(reference.registry, reference.repository, "", digest)

@@ -1,0 +1,245 @@
+"""A scheduler extender on a listener of its own: it scores nodes by the layers of a pod's images that they have.
+
+kube-scheduler calls it once for each pod that it places, for the pods of all its profiles, and waits for the answer. So
+the answer comes from memory alone, without a task wherever the request has arrived whole. Nodes that are left out count
+as nodes with score 0 (``prioritizeNodes`` in pkg/scheduler/schedule_one.go).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from typing import Final, Protocol
+
+import msgspec
+from aiohttp import web
+
+from webhook.layers.index import LayerIndex
+from webhook.layers.manifests import Layer
+from webhook.layers.pods import ScoredPod, decode_arguments
+from webhook.layers.references import Reference, parse_reference
+from webhook.registry.fetch_queue import Scope
+from webhook.server.connection import Connections
+from webhook.server.exchange import Answer, Request
+from webhook.server.lifecycle import finish, listen
+
+PATH: Final = "/v1/layers/prioritize"
+# A pod, and the names of nodes: 5,000 names of the greatest length have 1.3 MB.
+MAX_BODY_BYTES: Final = 4 * 1024 * 1024
+# Requests whose body has not arrived whole. A scheduler sends one after the other.
+MAX_IN_FLIGHT: Final = 8
+_ARRIVAL_SECONDS: Final = 3.0
+_NOTHING: Final = b"[]"
+
+
+class KnownLayers(Protocol):
+    """The layers of images, as far as they are known; `webhook.registry.images.Images`."""
+
+    def is_listed(self, reference: Reference) -> bool:
+        """Whether the registry of an image may be contacted."""
+
+    def layers(self, reference: Reference, platform: str, scope: Scope = ...) -> tuple[Layer, ...] | None:
+        """The layers of an image on a platform; None: they are not known now."""
+
+
+class ExtenderObserver(Protocol):
+    """Gets the exceptions of the listener."""
+
+    def on_crash(self, path: str, error: BaseException) -> None:
+        """An exception reached the edge of the server: a bug."""
+
+
+class ExtenderError(Exception):
+    """A request that cannot be answered.
+
+    Args:
+        status: the HTTP status.
+        sentence: why, and what to do.
+    """
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(status)
+        self.status: Final = status
+        self.sentence: Final = sentence
+
+
+class Extender:
+    """Answers kube-scheduler.
+
+    Args:
+        index: the layers on nodes.
+        images: the layers of images.
+        schedulers: pods of these schedulers are scored; all others get no scores at once.
+        traffic: gets exceptions.
+        clients: names that a client's certificate may have; empty: no certificate is needed.
+        pull_secrets: whether the pull secrets of pods may be read.
+
+    Attributes:
+        results: requests by result: ``scored``, ``no-scores`` (no node has a layer, or no layer is known),
+            ``other-scheduler`` and ``rejected``.
+        in_flight: requests whose body has not arrived whole.
+    """
+
+    def __init__(
+        self,
+        index: LayerIndex,
+        images: KnownLayers,
+        schedulers: Collection[str],
+        traffic: ExtenderObserver,
+        *,
+        clients: Collection[str] = (),
+        pull_secrets: bool = False,
+    ) -> None:
+        self._index: Final = index
+        self._images: Final = images
+        self._schedulers: Final = schedulers
+        self._traffic: Final = traffic
+        self._clients: Final = clients
+        self._pull_secrets: Final = pull_secrets
+        self.results: Final = {"scored": 0, "no-scores": 0, "other-scheduler": 0, "rejected": 0}
+        self.in_flight = 0
+
+    def server(self) -> Connections:
+        """The server; make it inside the running loop."""
+        return Connections(self.answer, self.answer_at_once, clients=self._clients)
+
+    def answer_at_once(self, request: Request) -> Answer | None:
+        """The answer to a request that has arrived whole; None: it takes `answer`."""
+        if self._error_of(request):
+            return None
+        return self._answer(request.payload.read_nowait())
+
+    async def answer(self, request: Request) -> Answer:
+        """The answer to any request; no exception but a cancellation leaves."""
+        self.in_flight += 1
+        try:
+            if error := self._error_of(request):
+                raise error
+            return self._answer(await _body(request))
+        except ExtenderError as error:
+            self.results["rejected"] += 1
+            return Answer.text(error.status, error.sentence)
+        except (ConnectionError, web.RequestPayloadError):
+            self.results["rejected"] += 1
+            return Answer.text(400, "the request's body broke off; send it whole")
+        finally:
+            self.in_flight -= 1
+
+    def prioritize(self, body: bytes) -> bytes:
+        """The scores of nodes for a pod.
+
+        Args:
+            body: ExtenderArgs as JSON.
+
+        Returns:
+            A HostPriorityList as JSON.
+
+        Raises:
+            ExtenderError: the body is not one, or has whole nodes.
+        """
+        try:
+            arguments = decode_arguments(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise ExtenderError(400, "the body is not valid ExtenderArgs; send what kube-scheduler sends") from None
+        pod = arguments.pod
+        if pod.scheduler_name not in self._schedulers:
+            self.results["other-scheduler"] += 1
+            return _NOTHING
+        if arguments.node_names is None:
+            raise ExtenderError(400, "NodeNames is missing; set nodeCacheCapable: true for the extender")
+        wanted = self._wanted(pod)
+        answer = self._index.answer(wanted, arguments.node_names) if wanted else _NOTHING
+        self.results["no-scores" if answer == _NOTHING else "scored"] += 1
+        return answer
+
+    def _wanted(self, pod: ScoredPod) -> dict[str, dict[str, int]]:
+        """The sizes of the pod's layers, by digest, for each platform; what is not known counts for nothing."""
+        scope = Scope(pod.meta.namespace or "", pod.pull_secrets if self._pull_secrets else ())
+        references = [found for image in pod.images() if (found := parse_reference(image))]
+        listed = [reference for reference in references if self._images.is_listed(reference)]
+        wanted: dict[str, dict[str, int]] = {}
+        for platform in self._index.platforms:
+            if pod.architecture and not platform.endswith(f"/{pod.architecture}"):
+                continue
+            sizes = {
+                layer.digest: layer.size
+                for reference in listed
+                for layer in self._images.layers(reference, platform, scope) or ()
+            }
+            if sizes:
+                wanted[platform] = sizes
+        return wanted
+
+    def _answer(self, body: bytes) -> Answer:
+        try:
+            return Answer(200, self.prioritize(body))
+        except ExtenderError as error:
+            self.results["rejected"] += 1
+            return Answer.text(error.status, error.sentence)
+        except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
+            self._traffic.on_crash(PATH, error)
+            return Answer.text(500, "internal error; see the kubevirt-webhook log")
+
+    def _error_of(self, request: Request) -> ExtenderError | None:
+        """Why the head of a request cannot belong to one of kube-scheduler's."""
+        message = request.message
+        if request.connection.rejection:
+            return ExtenderError(
+                403, "the client has no certificate of layers.clientNames; see tlsConfig of the extender"
+            )
+        if message.path.partition("?")[0] != PATH:
+            prefix, _, verb = PATH.rpartition("/")
+            return ExtenderError(404, f"nothing is served at this path; set urlPrefix to {prefix}, verb {verb}")
+        if message.method != "POST":
+            return ExtenderError(405, "use POST")
+        if "Content-Encoding" in message.headers:
+            return ExtenderError(415, "the body is encoded; send JSON as it is")
+        if (request.announced or 0) > MAX_BODY_BYTES:
+            limit = MAX_BODY_BYTES // 1024 // 1024
+            return ExtenderError(413, f"the body is larger than {limit} MiB; set nodeCacheCapable: true")
+        if self.in_flight > MAX_IN_FLIGHT:
+            return ExtenderError(429, f"{MAX_IN_FLIGHT} requests are being read already; try again")
+        return None
+
+
+@asynccontextmanager
+async def extending(address: str, extender: Extender, tls: ssl.SSLContext | None, seconds: float) -> AsyncIterator[str]:
+    """A listener for as long as the context lasts; gives its URL, with the path up to the verb.
+
+    Args:
+        address: ``HOST:PORT``.
+        extender: answers kube-scheduler.
+        tls: the context, which verifies clients; None: plain HTTP.
+        seconds: how long to wait at the end for requests that have begun.
+
+    Raises:
+        InputError: nothing can listen there.
+    """
+    runner = web.ServerRunner(extender.server(), shutdown_timeout=seconds)
+    bound = await listen(runner, address, tls, "layers.listen")
+    try:
+        yield f"{'https' if tls else 'http'}://{bound}{PATH.rpartition('/')[0]}"
+    finally:
+        await finish(runner, lambda: extender.in_flight, seconds)
+
+
+async def _body(request: Request) -> bytes:
+    """The whole body.
+
+    Raises:
+        ExtenderError: it is too large, or did not arrive in time.
+    """
+    pieces: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(_ARRIVAL_SECONDS):
+            while piece := await request.payload.readany():
+                size += len(piece)
+                if size > MAX_BODY_BYTES:
+                    raise ExtenderError(413, "the body is too large; set nodeCacheCapable: true for the extender")
+                pieces.append(piece)
+    except TimeoutError:
+        raise ExtenderError(408, "the body did not arrive in time; send it whole") from None
+    return b"".join(pieces)
