@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from hack.controlplane import build
 from hack.node import __main__ as program
 from hack.node import packages, requirements
 from hack.node.cluster import make_cgroups
@@ -37,9 +38,9 @@ def test_a_machine_that_cannot_run_it_is_told_and_nothing_is_begun(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(program, "missing", lambda: "skipped: it has no root")
-    monkeypatch.setattr(program.build, "ensure", lambda *_: pytest.fail("it began"))
+    monkeypatch.setattr(build, "ensure", lambda *_: pytest.fail("it began"))
 
-    assert program.main([]) == program.build.EX_UNAVAILABLE
+    assert program.main([]) == build.EX_UNAVAILABLE
     assert capsys.readouterr().err == "node: skipped: it has no root\n"
 
 
