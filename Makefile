@@ -176,6 +176,10 @@ docs: $(READY) ## Draw the pictures of the code again, and write what commands p
 	@$(BIN)/python -m hack.outputs
 	@$(BIN)/python -m hack.picture 2>/dev/null
 
+.PHONY: plugin
+plugin: $(READY) ## Build the kubectl plugin and its manifest for krew; URL= says where the archive will be
+	@$(BIN)/python -m hack.plugin $(if $(URL),--url $(URL))
+
 .PHONY: dist
 dist: $(READY) ## Build the wheel
 	@$(BIN)/python -m hatchling build -t wheel

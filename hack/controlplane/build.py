@@ -180,7 +180,7 @@ def _required(go_mod: Path, module: str) -> str:
 
 
 def cache_root(environ: Mapping[str, str]) -> Path:
-    """The project's cache directory, by our own variable, else by the XDG base directory specification."""
+    """The project's cache directory, by the project's own variable, else by the XDG base directory specification."""
     if own := environ.get("KUBEVIRT_WEBHOOK_CACHE"):
         return Path(own).expanduser()
     return Path(environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kubevirt-webhook"
@@ -213,7 +213,7 @@ def ensure(environ: Mapping[str, str], cache: Path | None = None, bundle: Bundle
         _say(f"KUBEBUILDER_ASSETS={incomplete} doesn't hold {needed}: building them instead")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with _locked(directory.with_name(f"{directory.name}.lock")):
-        if not directory.is_dir():  # else another process built it while we waited
+        if not directory.is_dir():  # else another process built it while this one waited
             _build(go, bundle, directory, environ)
     return directory
 

@@ -11,6 +11,7 @@ from typing import Protocol
 import pytest
 
 from tests.builders import review
+from webhook.runtime.events import ServerEvent
 
 from .conftest import NewTenant, NewWebhook, OwnPlane
 from .support.access import Access
@@ -132,8 +133,7 @@ def test_a_server_that_starts_before_the_api_server(own_plane: OwnPlane, new_ser
     eventually(lambda: "no connection" in server.ops("/readyz")[1], what="the server to miss the API server")
     status, text = server.ops("/readyz")
     assert status == 503
-    why = "no connection to the API server (connection refused)"
-    assert text.splitlines()[0] == f"waiting for namespaces: {why}"
+    assert text.startswith("waiting for namespaces: no connection ")
     assert server.ops("/healthz") == (200, "ok\n")
 
     plane.start_apiserver()
@@ -165,9 +165,8 @@ def test_configurations_that_can_not_be_taken_back_are_named(own_plane: OwnPlane
     server.terminate()
 
     assert server.wait_ended() == 0
-    assert [line["problem"] for line in server.events("configuration not deleted")] == [
-        f"/apis/admissionregistration.k8s.io/v1/{name} was not deleted: no connection to the API server "
-        "(connection refused); delete it manually"
+    assert [line["problem"].partition(" ")[0] for line in server.events(ServerEvent.NOT_DELETED)] == [
+        f"/apis/admissionregistration.k8s.io/v1/{name}"
         for name in (
             "mutatingwebhookconfigurations/kubevirt-webhook-late",
             "mutatingwebhookconfigurations/zz-kubevirt-webhook-late",

@@ -31,9 +31,9 @@ from webhook.work import TooComplex, Work
 
 RESULTS: Final = ("same", "different", "skipped")
 
-# How often we look whether a round is due, and whether we are switched on.
+# Pause between two looks whether a round is due, and whether the check is switched on.
 _TICK_SECONDS: Final = 30.0
-# Between two pages of a list and between two VMs: what makes us slow makes us harmless.
+# Between two pages of a list and between two VMs: a slow check takes nothing from reviews.
 _PAUSE_SECONDS: Final = 0.25
 _PAGE_LIMIT: Final = 100
 _GET_SECONDS: Final = 10.0

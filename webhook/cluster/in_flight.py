@@ -111,7 +111,7 @@ class InFlight:
             if left <= 0:
                 return late
             flight = self._flights.get(key) or self._launch(key)
-            # wait() leaves the request alone when we are cancelled or late: others wait for it, too.
+            # wait() does not cancel the request when this caller is cancelled or late: others wait for it too.
             await asyncio.wait((flight.task,), timeout=left)
             if not flight.task.done():
                 return late

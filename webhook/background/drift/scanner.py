@@ -38,7 +38,7 @@ V = TypeVar("V", bound=Object)
 RESULTS: Final = ("finished", "failed")
 
 _TICK_SECONDS: Final = 1.0
-# Between two pages and between two objects: what makes us slow makes us harmless.
+# Between two pages and between two objects: a slow scan takes nothing from reviews.
 _PAUSE_SECONDS: Final = 0.1
 _BREATH_SECONDS: Final = 0.005
 _PAGE_LIMIT: Final = 100
@@ -181,7 +181,8 @@ class DriftScanner:
             await self._clock.sleep(_BREATH_SECONDS)
             deadline = asyncio.get_running_loop().time() + _EVALUATE_SECONDS
             verdict = await self._reviewer.evaluate(endpoint, candidate.review, deadline)
-            # What can not be told now, admission may deny, as the admin wants it; it says nothing about the object.
+            # Admission may deny a request because a lookup failed, as the admin wants it; that says nothing about the
+            # object.
             if verdict.label in ("patched", "denied") and verdict.decision.code != Code.LOOKUP_FAILED:
                 found.append(DriftedObject(endpoint, candidate, verdict.decision))
         return found

@@ -157,7 +157,7 @@ def explain(verb: str, resource: Resource[Any], namespace: str, status: int, bod
         reason = _decode_status(body).reason or ""
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         reason = ""
-    # Reasons are words of a closed set (metav1.StatusReason); anything else is somebody's text.
+    # Reasons are words of a closed set (metav1.StatusReason); anything else is text that a user may have written.
     known = f" {reason}" if reason.isascii() and reason.isalpha() and len(reason) <= 40 else ""
     return Unavailable(f"the API server answered {status}{known} to {verb} {resource.plural}")
 
