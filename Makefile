@@ -79,6 +79,7 @@ messages: $(READY) ## Write docs/messages.md, which explains every reason code
 .PHONY: kubevirt
 kubevirt: binaries ## Build a real KubeVirt, and run the tests beside it; KUBEVIRT=1.8.4 takes another release
 	@$(BIN)/python hack/controlplane/build.py --kubevirt $(KUBEVIRT) >/dev/null
+	@$(BIN)/python hack/controlplane/build.py --descheduler >/dev/null
 	@E2E_REQUIRED=1 KUBEVIRT=$(KUBEVIRT) $(BIN)/python -m pytest -m kubevirt tests/e2e/kubevirt
 
 .PHONY: lint

@@ -137,13 +137,13 @@ DESCHEDULER = Bundle(
     "about two minutes",
     (Part("descheduler", "sigs.k8s.io/descheduler", ("descheduler",), output="descheduler"),),
 )
+HELM = Bundle("helm", "Helm", "about two minutes", (Part("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),))
 NODE = Bundle(
     "node",
     "Kubernetes node",
     "about two minutes",
     (Part("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
 )
-HELM = Bundle("helm", "Helm", "about two minutes", (Part("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),))
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 
@@ -301,8 +301,8 @@ def _parser() -> argparse.ArgumentParser:
         help=f"build only the kube-scheduler of an older minor version ({', '.join(older_versions())})",
     )
     what.add_argument("--descheduler", action="store_true", help="build only the upstream descheduler")
-    what.add_argument("--node", action="store_true", help="build the kubelet and kube-proxy")
     what.add_argument("--helm", action="store_true", help="build only Helm")
+    what.add_argument("--node", action="store_true", help="build the kubelet and kube-proxy")
     parser.add_argument(
         "--cache",
         type=Path,
