@@ -53,6 +53,7 @@ COMMANDS = (
     "scheduler lint FILE",
     "scheduler render -- spread",
     "manifests webhooks",
+    "manifests policies",
     "audit schema",
     "config show",
     "config schema",

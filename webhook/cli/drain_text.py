@@ -11,6 +11,7 @@ from rich.text import Text
 from webhook.admission.credentials import scrub_prose
 from webhook.cli.show import console, safe
 from webhook.drain import report
+from webhook.drain.pace import PENDING_SECONDS
 from webhook.drain.report import DrainPlan, Limits, Step, VmPlan
 from webhook.placement import resources
 from webhook.text import pluralize
@@ -146,6 +147,13 @@ def _pace(plan: DrainPlan) -> Iterator[_Line]:
         return
     times = f"about {duration(plan.seconds)}, at most {duration(plan.at_most_seconds)}"
     yield _wrap(f"{pluralize(plan.moves, 'migration')}, {times}: KubeVirt runs {slots}{_speed(limits)}."), ""
+    pending = sum(vm.code in report.PENDING for step in plan.steps for vm in step.vms)
+    if pending:
+        who = "VM without a node takes" if pending == 1 else "VMs without a node take"
+        text = (
+            f"{pending} {who} a turn, too: KubeVirt waits {duration(PENDING_SECONDS)} for a target pod to be scheduled."
+        )
+        yield _wrap(text), "yellow"
     if limits.unfinished:
         yield _wrap(f"{pluralize(limits.unfinished, 'migration')} unfinished now take their turns first."), "yellow"
 

@@ -286,7 +286,7 @@ def _named(created: Created, base: Json) -> Iterator[NamedReport]:
 
 
 def _fields(created: Created, vmi: Json, base: Json, uuids: StandInUuids) -> Iterator[FieldReport]:
-    """The values of the VMI; what a policy has added to it is ours, as is what its marks say."""
+    """The values of the VMI; what a policy has added counts as kubevirt-webhook's, as do its annotations."""
     shown = redact(vmi)
     before = dict(created.origins)
     explanation = Explanation(created, shown, "", "", frozenset(uuids.made))

@@ -31,7 +31,7 @@ _COMMANDS: Final = {
     "doctor": ("webhook.cli.doctor:doctor", "Check an installation and suggest fixes."),
     "uninstall": ("webhook.cli.installation:uninstall", "Remove kubevirt-webhook from a cluster."),
     "cleanup": ("webhook.cli.installation:cleanup", "Remove what kubevirt-webhook wrote into VMs."),
-    "manifests": ("webhook.cli.admin:manifests", "Print the webhook configurations."),
+    "manifests": ("webhook.cli.admin:manifests", "Print webhook configurations, or policies that need no server."),
     "audit": ("webhook.cli.admin:audit", "Describe the audit lines."),
     "config": ("webhook.cli.admin:config", "Show, check or describe the settings."),
     "completion": ("webhook.cli.completion:completion", "Print a completion script for your shell."),

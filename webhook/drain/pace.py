@@ -17,15 +17,24 @@ from webhook.placement.migrations import Migration
 ASSUMED_BANDWIDTH: Final = 256 * 2**20
 # To schedule the target pod, start its containers and connect both sides; with images that are there already.
 START_SECONDS: Final = 15
+# After so long KubeVirt deletes a target pod that the scheduler has found no node for; it tries again later.
+PENDING_SECONDS: Final = 300
 
 _GIB: Final = 2**30
 
 
 class Job(msgspec.Struct, frozen=True):
-    """One migration: from which node, and how much memory is copied, in bytes."""
+    """One migration.
+
+    Attributes:
+        node: where it starts.
+        memory: how many bytes are copied.
+        is_stuck: there is no node for its target pod, so that it ends when KubeVirt gives the pod up.
+    """
 
     node: str
     memory: int
+    is_stuck: bool = False
 
 
 def limits_of(kubevirt: ClusterConfig, migrations: Iterable[Migration], bandwidth: int | None = None) -> Limits:
@@ -50,34 +59,39 @@ def limits_of(kubevirt: ClusterConfig, migrations: Iterable[Migration], bandwidt
 
 
 def about(jobs: Sequence[Job], limits: Limits) -> int:
-    """Seconds for all migrations if each copies its memory once."""
-    return _makespan([(job.node, limits.start_seconds + -(-job.memory // limits.bandwidth)) for job in jobs], limits)
+    """Seconds until all that are not stuck have ended, if each copies its memory once."""
+    return _makespan([(job, limits.start_seconds + -(-job.memory // limits.bandwidth)) for job in jobs], limits)
 
 
 def at_most(jobs: Sequence[Job], limits: Limits) -> int:
-    """Seconds for all migrations if each takes all the time that KubeVirt gives it."""
+    """Seconds until all that are not stuck have ended, if each takes all the time that KubeVirt gives it."""
     timeout = limits.timeout_seconds_per_gib
-    return _makespan([(job.node, limits.start_seconds + -(-job.memory * timeout // _GIB)) for job in jobs], limits)
+    return _makespan([(job, limits.start_seconds + -(-job.memory * timeout // _GIB)) for job in jobs], limits)
 
 
-def _makespan(jobs: Sequence[tuple[str, int]], limits: Limits) -> int:
-    """When the last of some jobs ends that begin as soon as there is a slot, in their order."""
+def _makespan(jobs: Sequence[tuple[Job, int]], limits: Limits) -> int:
+    """When the last of some jobs ends that begin as soon as there is a slot, in their order.
+
+    Those that are stuck take a slot, too: a target pod that is pending counts as a migration that runs.
+    """
     if limits.per_cluster < 1 or limits.per_node < 1:
         return 0
-    waiting: dict[str, deque[int]] = {}
-    for node, seconds in jobs:
-        waiting.setdefault(node, deque()).append(seconds)
+    waiting: dict[str, deque[tuple[int, bool]]] = {}
+    for job, seconds in jobs:
+        waiting.setdefault(job.node, deque()).append((PENDING_SECONDS if job.is_stuck else seconds, job.is_stuck))
     slots = deque(node for turn in range(limits.per_node) for node, queue in waiting.items() if turn < len(queue))
     pledged = Counter(slots)
     running: list[tuple[int, str]] = []
-    now = 0
+    now = last = 0
     while slots or running:
         while slots and len(running) < limits.per_cluster:
             node = slots.popleft()
             pledged[node] -= 1
-            heapq.heappush(running, (now + waiting[node].popleft(), node))
+            seconds, is_stuck = waiting[node].popleft()
+            last = last if is_stuck else max(last, now + seconds)
+            heapq.heappush(running, (now + seconds, node))
         now, node = heapq.heappop(running)
         if len(waiting[node]) > pledged[node]:
             slots.append(node)
             pledged[node] += 1
-    return now
+    return last

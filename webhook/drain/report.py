@@ -48,6 +48,9 @@ CODES: Final = {
     ),
 }
 
+# KubeVirt tries to migrate these all the same: their target pods are pending, and keep others waiting.
+PENDING: Final = (NO_ELIGIBLE_NODE, NO_ROOM, PODS_APART)
+
 
 class _Part(msgspec.Struct, frozen=True, rename="camel"):
     """Base of all."""

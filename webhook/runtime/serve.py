@@ -22,6 +22,7 @@ from webhook.review.reviewer import Reviewer
 from webhook.runtime import logs
 from webhook.runtime.background import Background, background
 from webhook.runtime.certificates import Certificates, cancel, host_of, keep_fresh
+from webhook.runtime.events import ServerEvent
 from webhook.runtime.gauges import metrics_state
 from webhook.runtime.layer_switch import layer_scores
 from webhook.runtime.options import Options
@@ -98,7 +99,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         web_server = web.ServerRunner(connections, shutdown_timeout=_SHUTDOWN_SECONDS)
         address = await listen(web_server, options.listen or server.listen, certificates.listener, "--listen")
         ends.push_async_callback(finish, web_server, lambda: app.in_flight, _SHUTDOWN_SECONDS)
-        # Else there is no Service that must take us out first: our configurations, if any, go before we do.
+        # Else no Service has to remove this replica first: its configurations, if any, are removed before it ends.
         live = not options.cluster_from and not options.register
         await ends.enter_async_context(
             keep_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)
@@ -193,6 +194,6 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
             yield
         finally:
             for problem in await registration.unregister():
-                log.error("configuration not deleted", problem=problem)
+                log.error(ServerEvent.NOT_DELETED, problem=problem)
     finally:
         await transport.close()

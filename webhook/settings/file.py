@@ -46,8 +46,8 @@ _RESTART_KEYS: Final = {
     "explain_listen": "explain.listen",
     "metrics_listen": "metrics.listen",
     "audit": "audit",
-    "traces": "traces",
     "layers": "layers",
+    "traces": "traces",
 }
 
 _WANTED: Final = {

@@ -304,8 +304,8 @@ class SettingsModel(Section):
                 explain_listen=self.explain.listen,
                 metrics_listen=self.metrics.listen,
                 audit=self.audit.snapshot(),
-                traces=self.traces == "on",
                 layers=self.layers.snapshot(),
+                traces=self.traces == "on",
             ),
             webhooks=snapshot.WebhookSettings(
                 service_namespace=service.namespace,

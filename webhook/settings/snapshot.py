@@ -47,7 +47,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
     only_by_webhook: bool = False
 
 
-# What becomes of a request while we can't be reached, or can't tell; as in a webhook configuration.
+# What becomes of a request that cannot be evaluated; as in a webhook configuration.
 FailurePolicy = Literal["Ignore", "Fail"]
 
 
@@ -312,8 +312,8 @@ class ServerSettings(msgspec.Struct, frozen=True):
         metrics_listen: ``HOST:PORT`` of metrics (plain HTTP on a loopback address, else TLS); empty: they are served
             with health.
         audit: where audit lines are written.
-        traces: send a span for every review.
         layers: the scheduler extender for image layers.
+        traces: send a span for every review.
     """
 
     listen: str
@@ -331,8 +331,8 @@ class ServerSettings(msgspec.Struct, frozen=True):
     explain_listen: str = ""
     metrics_listen: str = ""
     audit: AuditSettings = AuditSettings()
-    traces: bool = False
     layers: LayersSettings = OFF
+    traces: bool = False
 
 
 class WebhookSettings(msgspec.Struct, frozen=True):
