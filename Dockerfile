@@ -1,7 +1,7 @@
 # `make base-image` pins the base by its digest, and renews it. Until then a tag names it, which moves with Debian's fixes.
 ARG BASE=python:3.13-slim-bookworm
 
-# Build: wheels for every locked dependency, checked against its hash, and our own. No compiler: all of them are wheels.
+# Build: wheels for every locked dependency, checked against its hash, and the project's own. No compiler: all of them are wheels.
 FROM ${BASE} AS build
 WORKDIR /src
 COPY requirements-image.lock requirements-build.lock ./

@@ -79,6 +79,7 @@ messages: $(READY) ## Write docs/messages.md, which explains every reason code
 .PHONY: kubevirt
 kubevirt: binaries ## Build a real KubeVirt, and run the tests beside it; KUBEVIRT=1.8.4 takes another release
 	@$(BIN)/python hack/controlplane/build.py --kubevirt $(KUBEVIRT) >/dev/null
+	@$(BIN)/python hack/controlplane/build.py --descheduler >/dev/null
 	@E2E_REQUIRED=1 KUBEVIRT=$(KUBEVIRT) $(BIN)/python -m pytest -m kubevirt tests/e2e/kubevirt
 
 .PHONY: lint
@@ -148,6 +149,15 @@ lab: binaries ## Start a control plane with KubeVirt's CRDs and leave it running
 kubevirt-lab: binaries ## The same with a real KubeVirt: VMs start, stop and migrate
 	@$(BIN)/python -m hack.lab --kubevirt
 
+# Root, Linux and Debian's packages; what is missing is said in one line.
+.PHONY: node
+node: $(READY) ## Start a real node with the image of the Dockerfile, and leave it running
+	@$(BIN)/python -m hack.node
+
+.PHONY: e2e-node
+e2e-node: $(READY) ## Run the tests on a real node: kubelets, containerd, kube-proxy and the image
+	@$(BIN)/python -m hack.node $(BIN)/python -m pytest -p no:cacheprovider tests/node $(TESTS)
+
 .PHONY: lock
 lock: $(READY) ## Resolve the dependencies anew
 	@$(BIN)/python hack/lock.py
@@ -167,6 +177,16 @@ docs: $(READY) ## Draw the pictures of the code again, and write what commands p
 	@$(BIN)/python -m hack.outputs
 	@$(BIN)/python -m hack.picture 2>/dev/null
 
+.PHONY: plugin
+plugin: $(READY) ## Build the kubectl plugin and its manifest for krew; URL= says where the archive will be
+	@$(BIN)/python -m hack.plugin $(if $(URL),--url $(URL))
+
 .PHONY: dist
 dist: $(READY) ## Build the wheel
 	@$(BIN)/python -m hatchling build -t wheel
+
+# Twice: first it writes the version and cuts the changelog, then, from the commit with both, it makes all files.
+.PHONY: release
+release: $(READY) ## Make a release: VERSION=1.2.0 IMAGE=REPOSITORY@sha256:DIGEST ARCHIVE=image.tar
+	@test -n "$(VERSION)" || { echo "make: name the version, for example make release VERSION=1.2.0"; exit 2; }
+	@$(BIN)/python -m hack.release $(VERSION) $(if $(IMAGE),--image $(IMAGE)) $(if $(ARCHIVE),--archive $(ARCHIVE)) $(RELEASE)

@@ -164,7 +164,7 @@ def parse_bundle(pem: bytes) -> tuple[x509.Certificate, ...]:
 
 
 def verifies(trusted: bytes, leaf: x509.Certificate, host: str, now: datetime) -> bool:
-    """Whether a client that trusts a bundle accepts a leaf for a host at a time."""
+    """Whether a client that trusts a bundle accepts a leaf for a host at a given time."""
     roots = parse_bundle(trusted)
     if not roots:
         return False

@@ -2,7 +2,7 @@
 
 ``python -m hack.balanced_allocation`` starts etcd, kube-apiserver and the stock kube-scheduler, creates equal empty
 nodes and equal small pods, and counts where the pods go: by the default profile, and by one that differs from it in
-nothing but NodeResourcesBalancedAllocation. Nothing else can tell the nodes apart: they list no images, have no taints
+nothing but NodeResourcesBalancedAllocation. Nothing else distinguishes the nodes: they list no images, have no taints
 and run no other pods. It also prints the scores of an empty and of a used node, as the scheduler logged them.
 
 ``--kubernetes 1.34`` does the same with the kube-scheduler of that version.

@@ -54,7 +54,7 @@ In a third one:
 
 WITH_KINDS = """
   kubectl apply -n {namespace} -f vm.json             # a virtual machine
-  kubectl get -n {namespace} vm web -o yaml           # schedulerName: kubevirt, and our mark
+  kubectl get -n {namespace} vm web -o yaml           # schedulerName: kubevirt, and the annotation
 
   # What KubeVirt's controller does for a virtual machine that is older than the webhook, and where it goes:
   kubectl create -n {namespace} -f launcher.json --as={controller}
@@ -74,7 +74,7 @@ WITH_KUBEVIRT = """
   kubectl get -n {namespace} vm web -o json |
     {python} -m webhook expand -f - --kubeconfig {kubeconfig} --explain   # who set what
 
-  kubectl apply -f vm.json                   # the same VM where we aren't asked: KubeVirt alone
+  kubectl apply -f vm.json                   # the same VM without kubevirt-webhook: KubeVirt alone
   kubectl get vm web -o jsonpath='{{.status.conditions}}'
   curl http://127.0.0.1:8080/metrics
 """
@@ -119,7 +119,7 @@ def _binaries(*which: str) -> Path | None:
 
 @contextlib.contextmanager
 def _lab(directory: Path, binaries: Path) -> Iterator[str]:
-    """The plane, and what to tell about it."""
+    """The plane, and the text to print about it."""
     with ControlPlane(directory / "plane", binaries, controller_manager=True) as plane:
         for node in ("node-a", "node-b", "node-c", "node-d"):
             make_node(plane.admin, node)
@@ -138,7 +138,7 @@ def _lab(directory: Path, binaries: Path) -> Iterator[str]:
 
 @contextlib.contextmanager
 def _kubevirt_lab(directory: Path, binaries: Path, kubevirt: Path) -> Iterator[str]:
-    """The plane with a KubeVirt that works, and what to tell about it."""
+    """The plane with a KubeVirt that works, and the text to print about it."""
     front = Pki(directory / "front")
     plane = ControlPlane(
         directory / "plane", binaries, controller_manager=True, crds=False, apiserver_flags=aggregation(front)

@@ -82,7 +82,8 @@ def main() -> int:
         print("lock: uv is missing; install it with `pipx install uv`", file=sys.stderr)
         return 2
     subprocess.run([uv, *COMMON, "-o", "requirements.lock"], cwd=ROOT, check=True)
-    dev = ["--group=dev", "--group=build", "-c", "requirements.lock", "-o", "requirements-dev.lock"]
+    groups = ["--group=dev", "--group=build", "--group=release", "--extra=otel"]
+    dev = [*groups, "-c", "requirements.lock", "-o", "requirements-dev.lock"]
     subprocess.run([uv, *COMMON, *dev], cwd=ROOT, check=True)
     write_parts()
     return 0

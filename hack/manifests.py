@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MANIFESTS = ROOT / "manifests"
 SCHEDULER = MANIFESTS / "scheduler"
 HEADER = "# Printed by `kubevirt-webhook manifests webhooks --config settings.yaml`.\n"
+POLICIES = "# Printed by `kubevirt-webhook manifests policies --config settings.yaml`. It needs no server.\n"
 WRITTEN = "# Written by `make manifests` from ../{source}.\n"
 # Where each component's ConfigMap is, and what its scheduler is for.
 PLACES: dict[Place, str] = {"second": "kubevirt-scheduler", "openshift": "openshift-secondary-scheduler-operator"}
@@ -119,6 +120,8 @@ def main() -> None:
         settings = f"--config={overlay / 'settings.yaml'}"
         printed = _output(sys.executable, "-m", "webhook", "manifests", "webhooks", settings)
         (overlay / "webhooks.yaml").write_text(HEADER + printed)
+        printed = _output(sys.executable, "-m", "webhook", "manifests", "policies", settings)
+        (MANIFESTS / "policies" / f"{overlay.name}.yaml").write_text(POLICIES + printed)
         rendered = MANIFESTS / "rendered" / f"{overlay.name}.yaml"
         rendered.write_text(_output(binaries / "kubectl", "kustomize", overlay))
         print(f"{overlay.relative_to(ROOT)} and {rendered.relative_to(ROOT)}")

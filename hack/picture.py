@@ -35,7 +35,7 @@ def main() -> None:
             console.print(text)
         console.print()
     svg = console.export_svg(title="kubevirt-webhook review", theme=DIMMED_MONOKAI)
-    # The fonts of whoever looks at it, not ones fetched from somewhere.
+    # The viewer's own fonts, so that none is fetched.
     svg = re.sub(r"@font-face \{.*?\}\s*", "", svg, flags=re.DOTALL)
     (ROOT / "docs/images/decision.svg").write_text(re.sub(r"Fira Code,?", "", svg))
 

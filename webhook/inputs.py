@@ -35,9 +35,9 @@ def read_file(path: str | os.PathLike[str], most: int, fix: str = _SPLIT) -> byt
     """
     where = os.fspath(path)
     try:
-        # The first look keeps us from opening a device, which may act on that; the second is at what was opened.
+        # The first check avoids opening a device, which may act on that; the second is of the opened file.
         _check(Path(where).stat(), where)
-        # Without O_NONBLOCK a named pipe that has come since would keep us waiting for its writer.
+        # Without O_NONBLOCK, open() of a named pipe that was created since would wait for its writer.
         with os.fdopen(os.open(where, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as stream:
             _check(os.fstat(stream.fileno()), where)
             return read_limited(stream, most, where, fix)

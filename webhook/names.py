@@ -51,12 +51,13 @@ EXPAND_INSTANCETYPES_ANNOTATION: Final = f"{DOMAIN}/expand-instancetypes"
 INSTANCETYPE_ANNOTATION: Final = f"{DOMAIN}/instancetype"
 PREFERENCE_ANNOTATION: Final = f"{DOMAIN}/preference"
 
-# Our mark: the scheduler name that we wrote. It stands on the VM and on its template, so that it reaches the VMI and
-# its pods; a value is ours only while the mark says the same.
+# Records the scheduler name that kubevirt-webhook set. It is on the VM and on its template, so that it reaches the VMI
+# and its pods; a schedulerName was injected only while this annotation has the same value.
 INJECTED_SCHEDULER_ANNOTATION: Final = f"{DOMAIN}/injected-scheduler"
 # The same for topology spread constraints: the value of the setting that they were made from.
 INJECTED_SPREAD_ANNOTATION: Final = f"{DOMAIN}/injected-spread"
-# The same for instancetypes and preferences, ``KIND/NAME``; they stand on VMs, and on the VMIs that we fill.
+# The same for instancetypes and preferences, ``KIND/NAME``; they are on VMs, and on the VMIs that kubevirt-webhook
+# fills.
 INJECTED_INSTANCETYPE_ANNOTATION: Final = f"{DOMAIN}/injected-instancetype"
 INJECTED_PREFERENCE_ANNOTATION: Final = f"{DOMAIN}/injected-preference"
 
@@ -143,13 +144,13 @@ class Code:
     NOT_A_TARGET: Final = "not-a-target-pod"
     MIGRATION_NOT_FOUND: Final = "migration-not-found"
 
-    # Eviction: why it was vetoed, beside no-eligible-node.
+    # Eviction: why it was denied, beside no-eligible-node.
     BLACKOUT: Final = "blackout"
     COOL_DOWN: Final = "cool-down"
     TOO_MANY_EVACUATIONS: Final = "too-many-evacuations"
     NAME_TOO_LONG: Final = "name-too-long"
 
-    # Eviction: why it was let through, beside nodes-eligible.
+    # Eviction: why it was allowed, beside nodes-eligible.
     WILL_STOP: Final = "vm-will-stop"
     OTHER_REQUESTER: Final = "other-requester"
     BY_KUBEVIRT: Final = "requested-by-kubevirt"

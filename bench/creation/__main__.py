@@ -1,8 +1,9 @@
 """Command line of the benchmark: ``python -m bench.creation``.
 
 Starts a control plane with a real KubeVirt and this server, creates VMs that get defaults, and prints what the API
-server says of each webhook entry, ours and virt-api's, and what our account asked for meanwhile. Once with a pause
-before each VM, as on a quiet cluster, and once without, when KubeVirt's controllers compete for the processor.
+server says of each webhook entry, those of kubevirt-webhook and of virt-api, and what the server's account requested
+meanwhile. Once with a pause before each VM, as on a quiet cluster, and once without, when KubeVirt's controllers
+compete for the processor.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def _labelled_by_kubevirt(number: int, dice: random.Random) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Review:
-    """A migration to judge.
+    """A migration to evaluate.
 
     Attributes:
         name: in the report.

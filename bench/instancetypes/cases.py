@@ -36,7 +36,7 @@ class Case:
 
     @property
     def path(self) -> str:
-        """Of our endpoint."""
+        """The path of the endpoint."""
         return f"/mutate/{names.INSTANCETYPES}/{self.plural}/enforce"
 
     @classmethod
@@ -56,7 +56,7 @@ def cases() -> tuple[Case, ...]:
 
 
 def settings() -> Settings:
-    """Ours: all as it comes; the namespace says the rest."""
+    """The settings: all defaults; the namespace selects the rest."""
     return default_settings()
 
 

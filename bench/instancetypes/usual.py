@@ -1,7 +1,7 @@
 """The same work as an average good engineer does it in Python: models, rules on what they dump, and make_patch.
 
-KubeVirt's rules themselves are ours, `webhook.kubevirt`, so that the two differ only in what stands around them. They
-get the models' dumps, which are the copies that they may change.
+KubeVirt's rules themselves are those of `webhook.kubevirt`, so that the two differ only in what stands around them.
+They get the models' dumps, which are the copies that they may change.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Usual:
 
 
 def _refused(size: Json, wishes: Json, spec: Json, annotations: Json, base: str, *, keep: bool = False) -> bool:
-    """Whether KubeVirt would refuse a spec, to which both are applied."""
+    """Whether KubeVirt would deny a spec, to which both are applied."""
     if cpu_topology.check_divisible(size["cpu"]["guest"], wishes):
         return True
     if apply_instancetype.apply(size, wishes, spec, annotations, base):

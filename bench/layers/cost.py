@@ -19,12 +19,14 @@ from webhook.server.extender import Extender
 _PLATFORM: Final = "linux/amd64"
 _REGISTRY: Final = "registry.example"
 _LISTED: Final = 50
+# On all nodes, and those of them that VMs use.
 _IMAGES: Final = 200
+_USED: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Milliseconds of one request.
+    """Milliseconds of processor time for one request.
 
     Attributes:
         nodes: nodes whose names the request has.
@@ -63,6 +65,7 @@ def measure_cost(nodes: int, requests: int) -> Cost:
     """The cost in a cluster of so many nodes, each of which lists as many images as kubelets do.
 
     Before each request a node has pulled an image in the place of another, as where each pod that is placed needs one.
+    Most images have been asked for before.
     """
     dice = random.Random(SEED)  # noqa: S311 - not for secrets
     images = make_images(_IMAGES)
@@ -86,8 +89,10 @@ def measure_cost(nodes: int, requests: int) -> Cost:
     extender = Extender(index, _Known(layers), ["kubevirt"], _Nobody())
     bodies = [
         json.dumps({"Pod": pod(vm, _REGISTRY, "kubevirt"), "Nodes": None, "NodeNames": hosts}).encode()
-        for vm in make_vms(requests, images)
+        for vm in make_vms(requests, images[:_USED])
     ]
+    for body in bodies[: 10 * _USED]:
+        extender.prioritize(body)
     assert parse_reference(f"{_REGISTRY}/{images[0].name}:v1")
     taken: list[float] = []
     unchanged: list[float] = []
@@ -96,8 +101,8 @@ def measure_cost(nodes: int, requests: int) -> Cost:
         listed[host] = [*listed[host][1:], dice.choice(list(names))]
         put(host)
         for times in (taken, unchanged):
-            began = time.perf_counter_ns()
+            began = time.thread_time_ns()
             extender.prioritize(body)
-            times.append((time.perf_counter_ns() - began) / 1e6)
+            times.append((time.thread_time_ns() - began) / 1e6)
     p99 = statistics.quantiles(taken, n=100)[98]
     return Cost(nodes, len(bodies[0]), statistics.median(taken), p99, statistics.median(unchanged))

@@ -55,7 +55,7 @@ class Bindings:
         try:
             while True:
                 self._list_and_watch()
-        except Exception as error:  # noqa: BLE001 - whatever it is, whoever waits for a pod reports it
+        except Exception as error:  # noqa: BLE001 - the caller that waits for a pod reports it
             with self._changed:
                 self._failure = repr(error)
                 self._changed.notify_all()

@@ -1,8 +1,8 @@
 """A bar chart as SVG: counts on nodes in groups, several series beside each other.
 
-It stands in READMEs, where the viewer's colour scheme is anybody's guess: background and text change together, so that
+It stands in READMEs, where the viewer's color scheme is not known: background and text change together, so that
 neither scheme makes one unreadable on the other. Colours are of Okabe and Ito's palette, which people with any kind of
-colour blindness can tell apart, and every bar carries its number.
+color blindness can distinguish, and every bar carries its number.
 """
 
 from __future__ import annotations

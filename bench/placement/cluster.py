@@ -64,7 +64,7 @@ class Cluster:
         """Delete all pods and VMIs of these namespaces, and return when they are gone.
 
         They are gone at once, for no kubelet is there to end them. The scheduler knows it before it hears of the next
-        pods: one watch tells it of both, in order.
+        pods: one watch reports both, in order.
         """
         existing = [name for name in namespaces if name in self._namespaces]
         self._client.send_all_patiently(

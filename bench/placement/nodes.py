@@ -55,7 +55,7 @@ class NodeSize:
         return f"{self.cpus} CPUs"
 
 
-# A kubelet's own limit is 110 pods; whoever runs larger nodes raises it.
+# A kubelet's own limit is 110 pods; clusters with larger nodes raise it.
 SMALL_NODE: Final = NodeSize(16, 110)
 MIDDLE_NODE: Final = NodeSize(64, 250)
 LARGE_NODE: Final = NodeSize(192, 250)

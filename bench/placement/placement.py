@@ -72,7 +72,7 @@ class Placement:
         self._random = random.Random(_SEED)  # noqa: S311 - not for secrets
         self._vms: list[Vm] = []
         self._made = 0
-        # Pods of one cell may not be taken for those of the one before, whose deletion is still being told of.
+        # Pods of one cell may not be taken for those of the one before, whose deletion is still being reported.
         self._prefix = f"vm-{uuid.uuid4().hex[:6]}"
 
     def run(self, nodes: tuple[Node, ...]) -> Figures:

@@ -34,7 +34,7 @@ class Row:
         devices: how many VMs a node takes by KubeVirt's word (virtualMachineInstancesPerNode).
         zones: how many nodes are in each zone; empty for no zones.
         alike: whether the nodes are equal and equally full, so that the same number of VMs on each is what one wants.
-        quick: whether it is one of those that run unless others are asked for.
+        quick: whether it is one of those that run unless others are requested.
     """
 
     key: str

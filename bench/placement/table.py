@@ -1,4 +1,4 @@
-"""The table: every chosen row in every chosen case, as often as asked for, on one control plane."""
+"""The table: every chosen row in every chosen case, as often as requested, on one control plane."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def measure(plan: Plan, binaries: Path, directory: Path, say: Callable[[str], No
     Args:
         binaries: those of the control plane.
         directory: for its data and logs.
-        say: is told of the progress.
+        say: is called with the progress.
 
     Raises:
         PlacementError: a pod was not bound, or not placed as its case says.

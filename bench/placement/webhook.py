@@ -44,7 +44,7 @@ def serving(plane: Access) -> Iterator[None]:
 
 
 def prepare(kube: Kube) -> None:
-    """Make the object that tells where KubeVirt runs, and the namespace of the probe."""
+    """Make the object that shows where KubeVirt runs, and the namespace of the probe."""
     kubevirt = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"}, "spec": {}}
     kube.create("kubevirt.io/v1/kubevirts", kubevirt, "kubevirt")
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _PROBE, "labels": LABELS}}
@@ -99,7 +99,7 @@ def _command(plane: Access) -> list[str]:
 
 
 def _is_called(plane: Access, vmi: Json) -> bool:
-    """Whether a launcher pod made now would get its scheduler from the server; asked without making one."""
+    """Whether a launcher pod made now would get its scheduler from the server; found by a dry run."""
     try:
         answer = plane.kubevirt_controller.create("v1/pods", launcher.pod(vmi), _PROBE, dryRun="All")
     except ApiError:

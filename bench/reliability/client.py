@@ -18,7 +18,7 @@ from tests.builders import launcher_pod, review
 
 PATH: Final = "/mutate/scheduling/pods/enforce"
 HOST: Final = "127.0.0.1"
-# An answer that comes later is none for an API server with the timeout that we install.
+# An answer that comes later is none for an API server with the timeout that `install` sets.
 PATIENCE: Final = 3.0
 
 _LENGTH: Final = re.compile(rb"content-length: (\d+)", re.IGNORECASE)

@@ -145,7 +145,7 @@ async def unread(server: Server, scale: float) -> tuple[str, str]:
     async def one(stream: Stream) -> None:
         reader, writer = stream
         reader._transport.pause_reading()  # type: ignore[attr-defined] # noqa: SLF001
-        # Else the kernel takes megabytes of answers for each client before anybody has to wait.
+        # Else the kernel takes megabytes of answers for each client before any client has to wait.
         writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
         with suppress(OSError):
             while True:
@@ -158,7 +158,7 @@ async def unread(server: Server, scale: float) -> tuple[str, str]:
     tasks = [asyncio.create_task(one(stream)) for stream in streams]
     began = time.monotonic()
     await asyncio.sleep(1)
-    # Asked of the server: who doesn't read doesn't notice.
+    # Read from the server: a client that does not read does not notice.
     while (left := server.files - before) > 0 and time.monotonic() - began < _UNREAD_SECONDS:
         await asyncio.sleep(0.5)
     seen = f"{count - max(left, 0)} of {count} cut off by us within {time.monotonic() - began:.0f} s"

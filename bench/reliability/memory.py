@@ -1,4 +1,4 @@
-"""Large objects in the cluster that the server watches and lists, made by anybody; the API server is a fake one.
+"""Large objects in the cluster that the server watches and lists, made by any user; the API server is a fake one.
 
 A real API server would have to hold and encode them too, and share the processor with what is measured.
 """
@@ -40,7 +40,7 @@ Json = dict[str, Any]
 
 
 class Scenario(NamedTuple):
-    """What lies in the cluster, in words and in fact, and whether migrations are asked about meanwhile."""
+    """What lies in the cluster, in words and in fact, and whether migrations are reviewed meanwhile."""
 
     attack: str
     prepare: Callable[[FakeApiServer, float], None]
@@ -64,7 +64,7 @@ def _labelled(cluster: FakeApiServer, scale: float) -> None:
 
 
 MEMORY: Final = {
-    "gated": Scenario("200 gated pods with annotations of 250 kB name our scheduler", _gated(200)),
+    "gated": Scenario("200 gated pods with annotations of 250 kB name the scheduler", _gated(200)),
     "gated-many": Scenario("1,500 of them", _gated(1500)),
     "lists": Scenario("50 dry-run migrations at a time of a VM to whom 150 such pods belong", _labelled, True),
 }

@@ -18,7 +18,7 @@ class Outcome:
         attack: in words, with its figures.
         felt: by the reviews beside it.
         memory: of the server at its peak, in MiB; None where several servers took turns.
-        seen: what else is to be told.
+        seen: what else is to be reported.
     """
 
     name: str

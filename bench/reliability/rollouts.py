@@ -25,7 +25,7 @@ from tests.e2e.support.tenant import Tenant
 
 REQUESTS: Final = 20_000
 ROTATIONS: Final = 3
-# How long the balancer goes on dialling a replica that was told to end, as kube-proxies do.
+# How long the balancer goes on dialling a replica that is ending, as kube-proxies do.
 LAG: Final = 1.0
 
 
@@ -92,7 +92,7 @@ def rotation(binaries: Path, scale: float) -> Outcome:
                 _gitops(installed)
                 if number:
                     victim = installed.replicas[0]
-                    # Told to end before it is killed: what it has accepted by then, nobody else can answer.
+                    # Ended before it is killed: what it has accepted by then, no other replica can answer.
                     victim.terminate()
                     time.sleep(LAG)
                     installed.remove(victim)

@@ -1,4 +1,4 @@
-"""Our server over the example cluster: a process whose memory can be read."""
+"""The server over the example cluster: a process whose memory can be read."""
 
 from __future__ import annotations
 

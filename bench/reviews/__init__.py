@@ -1,4 +1,4 @@
-"""What one admission review costs: our server beside the webhooks that people usually write, in one run.
+"""What one admission review costs: kubevirt-webhook beside the webhooks that are usually written, in one run.
 
 The figure to trust is CPU time per review. Requests per second and latencies depend on what else the machine does, and
 compare only within one table. So the rounds are interleaved: in each, every server gets the same payload right after
@@ -6,12 +6,12 @@ the other, and ratios are taken within a round before their median is.
 
 What runs:
 
-* ours, with look-ups, metrics and audit lines on;
+* kubevirt-webhook (``ours``), with look-ups, metrics and audit lines on;
 * ``plain``: Go, net/http and encoding/json, the API's full types;
 * ``partial``: the same with only the needed fields, the best that Go's standard library does;
 * ``controllerruntime``: Go, as kubebuilder teaches it;
 * ``naive``: Python, as tutorials teach it.
 
-None but ours reads anything else than the review, counts anything or writes a log: what unfairness there is favours
-the others. Every server runs on one core, the load on another.
+None but kubevirt-webhook reads anything else than the review, counts anything or writes a log: what unfairness there
+is favors the others. Every server runs on one core, the load on another.
 """

@@ -48,7 +48,7 @@ def main() -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench.reviews",
-        description="Compare what one admission review costs on our server and on the usual ones.",
+        description="Compare what one admission review costs on kubevirt-webhook and on the usual webhooks.",
         epilog="The first run builds the Go servers and a virtual environment, which takes a few minutes more.",
     )
     parser.add_argument(

@@ -13,10 +13,10 @@ from bench.reviews.errors import BenchError, MissingToolError, run
 
 SOURCES: Final = Path(__file__).with_name("go")
 
-# Of these the report tells the versions.
+# The report names the versions of these.
 _MODULES: Final = ("sigs.k8s.io/controller-runtime", "k8s.io/api")
 
-# Makes encoding/json decode faster; a toolchain that doesn't know it refuses to build.
+# Makes encoding/json decode faster; a toolchain that does not know it fails to build.
 FASTER_JSON: Final = "jsonv2"
 
 

@@ -80,7 +80,7 @@ def pinned(core: int | None) -> Iterator[None]:
 
 
 def cpu_model() -> str:
-    """The processor's name, or its architecture where the kernel doesn't tell."""
+    """The processor's name, or its architecture where the kernel does not report it."""
     for line in Path("/proc/cpuinfo").read_text().splitlines():
         key, _, value = line.partition(":")
         if key.strip() == "model name":

@@ -1,8 +1,8 @@
 """The Python that the Python servers run on: the fastest build of this machine, in a virtual environment of its own.
 
-A build without profile-guided optimisation runs the same code a third slower, which would be a statement about
-whoever built it. How it was configured doesn't tell: Debian optimises its packages without the option
-``--enable-optimizations`` ever showing in ``CONFIG_ARGS``. So a short loop does.
+A build without profile-guided optimization runs the same code a third slower, which would say something about
+its builder only. Its configuration does not show it: Debian optimizes its packages without the option
+``--enable-optimizations`` in ``CONFIG_ARGS``. So a short loop does.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ print(min(timed() for _ in range(5)))
 # Builds that are this much slower than the fastest count as equally fast.
 _TOLERANCE: Final = 1.1
 
-# Of these the report tells the versions.
+# The report names the versions of these.
 _LIBRARIES: Final = ("aiohttp", "uvloop", "msgspec", "pydantic", "jsonpatch")
 _VERSIONS: Final = f"""
 import importlib.metadata, json, ssl
@@ -146,7 +146,7 @@ def environment(interpreter: Interpreter, lock: Path, cache: Path) -> Path:
         BenchError: it can't be made.
     """
     if not lock.is_file():
-        raise BenchError(f"{lock.name} is missing, so nobody knows what the Python servers need")
+        raise BenchError(f"{lock.name} is missing, so what the Python servers need is not known")
     identity = f"{interpreter.executable}\n{interpreter.version}\n".encode() + lock.read_bytes()
     home = cache / f"venv-{interpreter.version}-{hashlib.sha256(identity).hexdigest()[:12]}"
     python = home / "bin" / "python"

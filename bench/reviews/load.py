@@ -19,7 +19,7 @@ CLIENT_LIMIT: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """How long each server is asked.
+    """How long each server is measured.
 
     Attributes:
         seconds: measured time of one load.

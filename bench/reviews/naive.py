@@ -1,6 +1,6 @@
 """The webhook as tutorials write it in Python: aiohttp, json, pydantic models of everything, deepcopy and make_patch.
 
-Correct, readable, and what our own server is measured against, because most of what a review costs is decided by this
+Correct, readable, and what kubevirt-webhook is measured against, because most of what a review costs is decided by this
 choice and not by the language.
 """
 
@@ -169,7 +169,7 @@ class AdmissionReview(Model):
     request: AdmissionRequest
 
 
-# An object, changed in place; the text refuses it.
+# An object, changed in place; the text denies it.
 Policy = Callable[[dict[str, Any]], str | None]
 
 
@@ -215,7 +215,7 @@ def _mark(document: dict[str, Any]) -> None:
 
 
 def handler(policy: Policy) -> Callable[[web.Request], Awaitable[web.Response]]:
-    """An endpoint that judges with ``policy``."""
+    """An endpoint that evaluates with ``policy``."""
 
     async def handle(request: web.Request) -> web.Response:
         review = AdmissionReview.model_validate(await request.json())
@@ -240,7 +240,7 @@ async def ready(_: web.Request) -> web.Response:
 
 
 def main() -> None:
-    """Serve until told to stop."""
+    """Serve until stopped."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--listen", required=True, help="HOST:PORT of the webhooks")
     parser.add_argument("--tls-cert", required=True, help="PEM file of the certificate")

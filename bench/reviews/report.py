@@ -60,7 +60,7 @@ class Figures:
 
 @dataclass(frozen=True, slots=True)
 class Ratio:
-    """How many times as much CPU another server needs for a review as ours.
+    """How many times as much CPU another server needs for a review as kubevirt-webhook.
 
     Attributes:
         median: of the rounds' ratios.

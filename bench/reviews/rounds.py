@@ -72,7 +72,7 @@ class Bench:
         """Run all rounds.
 
         Args:
-            say: is told of the progress.
+            say: is called with the progress.
 
         Raises:
             BenchError: a server did not start or gave a wrong answer.
@@ -88,7 +88,7 @@ class Bench:
         pair = certificate.make(directory)
         client = Client(self.built.binaries / "load", pair, self.cores.load, self.plan.pressure)
         first = (round_ - 1) % len(self.plan.servers)
-        # Another one goes first each time, so that nobody always follows the same neighbour's caches and heat.
+        # Another one goes first each time, so that none always follows the same neighbor's caches and heat.
         keys = [*self.plan.servers[first:], *self.plan.servers[:first]]
         servers = lineup(keys, self.python, self.built.binaries, pair)
         with started(servers, self.cores.server, pair, directory) as all_running:

@@ -1,4 +1,4 @@
-"""The servers: how each is started, asked and stopped."""
+"""The servers: how each is started, measured and stopped."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Server:
         return TITLES[self.key]
 
     def url(self, payload: Payload) -> str:
-        # The API server tells its timeout like this; 10 s is its default.
+        # The API server sends its timeout like this; 10 s is its default.
         return f"{self.address}{self.paths[payload.name]}?timeout=10s"
 
 
@@ -137,7 +137,7 @@ def _other(key: str, command: Sequence[str], port: int, certificate: Certificate
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now; all are held until the last is found, so none comes twice."""
+    """Ports that no process listens on now; all are held until the last is found, so none comes twice."""
     with ExitStack() as held:
         ports = []
         for _ in range(count):
@@ -188,7 +188,7 @@ class Running:
 
     def _is_ready(self) -> bool:
         try:
-            # No proxy of the environment's stands between us and our own loopback interface.
+            # No proxy of the environment is used for the loopback interface.
             opener = urllib.request.build_opener(
                 urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=self._tls)
             )

@@ -138,6 +138,12 @@ DESCHEDULER = Bundle(
     (Part("descheduler", "sigs.k8s.io/descheduler", ("descheduler",), output="descheduler"),),
 )
 HELM = Bundle("helm", "Helm", "about two minutes", (Part("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),))
+NODE = Bundle(
+    "node",
+    "Kubernetes node",
+    "about two minutes",
+    (Part("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
+)
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 
@@ -174,7 +180,7 @@ def _required(go_mod: Path, module: str) -> str:
 
 
 def cache_root(environ: Mapping[str, str]) -> Path:
-    """The project's cache directory, by our own variable, else by the XDG base directory specification."""
+    """The project's cache directory, by the project's own variable, else by the XDG base directory specification."""
     if own := environ.get("KUBEVIRT_WEBHOOK_CACHE"):
         return Path(own).expanduser()
     return Path(environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kubevirt-webhook"
@@ -207,7 +213,7 @@ def ensure(environ: Mapping[str, str], cache: Path | None = None, bundle: Bundle
         _say(f"KUBEBUILDER_ASSETS={incomplete} doesn't hold {needed}: building them instead")
     directory.parent.mkdir(parents=True, exist_ok=True)
     with _locked(directory.with_name(f"{directory.name}.lock")):
-        if not directory.is_dir():  # else another process built it while we waited
+        if not directory.is_dir():  # else another process built it while this one waited
             _build(go, bundle, directory, environ)
     return directory
 
@@ -296,6 +302,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     what.add_argument("--descheduler", action="store_true", help="build only the upstream descheduler")
     what.add_argument("--helm", action="store_true", help="build only Helm")
+    what.add_argument("--node", action="store_true", help="build the kubelet and kube-proxy")
     parser.add_argument(
         "--cache",
         type=Path,
@@ -309,6 +316,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _bundle(options: argparse.Namespace) -> Bundle:
+    if options.node:
+        return NODE
     if options.kubernetes:
         return older_scheduler(options.kubernetes)
     if options.descheduler:

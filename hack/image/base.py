@@ -1,6 +1,6 @@
 """`make base-image`: pins the base image of the Dockerfile by the digest that its tag has now.
 
-A digest names one set of bytes for ever, so it has to be renewed for fixes: run this regularly, look at the diff, and
+A digest always names the same bytes, so it has to be renewed for fixes: run this regularly, look at the diff, and
 let CI test it. The tag stays beside it for people. Needs crane, skopeo, or docker with buildx, and a registry.
 """
 

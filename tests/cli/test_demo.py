@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,10 +15,10 @@ from webhook.errors import InputError
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def demo(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "webhook", "demo", *arguments], capture_output=True, text=True, timeout=120
-    )
+def demo(*arguments: str, path: str = "/usr/bin:/bin") -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "webhook", "demo", *arguments]
+    environment = {**os.environ, "PATH": path}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, env=environment)
 
 
 def test_shows_every_answer(golden: Callable[[str], None]) -> None:
@@ -30,7 +31,22 @@ def test_shows_every_answer(golden: Callable[[str], None]) -> None:
     assert all(name.removesuffix(".yaml") in done.stdout for name in EXPECTED)
     assert "+  schedulerName: kubevirt" in done.stdout
     assert '"decision": "patched"' in done.stdout
-    golden(done.stdout[done.stdout.index("\nNext steps") + 1 :])
+    here = Path(sys.executable).parent
+    written = f"$PWD/{here.relative_to(ROOT)}" if here.is_relative_to(ROOT) else str(here)
+    steps = done.stdout[done.stdout.index("\nNext steps") + 1 :]
+    golden(steps.replace(written, "DIRECTORY"))
+    assert max(map(len, steps.splitlines())) <= 80
+    # What it says can be done as it stands.
+    (line,) = [line for line in steps.splitlines() if line.startswith("  export ")]
+    called = subprocess.run(["bash", "-c", f"{line}; kubevirt-webhook version"], cwd=ROOT, check=True, timeout=60)
+    assert called.returncode == 0
+
+
+def test_who_finds_the_command_is_not_told_where_it_is() -> None:
+    done = demo(path=f"{Path(sys.executable).parent}:/usr/bin:/bin")
+
+    assert done.returncode == 0, done.stderr
+    assert "PATH" not in done.stdout
 
 
 def test_an_answer_that_differs_is_exit_1(tmp_path: Path) -> None:

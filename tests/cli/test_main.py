@@ -53,10 +53,12 @@ COMMANDS = (
     "scheduler lint FILE",
     "scheduler render -- spread",
     "manifests webhooks",
+    "manifests policies",
     "audit schema",
     "config show",
     "config schema",
     "config check FILE",
+    "completion -- bash",
     "version",
 )
 GROUPS = ("", "explain", "scheduler", "manifests", "audit", "config")
@@ -103,6 +105,59 @@ def test_an_option_is_the_same_everywhere(option: str, metavar: str) -> None:
 
     assert len(found) > 2
     assert {each.metavar for each in found} == {metavar}
+
+
+# The options that several commands have, in the order in which every help shows them.
+ORDER = (
+    *("--namespace", "--cluster-from", "--kubeconfig", "--kubevirt-version", "--config", "--url", "--output"),
+    "--show-secrets",
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_its_options_in_the_same_order(command: str) -> None:
+    options = [name for each in find(command).params for name in each.opts if name in ORDER]
+
+    assert options == sorted(options, key=ORDER.index)
+
+
+def test_an_output_is_chosen_the_same_way_everywhere() -> None:
+    found = [each for command in COMMANDS for each in find(command).params if "--output" in each.opts]
+
+    assert len(found) > 5
+    assert {tuple(each.opts) for each in found} == {("-o", "--output")}
+    assert all(isinstance(each, click.Option) and each.help for each in found)
+
+
+@pytest.mark.parametrize("command", [*GROUPS, *(" ".join(path(command)) for command in COMMANDS)])
+def test_every_help_fits_80_columns(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+
+    assert max(map(len, run(*command.split(), "--help").output.splitlines())) <= 80
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["reviw"], "review"),
+        (["tset"], "test"),
+        (["explain", "migratoin"], "migration"),
+        (["review", "--confg"], "--config"),
+    ],
+)
+def test_a_mistyped_word_gets_a_suggestion(words: list[str], meant: str) -> None:
+    result = run(*words)
+
+    assert result.exit_code == 2
+    assert "Did you mean" in result.stderr
+    assert meant in result.stderr
+
+
+def test_a_word_that_is_like_no_command_gets_none() -> None:
+    result = run("xyzzy")
+
+    assert result.exit_code == 2
+    assert "Did you mean" not in result.stderr
 
 
 @pytest.mark.parametrize("command", COMMANDS)

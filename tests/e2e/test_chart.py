@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from hack.chart.write import CHART as GENERATED
 from hack.chart.write import generated
+from hack.release.archives import tar_gz
 from webhook.install import plan
 from webhook.install.callers import restrict_callers
 from webhook.install.plan import DIGEST_ANNOTATION, Overlay
@@ -117,6 +118,9 @@ EXPRESSIONS = st.sampled_from(
 )
 
 
+VERIFIED = {"clientCaFile": "/etc/kubevirt-webhook-layers/ca.crt", "clientNames": ["system:kube-scheduler"]}
+
+
 def section(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=fields)
 
@@ -152,6 +156,7 @@ SETTINGS = section(
     eviction=section(
         **POLICY, requesters=st.lists(st.sampled_from(["a", "b.c/d", "sigs.k8s.io/descheduler"]), max_size=2)
     ),
+    layers=st.sampled_from([{}, {"listen": "127.0.0.1:8446"}, {"listen": "0.0.0.0:8447", **VERIFIED}]),
     explain=section(listen=st.sampled_from(["", "127.0.0.1:8090", "0.0.0.0:8091", "[::]:8092"])),
     metrics=section(listen=st.sampled_from(["", "[::1]:8093", "0.0.0.0:8094"])),
     webhooks=section(
@@ -189,13 +194,15 @@ def test_callers_are_those_of_install(helm: Helm, overlay: Overlay) -> None:
     assert made[plan.title(policy)] == comparable([policy])[plan.title(policy)]
 
 
+@pytest.mark.parametrize("issuer", ["managed", "cert-manager"])
 def test_prometheus_scrapes_the_listener_of_metrics_where_there_is_one(
-    plane: Access, helm: Helm, tmp_path: Path
+    plane: Access, helm: Helm, tmp_path: Path, issuer: str
 ) -> None:
-    own = kustomization(tmp_path, "kubernetes", "metrics", "monitoring", "metrics-monitoring")
+    more = ("metrics-monitoring-cert-manager", "cert-manager") if issuer == "cert-manager" else ("metrics-monitoring",)
+    own = kustomization(tmp_path, "kubernetes", "metrics", "monitoring", *more)
     made = comparable(list(yaml.safe_load_all(plane.kubectl("kustomize", own).stdout)))
 
-    chart = comparable(helm.template({"monitoring": {"enabled": True}, "settings": LISTENING}))
+    chart = comparable(helm.template({"monitoring": {"enabled": True}, "certificates": issuer, "settings": LISTENING}))
 
     assert {title for title in made if made[title] != chart.get(title)} == {
         "ConfigMap kubevirt-webhook/kubevirt-webhook"
@@ -287,6 +294,18 @@ def test_the_linter_has_nothing_to_say(helm: Helm) -> None:
         assert "0 chart(s) failed" in said
         assert "ERROR" not in said
         assert "WARNING" not in said
+
+
+def test_the_package_of_a_release_is_the_chart(helm: Helm, tmp_path: Path) -> None:
+    contents = {
+        f"kubevirt-webhook/{file.relative_to(CHART)}": file.read_bytes() for file in CHART.rglob("*") if file.is_file()
+    }
+    package = tmp_path / "kubevirt-webhook-0.1.0.tgz"
+    package.write_bytes(tar_gz(contents, 1_790_000_000))
+
+    made = helm.run("template", "kubevirt-webhook", package, values={"image": IMAGE})
+
+    assert [one for one in yaml.safe_load_all(made) if one] == helm.template()
 
 
 GITOPS = Path(__file__).resolve().parents[2] / "examples" / "gitops"

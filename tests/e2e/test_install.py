@@ -161,21 +161,33 @@ def test_what_the_program_carries_is_what_kustomize_makes(plane: Access, overlay
     assert made == (MANIFESTS / "rendered" / f"{overlay}.yaml").read_text(), "run kubectl kustomize anew"
 
 
+# Of components for which `install` does the same.
+SETTINGS = {
+    "explain": "explain: {listen: '0.0.0.0:8090'}",
+    "layers": "layers: {listen: '0.0.0.0:8446', clientCaFile: /etc/kubevirt-webhook-layers/ca.crt, clientNames: [x]}",
+}
+
+
 @pytest.mark.parametrize("component", COMPONENTS)
 @pytest.mark.parametrize("overlay", OVERLAYS)
 def test_components_go_with_every_overlay(plane: Access, tmp_path: Path, overlay: str, component: str) -> None:
     base = {one["kind"] + one["metadata"]["name"] for one in manifests.rendered(overlay)}
     # It changes what two others add.
-    wanted = ("metrics", "monitoring", component) if component == "metrics-monitoring" else (component,)
+    wanted = ("metrics", "monitoring", component) if component.startswith("metrics-monitoring") else (component,)
     made = list(yaml.safe_load_all(plane.kubectl("kustomize", kustomization(tmp_path, overlay, *wanted)).stdout))
 
     more = [one for one in made if one["kind"] + one["metadata"]["name"] not in base]
-    assert more
-    if component == "explain":
+    # Scores for layers need no further permission.
+    assert bool(more) is (component != "layers")
+    if component in SETTINGS:
         text = (MANIFESTS / "overlays" / overlay / "settings.yaml").read_text()
-        planned = plan.of(MANIFESTS, overlay, f"{text}explain: {{listen: '0.0.0.0:8090'}}\n", "", "").before  # type: ignore[arg-type]
+        planned = plan.of(MANIFESTS, overlay, f"{text}{SETTINGS[component]}\n", "", "")  # type: ignore[arg-type]
         kinds = ("Service", "NetworkPolicy")
-        assert [one for one in planned if one["kind"] in kinds] == [one for one in made if one["kind"] in kinds]
+        assert [one for one in planned.before if one["kind"] in kinds] == [one for one in made if one["kind"] in kinds]
+        (deployment,) = (one for one in made if one["kind"] == "Deployment")
+        pods = [one["spec"]["template"]["spec"] for one in (planned.deployment, deployment)]
+        assert pods[0]["volumes"] == pods[1]["volumes"]
+        assert pods[0]["containers"][0]["volumeMounts"] == pods[1]["containers"][0]["volumeMounts"]
     (deployment,) = (one for one in made if one["kind"] == "Deployment")
     name, *arguments = deployment["spec"]["template"]["spec"]["containers"][0]["args"]
     assert name == serve.name
@@ -339,7 +351,7 @@ def test_replicas_that_do_not_become_ready_are_told(own_plane: OwnPlane) -> None
     # run says that all is well.
     for again in (done, command(cluster, "install", "--timeout=1", check=False)):
         assert again.returncode == 2
-        assert "kubectl -n kubevirt-webhook describe pod kubevirt-webhook-" in again.stderr
+        assert "describe pod kubevirt-webhook-" in again.stderr
     # What nobody serves is not called.
     conditions = [
         entry["matchConditions"]

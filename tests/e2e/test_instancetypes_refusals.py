@@ -58,7 +58,11 @@ def assert_refused(
     reasons = {422: "Invalid", 403: "Forbidden"}
     assert (refused.status, refused.body["reason"], refused.body["status"]) == (status, reasons[status], "Failure")
     assert parse(refused.message) == Said(MUTATOR, "instancetypes", "", message, code)
-    assert [(cause["reason"], cause["field"]) for cause in refused.body["details"]["causes"]] == causes
+    details = refused.body["details"]
+    assert (details["kind"], details["name"]) == ("VirtualMachine", "web")
+    assert [(cause["reason"], cause["field"]) for cause in details["causes"]] == causes
+    told = [parse(cause["message"]) for cause in details["causes"]]
+    assert [(one.policy, one.code) for one in told] == [("instancetypes", code)] * len(causes)
 
 
 def test_conflicts_name_all_fields(sized: Tenant) -> None:
@@ -70,8 +74,9 @@ def test_conflicts_name_all_fields(sized: Tenant) -> None:
     sentences = [f"VM field(s) {path} conflicts with selected instance type" for path in paths]
     assert_refused(refused, 422, ", ".join(sentences), [("FieldValueInvalid", path) for path in paths])
     assert shown.returncode == 1
+    assert shown.stderr.startswith('The VirtualMachine "web" is invalid:')
     for path, sentence in zip(paths, sentences, strict=True):
-        assert f"* {path}: {sentence}" in shown.stderr
+        assert f"* {path}: kubevirt-webhook (instancetypes): {sentence} [instancetype-denied]" in shown.stderr
     assert set(sized.verdicts(path=VALIDATE)) == {"denied instancetype-denied"}
 
 

@@ -5,8 +5,10 @@ The scenario is the one from which the wish came: image 1 has the layers L1, L2 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import ssl
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
@@ -16,11 +18,14 @@ from typing import Any
 import pytest
 import yaml
 
+from bench.layers.cases import CASES
+from bench.layers.measure import Size, measure
 from webhook.cli.data import directory
 
 from .conftest import NewWebhook, OwnPlane
 from .support.kube import Json, eventually
 from .support.objects import launcher_pod, make_node
+from .support.pki import KUBE_SCHEDULER
 from .support.plane import ControlPlane
 from .support.processes import free_port
 from .support.registry import NoRegistryError, Registry, find_registry
@@ -33,6 +38,9 @@ IMAGES = {
     "image-1": {"L1": 40 * KIB, "L2": 30 * KIB, "L3": 30 * KIB},
     "image-2": {"L1": 40 * KIB, "L2": 30 * KIB, "L4": 30 * KIB},
 }
+# "secret", as bcrypt.
+HTPASSWD = "ann:$2y$05$abcdefghijklmnopqrstuuOQiyCxlgf/oeuTqixKmWdcYUh4Hjl0a"
+BASIC = "Basic YW5uOnNlY3JldA=="
 LAUNCHER = "registry.example/kubevirt/virt-launcher:v1"
 
 
@@ -67,7 +75,9 @@ def clean(plane: ControlPlane) -> Iterator[None]:
         plane.admin.delete(PODS, pod["metadata"]["name"], "default", options={"gracePeriodSeconds": 0})
     for name in NODES:
         list_images(plane, name, [])
-    plane.stop_scheduler("layers")
+    # Some tests have none, or have ended it.
+    with contextlib.suppress(KeyError):
+        plane.stop_scheduler("layers")
 
 
 def settings(registry: Registry, port: int, **more: Any) -> Json:
@@ -125,18 +135,20 @@ def place(plane: ControlPlane, written: Json) -> str:
     return eventually(node, what=f"a node for {name}")
 
 
-def ask(port: int, written: Json, nodes: list[str]) -> Json:
+def ask(port: int, written: Json, nodes: list[str], tls: ssl.SSLContext | None = None) -> Json:
     """What the extender answers."""
     body = json.dumps({"Pod": written, "Nodes": None, "NodeNames": nodes}).encode()
     request = urllib.request.Request(
-        f"http://127.0.0.1:{port}/v1/layers/prioritize", body, {"Content-Type": "application/json"}
+        f"{'https' if tls else 'http'}://localhost:{port}/v1/layers/prioritize",
+        body,
+        {"Content-Type": "application/json"},
     )
-    with urllib.request.urlopen(request, timeout=10) as response:
+    with urllib.request.urlopen(request, timeout=10, context=tls) as response:
         return {each["Host"]: each["Score"] for each in json.load(response)}
 
 
-def knows(port: int, written: Json) -> bool:
-    return bool(ask(port, written, NODES))
+def knows(port: int, written: Json, tls: ssl.SSLContext | None = None) -> bool:
+    return bool(ask(port, written, NODES, tls))
 
 
 def prepared(plane: ControlPlane, registry: Registry, new_webhook: NewWebhook, port: int) -> WebhookServer:
@@ -179,3 +191,139 @@ def test_fuller_nodes_lose_in_the_end(plane: ControlPlane, registry: Registry, n
     placed = [place(plane, pod(registry, f"vm-{number}", "image-1")) for number in range(7)]
     assert placed[:2] == ["node-1", "node-1"]
     assert set(placed) == set(NODES)
+
+
+def knows_image(server: WebhookServer) -> bool:
+    return server.metric("kubevirt_webhook_layers_images", layers="known") == 1
+
+
+def test_scheduling_goes_on_beside_a_registry_that_hangs(
+    plane: ControlPlane, registry: Registry, new_webhook: NewWebhook
+) -> None:
+    digests = {name: registry.push(name, layers) for name, layers in IMAGES.items()}
+    port = free_port()
+    server = new_webhook(settings(registry, port), access=plane)
+    registry.pause()
+    list_images(plane, "node-1", [entry(registry, "image-1", digests["image-1"])])
+    start_scheduler(plane, port, weight=2)
+    # Nobody waits: all pods are placed while both manifests are still being waited for.
+    placed = [place(plane, pod(registry, f"hung-{number}", "image-1")) for number in range(3)]
+    assert sorted(placed) == NODES
+    assert server.metric("kubevirt_webhook_layers_fetches_total") == 0
+    assert server.metric("kubevirt_webhook_layers_requests_total", result="no-scores") == 3
+    registry.resume()
+    eventually(partial(knows, port, pod(registry, "asked", "image-1")), what="the layers of image-1")
+    assert place(plane, pod(registry, "afterwards", "image-1")) == "node-1"
+
+
+def test_scheduling_goes_on_without_the_server(
+    plane: ControlPlane, registry: Registry, new_webhook: NewWebhook
+) -> None:
+    port = free_port()
+    server = prepared(plane, registry, new_webhook, port)
+    start_scheduler(plane, port, weight=2)
+    server.freeze()
+    frozen = place(plane, pod(registry, "frozen", "image-1"))
+    server.thaw()
+    assert place(plane, pod(registry, "thawed", "image-1")) == "node-1"
+    server.stop()
+    assert {frozen, place(plane, pod(registry, "stopped", "image-1"))} <= set(NODES)
+
+
+def test_pods_of_other_profiles_get_no_scores(plane: ControlPlane, registry: Registry, new_webhook: NewWebhook) -> None:
+    port = free_port()
+    server = prepared(plane, registry, new_webhook, port)
+    written = yaml.safe_load((directory("manifests") / "scheduler" / "spread.yaml").read_text())
+    extender = yaml.safe_load((directory("manifests") / "scheduler" / "layers.yaml").read_text())["extenders"][0]
+    profiles = [{**written["profiles"][0], "schedulerName": "other"}, written["profiles"][0]]
+    extenders = [{**extender, "urlPrefix": f"http://127.0.0.1:{port}/v1/layers", "weight": 2}]
+    plane.start_scheduler("layers", {"profiles": profiles, "extenders": extenders})
+    other = pod(registry, "other", "image-1")
+    other["spec"]["schedulerName"] = "other"
+    place(plane, other)
+    assert server.metric("kubevirt_webhook_layers_requests_total", result="other-scheduler") == 1
+
+
+def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
+    plane: ControlPlane, registry_binary: Path, tmp_path: Path, new_webhook: NewWebhook
+) -> None:
+    with Registry(registry_binary, tmp_path / "private", htpasswd=HTPASSWD) as private:
+        private.authorize(BASIC)
+        digest = private.push("image-1", IMAGES["image-1"])
+        auths = {"auths": {private.address: {"username": "ann", "password": "secret"}}}
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": "pull"},
+            "type": "kubernetes.io/dockerconfigjson",
+            "stringData": {".dockerconfigjson": json.dumps(auths)},
+        }
+        plane.admin.create("v1/secrets", secret, "default")
+        port = free_port()
+        server = new_webhook(settings(private, port, pullSecrets="on"), access=plane)
+        list_images(plane, "node-1", [entry(private, "image-1", digest)])
+        written = pod(private, "asked", "image-1")
+        written["metadata"]["namespace"] = "default"
+        written["spec"]["imagePullSecrets"] = [{"name": "pull"}]
+        ask(port, written, NODES)
+        # It may not read the Secret, and the registry does not answer without.
+        eventually(
+            lambda: server.metric("kubevirt_webhook_layers_pull_secret_failures_total") == 1,
+            what="the API server to deny the Secret",
+        )
+        assert not knows_image(server)
+        server.stop()
+
+        text = (directory("manifests") / "roles" / "pull-secrets.yaml").read_text()
+        for document in yaml.safe_load_all(text.replace("NAMESPACE", "default").replace("SECRET", "pull")):
+            plane.admin.create(plane.admin.resource_of(document), document, "default")
+        # Another server: the first one remembers for some minutes that the registry said no.
+        server = new_webhook(settings(private, port, pullSecrets="on"), access=plane)
+        eventually(partial(knows, port, written), what="the layers of a private image")
+        assert ask(port, written, NODES) == {"node-1": 10}
+        # In the namespace of somebody else the same name is another Secret, which is not there.
+        stranger = json.loads(json.dumps(written))
+        stranger["metadata"]["namespace"] = "kubevirt"
+        assert ask(port, stranger, NODES) == {}
+
+
+def test_kube_scheduler_has_to_prove_who_it_is(
+    plane: ControlPlane, registry: Registry, new_webhook: NewWebhook, tmp_path: Path
+) -> None:
+    port = free_port()
+    client = plane.pki.client(*KUBE_SCHEDULER)
+    more = {"clientCaFile": str(plane.pki.ca), "clientNames": [KUBE_SCHEDULER.user]}
+    digest = registry.push("image-1", IMAGES["image-1"])
+    server = new_webhook(settings(registry, port, **more), access=plane)
+    list_images(plane, "node-1", [entry(registry, "image-1", digest)])
+    eventually(partial(knows_image, server), what="the layers of image-1")
+    authority = tmp_path / "server.crt"
+    # The server has made its certificate at the start, and is its own authority.
+    authority.write_text(ssl.get_server_certificate(("127.0.0.1", port)))
+    tls = {"caFile": str(authority), "certFile": str(client), "keyFile": str(client)}
+    url = f"https://localhost:{port}/v1/layers"
+    start_scheduler(plane, port, weight=2, urlPrefix=url, enableHTTPS=True, tlsConfig=tls)
+    ours = ssl.create_default_context(cafile=str(authority))
+    ours.load_cert_chain(client)
+    eventually(partial(knows, port, pod(registry, "asked", "image-1"), ours), what="the tag of image-1")
+    scored = partial(server.metric, "kubevirt_webhook_layers_requests_total", result="scored")
+    before = scored()
+    assert place(plane, pod(registry, "first", "image-1")) == "node-1"
+    assert scored() == before + 1
+    plane.stop_scheduler("layers")
+    start_scheduler(plane, port, urlPrefix=url, enableHTTPS=True, tlsConfig={"caFile": str(authority)})
+    # Without a certificate it gets no scores, and places pods all the same.
+    place(plane, pod(registry, "third", "image-1"))
+    assert server.metric("kubevirt_webhook_layers_requests_total", result="rejected") == 1
+
+
+def test_random_vms_pull_less_and_are_spread(binaries: Path, registry_binary: Path, tmp_path: Path) -> None:
+    """The benchmark, smaller."""
+    cases = [case for case in CASES if case.key in {"neither", "layers-1"}]
+    found = measure(binaries, registry_binary, tmp_path, Size(vms=60, images=12, nodes=6), cases, print)
+    neither, layers = found["neither"], found["layers-1"]
+    assert layers.pulled < 0.8 * neither.pulled
+    # All nodes have VMs, and none has most of them.
+    assert min(layers.counts) >= 2
+    assert max(layers.counts) <= 60 // 3
+    assert layers.pulled + layers.present == neither.pulled + neither.present

@@ -9,7 +9,7 @@ import pytest
 
 from .conftest import NewTenant
 from .support.kube import Json
-from .support.messages import codes, parse
+from .support.messages import Said, codes, parse
 from .support.migrations import AMD, CPU_FEATURE, EAST, HOSTNAME, WEST, Mover, guest, member, migration, refused
 from .support.objects import ZONE
 from .support.tenant import Tenant
@@ -34,8 +34,9 @@ def test_a_contradiction_is_refused_and_explained(moving: Tenant) -> None:
     assert (status["code"], status["reason"]) == (403, "Forbidden")
     assert (said.webhook, said.policy, said.code) == (ENTRY, "migration", "selector-conflict")
     assert all(part in said.text for part in CONTRADICTION)
-    cause = {"reason": "FieldValueInvalid", "message": said.text, "field": "spec.addedNodeSelector"}
-    assert status["details"]["causes"] == [cause]
+    (cause,) = status["details"]["causes"]
+    assert (cause["reason"], cause["field"]) == ("FieldValueInvalid", "spec.addedNodeSelector")
+    assert parse(cause["message"]) == Said("", said.policy, "", said.text, said.code)
     assert f'Error from server (Forbidden): error when creating "STDIN": {message}\n' == shown.stderr
     assert moving.owner.list(MIGRATIONS, moving.namespace) == []
     assert moving.verdicts() == ["denied selector-conflict"] * 2
@@ -49,7 +50,7 @@ def test_a_key_of_kubevirts_own_is_refused(moving: Tenant, key: str) -> None:
 
     assert (status["code"], status["reason"]) == (403, "Forbidden")
     (cause,) = status["details"]["causes"]
-    assert cause["message"].startswith(f"{key} ")
+    assert parse(cause["message"]).text.startswith(f"{key} ")
     assert moving.verdicts() == ["denied selector-reserved"]
 
 

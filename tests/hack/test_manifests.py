@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hack import manifests
+from tests.cli.runner import run
 from webhook.scheduler.variants import VARIANTS, Place, Variant
 
 OTHERS = [variant for variant in VARIANTS if variant != "spread"]
@@ -29,3 +30,11 @@ def test_the_digest_of_the_configuration() -> None:
 
     assert written == manifests.with_digest(written), "run make manifests"
     assert manifests.digest("a") != manifests.digest("b")
+
+
+@pytest.mark.parametrize("overlay", ["kubernetes", "openshift"])
+def test_the_policies(overlay: str) -> None:
+    settings = manifests.MANIFESTS / "overlays" / overlay / "settings.yaml"
+    printed = run("manifests", "policies", "--config", settings).output
+
+    assert (manifests.MANIFESTS / "policies" / f"{overlay}.yaml").read_text() == manifests.POLICIES + printed

@@ -46,6 +46,17 @@ def test_explaining_only_reads() -> None:
         assert {verb for _, _, verb in grants(name)} <= {"get", "list"}
 
 
+def test_pull_secrets_are_read_by_name_in_one_namespace() -> None:
+    role, binding = yaml.safe_load_all((DIRECTORY / "pull-secrets.yaml").read_text())
+    assert (role["kind"], binding["kind"], binding["roleRef"]["name"]) == (
+        "Role",
+        "RoleBinding",
+        role["metadata"]["name"],
+    )
+    assert granted(role) == {("", "secrets", "get")}
+    assert all(rule["resourceNames"] for rule in role["rules"])
+
+
 def test_no_role_says_everything() -> None:
     assert len(ROLES) == 4
     for name, role in ROLES.items():

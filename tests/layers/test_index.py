@@ -106,10 +106,23 @@ class TestScores:
 
 
 class TestAnswer:
-    def test_it_has_only_the_nodes_that_were_sent(self) -> None:
-        index = filled({"a": ["one"], "b": ["one"], "c": []}, {"one": {"L1": 10}})
-        answer = index.answer({AMD: {"L1": 10}}, ["b", "c", "unknown"])
-        assert json.loads(answer) == [{"Host": "b", "Score": 10}]
+    def test_it_has_only_the_nodes_that_were_sent_if_these_are_few(self) -> None:
+        nodes = {f"n{number}": ["one"] for number in range(10)} | {"c": []}
+        index = filled(nodes, {"one": {"L1": 10}})
+        answer = index.answer({AMD: {"L1": 10}}, ["n3", "c", "unknown"])
+        assert json.loads(answer) == [{"Host": "n3", "Score": 10}]
+
+    def test_where_most_nodes_were_sent_it_has_all_of_them(self) -> None:
+        nodes = {f"n{number}": ["one"] for number in range(10)}
+        index = filled(nodes, {"one": {"L1": 10}})
+        wanted = {AMD: {"L1": 10}}
+        answer = index.answer(wanted, list(nodes)[:5])
+        assert {each["Host"] for each in json.loads(answer)} == set(nodes)
+        assert index.answer(wanted, list(nodes)) is answer
+        index.put("n1", AMD, [])
+        index.remove("n2")
+        hosts = {each["Host"] for each in json.loads(index.answer(wanted, None))}
+        assert hosts == nodes.keys() - {"n1", "n2"}
 
     def test_without_scores_it_is_an_empty_list(self) -> None:
         assert LayerIndex().answer({AMD: {"L1": 10}}, ["a"]) == b"[]"

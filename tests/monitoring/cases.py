@@ -93,7 +93,7 @@ CASES: dict[str, Case] = {
         IN,
         [{f"kubevirt_webhook_audit_dropped_total{{{OURS}}}": "5x40"}],
     ),
-    "KubevirtWebhookSettingsRejected": Case(
+    "KubevirtWebhookSettingsInvalid": Case(
         {f'kubevirt_webhook_settings_reloads_total{{{OURS},result="rejected"}}': "0x25 1x15"},
         IN,
         [{f'kubevirt_webhook_settings_reloads_total{{{OURS},result="applied"}}': "0+1x40"}],

@@ -123,7 +123,7 @@ def test_the_dashboards_queries_are_answered(api: str, title: str) -> None:
         values(api, query.replace("$namespace", "kubevirt-webhook"))
 
 
-@pytest.mark.parametrize("title", ["Ready replicas", "Schedulers alive", "Certificates end in"])
+@pytest.mark.parametrize("title", ["Ready replicas", "Available schedulers", "Certificates end in"])
 def test_panels_of_the_state_show_it(api: str, title: str) -> None:
     (query,) = queries()[title]
 

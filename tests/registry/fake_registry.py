@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
@@ -60,11 +61,11 @@ class FakeRegistry:
 
 
 @asynccontextmanager
-async def serving() -> AsyncIterator[FakeRegistry]:
+async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[FakeRegistry]:
     registry = FakeRegistry()
     runner = web.ServerRunner(web.Server(registry.answer), shutdown_timeout=0)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     registry.address = f"127.0.0.1:{runner.addresses[0][1]}"
     try:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import ssl
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
+import trustme
 from aiohttp import web
 
-from tests.registry.fake_registry import FakeRegistry, client_of, manifest, serving
+from tests.registry.fake_registry import LOOPBACK, FakeRegistry, client_of, manifest, serving
 from webhook.layers.manifests import MAX_BYTES, digest_of
 from webhook.layers.references import Reference
 from webhook.registry.client import MAX_REDIRECTS, RegistryClient
@@ -59,7 +61,7 @@ class TestManifests:
             (404, "absent"),
             (403, "denied"),
             (401, "denied"),
-            (429, "unavailable"),
+            (429, "limited"),
             (503, "unavailable"),
             (418, "invalid"),
         ],
@@ -71,6 +73,20 @@ class TestManifests:
         registry.handler = refuse
         async with client_of(registry) as client:
             assert await cause_of(client, registry.reference("40")) == cause
+
+    async def test_a_tag_has_a_digest(self, registry: FakeRegistry) -> None:
+        headers = {"Docker-Content-Digest": digest_of(manifest())}
+
+        async def answer(request: web.BaseRequest) -> web.Response:
+            assert request.method == "HEAD"
+            return web.Response(body=manifest(), headers=headers)
+
+        registry.handler = answer
+        async with client_of(registry) as client:
+            assert await client.digest(registry.reference("40")) == digest_of(manifest())
+            for wrong in ("", "sha256:x", "../x"):
+                headers["Docker-Content-Digest"] = wrong
+                assert await client.digest(registry.reference("40")) == ""
 
     async def test_a_registry_that_is_away(self, registry: FakeRegistry) -> None:
         away = FakeRegistry()
@@ -107,13 +123,16 @@ class TestHostileRegistries:
             assert await cause_of(client, registry.reference(digest)) == "invalid"
 
     async def test_slow(self, registry: FakeRegistry) -> None:
+        end = asyncio.Event()
+
         async def dawdle(_: web.BaseRequest) -> web.Response:
-            await asyncio.sleep(60)
+            await end.wait()
             return web.Response()
 
         registry.handler = dawdle
         async with client_of(registry, seconds=0.1) as client:
             assert await cause_of(client, registry.reference("40")) == "unavailable"
+        end.set()
 
     async def test_endless(self, registry: FakeRegistry) -> None:
         sent = 0
@@ -197,6 +216,44 @@ class TestAddresses:
         registry.add(manifest(), "40")
         async with client_of(registry) as client:
             assert await client.manifest(registry.reference("40")) == manifest()
+
+
+class TestTls:
+    async def test_a_private_ca_is_trusted_for_its_registry_alone(self) -> None:
+        authority = trustme.CA()
+        serving_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(serving_tls)
+        trusted = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+        settings = RegistrySettings(addresses=(LOOPBACK,))
+        async with serving(serving_tls) as registry:
+            registry.add(manifest(), "40")
+            for tls in (trusted, None):
+                client = RegistryClient(registry.address, settings, tls=tls)
+                try:
+                    if tls:
+                        assert await client.manifest(registry.reference("40")) == manifest()
+                    else:
+                        assert await cause_of(client, registry.reference("40"), ANN) == "unavailable"
+                finally:
+                    await client.close()
+            assert len(registry.requests) == 1
+
+    async def test_a_redirect_to_plain_http_is_not_followed(self) -> None:
+        authority = trustme.CA()
+        serving_tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        authority.issue_cert("127.0.0.1").configure_cert(serving_tls)
+        trusted = ssl.create_default_context(cadata=authority.cert_pem.bytes().decode())
+        async with serving(serving_tls) as registry:
+
+            async def away(_: web.BaseRequest) -> web.Response:
+                return web.Response(status=307, headers={"Location": f"http://{registry.address}/v2/x/manifests/40"})
+
+            registry.handler = away
+            client = RegistryClient(registry.address, RegistrySettings(addresses=(LOOPBACK,)), tls=trusted)
+            try:
+                assert await cause_of(client, registry.reference("40"), ANN) == "denied"
+            finally:
+                await client.close()
 
 
 class TestRedirects:

@@ -49,6 +49,12 @@ class Source:
         self.error: Exception | None = None
         self.gate: asyncio.Event | None = None
         self.now = 0.0
+        self.tells_digests = False
+
+    async def digest(self, reference: Reference, credentials: Credentials | None = None) -> str:
+        if not self.tells_digests:
+            return ""
+        return digest_of(await self.manifest(reference, credentials))
 
     def add(self, body: bytes, tag: str = "") -> bytes:
         self.contents[digest_of(body)] = body
@@ -158,6 +164,18 @@ class TestLayers:
             assert images.layers(pinned(body), AMD) == L1
         assert len(source.asked) == 1
 
+    async def test_also_where_several_tags_point_to_it(self) -> None:
+        source = Source()
+        source.tells_digests = True
+        body = source.add(manifest(), "40")
+        source.contents["latest"] = body
+        async with running(source) as images:
+            for reference in (tagged("40"), tagged("latest"), pinned(body)):
+                images.layers(reference, AMD, Scope("shop"))
+            await settle(images)
+            assert images.layers(tagged("latest"), AMD) == L1
+        assert images.results["fetched"] == 1
+
     async def test_a_tag_is_looked_at_again_and_the_old_one_counts_meanwhile(self) -> None:
         source = Source()
         source.add(manifest(), "40")
@@ -171,6 +189,20 @@ class TestLayers:
             assert images.layers(tagged(), AMD) == L1
             await settle(images)
             assert images.layers(tagged(), AMD) == (Layer(digest_of(b"L2"), 7),)
+
+    async def test_a_tag_that_has_not_moved_costs_no_pull(self) -> None:
+        source = Source()
+        source.tells_digests = True
+        body = source.add(manifest(), "40")
+        async with running(source) as images:
+            for _ in range(3):
+                images.layers(tagged(), AMD)
+                await settle(images)
+                assert images.layers(tagged(), AMD) == L1
+                source.now += TAG_SECONDS
+        # The first time the manifest follows; then it is there.
+        assert [version for version, _ in source.asked] == ["40", digest_of(body), "40", "40"]
+        assert images.results["fetched"] == 1
 
     async def test_everybody_who_waits_hears_of_a_manifest(self) -> None:
         source = Source()
@@ -197,7 +229,7 @@ class TestFailures:
                 images.layers(tagged(cause), AMD)
                 await settle(images)
                 assert len(source.asked) == 2
-            assert images.results == {"fetched": 0, "file": 0, **{str(cause): 2 for cause in RETRY_SECONDS}}
+            assert images.results == {"fetched": 0, "file": 0} | {str(cause): 2 for cause in RETRY_SECONDS}
 
     async def test_what_is_no_manifest_is_remembered_too(self) -> None:
         source = Source()

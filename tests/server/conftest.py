@@ -20,7 +20,7 @@ from tests.review.memory import Kept, MemoryCluster
 from tests.waiting import break_off
 from webhook.facts import Key
 from webhook.review.endpoints import BY_PATH
-from webhook.review.reviewer import Reviewer
+from webhook.review.reviewer import Observer, Reviewer
 from webhook.server import tls
 from webhook.server.app import App
 from webhook.server.lifecycle import listen
@@ -91,11 +91,13 @@ async def start() -> AsyncIterator[Start]:
         max_in_flight: int = 64,
         swappable: tls.ReloadableTLSContext | None = None,
         clients: tuple[str, ...] = (),
+        observer: Observer | None = None,
+        kind: type[App] = App,
     ) -> Running:
         kept = Kept()
-        reviewer = Reviewer(cluster or MemoryCluster(known(vmi())), builders.settings, kept, kept)
+        reviewer = Reviewer(cluster or MemoryCluster(known(vmi())), builders.settings, kept, observer or kept)
         counted = Counted()
-        app = App(reviewer, BY_PATH, counted, max_in_flight, clients)
+        app = kind(reviewer, BY_PATH, counted, max_in_flight, clients)
         pair = self_signed(["localhost", "127.0.0.1"])
         server = app.server()
         runner = web.ServerRunner(server)

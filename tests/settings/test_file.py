@@ -222,6 +222,7 @@ class TestEffective:
             "webhooks",
             "audit",
             "events",
+            "traces",
             "unenforced",
         ]
         assert shown["excludedNamespaces"] == ["kube-system", "kube-public", "kube-node-lease"]

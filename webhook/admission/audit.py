@@ -66,7 +66,7 @@ class Record(msgspec.Struct, frozen=True, rename="camel", tag="decision", tag_fi
         Label,
         Meta(
             description="What was done; would-patch and would-deny: what enforce would have done; skipped: the "
-            "namespace has not opted in; error: we could not tell."
+            "namespace has not opted in; error: the request could not be evaluated."
         ),
     ]
     reasons: _Reasons

@@ -15,18 +15,20 @@ from webhook.admission.redaction import redact, redact_at
 from webhook.names import Mode
 from webhook.text import shorten
 
-_OURS: Final = f"{names.DOMAIN}/"
+_PREFIX: Final = f"{names.DOMAIN}/"
 
 # The API server may cut a longer warning (k8s.io/apiserver, pkg/warning): 256 characters each are safe.
 MAX_WARNING: Final = 256
 # It shows 4096 characters of warnings in all.
 MAX_WARNINGS: Final = 15
 
-# Of what a user reads of a denial. KubeVirt itself names ten causes; our own lists end at twenty and a rest.
+# Of what a user reads of a denial. KubeVirt itself names ten causes; lists of kubevirt-webhook end at twenty and a
+# rest.
 MAX_MESSAGE: Final = 4096
 MAX_CAUSES: Final = 32
+_MAX_CAUSE: Final = MAX_MESSAGE // 2
 
-# Of a value of a change that others may read: the search for secrets in it takes time, and nobody reads more.
+# Of a value of a change that others may read: the search for secrets in it takes time.
 MAX_SHOWN_BYTES: Final = 64 * 1024
 
 
@@ -119,21 +121,23 @@ class Denial(msgspec.Struct, frozen=True):
         return Denial(self.code, sanitize(self.message), causes)
 
     def for_user(self, policy: str, code: str) -> Denial:
-        """The denial as the user reads it: it names who says it and why, and whatever it quotes, it ends.
+        """The denial as the user reads it: it names the policy and the code, and its length is limited.
 
-        The causes keep their words, which are often KubeVirt's own.
+        Where a denial has causes, kubectl prints them instead of the message, so that each names the policy and the
+        code too, around its own words, which are often KubeVirt's.
 
         Args:
             policy: the policy that denies the request.
             code: the reason's.
         """
-        causes = self.causes
-        if len(causes) > MAX_CAUSES or any(len(one.message) + len(one.field) > MAX_MESSAGE // 2 for one in causes):
-            most = MAX_MESSAGE // 4
-            causes = tuple(
-                FieldCause(one.reason, shorten(one.message, most), shorten(one.field, most))
-                for one in causes[:MAX_CAUSES]
+        causes = tuple(
+            FieldCause(
+                cause.reason,
+                messages.compose(policy, cause.message, code, most=_MAX_CAUSE),
+                shorten(cause.field, _MAX_CAUSE),
             )
+            for cause in self.causes[:MAX_CAUSES]
+        )
         return Denial(self.code, messages.compose(policy, self.message, code, most=MAX_MESSAGE), causes)
 
 
@@ -218,8 +222,8 @@ def _would(decision: Decision) -> tuple[Reason, ...]:
     """What mode ``enforce`` would do, a sentence for each thing that the user would notice."""
     if decision.denial:
         return (Reason(decision.code, f"would deny this request: {decision.denial.message}"),)
-    # Our own annotations only say of another change that it is ours: one change, one warning.
-    visible = [change for change in decision.changes if not change.path[-1].startswith(_OURS)]
+    # kubevirt-webhook's annotations only record another change: one change, one warning.
+    visible = [change for change in decision.changes if not change.path[-1].startswith(_PREFIX)]
     return tuple(Reason(change.reason, f"would {_describe(change)}") for change in visible or decision.changes)
 
 

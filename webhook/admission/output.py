@@ -70,7 +70,7 @@ class Descriptor(Output):
             try:
                 return os.write(self._descriptor, data)
             except BlockingIOError:
-                # Somebody who shares the descriptor has made it non-blocking: wait for the reader as ever.
+                # Another process that shares the descriptor has made it non-blocking: wait for the reader.
                 select.select((), (self._descriptor,), ())
 
 
@@ -97,8 +97,9 @@ class RotatedFile(Output):
         try:
             self._descriptor = _open(self._path)
         except OSError as error:
-            what = f"audit lines can't be written to it: {_why(error)}"
-            raise InputError(what, path, "name a file in a directory where we may write, or stdout") from None
+            what = f"audit lines cannot be written to it: {_why(error)}"
+            fix = "name a file in a directory that kubevirt-webhook may write to, or stdout"
+            raise InputError(what, path, fix) from None
 
     def write(self, lines: Sequence[bytes]) -> None:
         """Write lines to the file, or to a new one if they would make it too large."""
@@ -118,15 +119,15 @@ class RotatedFile(Output):
 
     def _follow(self) -> int:
         """The size of the file at the path, in bytes; a file that was replaced there is opened anew."""
-        ours = os.fstat(self._descriptor)
+        opened = os.fstat(self._descriptor)
         try:
             there: os.stat_result | None = self._path.stat()
         except FileNotFoundError:
             there = None
-        if there is None or not os.path.samestat(ours, there):
+        if there is None or not os.path.samestat(opened, there):
             self._reopen()
-            ours = os.fstat(self._descriptor)
-        return ours.st_size
+            opened = os.fstat(self._descriptor)
+        return opened.st_size
 
     def _rotate(self, size: int) -> int:
         """The size of the file after a full one was put away; unchanged where that could not be done.
@@ -141,7 +142,7 @@ class RotatedFile(Output):
             self._path.replace(self._full(1))
         except OSError as error:
             if not self._stuck:
-                logger.warning("%s: can't be rotated, so that it grows: %s", self._path, _why(error))
+                logger.warning("%s: cannot be rotated, so that it grows: %s", self._path, _why(error))
             self._stuck = True
             return size
         self._stuck = False
@@ -163,7 +164,7 @@ def _open(path: Path) -> int:
     Raises:
         OSError: there can be none.
     """
-    # Without O_NONBLOCK a named pipe would keep us waiting for its reader.
+    # Without O_NONBLOCK, open() of a named pipe would wait for its reader.
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o600)
     try:
         _end_last_line(descriptor)

@@ -27,7 +27,7 @@ class Operation(msgspec.Struct, frozen=True):
     value: object = msgspec.UNSET
 
 
-# Our own paths are kept, which are few and short; keys that tenants make up would fill the memory.
+# Paths of the policies themselves are kept, which are few and short; tenants' keys would fill the memory.
 _LONGEST_KEPT: Final = 100
 
 

@@ -30,7 +30,7 @@ TOO_MUCH: Final = f"<not shown: more than {MAX_VALUES} values>"
 
 # Members that hold secrets wherever they stand: cloudInitNoCloud and cloudInitConfigDrive, and what other kinds call
 # theirs; headers that importers send, which log in; the launch blob of an encrypted VM. References to Secrets stay:
-# they name, they don't tell.
+# they name, they do not hold it.
 _SECRET: Final = frozenset(
     {
         "userData",
@@ -54,7 +54,7 @@ _TELLING: Final = re.compile(
     "network-?data|cloud-?init|cloud-?config|ignition|sysprep|unattend|ssh|api-?key|access-?key",
     re.IGNORECASE,
 )
-_OURS: Final = f"{names.DOMAIN}/"
+_PREFIX: Final = f"{names.DOMAIN}/"
 # What a probe's header, or a variable of the environment, is called that logs in.
 _NAMED: Final = re.compile("authori[sz]ation|cookie|token|key|secret|passw|pwd|credential", re.IGNORECASE)
 # Of a probe's headers those whose values say nothing of who asks; any other may log in by a name of its own.
@@ -82,8 +82,9 @@ def redact_at(path: Sequence[str], value: Any, *, bounded: bool = True) -> Any:
     if not _SECRET.isdisjoint(path):
         return REDACTED
     key, parent = (path[-1] if path else ""), (path[-2] if len(path) > 1 else "")
-    # What we write ourselves is no secret, and the usual change: the search would cost more than the rest of it.
-    if parent in _FREE and not key.startswith(_OURS) and _TELLING.search(key):
+    # The annotations of kubevirt-webhook hold no secret and are the usual change: the search would cost more than the
+    # rest.
+    if parent in _FREE and not key.startswith(_PREFIX) and _TELLING.search(key):
         return REDACTED
     if isinstance(value, str):
         return walk.text(value)
@@ -104,7 +105,7 @@ class _Walk:
         self._values = values
         self._characters = characters
         # Groups of nodes lack the same: each text is searched once, however often it stands there. None: no secret in
-        # it, so that an equal text elsewhere stays itself, which tells the callers that nothing was hidden.
+        # it, so that an equal text elsewhere stays itself, which shows the callers that nothing was hidden.
         self._searched: dict[str, str | None] = {}
 
     def value(self, value: Any, depth: int, *, headers: bool = False) -> Any:

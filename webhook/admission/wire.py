@@ -30,6 +30,8 @@ API_VERSIONS: Final = ("admission.k8s.io/v1", "admission.k8s.io/v1beta1")
 MAX_NOTE: Final = 1024
 # kubectl prints all of it, and the API server's audit log keeps it.
 MAX_MESSAGE: Final = 16 * 1024
+# Of the names of objects, groups and kinds (k8s.io/apimachinery, DNS1123SubdomainMaxLength).
+_MAX_NAME: Final = 253
 
 V = TypeVar("V")
 
@@ -158,7 +160,7 @@ class Codec(Generic[V]):
             raise _no_review(error) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as around_error:
             raise _no_review(around_error if isinstance(around_error, msgspec.ValidationError) else error) from None
-        # Where the end was not read, nobody knows whether it was a dry run: then nothing else may come of it.
+        # Without its end, a review does not show whether it is a dry run: then it may have no side effect.
         dry = asked.dry_run if around.whole else True
         asked = msgspec.structs.replace(asked, object=None, old_object=None, dry_run=dry)
         review = msgspec.structs.replace(review, request=asked)
@@ -207,8 +209,11 @@ def _parse_request(review: Review[V]) -> tuple[str, Request[V]]:
 _ENVELOPE: Final[msgspec.json.Decoder[Review[Any]]] = msgspec.json.Decoder(Review[Any])
 
 
-class _Details(View, frozen=True):
-    causes: tuple[FieldCause, ...]
+class _Details(View, frozen=True, omit_defaults=True):
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    causes: tuple[FieldCause, ...] = ()
 
 
 class _ResponseStatus(View, frozen=True, omit_defaults=True):
@@ -240,11 +245,17 @@ _encode: Final = msgspec.json.Encoder().encode
 _REASONS: Final = {403: "Forbidden", 422: "Invalid", 429: "TooManyRequests", 503: "ServiceUnavailable"}
 
 
-def _status(denial: Denial) -> _ResponseStatus:
+def _status(denial: Denial, request: Request[Any]) -> _ResponseStatus:
     causes = tuple(
         FieldCause(cause.reason, _clip_text(cause.message), _clip_text(cause.field)) for cause in denial.causes
     )
-    details = _Details(causes) if causes else None
+    # Of a denial with an object's name but without causes, kubectl prints the name alone.
+    details = None
+    if causes:
+        name, group, kind = object_name(request), request.kind.group, request.kind.kind
+        details = _Details(
+            _clip_text(name, _MAX_NAME), _clip_text(group, _MAX_NAME), _clip_text(kind, _MAX_NAME), causes
+        )
     return _ResponseStatus(denial.code, _clip_text(denial.message), _REASONS.get(denial.code), details)
 
 
@@ -253,12 +264,14 @@ def _clip_text(text: str, length: int = MAX_MESSAGE) -> str:
     return shorten(visible(text), length)
 
 
-def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, annotations: Mapping[str, str]) -> bytes:
+def encode(
+    api_version: str, request: Request[Any], outcome: Outcome, patch: bytes | None, annotations: Mapping[str, str]
+) -> bytes:
     """The AdmissionReview that answers a request.
 
     Args:
         api_version: ``apiVersion`` of the review, which the answer repeats.
-        uid: ``request.uid`` of the review.
+        request: the request that is answered: its uid, and the object that a denial names.
         outcome: the answer to the request: denied or allowed, with its warnings.
         patch: a JSON patch, encoded; None: none.
         annotations: audit annotations for the API server's own audit log, which puts the entry's name before each key.
@@ -276,9 +289,9 @@ def encode(api_version: str, uid: str, outcome: Outcome, patch: bytes | None, an
             api_version,
             "AdmissionReview",
             _Response(
-                uid,
+                request.uid,
                 denial is None,
-                _status(denial) if denial else None,
+                _status(denial, request) if denial else None,
                 b2a_base64(patch, newline=False).decode("ascii") if patch else None,
                 "JSONPatch" if patch else None,
                 tuple(map(visible, outcome.warnings)) if outcome.warnings else (),

@@ -170,7 +170,7 @@ class EventWriter:
         regarding = {
             "apiVersion": event.api_version,
             "kind": event.kind,
-            # Events on cluster-wide objects would have to be in the namespace default: nobody concerned looks there.
+            # Events on cluster-wide objects would have to be in the namespace default, which the owners do not look at.
             "namespace": event.namespace,
             "name": event.name,
         }

@@ -13,11 +13,9 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any, Final
 
-import msgspec
-
 from webhook.admission.audit import SCHEMA, AuditedObject, DifferingField, ParityRecord, timestamp
 from webhook.errors import InputError, Unavailable
-from webhook.k8s.client.api import ApiConnectionError, ApiError, Transport, explain, fetch
+from webhook.k8s.client.api import READ_ERRORS, Transport, fetch, list_failure
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import pages
 from webhook.k8s.client.resources import Resource
@@ -31,9 +29,9 @@ from webhook.work import TooComplex, Work
 
 RESULTS: Final = ("same", "different", "skipped")
 
-# How often we look whether a round is due, and whether we are switched on.
+# Pause between two looks whether a round is due, and whether the check is switched on.
 _TICK_SECONDS: Final = 30.0
-# Between two pages of a list and between two VMs: what makes us slow makes us harmless.
+# Between two pages of a list and between two VMs: a slow check takes nothing from reviews.
 _PAUSE_SECONDS: Final = 0.25
 _PAGE_LIMIT: Final = 100
 _GET_SECONDS: Final = 10.0
@@ -105,14 +103,8 @@ class FidelityCheck:
             await self.compare(size)
         except _RoundGivenUp as given_up:
             why = given_up.why
-        except ApiError as refused:
-            why = explain("list", STARTED_VMS, "", refused.status, refused.body).why
-        except ApiConnectionError as error:
-            why = error.why
-        except TimeoutError:
-            why = f"the request timed out after {_LIST_SECONDS:.0f}s"
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            why = "the list of virtualmachines cannot be decoded"
+        except READ_ERRORS as error:
+            why = list_failure(error, STARTED_VMS, "", _LIST_SECONDS).why
         except Exception:
             self.failed += 1
             logger.exception("fidelity check: internal error")

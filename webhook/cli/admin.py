@@ -38,6 +38,19 @@ def webhooks(config_file: Path | None, url: str) -> None:
     write.data(dump(configurations(_settings(config_file), RegistrationTarget(url=url))))
 
 
+@manifests.command()
+@_CONFIG
+def policies(config_file: Path | None) -> None:
+    """Print admission policies that need no server: what the API server can do of the policies by itself.
+
+    They need Kubernetes 1.36 or newer. docs/scheduling.md says what they cannot do.
+    """
+    from webhook.cli.yamltext import dump
+    from webhook.install import policies as rendered
+
+    write.data(dump(rendered.policies(_settings(config_file))))
+
+
 @click.group()
 def audit() -> None:
     """Describe the audit lines."""

@@ -7,6 +7,7 @@ import base64
 import copy
 import difflib
 import json
+import shutil
 import signal
 import ssl
 import statistics
@@ -226,13 +227,28 @@ def _show(out: Console, answers: list[Answered]) -> None:
     )
     out.print(
         "\nNext steps:\n"
-        "  make serve                                        keep the server running\n"
-        "  kubevirt-webhook review FILE --cluster-from DIR   evaluate your own manifests\n"
-        "  kubevirt-webhook expand -f FILE --explain         show the VMI of a VM, and the origin of each field\n"
-        "  kubevirt-webhook explain migration NS/VM          show the nodes to which a VM can migrate\n"
-        "  kubevirt-webhook manifests webhooks               print the webhook configurations\n"
-        "  make e2e                                          run the tests on a real control plane"
+        "  make serve                             keep the server running\n"
+        "  kubevirt-webhook review FILE           evaluate your own manifests\n"
+        "  kubevirt-webhook test examples         run tests of what the policies decide\n"
+        "  kubevirt-webhook expand -f FILE        show the VMI that a VM gets\n"
+        "  kubevirt-webhook explain migration VM  show the nodes to which it can migrate\n"
+        "  kubevirt-webhook --help                list all commands"
     )
+    if directory := _directory_to_add():
+        out.print(
+            f'\nTo call the command by its name, add its directory to PATH:\n  export PATH="{directory}:$PATH"',
+            soft_wrap=True,
+        )
+
+
+def _directory_to_add() -> str:
+    """The directory of the command, as a shell writes it; empty if the shell finds it there already."""
+    here = Path(sys.executable).parent
+    program = here / "kubevirt-webhook"
+    found = shutil.which("kubevirt-webhook")
+    if not program.exists() or (found and Path(found).samefile(program)):
+        return ""
+    return f"$PWD/{here.relative_to(Path.cwd())}" if here.is_relative_to(Path.cwd()) else str(here)
 
 
 def _show_one(out: Console, answer: Answered) -> None:

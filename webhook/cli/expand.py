@@ -16,7 +16,7 @@ from webhook.admission.redaction import redact
 from webhook.cli import given, write
 from webhook.cli.expand_explain import Explanation
 from webhook.cli.kubevirt_version import kubevirt_version, parse_release
-from webhook.cli.options import CLUSTER_FROM, SHOW_SECRETS, kubeconfig_option
+from webhook.cli.options import CLUSTER_FROM, SHOW_SECRETS, kubeconfig_option, output_option
 from webhook.cli.search import Search, configuration_of
 from webhook.cli.show import console, safe
 from webhook.cli.yamltext import dump
@@ -58,7 +58,7 @@ _WOULD: Final = {
     help="Print the VMI of the VM, or the VM itself.",
 )
 @click.option("--explain", is_flag=True, help="Show the origin of each field; as a table, unless -o is used.")
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), help="Output format.  [default: yaml]")
+@output_option("yaml", "json", passes_default=False)
 @SHOW_SECRETS
 def expand(**options: Any) -> None:
     """Print the VMI that KubeVirt would create for a VM, with its instancetype and preference applied.

@@ -1,4 +1,4 @@
-"""`kubevirt-webhook explain drain`: what draining nodes would do to the VMs on them, before anybody drains."""
+"""`kubevirt-webhook explain drain`: what draining nodes would do to the VMs on them, before a drain."""
 
 from __future__ import annotations
 

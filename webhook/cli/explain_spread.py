@@ -34,9 +34,9 @@ _SECONDS: Final = 30.0
 @click.command()
 @click.argument("vm", metavar="[NAMESPACE/]VM")
 @VM_NAMESPACE
-@config_option("the built-in defaults")
 @CLUSTER_FROM
 @kubeconfig_option()
+@config_option("the built-in defaults")
 @output_option("text", "json", "yaml")
 def spread(
     vm: str,

@@ -60,9 +60,9 @@ _UID: Final = "00000000-0000-0000-0000-000000000000"
 @click.command()
 @click.argument("vm", metavar="[NAMESPACE/]VM")
 @VM_NAMESPACE
-@config_option("the built-in defaults")
 @CLUSTER_FROM
 @kubeconfig_option()
+@config_option("the built-in defaults")
 @output_option("text", "json", "yaml")
 def vm(**options: Any) -> None:
     """Show what the policies do to a VM and why, its next scheduler, the origin of each value, and where it can go.
@@ -286,7 +286,7 @@ def _named(created: Created, base: Json) -> Iterator[NamedReport]:
 
 
 def _fields(created: Created, vmi: Json, base: Json, uuids: StandInUuids) -> Iterator[FieldReport]:
-    """The values of the VMI; what a policy has added to it is ours, as is what its marks say."""
+    """The values of the VMI; what a policy has added counts as kubevirt-webhook's, as do its annotations."""
     shown = redact(vmi)
     before = dict(created.origins)
     explanation = Explanation(created, shown, "", "", frozenset(uuids.made))

@@ -111,10 +111,10 @@ def uninstall(**options: Any) -> None:
 
 
 @click.command()
-@_KUBECONFIG
 @click.option(
     "-n", "--namespace", default="", metavar="NAMESPACE", help="Namespace of the VMs.  [default: all namespaces]"
 )
+@_KUBECONFIG
 @click.option("--allow-restart-required", is_flag=True, help="Also change running VMs, which then require a restart.")
 @click.option(
     "--scheduler",
@@ -288,8 +288,8 @@ async def _cleanup(
     from webhook.install.plan import CONFIGURATIONS, everything, title
 
     async with _connect(kubeconfig) as api:
-        ours = [one for one in everything(directory("manifests")) if one["kind"] in CONFIGURATIONS]
-        present = await Installer(api, write.line).present(ours)
+        expected = [one for one in everything(directory("manifests")) if one["kind"] in CONFIGURATIONS]
+        present = await Installer(api, write.line).present(expected)
         if present:
             what = "the API server still calls kubevirt-webhook, which would undo the cleanup"
             raise InputError(what, title(present[0]), 'run "kubevirt-webhook uninstall" first')

@@ -8,11 +8,14 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from webhook import __version__
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # Command: module and attribute, and the line that `--help` shows without importing it.
 _COMMANDS: Final = {
@@ -28,9 +31,10 @@ _COMMANDS: Final = {
     "doctor": ("webhook.cli.doctor:doctor", "Check an installation and suggest fixes."),
     "uninstall": ("webhook.cli.installation:uninstall", "Remove kubevirt-webhook from a cluster."),
     "cleanup": ("webhook.cli.installation:cleanup", "Remove what kubevirt-webhook wrote into VMs."),
-    "manifests": ("webhook.cli.admin:manifests", "Print the webhook configurations."),
+    "manifests": ("webhook.cli.admin:manifests", "Print webhook configurations, or policies that need no server."),
     "audit": ("webhook.cli.admin:audit", "Describe the audit lines."),
     "config": ("webhook.cli.admin:config", "Show, check or describe the settings."),
+    "completion": ("webhook.cli.completion:completion", "Print a completion script for your shell."),
     "version": ("webhook.cli.admin:version", "Print the version."),
 }
 
@@ -62,6 +66,25 @@ class Lazy(click.Group):
         module, _, attribute = _COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that the words name; for a mistyped one, those that it may mean."""
+        if args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            from difflib import get_close_matches
+
+            near = " or ".join(get_close_matches(args[0], _COMMANDS, n=3, cutoff=0.5))
+            hint = f" Did you mean {near}?" if near else ""
+            ctx.fail(f"No such command {args[0]!r}.{hint}")
+        return super().resolve_command(ctx, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The commands that begin with a text, without importing them."""
+        from click.shell_completion import CompletionItem
+
+        found = [(name, text) for name, (_, text) in _COMMANDS.items() if name.startswith(incomplete)]
+        return [CompletionItem(name, help=text) for name, text in found] or super().shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The command table of ``--help``."""
@@ -108,6 +131,11 @@ def main() -> None:
 
     Exit status 2 means invalid input or a cluster that cannot be reached, 130 that Ctrl-C ended the command.
     """
+
+
+def plugin() -> None:
+    """Run as a plugin of kubectl, which finds ``kubectl-kubevirt_webhook`` in PATH."""
+    main(prog_name="kubectl kubevirt-webhook")
 
 
 if __name__ == "__main__":

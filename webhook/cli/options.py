@@ -52,8 +52,17 @@ VM_NAMESPACE: Final = click.option(
 )
 
 
-def output_option(*formats: str) -> _Decorator:
-    """``-o FORMAT``; the first format is the default."""
+def output_option(*formats: str, passes_default: bool = True) -> _Decorator:
+    """``-o FORMAT``, passed as ``output``.
+
+    Args:
+        formats: the formats, the default one first.
+        passes_default: False: without the option, None is passed instead of the default.
+    """
     return click.option(
-        "-o", "--output", type=click.Choice(formats), default=formats[0], show_default=True, help="Output format."
+        "-o",
+        "--output",
+        type=click.Choice(formats),
+        default=formats[0] if passes_default else None,
+        help=f"Output format.  [default: {formats[0]}]",
     )

@@ -28,7 +28,7 @@ from webhook.settings.snapshot import Settings
 # The namespace of generated UIDs, so that the same input gives the same review.
 _UID_SPACE: Final = uuid.UUID("5a7f0b0e-4d4c-5bb5-9b0e-6b2f3a0f7c11")
 _NO_PARAMETERS: Final[Mapping[str, str]] = {}
-# The endpoint that tells the resource of a kind.
+# The endpoint that names the resource of a kind.
 _BY_KIND: Final = {(each.codec.kind, each.codec.group): each for each in reversed(ENDPOINTS)}
 
 

@@ -10,6 +10,7 @@ import click
 import msgspec
 
 from webhook.cli import data, given, write
+from webhook.cli.options import output_option
 from webhook.errors import InputError
 from webhook.k8s.yaml_builder import Document, format_path
 from webhook.k8s.yaml_documents import parse_documents, read_documents
@@ -37,7 +38,7 @@ def scheduler() -> None:
     help="The schedulerName of the profile for VMs.",
 )
 @click.option("--cluster-scheduler", is_flag=True, help="FILE configures the cluster's own scheduler.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option("text", "json")
 def lint(file: str, profile: str, cluster_scheduler: bool, output: str) -> None:
     """Check a KubeSchedulerConfiguration in FILE, or on standard input (-).
 

@@ -116,7 +116,7 @@ async def present(installer: Installer) -> list[Manifest]:
 
 
 async def removable(api: KubernetesTransport, installer: Installer) -> list[Manifest]:
-    """The objects of the second scheduler, unless somebody names it: who does would wait for it indefinitely."""
+    """The objects of the second scheduler, unless pods name it, which would wait for it indefinitely."""
     from webhook.install.scheduler import PROFILE
     from webhook.install.scheduler_users import count_users
 
@@ -142,7 +142,7 @@ async def _live(installer: Installer) -> Wanted | None:
 
 
 async def _check_origin(installer: Installer) -> None:
-    """Leave alone what somebody else has put there, which an uninstallation would delete."""
+    """Keep what another tool has put there, which an uninstallation would delete."""
     from webhook.cli.data import directory
     from webhook.errors import InputError
     from webhook.install import plan, scheduler

@@ -49,7 +49,7 @@ from webhook.settings.snapshot import SchedulerSettings, Settings
 
 T = TypeVar("T")
 
-# More mistakes than anybody reads.
+# More would not be read.
 MAX_MISTAKES: Final = 100
 
 
@@ -150,7 +150,7 @@ class FilesCluster(Cluster):
             case ListKey():
                 return self._list(key)
             case AccessKey():
-                # Files hold no roles: nobody is kept from anything.
+                # Files hold no roles, so every user has every permission.
                 return True
             case SchedulerKey():
                 scheduler = self._settings.scheduling.schedulers.get(key.name)

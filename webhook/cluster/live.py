@@ -53,7 +53,7 @@ ABSENT_SECONDS: Final = 1.0
 # While there are too many, how long a namespace that has just been created gets to appear in the copy.
 _APPEARS_SECONDS: Final = 0.1
 
-# Before a task that fell over a bug of ours is started again.
+# Before a task that raised an unexpected exception is started again.
 _RESTART_SECONDS: Final = 10.0
 
 logger = logging.getLogger(__name__)
@@ -61,9 +61,9 @@ logger = logging.getLogger(__name__)
 
 # The longest name that Kubernetes has. A VMI may ask for a scheduler of any length, and is then not remembered.
 _LONGEST_NAME: Final = 253
-# What a namespace may say to us and still be copied; one that says more is read whenever it is asked for.
+# The size of the annotations with which a namespace is copied; one with more is read for each review.
 _NAMESPACE_BYTES: Final = 16 * 1024
-_OURS: Final = f"{names.DOMAIN}/"
+_PREFIX: Final = f"{names.DOMAIN}/"
 
 
 class LiveCluster(Cluster):
@@ -144,7 +144,7 @@ class LiveCluster(Cluster):
         """Watch the schedulers that these settings declare. Unchanged health checks keep their state."""
         self._settings = settings
         self._installs.use(settings.kubevirt_version)
-        # Policies may be off now that asked for them.
+        # Policies that needed these copies may be off now.
         self._catalog.stop()
         wanted = settings.scheduling.schedulers
         for name, guard in list(self._monitors.items()):
@@ -320,7 +320,7 @@ class LiveCluster(Cluster):
         return label == names.ENFORCE or (label is None and self._settings.scheduling.cluster_wide)
 
     def _run_monitor(self, guard: SchedulerMonitor) -> None:
-        self._monitor_tasks[guard.scheduler] = self._run(f"guard of {guard.scheduler}", guard.run)
+        self._monitor_tasks[guard.scheduler] = self._run(f"health check of {guard.scheduler}", guard.run)
 
     def _run(self, name: str, work: Callable[[], Awaitable[None]]) -> asyncio.Task[None]:
         task = asyncio.create_task(self._keep_running(name, work), name=name)
@@ -343,7 +343,7 @@ class LiveCluster(Cluster):
 def _reduce_namespace(namespace: Namespace) -> Namespace | None:
     """What is kept of a namespace: only this server's labels and annotations, since users may write others."""
     labels, annotations = (
-        {key: value for key, value in (written or {}).items() if key.startswith(_OURS)}
+        {key: value for key, value in (written or {}).items() if key.startswith(_PREFIX)}
         for written in (namespace.meta.labels, namespace.meta.annotations)
     )
     if sum(len(key) + len(value) for key, value in annotations.items()) > _NAMESPACE_BYTES:

@@ -168,18 +168,16 @@ class Installer:
                     await self._apply(between)
                     self._report(f"{title(manifest)}: prepared (not called yet)")
             await self._apply_and_report(plan.deployment)
-            await self.wait(plan)
+            await self._wait_for_callers(plan)
             for manifest in plan.configurations:
                 await self._apply_and_report(manifest)
         for manifest in plan.unwanted:
             await self._delete(manifest)
-        # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
-        for manifest in plan.scheduler if wait else ():
-            if manifest["kind"] == "Deployment":
-                await self._until(partial(self._replica_shortage, manifest))
+        if wait:
+            await self._wait_for_scheduler(plan)
 
     async def wait(self, plan: Plan) -> None:
-        """Wait until all replicas are new and ready, and the API server can verify them.
+        """Wait until all replicas are new and ready, the API server can verify them, and the second scheduler runs.
 
         Args:
             plan: the planned installation, which exists in the cluster.
@@ -187,9 +185,8 @@ class Installer:
         Raises:
             InputError: the replicas do not become ready, or are given no caBundle, in time.
         """
-        await self._until(partial(self._replica_shortage, plan.deployment))
-        for manifest in plan.configurations:
-            await self._until(partial(self._caller_shortage, manifest))
+        await self._wait_for_callers(plan)
+        await self._wait_for_scheduler(plan)
 
     async def shortage(self, plan: Plan) -> str:
         """What the roll-out of an installation lacks at this moment; empty: it is complete.
@@ -200,8 +197,11 @@ class Installer:
         Raises:
             InputError: the API server gives no answer, or denies a request.
         """
-        found = await self._replica_shortage(plan.deployment)
-        return f"{found.what}; {found.fix}" if found else ""
+        for manifest in (plan.deployment, *_deployments(plan.scheduler)):
+            found = await self._replica_shortage(manifest)
+            if found:
+                return f"{found.what}; {found.fix}"
+        return ""
 
     async def present(self, manifests: Iterable[Manifest]) -> list[Manifest]:
         """The objects that exist in the cluster, in the given order.
@@ -262,13 +262,23 @@ class Installer:
             return manifest
         return self._object(manifest, "patch", status, body)
 
+    async def _wait_for_callers(self, plan: Plan) -> None:
+        await self._until(partial(self._replica_shortage, plan.deployment))
+        for manifest in plan.configurations:
+            await self._until(partial(self._caller_shortage, manifest))
+
+    async def _wait_for_scheduler(self, plan: Plan) -> None:
+        # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
+        for manifest in _deployments(plan.scheduler):
+            await self._until(partial(self._replica_shortage, manifest))
+
     async def _check_namespace(self, plan: Plan) -> None:
         """Find out whether the namespace is being deleted.
 
         Raises:
             InputError: it is.
         """
-        for manifest in plan.before:
+        for manifest in (*plan.before, *plan.scheduler):
             if manifest["kind"] == "Namespace" and is_terminating(await self.get(manifest)):
                 what, fix = describe_termination(manifest)
                 raise InputError(what, title(manifest), fix)
@@ -351,6 +361,10 @@ class Installer:
 
 def _namespace_of(manifest: Manifest) -> Manifest:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": manifest["metadata"]["namespace"]}}
+
+
+def _deployments(manifests: Iterable[Manifest]) -> list[Manifest]:
+    return [manifest for manifest in manifests if manifest["kind"] == "Deployment"]
 
 
 def _names(manifest: Manifest) -> list[str]:

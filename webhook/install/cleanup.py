@@ -120,12 +120,12 @@ def _scheduler(vm: UnstructuredVm, schedulers: Collection[str]) -> tuple[list[Op
     chosen = _mapping(vm.spec, "template", "spec").get("schedulerName")
     if not isinstance(chosen, str):
         chosen = ""
-    is_ours = bool(chosen) and (chosen in injected_values.values() or chosen in schedulers)
-    if is_ours and Manifests(vm).declare(_SCHEDULER, chosen):
-        is_ours = False
+    is_injected = bool(chosen) and (chosen in injected_values.values() or chosen in schedulers)
+    if is_injected and Manifests(vm).declare(_SCHEDULER, chosen):
+        is_injected = False
     operations = [operation for path, value in injected_values.items() for operation in _remove_operations(path, value)]
     annotated = f"annotation {names.INJECTED_SCHEDULER_ANNOTATION}"
-    if is_ours:
+    if is_injected:
         operations += _remove_operations(_SCHEDULER, chosen)
         return operations, f"remove schedulerName {chosen}" + (f" and {annotated}" if injected_values else "")
     kept = f"keep schedulerName {chosen}" if chosen else "the VM has no schedulerName"

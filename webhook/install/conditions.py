@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from webhook import names
-from webhook.install.scheduler_conditions import has_annotation, of_vmis, of_vms, only_ours, unset, unspread
+from webhook.install.scheduler_conditions import has_annotation, of_vmis, of_vms, only_by_webhook, unset, unspread
 from webhook.kubevirt.launcher import controller_account
 from webhook.policies.common.migration_targets import JOB_NAME
 from webhook.policies.eviction.pods import REQUESTED_BY
@@ -114,9 +114,9 @@ def _pod_conditions(scheduling: SchedulingSettings) -> dict[str, str]:
         "made-by-kubevirt": maker,
         "unbound": unset("object.spec", "nodeName"),
         # Pods with the injected scheduler too: while it is unavailable, they fall back to the default scheduler.
-        "default-scheduler-or-ours": (
+        "default-or-injected-scheduler": (
             f'{unset("object.spec", "schedulerName")} || object.spec.schedulerName == "{names.DEFAULT_SCHEDULER}"'
-            f" || {has_annotation('object')}{only_ours('object.spec.schedulerName', scheduling)}"
+            f" || {has_annotation('object')}{only_by_webhook('object.spec.schedulerName', scheduling)}"
             f"{spread}"
         ),
     }

@@ -13,6 +13,7 @@ import msgspec
 
 from webhook import names
 from webhook.errors import InputError
+from webhook.install.layer_volumes import with_layers
 from webhook.install.registration import Manifest, configurations
 from webhook.k8s.yaml_documents import read_documents
 from webhook.settings.address import is_loopback
@@ -129,7 +130,7 @@ def of(
     before = in_order(one for one in (*found, *optional) if one is not deployment)
     return Plan(
         tuple(_with_settings(with_ports(one, _ports(settings)), text) for one in before),
-        _with_image(deployment, text, image, settings.server.drain_seconds),
+        with_layers(_with_image(deployment, text, image, settings.server.drain_seconds), settings.server.layers),
         tuple(configurations(settings)),
         unwanted=unwanted,
     )
@@ -203,8 +204,9 @@ def _port(address: str) -> str:
 
 
 def _ports(settings: Settings) -> dict[str, int]:
-    """Where bearers of tokens may ask, by what for."""
-    places = {"explain": settings.server.explain_listen, "metrics": settings.server.metrics_listen}
+    """The ports of further listeners that others than this host may reach, by their purpose."""
+    server = settings.server
+    places = {"explain": server.explain_listen, "metrics": server.metrics_listen, "layers": server.layers.listen}
     return {name: int(_port(address)) for name, address in places.items() if address and not is_loopback(address)}
 
 

@@ -20,6 +20,7 @@ from webhook.errors import InputError
 from webhook.errors import quote as quote_text
 from webhook.install.conditions import fails_closed, match_conditions
 from webhook.k8s.client.api import ApiConnectionError, Requests
+from webhook.names import Mode, Policy
 from webhook.policies.common.migration_targets import JOB_UID as MIGRATION_POLICY_UID
 from webhook.review.endpoints import ENDPOINTS, Endpoint
 from webhook.settings.address import is_host
@@ -128,7 +129,7 @@ def _entry(endpoint: Endpoint, settings: Settings, target: RegistrationTarget) -
                 "scope": "Namespaced",
             }
         ],
-        "namespaceSelector": {"matchExpressions": _namespaces(endpoint, settings)},
+        "namespaceSelector": {"matchExpressions": namespace_selector(endpoint.policy, settings, _modes(endpoint))},
         "matchConditions": match_conditions(endpoint, settings),
         # The API server converts objects of other versions, so that one rule matches them all.
         "matchPolicy": "Equivalent",
@@ -172,14 +173,24 @@ def _client_config(endpoint: Endpoint, settings: Settings, target: RegistrationT
     return config
 
 
-def _namespaces(endpoint: Endpoint, settings: Settings) -> list[Manifest]:
-    label = names.policy_label(endpoint.policy)
-    if endpoint.stage == "observe":
-        opted = {"key": label, "operator": "In", "values": [names.WARN, names.AUDIT]}
-    elif settings.policy(endpoint.policy).cluster_wide:
-        opted = {"key": label, "operator": "NotIn", "values": [names.OFF, names.WARN, names.AUDIT]}
+def _modes(endpoint: Endpoint) -> list[Mode]:
+    return [names.WARN, names.AUDIT] if endpoint.stage == names.OBSERVE else [names.ENFORCE]
+
+
+def namespace_selector(policy: Policy, settings: Settings, modes: Iterable[Mode]) -> list[Manifest]:
+    """The namespaces in some modes of a policy, as a selector's ``matchExpressions``.
+
+    Args:
+        policy: the policy, whose label counts.
+        settings: of which some count in every namespace.
+        modes: ``enforce`` alone, or others without it.
+    """
+    label = names.policy_label(policy)
+    wanted = list(modes)
+    if settings.policy(policy).cluster_wide and wanted == [names.ENFORCE]:
+        opted: Manifest = {"key": label, "operator": "NotIn", "values": [names.OFF, names.WARN, names.AUDIT]}
     else:
-        opted = {"key": label, "operator": "In", "values": [names.ENFORCE]}
+        opted = {"key": label, "operator": "In", "values": wanted}
     excluded = {
         "key": "kubernetes.io/metadata.name",
         "operator": "NotIn",
@@ -244,7 +255,7 @@ class Registration:
         """Delete one configuration, and return the failure as a clause; empty on success."""
         try:
             if uid is None:
-                uid = await self._ours(path)
+                uid = await self._own_uid(path)
                 if uid is None:
                     return ""
             status, body = await self._api.request(
@@ -257,7 +268,7 @@ class Registration:
             return ""
         return f"{path} was not deleted: status {status}: {_message(body)}; delete it manually"
 
-    async def _ours(self, path: str) -> str | None:
+    async def _own_uid(self, path: str) -> str | None:
         """The uid of a configuration whose creation had no answer, if it exists with the content that was sent."""
         status, body = await self._api.request("GET", path, seconds=_DELETE_SECONDS)
         if status != 200:

@@ -32,7 +32,7 @@ def unspread(parent: str) -> str:
     return f"!has({field}) || {field} == null || size({field}) == 0"
 
 
-def only_ours(field: str, scheduling: SchedulingSettings) -> str:
+def only_by_webhook(field: str, scheduling: SchedulingSettings) -> str:
     """An alternative: a field names a scheduler that only kubevirt-webhook sets; empty if there is none."""
     listed = ", ".join(f'"{name}"' for name in scheduling.only_by_webhook)
     return f" || {field} in [{listed}]" if listed else ""
@@ -42,21 +42,21 @@ def of_vms(scheduling: SchedulingSettings) -> dict[str, str]:
     """The conditions on VMs, by name: those without a scheduler, and those that have or had an injected one."""
     spec = "object.spec.template.spec"
     template = "has(object.spec) && has(object.spec.template) && has(object.spec.template.spec)"
-    free, ours, was_ours = (
+    free, annotated, was_annotated = (
         unset(spec, "schedulerName"),
         _has_annotation_anywhere("object"),
         _has_annotation_anywhere("oldObject"),
     )
     # Copies may contain an injected scheduler without all or any of its annotations.
-    named = only_ours(f"{spec}.schedulerName", scheduling)
+    named = only_by_webhook(f"{spec}.schedulerName", scheduling)
     unset_spread = f" || ({unspread(spec)})" if scheduling.spread_virtual_machines else ""
-    created = f"({free}) || ({ours}){named}{unset_spread}"
-    named_or_not = f"({free}) ? ({was_ours}) && !({ours}) : ({was_ours}) || ({ours}){named}"
+    created = f"({free}) || ({annotated}){named}{unset_spread}"
+    named_or_not = f"({free}) ? ({was_annotated}) && !({annotated}) : ({was_annotated}) || ({annotated}){named}"
     # Injected constraints are replaced by the owner's, independent of the present settings.
     spread = " || ".join(f"({_has_annotation_anywhere(root, _SPREAD_ANNOTATION)})" for root in ("object", "oldObject"))
     updated = f"({named_or_not}) || {spread}"
     return {
-        "ours-or-nobodys-choice": f'{template} && (request.operation == "CREATE" ? ({created}) : ({updated}))',
+        "unset-or-injected-scheduler": f'{template} && (request.operation == "CREATE" ? ({created}) : ({updated}))',
         "created-or-changed": 'request.operation == "CREATE" || object.spec != oldObject.spec',
     }
 

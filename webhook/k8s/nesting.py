@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 # Objects that follow their schemas have at most some twenty levels; managedFields and what x-preserve-unknown-fields
-# lets through, about as many again. Python allows a thousand frames, of which a rule takes up to four a level.
+# accepts, about as many again. Python allows a thousand frames, of which a rule takes up to four a level.
 MAX_LEVELS: Final = 100
 
 

@@ -25,7 +25,7 @@ class Format(Enum):
 
 _NANO: Final = 10**9
 _MAX: Final = 2**63 - 1
-# Ours: Kubernetes has no limit, but nobody means a number of this size, and computing with it takes its time.
+# Kubernetes has no limit, but no object needs a number of this size, and computing with it takes time.
 _MAX_LENGTH: Final = 100
 _MAX_EXPONENT: Final = 1000
 

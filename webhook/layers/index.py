@@ -18,15 +18,17 @@ from webhook.layers.manifests import Layer
 
 # kube-scheduler's MaxExtenderPriority (k8s.io/kube-scheduler/extender/v1).
 MAX_SCORE: Final = 10
-# Layers that are told apart in one score, the largest ones; others count as not there.
+# Layers that are distinguished in one score, the largest ones; others count as not there.
 MAX_GROUPS: Final = 64
-# Sums that are told apart; beyond it they are rounded down to a thousandth of all bytes.
+# Sums that are distinguished; beyond it they are rounded down to a thousandth of all bytes.
 _MAX_SUMS: Final = 512
 _GRAIN: Final = 1024
 # Images that nodes list and whose layers are kept; a cluster has some hundreds.
 MAX_IMAGES: Final = 50_000
 # Of the pods that come again and again; one for 5,000 nodes takes 300 KB.
 _CACHED_TABLES: Final = 64
+# All nodes are answered if this many times the nodes that were sent are at least as many.
+_MOST: Final = 2
 # The bits of a set as text, translated into a byte with the score for each node.
 _MARKS: Final = tuple(bytes.maketrans(b"01", bytes((0, score))) for score in range(MAX_SCORE + 1))
 
@@ -60,11 +62,13 @@ class _KnownTable(msgspec.Struct):
         version: of the names of nodes.
         scores: a byte for each position.
         entries: by node, of those with a score above 0.
+        text: all entries as one answer; empty: not made yet.
     """
 
     version: int
     scores: bytes
     entries: dict[str, bytes]
+    text: bytes = b""
 
 
 class LayerIndex:
@@ -170,8 +174,11 @@ class LayerIndex:
             self._images.setdefault(digest, set()).add(image)
             self._holders.pop(digest, None)
 
-    def answer(self, wanted: Wanted, names: Iterable[str] | None) -> bytes:
-        """The scores of nodes, as kube-scheduler expects them; it takes a node that is left out for one with score 0.
+    def answer(self, wanted: Wanted, names: Collection[str] | None) -> bytes:
+        """The scores of nodes, as kube-scheduler expects them.
+
+        It takes a node that is left out for one with score 0, and passes over nodes that it did not send. So where it
+        has sent most nodes, the answer has all of them: that is a text which is known already, or nearly.
 
         Args:
             wanted: the sizes of a pod's layers, by digest, for each platform.
@@ -180,11 +187,14 @@ class LayerIndex:
         Returns:
             A HostPriorityList as JSON.
         """
-        table = self.table(wanted)
-        if not table:
+        known = self._known(wanted)
+        if not known.entries:
             return b"[]"
-        found = table.values() if names is None else filter(None, map(table.get, names))
-        return b"[%s]" % b",".join(found)
+        if names is None or len(names) * _MOST >= len(known.entries):
+            if not known.text:
+                known.text = b"[%s]" % b",".join(known.entries.values())
+            return known.text
+        return b"[%s]" % b",".join(filter(None, map(known.entries.get, names)))
 
     def scores(self, wanted: Wanted) -> dict[str, int]:
         """The scores of all nodes that have one; see `answer`."""
@@ -192,6 +202,9 @@ class LayerIndex:
 
     def table(self, wanted: Wanted) -> Table:
         """The entry of a HostPriorityList by node, for nodes with a score above 0; see `answer`."""
+        return self._known(wanted).entries
+
+    def _known(self, wanted: Wanted) -> _KnownTable:
         key = tuple((platform, tuple(sizes.items())) for platform, sizes in wanted.items())
         scores = self._scores(wanted)
         known = self._tables.get(key)
@@ -200,7 +213,7 @@ class LayerIndex:
             known = self._tables[key] = _KnownTable(self._version, scores, dict(filter(itemgetter(1), found)))
             if len(self._tables) > _CACHED_TABLES:
                 self._tables.popitem(last=False)
-            return known.entries
+            return known
         self._tables.move_to_end(key)
         if known.scores != scores:
             # From one pod to the next, a few nodes have pulled an image.
@@ -210,8 +223,8 @@ class LayerIndex:
                     known.entries[self._names[position]] = entry
                 else:
                     known.entries.pop(self._names[position], None)
-            known.scores = scores
-        return known.entries
+            known.scores, known.text = scores, b""
+        return known
 
     def _scores(self, wanted: Wanted) -> bytes:
         """The scores of all nodes, a byte for each position."""

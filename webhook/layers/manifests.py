@@ -1,7 +1,7 @@
 """Manifests of images, as registries serve them: what layers an image has, and what images an index has.
 
-The formats are those of the OCI image specification and Docker's schema 2. A manifest is written by whoever pushed the
-image, so everything in it is bounded, and its bytes are checked against their digest before they are parsed.
+The formats are those of the OCI image specification and Docker's schema 2. A manifest is written by the user who pushed
+the image, so everything in it is bounded, and its bytes are checked against their digest before they are parsed.
 """
 
 from __future__ import annotations

@@ -70,13 +70,13 @@ class NodeImages(msgspec.Struct, frozen=True):
 
     Attributes:
         platform: ``OS/ARCHITECTURE``.
-        digests: of its images, from registries that are on the list.
+        references: to its images, from registries that are on the list; nodes with the same images share them.
         addresses: its own, and the ranges of its pods.
         is_cut: whether it probably has more images than it lists.
     """
 
     platform: str
-    digests: frozenset[str]
+    references: tuple[Reference, ...]
     addresses: tuple[str, ...]
     is_cut: bool
 
@@ -114,8 +114,7 @@ def images_of(node: ReportedNode, references: Collection[Reference]) -> NodeImag
     addresses = [address.address for address in status.addresses or () if address.address]
     ranges = (node.spec.pod_cidrs if node.spec else None) or ()
     is_cut = len(status.images or ()) == KUBELET_LIMIT and not node.meta.annotation(IMAGES_ANNOTATION)
-    digests = frozenset(reference.digest for reference in references)
-    return NodeImages(sys.intern(platform), digests, (*addresses, *ranges), is_cut)
+    return NodeImages(sys.intern(platform), tuple(references), (*addresses, *ranges), is_cut)
 
 
 def _names(node: ReportedNode) -> Iterator[str]:

@@ -174,7 +174,7 @@ def _affinity(placed: Placed, absent: tuple[Expression, ...] = ()) -> Iterator[R
     spend(_EXPRESSION_STEPS * required.size, "expressions of the node affinity")
     empty = Term(absent)
     terms = (term if term.expressions or term.fields else empty for term in required.terms())
-    # One of two equal alternatives is no alternative; malformed ones differ by their place, which is told.
+    # Equal alternatives are one; malformed ones differ by their place, which messages name.
     yield OneOf(requirement.AFFINITY, tuple(dict.fromkeys(terms)))
 
 

@@ -86,7 +86,7 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
                 asked.setdefault(HOSTNAME, []).append((requirement, expression))
     found: list[Contradiction] = []
     for each in asked.values():
-        # Most labels are asked for once, and one value, or any, is always possible.
+        # Most labels are required once, and one value, or any, is always possible.
         expression = each[0][1]
         if len(each) > 1 or (
             expression.operator not in _ALWAYS_POSSIBLE and not (expression.operator == IN and expression.values)

@@ -92,8 +92,8 @@ def host_model(labels: Mapping[str, str]) -> dict[str, str]:
     Empty where the node's labels do not name its model: KubeVirt then loses the features too.
     """
     found = {
-        ours + key.removeprefix(nodes): value
-        for nodes, ours in ((HOST_MODEL_CPU, CPU_MODEL_MIGRATION), (HOST_MODEL_FEATURES, CPU_FEATURE))
+        required + key.removeprefix(nodes): value
+        for nodes, required in ((HOST_MODEL_CPU, CPU_MODEL_MIGRATION), (HOST_MODEL_FEATURES, CPU_FEATURE))
         for key, value in sorted(labels.items())
         if key.startswith(nodes)
     }

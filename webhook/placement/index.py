@@ -47,7 +47,7 @@ _NO_LABELS: Final[Mapping[str, str]] = {}
 _NO_VALUES: Final[Mapping[str, int]] = {}
 _NO_LEVELS: Final = Levels()
 
-# Labels whose values are kept sorted, those last asked for. With values of their own on 5,000 nodes each takes 200 KB.
+# Labels whose values are kept sorted, those last used. With values of their own on 5,000 nodes each takes 200 KB.
 _MAX_THRESHOLDS: Final = 32
 
 

@@ -9,7 +9,7 @@ from webhook.k8s.client.resources import Resource
 from webhook.k8s.timestamps import unix_time
 from webhook.k8s.views import Object, ObjectMeta, View
 
-# On migrations that KubeVirt makes of evictions, a drain's among them, and of its own updates. Anybody can write them.
+# On migrations that KubeVirt makes of evictions, a drain's among them, and of its own updates. Any user can write them.
 EVACUATION: Final = "kubevirt.io/evacuationMigration"
 WORKLOAD_UPDATE: Final = "kubevirt.io/workloadUpdateMigration"
 ENDED_PHASES: Final = ("Succeeded", "Failed")

@@ -39,7 +39,7 @@ _CLAUSES: Final[Mapping[str, str]] = {
     SCHEDULABLE: "KubeVirt requires {}, which virt-handler sets on nodes where it works",
     HOST_MODEL: "the CPU that the VM took over from its first host requires {}",
     VENDOR: "the CPU that the VM runs on now requires {}",
-    # Of another cluster; nodes are named to those who may list them, and this one nobody here can list.
+    # Of another cluster; nodes are named to those who may list them, and no user of this cluster can list this one.
     SOURCE_NODE: "the migration must leave the node that the VM comes from",
     RUNTIME_CLASS: "the RuntimeClass of the VM's pod requires {}",
     NAMESPACE: "the namespace's node selector requires {}",

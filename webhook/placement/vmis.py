@@ -188,11 +188,11 @@ class Evacuee(Object, frozen=True):
 
     @property
     def is_evacuated(self) -> bool:
-        """Whether KubeVirt has marked it for evacuation.
+        """Whether KubeVirt is to evacuate it.
 
         A VMI's status can be written by its maker at its creation, and afterwards by KubeVirt alone, whose mutating
         webhook puts back what others change. The phase is KubeVirt's from the beginning, so that of one that never
-        started the mark proves nothing.
+        started the field proves nothing.
         """
         status = self.status
         return bool(status and status.phase == "Running" and status.evacuation_node_name)

@@ -101,7 +101,7 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
     Code.NOT_CREATED_BY_KUBEVIRT: Meaning(
         (SCHEDULING, MIGRATION),
         "skipped",
-        "The pod looks like a virt-launcher pod, but was not created by KubeVirt's controller. Anybody can write"
+        "The pod looks like a virt-launcher pod, but was not created by KubeVirt's controller. Any user can write"
         " labels,"
         " so such a pod is left alone.",
     ),

@@ -1,6 +1,6 @@
 """Which addresses the client may connect to: names are resolved first, and only addresses that passed are dialed.
 
-A registry's name belongs to whoever has its DNS zone. Without this check it could point at the metadata service of the
+A registry's name belongs to the owner of its DNS zone. Without this check it could point at the metadata service of the
 cloud (169.254.169.254), at a daemon on this host, or at the API server.
 """
 

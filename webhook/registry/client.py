@@ -17,11 +17,10 @@ from urllib.parse import SplitResult, urlencode, urljoin, urlsplit
 
 import aiohttp
 import msgspec
-from yarl import URL
 
 from webhook import __version__
 from webhook.layers.manifests import INDEX_TYPES, MANIFEST_TYPES, MAX_BYTES, digest_of
-from webhook.layers.references import DOCKER_HUB, Reference
+from webhook.layers.references import DOCKER_HUB, Reference, is_digest
 from webhook.registry.addresses import AddressDenied, Addresses, CheckedResolver, is_literal_denied
 from webhook.registry.challenges import Challenge, parse_challenges
 from webhook.registry.credentials import Credentials
@@ -39,6 +38,7 @@ _MAX_TOKEN_SECONDS: Final = 300.0
 _CONNECTIONS: Final = 4
 _ACCEPT: Final = ", ".join((*INDEX_TYPES, *MANIFEST_TYPES))
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
+_DIGEST_HEADER: Final = "Docker-Content-Digest"
 _HUB_API: Final = "registry-1.docker.io"
 _HUB_TOKENS: Final = "auth.docker.io"
 
@@ -114,28 +114,48 @@ class RegistryClient:
         Raises:
             RegistryError: there is none, or it cannot be read.
         """
-        path = f"/v2/{reference.repository}/manifests/{reference.version}"
-        key = (reference.repository, credentials)
-        authorization = self._known_token(key)
-        status, headers, body = await self._follow(path, authorization)
-        if status == 401:
-            self._tokens.pop(key, None)
-            challenges = parse_challenges(headers.getall("WWW-Authenticate", ()))
-            authorization = await self._authorize(challenges, reference.repository, credentials)
-            status, headers, body = await self._follow(path, authorization)
-        if status != 200:
-            raise _error_of(status)
+        _, body = await self._ask("GET", reference, credentials)
         if reference.digest and digest_of(body) != reference.digest:
             raise RegistryError("invalid", "the manifest does not have the digest that was asked for")
         return body
 
-    async def _follow(self, path: str, authorization: str) -> tuple[int, Any, bytes]:
-        """The answer to a GET, after redirects; none of them carries credentials to another host."""
+    async def digest(self, reference: Reference, credentials: Credentials | None = None) -> str:
+        """The digest to which a tag points; empty where the registry does not say it.
+
+        Registries that limit the number of pulls, Docker Hub among them, do not count this request.
+
+        Args:
+            reference: an image of this registry.
+            credentials: those to authenticate with, if the registry asks for any.
+
+        Raises:
+            RegistryError: there is no such tag, or it cannot be read.
+        """
+        headers, _ = await self._ask("HEAD", reference, credentials)
+        said = headers.get(_DIGEST_HEADER, "")
+        return said if is_digest(said) else ""
+
+    async def _ask(self, method: str, reference: Reference, credentials: Credentials | None) -> tuple[Any, bytes]:
+        """Headers and body of the answer about a manifest, authenticated if the registry asks for it."""
+        path = f"/v2/{reference.repository}/manifests/{reference.version}"
+        key = (reference.repository, credentials)
+        status, headers, body = await self._follow(method, path, self._known_token(key))
+        if status == 401:
+            self._tokens.pop(key, None)
+            challenges = parse_challenges(headers.getall("WWW-Authenticate", ()))
+            authorization = await self._authorize(challenges, reference.repository, credentials)
+            status, headers, body = await self._follow(method, path, authorization)
+        if status != 200:
+            raise _error_of(status)
+        return headers, body
+
+    async def _follow(self, method: str, path: str, authorization: str) -> tuple[int, Any, bytes]:
+        """The answer to a request, after redirects; none of them carries credentials to another host."""
         url = urlsplit(f"{self._base.geturl()}{path}")
         for _ in range(MAX_REDIRECTS + 1):
             mine = url.netloc == self._base.netloc
             headers = {"Accept": _ACCEPT, **({"Authorization": authorization} if authorization and mine else {})}
-            status, answered, body = await self._get(url, headers, MAX_BYTES)
+            status, answered, body = await self._send(method, url, headers, MAX_BYTES)
             if status not in _REDIRECTS:
                 return status, answered, body
             url = self._redirected(url, answered.get("Location", ""))
@@ -174,7 +194,7 @@ class RegistryClient:
             query["service"] = service[:256]
         url = realm._replace(query="&".join(filter(None, (realm.query, urlencode(query)))), fragment="")
         headers = {"Authorization": credentials.basic()} if credentials else {}
-        status, _, body = await self._get(url, headers, MAX_TOKEN_ANSWER_BYTES)
+        status, _, body = await self._send("GET", url, headers, MAX_TOKEN_ANSWER_BYTES)
         if status != 200:
             raise _error_of(status)
         try:
@@ -195,14 +215,14 @@ class RegistryClient:
         token, until = self._tokens.get(key, ("", 0.0))
         return token if self._clock() < until else ""
 
-    async def _get(self, url: SplitResult, headers: Mapping[str, str], most: int) -> tuple[int, Any, bytes]:
-        """Status, headers and body of the answer to one GET."""
+    async def _send(
+        self, method: str, url: SplitResult, headers: Mapping[str, str], most: int
+    ) -> tuple[int, Any, bytes]:
+        """Status, headers and body of the answer to one request."""
         if is_literal_denied(url.hostname or "", self._settings.addresses, self._own):
             raise RegistryError("denied", "the address is not public and not in the registry's addresses")
         try:
-            async with self._session.get(
-                URL(url.geturl(), encoded=True), headers=headers, allow_redirects=False
-            ) as response:
+            async with self._session.request(method, url.geturl(), headers=headers, allow_redirects=False) as response:
                 # An error's body says nothing that would be used.
                 body = await _body(response, most) if response.status == 200 else b""
                 return response.status, response.headers, body
@@ -234,7 +254,9 @@ def _error_of(status: int) -> RegistryError:
         return RegistryError("absent", "the registry does not have the image (404)")
     if status in (401, 403):
         return RegistryError("denied", f"the registry does not accept the credentials, or requires some ({status})")
-    if status == 429 or status >= 500:
+    if status == 429:
+        return RegistryError("limited", "the registry limits the number of requests (429)")
+    if status >= 500:
         return RegistryError("unavailable", f"the registry answered {status}")
     return RegistryError("invalid", f"the registry answered {status}")
 

@@ -1,7 +1,7 @@
 """The layers of images, from memory at once or from registries in the background.
 
-Nobody waits for a registry: what is not in memory is unknown, and is fetched for the next time. Tenants choose what is
-fetched by the images of their pods, so the queue is bounded, for each namespace too, failures are remembered, and a
+No request waits for a registry: what is not in memory is unknown, and is fetched for the next time. Tenants choose what
+is fetched by the images of their pods, so the queue is bounded, for each namespace too, failures are remembered, and a
 digest is fetched once.
 """
 
@@ -45,6 +45,13 @@ class Fetcher(Protocol):
 
         Raises:
             RegistryError: there is none, or it cannot be read.
+        """
+
+    async def digest(self, reference: Reference, credentials: Credentials | None = None) -> str:
+        """The digest to which a tag points; empty where the registry does not say it.
+
+        Raises:
+            RegistryError: there is no such tag, or it cannot be read.
         """
 
 
@@ -191,21 +198,35 @@ class Images:
         logger.info("manifest of an image at %s not fetched: %s", job.reference.registry, error.why)
 
     async def _fetch(self, job: Job) -> None:
-        reference = job.reference
+        reference, registry = job.reference, self._clients[job.reference.registry]
         if reference.digest and self._manifests.get(reference.digest) is not None:
             # Another scope has brought it meanwhile.
             return
+        credentials = await self._credentials(job)
+        digest = "" if reference.digest else await registry.digest(reference, credentials)
+        if digest:
+            # A job of its own, so that each digest is fetched once.
+            self._manifest(_pin(reference, digest), job.scope)
+        else:
+            digest = await self._read(reference, credentials)
+            self._on_manifest(digest)
+        if not reference.digest:
+            self._tags.put(job, (digest, self._clock() + TAG_SECONDS))
+
+    async def _read(self, reference: Reference, credentials: Credentials | None) -> str:
+        """Read a manifest from its file or the registry; returns its digest."""
         body = await self._from_file(reference)
         if body is None:
-            body = await self._from_registry(job)
+            body = await self._clients[reference.registry].manifest(reference, credentials)
+            self.results["fetched"] += 1
+            if self._files is not None:
+                await asyncio.to_thread(self._files.write, digest_of(body), body)
         digest = digest_of(body)
         try:
             self._manifests.put(digest, parse_manifest(body))
         except ManifestError as error:
             raise RegistryError("invalid", error.why) from None
-        if not reference.digest:
-            self._tags.put(job, (digest, self._clock() + TAG_SECONDS))
-        self._on_manifest(digest)
+        return digest
 
     async def _from_file(self, reference: Reference) -> bytes | None:
         if self._files is None or not reference.digest:
@@ -214,17 +235,12 @@ class Images:
         self.results["file"] += body is not None
         return body
 
-    async def _from_registry(self, job: Job) -> bytes:
+    async def _credentials(self, job: Job) -> Credentials | None:
         reference, scope = job.reference, job.scope
-        keyring = Keyring()
-        if self._keyrings and scope.secrets:
-            keyring = await self._keyrings.keyring(scope.namespace, scope.secrets)
-        credentials = keyring.find(reference.registry, reference.repository)
-        body = await self._clients[reference.registry].manifest(reference, credentials)
-        self.results["fetched"] += 1
-        if self._files is not None:
-            await asyncio.to_thread(self._files.write, digest_of(body), body)
-        return body
+        if not self._keyrings or not scope.secrets:
+            return None
+        keyring = await self._keyrings.keyring(scope.namespace, scope.secrets)
+        return keyring.find(reference.registry, reference.repository)
 
 
 def _pin(reference: Reference, digest: str) -> Reference:

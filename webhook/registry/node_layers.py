@@ -55,17 +55,16 @@ class NodeLayers:
     def reduce(self, view: NodeView) -> object:
         """What is kept of a node; see `NodeImages`."""
         node = cast("ReportedNode", view)
-        references = list(references_of(node, self._registries))
-        for reference in references:
-            self._references.setdefault(reference.digest, reference)
-        return images_of(node, references)
+        return images_of(node, list(references_of(node, self._registries)))
 
     def put(self, name: str, kept: object) -> None:
         """A node is there, or has changed."""
         node = cast("NodeImages", kept)
         self.own.put(name, node.addresses)
         (self.cut.add if node.is_cut else self.cut.discard)(name)
-        for image in self.index.put(name, node.platform, node.digests):
+        references = {reference.digest: reference for reference in node.references}
+        for image in self.index.put(name, node.platform, references.keys()):
+            self._references.setdefault(image.digest, references[image.digest])
             self._learn(image)
 
     def remove(self, name: str) -> None:

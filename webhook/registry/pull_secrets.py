@@ -41,7 +41,7 @@ class PullSecrets:
         clock: the source of monotonic time.
 
     Attributes:
-        failures: Secrets that could not be read; the registry is then asked without them.
+        failures: Secrets that could not be read; the registry is then called without them.
     """
 
     def __init__(self, api: Requests, clock: Callable[[], float] = time.monotonic) -> None:

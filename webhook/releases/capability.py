@@ -8,7 +8,7 @@ from functools import lru_cache
 from webhook.releases.version import Version
 
 
-# Compared and hashed by identity: a set of them is asked several times in each review.
+# Compared and hashed by identity: a set of them is looked up several times in each review.
 @dataclass(frozen=True, slots=True, eq=False)
 class Capability:
     """A difference between releases.

@@ -38,7 +38,7 @@ def together(first: Handler, second: Callable[[Any, Request[Any], Facts, Any], D
         one, other = first(view, request, facts, settings), second(view, request, facts, settings)
         if other is None:
             return one
-        # The most telling reason comes first, and one that changes something tells more.
+        # The most important reason comes first, and one that changes something is more important.
         reasons = (
             (*other.reasons, *one.reasons) if other.changes and not one.changes else (*one.reasons, *other.reasons)
         )
@@ -175,7 +175,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     *_both("mutate", "scheduling", _PODS, together(scheduler_name.pods, spread.pods)),
     *_both("mutate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.warn),
     *_both("mutate", "migration", _TARGET_PODS, pods.pods),
-    # It never changes anything, but only a mutating webhook is called before virt-api marks the VM as evacuated.
+    # It never changes anything, but only a mutating webhook is called before virt-api sets the VM's evacuationNodeName.
     *_both("mutate", "eviction", _EVICTIONS, evictions.pods),
     *_both("validate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.validate),
     *_both("validate", "instancetypes", _WHOLE_VMS, with_confirmation(validation.virtualmachines)),

@@ -13,7 +13,7 @@ from webhook.work import TooComplex
 
 T = TypeVar("T")
 
-# A fact is asked for at a time; more rounds than this mean that a function never gets to an end.
+# Each round reads at least one fact; more rounds than this mean that a function never ends.
 MAX_ROUNDS: Final = 8
 
 

@@ -256,7 +256,7 @@ def _encode(verdict: Evaluation) -> bytes:
         "reason": verdict.decision.reasons[0].code,
         **verdict.outcome.notes,
     }
-    return wire.encode(verdict.api_version, verdict.request.uid, verdict.outcome, verdict.patch, notes)
+    return wire.encode(verdict.api_version, verdict.request, verdict.outcome, verdict.patch, notes)
 
 
 def _decide(

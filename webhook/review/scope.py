@@ -127,8 +127,8 @@ def of_namespace(
     found = facts.get(NamespaceKey(namespace))
     scope = _of(found, policy, stage, cluster_wide)
     if scope is not None and scope.mode == names.OFF:
-        # Somebody's copy is old: the API server thought that the namespace had opted in. Ask the one that knows. What
-        # no copy has, the API server was asked for already: a name that is made up costs one GET.
+        # One copy is old: the API server's had the namespace opted in. Read it from the API server itself. What
+        # no copy has, was read from the API server already: a name that is made up costs one GET.
         found = facts.get(NamespaceKey(namespace, fresh=True))
         scope = _of(found, policy, stage, cluster_wide)
     if scope is not None:

@@ -183,9 +183,9 @@ class CaBundles:
         if status != 200:
             raise NotNow(f"{where}: {self._to_unavailable('get', where, status, body).why}")
         found = msgspec.json.decode(body, type=_WebhookConfiguration)
-        ours = [entry for entry in found.webhooks or () if entry.name.endswith(f".{names.DOMAIN}")]
+        own = [entry for entry in found.webhooks or () if entry.name.endswith(f".{names.DOMAIN}")]
         return WebhookConfiguration(
-            found.metadata.resource_version, {entry.name: _decode(entry.client_config.ca_bundle) for entry in ours}
+            found.metadata.resource_version, {entry.name: _decode(entry.client_config.ca_bundle) for entry in own}
         )
 
     async def _call(

@@ -19,6 +19,7 @@ from webhook.errors import InputError
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.k8s.client.clock import REAL_TIME
 from webhook.runtime.ca_bundles import CaBundles, CaSecret
+from webhook.runtime.events import ServerEvent
 from webhook.server.probe import Found, probe
 from webhook.server.tls import ReloadableTLSContext
 from webhook.settings.snapshot import ServerSettings, Settings
@@ -30,7 +31,7 @@ RELOADS: Final = "kubevirt_webhook_certificate_reloads_total"
 FAILURES: Final = "kubevirt_webhook_certificate_failures_total"
 LABELS: Final = {EXPIRY: "certificate", MATCH: "configuration", RELOADS: "result"}
 
-# Between two calls of ourselves, and while something is wrong.
+# Between two calls of the own listener, and while something is wrong.
 PROBE_SECONDS: Final = 30.0
 _SOON_SECONDS: Final = 5.0
 _RESTART_SECONDS: Final = 10.0
@@ -73,7 +74,8 @@ class Certificates:
         self._told: tuple[str, ...] = ()
         self.rotation: Rotation | None = None
         self.reloads = {"accepted": 0, "rejected": 0}
-        # Told when clients are verified by other CAs from now on: whom the old ones let in should come again.
+        # Called when clients are verified by other CAs from now on: those that the old ones verified must connect
+        # again.
         self.on_clients: Callable[[], None] = lambda: None
         try:
             if server.tls_mode == "mounted":
@@ -146,14 +148,12 @@ class Certificates:
                 why = self._found.why
             except NotNow as error:
                 why = (error.why,)
-            # While a first certificate is on its way, readiness tells.
+            # While the first certificate is missing, /readyz reports it.
             if why != self._told and not self.waiting_for():
                 self._told = why
                 tell = self._log.warning if why else self._log.info
                 tell(
-                    "the API server cannot call the server by every configuration"
-                    if why
-                    else "the API server can call the server again",
+                    ServerEvent.NOT_CALLABLE if why else ServerEvent.CALLABLE_AGAIN,
                     why=why,
                 )
             fine = self._found is not None and self._found.matches and not why
@@ -205,7 +205,7 @@ class Certificates:
             await asyncio.to_thread(take)
         except CertificateError as error:
             self.reloads["rejected"] += 1
-            self._log.error(f"changed {what} is invalid; keeping the previous one", why=str(error))
+            self._log.error(f"changed {what} {ServerEvent.CHANGE_INVALID}", why=str(error))
             return False
         self.reloads["accepted"] += 1
         self._log.info(f"{what} reloaded")

@@ -38,7 +38,7 @@ def metrics_state(  # noqa: PLR0913 - one for each part of the server
         audit: writes the audit lines.
         settings: the settings in force.
         cluster: the source of facts.
-        parity: None where facts come from files, which nothing is compared with.
+        parity: the fidelity check; None where facts come from files, which nothing is compared with.
         beside: the background tasks.
         certificates: the certificate of the listener.
         waiting_for: what keeps the server from being ready; empty: nothing.

@@ -22,13 +22,14 @@ from webhook.review.reviewer import Reviewer
 from webhook.runtime import logs
 from webhook.runtime.background import Background, background
 from webhook.runtime.certificates import Certificates, cancel, host_of, keep_fresh
+from webhook.runtime.events import ServerEvent
 from webhook.runtime.gauges import metrics_state
 from webhook.runtime.layer_switch import layer_scores
 from webhook.runtime.options import Options
 from webhook.runtime.settings_follower import SettingsFollower
 from webhook.runtime.signals import Stop, Stopped
 from webhook.runtime.sources import cluster_source, fidelity_check
-from webhook.server.app import App
+from webhook.runtime.tracing import traced, untraced
 from webhook.server.explain import explaining
 from webhook.server.lifecycle import drain, finish, listen
 from webhook.server.ops import Metrics, Ops
@@ -75,8 +76,10 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         beside = Background()
         if not options.cluster_from:
             beside = await ends.enter_async_context(background(options.kubeconfig, settings.current, cluster, audit))
-        reviewer = Reviewer(cluster, settings.current, audit, beside.announcing(metrics, settings.current))
-        app = App(reviewer, BY_PATH, metrics, server.max_in_flight, server.client_names)
+        observer = beside.announcing(metrics, settings.current)
+        observer, kind = await ends.enter_async_context(traced(observer) if server.traces else untraced(observer))
+        reviewer = Reviewer(cluster, settings.current, audit, observer)
+        app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, server.client_names)
         parity = await ends.enter_async_context(fidelity_check(options, settings, cluster, audit))
 
         def waiting_for() -> tuple[str, ...]:
@@ -96,7 +99,7 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         web_server = web.ServerRunner(connections, shutdown_timeout=_SHUTDOWN_SECONDS)
         address = await listen(web_server, options.listen or server.listen, certificates.listener, "--listen")
         ends.push_async_callback(finish, web_server, lambda: app.in_flight, _SHUTDOWN_SECONDS)
-        # Else there is no Service that must take us out first: our configurations, if any, go before we do.
+        # Else no Service has to remove this replica first: its configurations, if any, are removed before it ends.
         live = not options.cluster_from and not options.register
         await ends.enter_async_context(
             keep_fresh(certificates, at_start, options.kubeconfig, options.url or "", address, live=live)
@@ -191,6 +194,6 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
             yield
         finally:
             for problem in await registration.unregister():
-                log.error("configuration not deleted", problem=problem)
+                log.error(ServerEvent.NOT_DELETED, problem=problem)
     finally:
         await transport.close()

@@ -27,11 +27,11 @@ MAX_BODY: Final = 7 * 1024 * 1024
 # request arrives, and a POST is not repeated.
 KEEP_ALIVE: Final = 120.0
 
-# Where the API server names no timeout, it is our own configuration's longest.
+# Where the API server names no timeout, it is the longest one of the webhook configurations.
 DEFAULT_TIMEOUT: Final = 3.0
-# What we keep of the timeout for the way back.
+# The part of the timeout that is kept for the way back.
 MARGIN: Final = 0.9
-# How much of the deadline a request may wait for its turn, before it is told to come again.
+# How much of the deadline a request may wait for its turn, before it is answered with 429.
 PATIENCE: Final = 0.8
 # How long a body may take to arrive: the API server sends it at once, and what arrives slowly holds memory meanwhile.
 ARRIVAL: Final = 3.0
@@ -104,8 +104,8 @@ class App:
         ):
             return None
         body = request.body = request.payload.read_nowait()
-        # It takes neither bytes nor a turn for good: nobody else comes before it is done. Where nothing is in flight,
-        # there are enough of both.
+        # It takes neither bytes nor a turn for good: no other request is evaluated before it is done. Where nothing is
+        # in flight, there are enough of both.
         if self.in_flight and not (self.bodies.has_room(len(body)) and self._turns.is_free(self._key(body))):
             return None
         try:

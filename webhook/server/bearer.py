@@ -66,7 +66,7 @@ def authorize(user: UserInfo, rights: Mapping[str, AccessKey], facts: Facts, *, 
 
     Args:
         user: the user of the token.
-        rights: the permissions, by their names in messages.
+        rights: the permissions (RBAC), by their names in messages.
         facts: the facts of the request.
         shown: why they are needed, as a clause.
 

@@ -9,7 +9,7 @@ from typing import Final
 # Bodies up to this are the everyday ones: a pod is 20 KB, a VM's update with both its states seldom 100 KB.
 EVERYDAY: Final = 256 * 1024
 # Of the everyday bodies together, and of the larger ones together, which are four of the largest. Decoded, a body may
-# take several times that, and our pod's limit is 512 MiB.
+# take several times that, and the pod's limit is 512 MiB.
 LANE: Final = 32 * 1024 * 1024
 
 
@@ -51,10 +51,10 @@ class Lane:
         except BaseException as error:
             if place in self._waiting:
                 self._waiting.remove(place)
-                # Those behind may want less than we did.
+                # Those behind may want less than this one did.
                 self._admit()
             else:
-                # It came just as we gave up.
+                # It came just as this one gave up.
                 self.give(count)
             if isinstance(error, TimeoutError):
                 raise NoRoom from None

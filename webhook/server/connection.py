@@ -25,7 +25,7 @@ from webhook.server.exchange import Answer, Request
 from webhook.server.tls import client_name
 
 # A client keeps its connections to the replicas that were there when it made them: recycled by age, they spread over
-# those that are there now. A handshake in five minutes costs nobody anything.
+# those that are there now. A handshake in five minutes costs no client much.
 LIFETIME: Final = 300.0
 # So that connections that began together don't end together.
 JITTER: Final = 0.2
@@ -173,7 +173,7 @@ class Connection(BaseProtocol):
     def _begin(self, request: Request, *, at_once: bool) -> None:
         message = request.message
         if message.should_close or message.upgrade or message.method == "CONNECT":
-            # To what protocol somebody wants to go from here, we don't speak it.
+            # No protocol that a client may want to upgrade to is supported.
             self._is_last = True
         self._request = request
         if not at_once or self._paused:
@@ -228,7 +228,7 @@ class Connection(BaseProtocol):
         ahead, self._ahead = self._ahead, b""
         # In a task: a client that sends ahead must not keep the others waiting for all of it.
         self.data_received(ahead, at_once=False)
-        # Not before the parser has done with what it had, or a client could fill our memory with requests.
+        # Not before the parser has done with what it had, or a client could fill the memory with requests.
         if self._buffer_paused and not (self._request and self._request.payload.is_eof()):
             self._resume_reading_for_buffer()
 

@@ -40,7 +40,7 @@ T = TypeVar("T")
 PATH: Final = "/v1/explain/migration"
 MAX_QUERY: Final = 4096
 _MAX_PARAMETERS: Final = 32
-# What one answer costs grows with the nodes, and reviews share our processor: a few at a time are enough for tools.
+# What one answer costs grows with the nodes, and reviews share the processor: a few concurrent ones are enough.
 MAX_IN_FLIGHT: Final = 4
 DEADLINE: Final = 10.0
 
@@ -165,9 +165,10 @@ class Explainer:
     def _token(self, request: web.BaseRequest) -> str:
         """The bearer token; empty where none is needed."""
         if not self._guarded:
-            # A page in somebody's browser reaches us under a name of its own that it lets point here.
+            # A page in a user's browser can reach this address under a name of its own that points here (DNS
+            # rebinding).
             if _host(request.headers.get("Host", "")) not in _LOOPBACK_HOSTS:
-                raise RequestDenied(403, "the request names another host; call us 127.0.0.1 or localhost")
+                raise RequestDenied(403, "the request names another host; use 127.0.0.1 or localhost")
             return ""
         return token_of(request)
 

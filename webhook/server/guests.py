@@ -26,7 +26,8 @@ _BURST: Final = 20
 _PER_SECOND: Final = 10
 _BURST_OF_ALL: Final = 100
 _PER_SECOND_OF_ALL: Final = 200
-# Who would wait for longer is told to come again: turns that are booked but never taken must not keep others out.
+# A request that would wait for longer is answered with 429: turns that are booked but never taken must not keep others
+# out.
 _PATIENCE_SECONDS: Final = 2.0
 # Clients that are remembered for their pace.
 _MAX_CLIENTS: Final = 1024

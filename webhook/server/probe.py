@@ -58,5 +58,5 @@ async def _rejection(address: str, host: str, pem: bytes) -> str:
     except ssl.SSLCertVerificationError as error:
         return f"its caBundle does not verify the serving certificate ({error.verify_message})"
     except (OSError, ValueError, TimeoutError) as error:
-        return f"our own listener can't be called with its caBundle ({type(error).__name__})"
+        return f"the server's own listener cannot be called with its caBundle ({type(error).__name__})"
     return ""

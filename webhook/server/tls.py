@@ -25,7 +25,7 @@ def context(certificate: bytes = b"", key: bytes = b"", client_ca: bytes = b"") 
     result.minimum_version = ssl.TLSVersion.TLSv1_2
     # Admission clients keep no sessions (client-go has no ClientSessionCache): a ticket would be work for nothing.
     result.num_tickets = 0
-    # OpenSSL 3 denies clients that want to renegotiate by itself; older ones let them cost us a handshake each time.
+    # OpenSSL 3 denies clients that want to renegotiate by itself; with older ones each renegotiation costs a handshake.
     result.options |= ssl.OP_NO_RENEGOTIATION
     result.set_alpn_protocols(["http/1.1"])
     if client_ca:

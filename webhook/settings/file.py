@@ -47,6 +47,7 @@ _RESTART_KEYS: Final = {
     "metrics_listen": "metrics.listen",
     "audit": "audit",
     "layers": "layers",
+    "traces": "traces",
 }
 
 _WANTED: Final = {

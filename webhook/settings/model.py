@@ -243,6 +243,11 @@ class SettingsModel(Section):
         description="Write Kubernetes Events about denials and warnings. It requires permission to create and patch "
         "events in events.k8s.io, and sideEffects NoneOnDryRun in the webhook configurations.",
     )
+    traces: Switch = Field(
+        default="off",
+        description="Send a span for every review with OTLP, as the environment variables of OpenTelemetry say. It "
+        "requires the extra otel: pip install kubevirt-webhook[otel]. Changes take effect at the next start.",
+    )
     unenforced: Unenforced = Field(default=Unenforced(), description=Unenforced.__doc__)
 
     @field_validator("explain", "metrics", "layers")
@@ -300,6 +305,7 @@ class SettingsModel(Section):
                 metrics_listen=self.metrics.listen,
                 audit=self.audit.snapshot(),
                 layers=self.layers.snapshot(),
+                traces=self.traces == "on",
             ),
             webhooks=snapshot.WebhookSettings(
                 service_namespace=service.namespace,

@@ -47,7 +47,7 @@ class SchedulerSettings(msgspec.Struct, frozen=True):
     only_by_webhook: bool = False
 
 
-# What becomes of a request while we can't be reached, or can't tell; as in a webhook configuration.
+# What becomes of a request that cannot be evaluated; as in a webhook configuration.
 FailurePolicy = Literal["Ignore", "Fail"]
 
 
@@ -313,6 +313,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
             with health.
         audit: where audit lines are written.
         layers: the scheduler extender for image layers.
+        traces: send a span for every review.
     """
 
     listen: str
@@ -331,6 +332,7 @@ class ServerSettings(msgspec.Struct, frozen=True):
     metrics_listen: str = ""
     audit: AuditSettings = AuditSettings()
     layers: LayersSettings = OFF
+    traces: bool = False
 
 
 class WebhookSettings(msgspec.Struct, frozen=True):

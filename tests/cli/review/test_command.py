@@ -12,13 +12,12 @@ import yaml
 
 from tests import builders
 from tests.cli.examples import EXAMPLES, EXPECTED
+from tests.cli.review.given import CLUSTER, POOL, manifest, vm
 from tests.cli.runner import run
 from webhook import names
-from webhook.admission.decision import Change, Decision, Denial, Reason
+from webhook.admission.decision import Decision, Denial, Reason
 from webhook.cli.review.result import WEIGHT
 from webhook.review import endpoints
-
-CLUSTER: list[str | Path] = ["--cluster-from", EXAMPLES / "cluster", "--config", EXAMPLES / "settings.yaml"]
 
 
 def test_every_example_has_an_expectation() -> None:
@@ -34,18 +33,6 @@ def test_examples(name: str) -> None:
     assert answer["decision"] == EXPECTED[name]["decision"]
     decisive = max(answer["judgements"], key=lambda evaluation: WEIGHT.index(evaluation["decision"]))
     assert decisive["reasons"][0]["code"] == EXPECTED[name]["reason"]
-
-
-def manifest(tmp_path: Path, obj: Any, name: str = "object.yaml") -> Path:
-    path = tmp_path / name
-    path.write_text(yaml.safe_dump_all(obj) if isinstance(obj, list) else yaml.safe_dump(obj))
-    return path
-
-
-def vm(**spec: Any) -> dict[str, Any]:
-    result = builders.vm(**spec)
-    result["metadata"]["namespace"] = "shop"
-    return result
 
 
 def test_a_manifest_without_a_namespace_is_sent_where_one_says(tmp_path: Path) -> None:
@@ -148,19 +135,6 @@ def test_denied_is_exit_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     assert result.stdout.startswith("denied")
 
 
-SECRET = "hunter2"
-
-
-def test_secrets_are_shown_only_on_request(tmp_path: Path) -> None:
-    obj = vm()
-    obj["spec"]["template"]["spec"]["volumes"] = [{"name": "c", "cloudInitNoCloud": {"userData": SECRET}}]
-    path = manifest(tmp_path, obj)
-
-    for output in ("text", "json", "yaml", "patch"):
-        assert SECRET not in run("review", path, *CLUSTER, "-o", output).stdout
-    assert SECRET in run("review", path, *CLUSTER, "-o", "yaml", "--show-secrets").stdout
-
-
 @pytest.mark.parametrize(
     "content",
     [
@@ -224,99 +198,6 @@ def test_reviews_that_ask_nothing(tmp_path: Path, request_: Any, golden: Callabl
     golden(result.stderr.replace(str(tmp_path), "DIR"))
 
 
-def test_redacted_output_says_so(tmp_path: Path) -> None:
-    obj = vm()
-    obj["spec"]["template"]["spec"]["volumes"] = [{"name": "c", "cloudInitNoCloud": {"userData": SECRET}}]
-
-    assert "secrets are redacted" in run("review", manifest(tmp_path, obj), *CLUSTER, "-o", "yaml").stderr
-    assert "redacted" not in run("review", manifest(tmp_path, vm()), *CLUSTER, "-o", "yaml").stderr
-
-
-def test_control_characters_are_shown_not_obeyed(tmp_path: Path) -> None:
-    obj = vm()
-    obj["metadata"]["name"] = "a\x1b[31mb"
-
-    output = run("review", manifest(tmp_path, obj), *CLUSTER).stdout
-    assert "\x1b" not in output
-    assert r"a\x1b[31mb" in output
-
-
-HEADER = "Basic hunter2canary"
-
-
-PRESIGNED = "https://b.s3.amazonaws.com/d.img?X-Amz-Signature=hunter2canary"
-
-
-def with_secrets() -> dict[str, Any]:
-    """A VM in which the probe logs in, as it would be patched: the whole template is new to it."""
-    obj = vm()
-    header = {"name": "Authorization", "value": HEADER}
-    obj["spec"]["template"]["spec"]["readinessProbe"] = {"httpGet": {"port": 80, "httpHeaders": [header]}}
-    obj["spec"]["dataVolumeTemplates"] = [{"metadata": {"name": "d"}, "spec": {"source": {"http": {"url": PRESIGNED}}}}]
-    obj["metadata"]["annotations"] = {"example.com/token": "hunter2canary"}
-    return obj
-
-
-def patching(view: Any, request: Any, facts: Any, settings: Any) -> Decision:
-    """A policy that changes all that holds a secret."""
-    secrets = with_secrets()
-    paths = ("spec", "template", "spec", "readinessProbe"), ("spec", "dataVolumeTemplates"), ("metadata", "annotations")
-    values = []
-    for path in paths:
-        value: Any = secrets
-        for segment in path:
-            value = value[segment]
-        values.append(value)
-    changes = tuple(Change(path, None, value, "r") for path, value in zip(paths, values, strict=True))
-    return Decision(
-        (Reason("r", f"as {HEADER} and {PRESIGNED} say"),), changes, warnings=(Reason("r", f"see {PRESIGNED}"),)
-    )
-
-
-@pytest.mark.parametrize("output", ["text", "json", "yaml", "patch", "junit", "sarif", "github"])
-@pytest.mark.parametrize("mode", ["patch", "deny"])
-def test_no_output_shows_secrets_but_when_they_are_asked_for(
-    output: str, mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def denying(view: Any, request: Any, facts: Any, settings: Any) -> Decision:
-        made = patching(view, request, facts, settings)
-        return Decision(made.reasons, made.changes, Denial(403, f"{PRESIGNED} is not allowed"))
-
-    endpoint = next(e for e in endpoints.ENDPOINTS if e.path == "/mutate/instancetypes/virtualmachines/enforce")
-    changed = msgspec.structs.replace(endpoint, handler=patching if mode == "patch" else denying)
-    monkeypatch.setattr("webhook.cli.requests.ENDPOINTS", (changed,))
-    obj = with_secrets() | {"spec": builders.vm()["spec"]}
-    obj["metadata"]["namespace"] = "apps"
-    given = manifest(tmp_path, obj)
-
-    hidden = run("review", given, *CLUSTER, "-o", output)
-    assert "hunter2canary" not in hidden.stdout + hidden.stderr
-    assert "AAAA" not in hidden.stdout
-    if mode == "patch" and output in ("text", "json", "yaml", "patch"):
-        assert "<redacted" in hidden.stdout
-        assert ("secrets are redacted" in hidden.stderr) is (output != "text")
-        assert "hunter2canary" in run("review", given, *CLUSTER, "-o", output, "--show-secrets").stdout
-
-
-def test_what_a_terminal_would_obey_is_shown(tmp_path: Path) -> None:
-    obj = vm()
-    obj["metadata"]["name"] = "web\u202e\x1b[31m01\nok"
-    path = tmp_path / "a\x1b[2J.yaml"
-    path.write_text(json.dumps(obj))
-
-    text = run("review", path, *CLUSTER).stdout
-    assert "shop/web\\u202e\\x1b[31m01\\nok" in text
-    assert "a\\x1b[2J.yaml:1" in text
-    broken = tmp_path / "b\x1b[2J\n.yaml"
-    broken.write_text("a: [")
-    refused = run("review", broken)
-    assert refused.exit_code == 2
-    assert "\x1b" not in refused.stderr
-    assert len(refused.stderr.splitlines()) == 1
-    for output in ("json", "yaml", "patch"):
-        assert all(char.isprintable() or char == "\n" for char in run("review", path, *CLUSTER, "-o", output).stdout)
-
-
 def test_the_kubevirt_version_decides(tmp_path: Path) -> None:
     """KubeVirt 1.6 finds a conflict in any memory beside an instancetype, later ones only in the same member."""
     named = vm(instancetype={"name": "u1.medium"})
@@ -330,84 +211,6 @@ def test_the_kubevirt_version_decides(tmp_path: Path) -> None:
     assert decision("--kubevirt-version=1.6") == "denied"
     assert decision("--kubevirt-version=1.7") != "denied"
     assert run("review", file, *CLUSTER, "--kubevirt-version=new").exit_code == 2
-
-
-POOL = {
-    "apiVersion": "pool.kubevirt.io/v1beta1",
-    "kind": "VirtualMachinePool",
-    "metadata": {"name": "web", "namespace": "shop"},
-    "spec": {"replicas": 3, "virtualMachineTemplate": {"spec": builders.vm()["spec"]}},
-}
-REPLICA_SET = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachineInstanceReplicaSet",
-    "metadata": {"name": "batch", "namespace": "shop"},
-    "spec": {"template": {"metadata": {"labels": {"app": "x"}}, "spec": {"domain": {"devices": {}}}}},
-}
-TEMPLATE = {
-    "apiVersion": "template.kubevirt.io/v1beta1",
-    "kind": "VirtualMachineTemplate",
-    "metadata": {"name": "fedora", "namespace": "shop"},
-    "spec": {
-        "parameters": [{"name": "NAME", "required": True}],
-        "virtualMachine": {"metadata": {"name": "${NAME}"}, "spec": builders.vm()["spec"]},
-    },
-}
-OTHER = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
-CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
-
-
-@pytest.mark.parametrize(
-    ("given", "kind", "name", "user", "key"),
-    [
-        (POOL, "VirtualMachine", "web-0", CONTROLLER, "virtualMachineTemplate"),
-        (REPLICA_SET, "VirtualMachineInstance", "batch", CONTROLLER, "template"),
-        (TEMPLATE, "VirtualMachine", "new", "kubernetes-admin", "virtualMachine"),
-    ],
-)
-def test_what_makes_vms_is_reviewed_as_them(
-    given: Any, kind: str, name: str, user: str, key: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "object.yaml"
-    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [given]}, sort_keys=False))
-    reviewed = run("review", path, *CLUSTER, "--param", "NAME=new", "-o", "json")
-    answer = json.loads(reviewed.stdout)
-
-    assert reviewed.exit_code == 0
-    assert (answer["kind"], answer["namespace"], answer["name"]) == (kind, "shop", name)
-    # The settings of the examples leave VMIs alone.
-    assert answer["decision"] == ("patched" if kind == "VirtualMachine" else "allowed")
-    assert answer["user"] == user
-    assert answer["origin"] == f"{given['kind']} shop/{given['metadata']['name']}"
-    keys = [line.strip() for line in path.read_text().splitlines()]
-    assert answer["source"] == f"{path}:{keys.index(f'{key}:') + 1}"
-    # What kubevirt-webhook changes is the VM, so what makes it can be applied as it is.
-    shown = run("review", path, *CLUSTER, "--param", "NAME=new", "-o", "yaml")
-    assert list(yaml.safe_load_all(shown.stdout)) == [given]
-
-
-def test_kinds_of_other_groups_make_no_vms(tmp_path: Path) -> None:
-    other = POOL | {"apiVersion": "example.com/v1"}
-
-    assert json.loads(run("review", manifest(tmp_path, other), *CLUSTER, "-o", "json").stdout)["decision"] == "skipped"
-
-
-def test_a_template_without_its_parameters_is_not_evaluated(tmp_path: Path, golden: Callable[[str], None]) -> None:
-    result = run("review", manifest(tmp_path, [TEMPLATE, vm()]), *CLUSTER)
-
-    assert result.exit_code == 3
-    golden(result.output.replace(str(tmp_path), "DIR"))
-    assert run("review", manifest(tmp_path, TEMPLATE), *CLUSTER, "--param", "NAME").exit_code == 2
-
-
-def test_what_cannot_be_evaluated_is_exit_3(tmp_path: Path) -> None:
-    """The example cluster has no such namespace, so no mode is known."""
-    unknown = vm()
-    unknown["metadata"]["namespace"] = "unknown"
-    result = run("review", manifest(tmp_path, unknown), *CLUSTER)
-
-    assert result.exit_code == 3
-    assert "[namespace-unreadable]" in result.stdout
 
 
 def test_a_mistake_does_not_keep_others_from_being_reviewed(tmp_path: Path, golden: Callable[[str], None]) -> None:
@@ -459,17 +262,3 @@ def test_many_files_are_reviewed_by_several_processes(tmp_path: Path, monkeypatc
     assert result.exit_code == 0
     assert [each["name"] for each in json.loads(result.stdout)] == [f"web{number:03}" for number in range(300)]
     assert result.stderr == "300 objects in 300 files: 300 patched\n"
-
-
-def test_rendered_charts_come_from_standard_input(tmp_path: Path) -> None:
-    """As `helm template` and `kustomize build` write them: comments, empty documents, kinds of all sorts."""
-    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
-    chart = "---\n# Source: chart/templates/none.yaml\n---\n# Source: chart/templates/vm.yaml\n"
-    text = chart + "---\n".join(
-        yaml.safe_dump(each) for each in (vm(), service, {"kind": "Kustomization", "apiVersion": "x/v1"})
-    )
-    result = run("review", "-", *CLUSTER, stdin=text)
-
-    assert result.exit_code == 0
-    assert result.stdout.count("CREATE") == 1
-    assert result.stderr == "1 object in 1 file: 1 patched; 2 of other kinds\n"

@@ -10,6 +10,7 @@ from tests.cli.review.samples import HOSTILE, every, result
 from webhook.cli.review.github import Github, command
 from webhook.cli.review.summary import Summary
 from webhook.errors import InputError
+from webhook.text import visible
 
 # As the runner reads a line: the command, its properties up to the first "::", the message.
 COMMAND = re.compile(r"::(error|warning) file=([^,:]*),line=([0-9]+),title=([^,:]*)::(.*)")
@@ -47,5 +48,5 @@ def test_the_runner_reads_what_was_written(file: str, title: str, text: str) -> 
 
     assert read
     assert len(line.splitlines()) == 1
-    if text.isprintable():
+    if visible(text) == text:
         assert unquote(read[5]) == text

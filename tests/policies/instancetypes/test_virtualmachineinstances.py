@@ -195,7 +195,11 @@ class TestWhatIsNot:
         conflict, unmet = decision.warnings
         assert conflict.code == unmet.code == Code.DEFAULT_UNUSABLE
         assert '"u1.small"' in conflict.text
+        assert "spec.nodeSelector" in conflict.text
+        # Each default with its own reason, not with the other's.
         assert '"fedora"' in unmet.text
+        assert "architecture s390x" in unmet.text
+        assert "spec.nodeSelector" not in unmet.text
 
     def test_a_wish_that_fits_neither_alone_nor_beside_a_default(self) -> None:
         asked = {"kubevirt-webhook.github.io/preference": "fedora"}

@@ -23,7 +23,7 @@ from webhook.k8s.client.resources import POLICY_REPORTS
 from webhook.review.endpoints import Endpoint
 
 NAME: Final = "kubevirt-webhook"
-_OURS: Final = ("app.kubernetes.io/managed-by", NAME)
+_MANAGED_BY: Final = ("app.kubernetes.io/managed-by", NAME)
 
 # A result takes some 400 bytes; an object may have 1.5 MiB.
 MAX_RESULTS: Final = 500
@@ -68,10 +68,10 @@ class Reports:
             findings: the findings by namespace.
         """
         try:
-            ours = await self._ours()
-            for namespace, found in findings.items() if ours is not None else ():
+            own = await self._own_reports()
+            for namespace, found in findings.items() if own is not None else ():
                 await self._apply(namespace, found)
-            for namespace, uid in (ours or {}).items():
+            for namespace, uid in (own or {}).items():
                 if namespace not in findings:
                     await self._delete(namespace, uid)
         except ApiError as refused:
@@ -81,13 +81,13 @@ class Reports:
         except TimeoutError:
             self._log_failure("the API server did not answer in time")
 
-    async def _ours(self) -> dict[str, str] | None:
+    async def _own_reports(self) -> dict[str, str] | None:
         """The uids of this server's reports by namespace; None where the cluster has no such kind.
 
         Raises:
             ApiError, ApiConnectionError, TimeoutError: they cannot be listed.
         """
-        query = {"labelSelector": "=".join(_OURS)}
+        query = {"labelSelector": "=".join(_MANAGED_BY)}
         listed = pages(self._api, POLICY_REPORTS, query=query, limit=_PAGE_LIMIT, seconds=_SECONDS)
         found = {}
         try:
@@ -134,7 +134,7 @@ def report(namespace: str, found: Sequence[DriftedObject]) -> dict[str, Any]:
     return {
         "apiVersion": POLICY_REPORTS.api_version,
         "kind": POLICY_REPORTS.kind,
-        "metadata": {"name": NAME, "namespace": namespace, "labels": dict([_OURS])},
+        "metadata": {"name": NAME, "namespace": namespace, "labels": dict([_MANAGED_BY])},
         "summary": {"fail": len(found), "pass": 0, "warn": 0, "error": 0, "skip": 0},
         "results": [_result(finding) for finding in found[:MAX_RESULTS]],
     }

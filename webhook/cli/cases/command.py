@@ -27,10 +27,7 @@ from webhook.text import pluralize
 
 
 @click.command("test")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@output_option("text", "json", "junit")
-@click.option("-v", "--verbose", is_flag=True, help="With -o text, show cases that pass, too.")
-@click.option("--coverage", is_flag=True, help="With -o text, list the reason codes that no case has covered.")
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path())
 @click.option(
     "--record",
     "recorded",
@@ -40,6 +37,9 @@ from webhook.text import pluralize
 )
 @CLUSTER_FROM
 @config_option("the built-in defaults")
+@output_option("text", "json", "junit")
+@click.option("-v", "--verbose", is_flag=True, help="With -o text, show cases that pass, too.")
+@click.option("--coverage", is_flag=True, help="With -o text, list the reason codes that no case has covered.")
 def test(**options: Any) -> None:
     """Run the tests in PATH: files of kind ReviewTest, or directories that hold some.
 

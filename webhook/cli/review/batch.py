@@ -135,7 +135,7 @@ def evaluate_in_processes(parts: Sequence[Part], job: Job, jobs: int) -> Iterato
         for group in groups:
             yield asyncio.run(evaluate(group, job))
         return
-    # A forked process has the cluster's objects already, which nobody has to send to it.
+    # A forked process has the cluster's objects already, without their being sent to it.
     context = multiprocessing.get_context("fork")
     executor = ProcessPoolExecutor(min(jobs, len(groups)), context, initializer=_begin, initargs=(job,))
     try:

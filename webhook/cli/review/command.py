@@ -32,16 +32,12 @@ _MOST_MISTAKES: Final = 100
 
 
 @click.command()
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@CLUSTER_FROM
-@kubeconfig_option()
-@kubevirt_version
-@config_option("the built-in defaults")
-@click.option(
-    "--as", "user", metavar="USER", help="User that sends the manifests.  [default: the one that would create them]"
-)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(allow_dash=True))
 @click.option(
     "-n", "--namespace", metavar="NAMESPACE", help="Namespace of manifests that name none.  [default: default]"
+)
+@click.option(
+    "--as", "user", metavar="USER", help="User that sends the manifests.  [default: the one that would create them]"
 )
 @click.option(
     "--param",
@@ -50,6 +46,10 @@ _MOST_MISTAKES: Final = 100
     metavar="NAME=VALUE",
     help="Parameter of VirtualMachineTemplates; may be repeated.",
 )
+@CLUSTER_FROM
+@kubeconfig_option()
+@kubevirt_version
+@config_option("the built-in defaults")
 @output_option("text", "json", "yaml", "patch", "junit", "sarif", "github")
 @click.option("-q", "--quiet", is_flag=True, help="With -o text, leave out objects that are allowed without a warning.")
 @click.option(

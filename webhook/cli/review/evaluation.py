@@ -111,7 +111,7 @@ class Evaluator:
             return
         operations = msgspec.json.decode(verdict.patch)
         result.patch.extend(operations)
-        # What nobody reads is not made: applying costs more than the evaluation.
+        # What is not read is not made: applying costs more than the evaluation.
         if self._objects or not last:
             request["object"] = jsonpatch.apply_patch(_copied(request["object"]), operations, in_place=True)
 

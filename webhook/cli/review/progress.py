@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-# Less is done before anybody could read it.
+# Less is done before it could be read.
 _LEAST_BYTES: Final = 1024 * 1024
 
 
 @contextmanager
 def progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar that goes away at the end; nothing for a short review, or where nobody watches.
+    """A bar that goes away at the end; nothing for a short review, or where the output is not a terminal.
 
     Args:
         total: bytes of all inputs.

@@ -36,7 +36,7 @@ class Result(msgspec.Struct, kw_only=True):
         origin: the object that makes this one, as ``KIND NAMESPACE/NAME``; None: it stands in the file itself.
         decision: one of `WEIGHT`.
         message: of a denial, or why no endpoint was called.
-        judgements: the evaluations of the endpoints that the API server would call, in its order.
+        evaluations: the evaluations of the endpoints that the API server would call, in its order.
         warnings: what kubectl would print.
         patch: the operations of all endpoints, as JSON Patch.
         object: the object with the patches applied; None without an object, or where the output does not show it.

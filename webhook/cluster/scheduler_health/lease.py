@@ -16,7 +16,7 @@ from webhook.k8s.views import Lease
 
 DEFAULT_LEASE_SECONDS: Final = 15  # kube-scheduler's own default
 
-# How far ahead of ours the clock of a scheduler's node may be before its renewTime proves nothing.
+# How far ahead of the local clock that of a scheduler's node may be before its renewTime proves nothing.
 _CLOCK_SKEW: Final = 60.0
 
 

@@ -34,7 +34,7 @@ HealthChange = Callable[[str, SchedulerHealth, SchedulerHealth], None]
 POLL_SECONDS: Final = 2.0
 _GET_SECONDS: Final = 5.0
 
-# VMIs that are asked about their pods between two polls.
+# VMIs that are read for their pods between two polls.
 _CHECKS: Final = 16
 _WITNESSES_LOGGED: Final = 10
 
@@ -206,7 +206,7 @@ class SchedulerMonitor:
             return None
         if pod.spec and pod.spec.is_gated:
             return None
-        # Pods of the first list may have been waiting long before we came.
+        # Pods of the first list may have been waiting since long before this process started.
         created = None if self.pods.has_synced else unix_time(pod.meta.creation_timestamp)
         return Waiting.of(pod, now - (0.0 if created is None else max(0.0, self._clock.wall() - created)))
 

@@ -44,8 +44,8 @@ async def check(installation: Installation) -> list[Finding]:
     trusted: dict[str, tuple[bytes, ...]] = {}
     for kind, configuration in live:
         title = f"{kind} {configuration.meta.name}"
-        if title in wanted and configuration.ours:
-            bundles = {entry.name: _pem(entry.client_config.ca_bundle) for entry in configuration.ours}
+        if title in wanted and configuration.own_entries:
+            bundles = {entry.name: _pem(entry.client_config.ca_bundle) for entry in configuration.own_entries}
             trusted[title] = tuple(dict.fromkeys(bundles.values()))
             findings += _check_bundles(title, bundles, now, todo)
     if managed:

@@ -45,7 +45,7 @@ async def check(installation: Installation) -> list[Finding]:
         for finding in _check_configuration(installation, kind, configuration, excluded_namespaces)
     ]
     if not matches:
-        entries = sum(len(configuration.ours) for _, configuration in live)
+        entries = sum(len(configuration.own_entries) for _, configuration in live)
         what = (
             f"0 of {pluralize(entries, 'entry', 'entries')} match any of the "
             f"{pluralize(len(excluded_namespaces), 'namespace')} that must be excluded"
@@ -71,7 +71,7 @@ def _check_configuration(
 ) -> Iterator[Finding]:
     """Entries that match the same namespaces share a finding."""
     entries_by_match: dict[tuple[str, ...], list[str]] = {}
-    for entry in configuration.ours:
+    for entry in configuration.own_entries:
         if matched := tuple(_matched_names(entry, excluded)):
             entries_by_match.setdefault(matched, []).append(entry.name.removesuffix(f".{names.DOMAIN}"))
     for matched, entries in entries_by_match.items():

@@ -165,7 +165,7 @@ def _find_leftovers(kind: str, others: Iterable[InstalledWebhookConfiguration]) 
             f"delete it if it is not in use: kubectl delete {kind.lower()} {other.meta.name}",
         )
         for other in others
-        if other.ours or other.meta.label("app.kubernetes.io/name") == NAME
+        if other.own_entries or other.meta.label("app.kubernetes.io/name") == NAME
     ]
 
 

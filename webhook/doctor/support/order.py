@@ -23,7 +23,7 @@ _KUBEVIRTS: Final = ("virt-api-", "virt-operator-", "virt-launcher-")
 _LONG_SECONDS: Final = 10
 _PODS: Final = ("", ("pods", "*", "*/*"))
 _VMS: Final = (names.KUBEVIRT_GROUP, ("virtualmachines", "*", "*/*"))
-_OURS: Final = (
+_WATCHED: Final = (
     _PODS,
     ("", ("pods/eviction", "pods/*", "*/*")),
     *((names.KUBEVIRT_GROUP, (plural, "*", "*/*")) for plural in ("virtualmachines", "virtualmachineinstances")),
@@ -37,8 +37,8 @@ async def check(installation: Installation) -> list[Finding]:
     if isinstance(live, Unavailable):
         return [unreadable(CHECK, "webhook configurations", live)]
     mutating = sorted((one for kind, one in live if kind.startswith("Mutating")), key=lambda one: one.meta.name or "")
-    others = [one for one in mutating if not one.ours]
-    return [*_vms(others), *_pods(others), *_slow([one for _, one in live if not one.ours])]
+    others = [one for one in mutating if not one.own_entries]
+    return [*_vms(others), *_pods(others), *_slow([one for _, one in live if not one.own_entries])]
 
 
 def _vms(others: list[InstalledWebhookConfiguration]) -> list[Finding]:
@@ -79,7 +79,7 @@ def _slow(others: Iterable[InstalledWebhookConfiguration]) -> list[Finding]:
         for entry in one.entries
         if (entry.failure_policy or "Fail") == "Fail"
         and (entry.timeout_seconds or _LONG_SECONDS) >= _LONG_SECONDS
-        and any(_matches(entry, group, resources) for group, resources in _OURS)
+        and any(_matches(entry, group, resources) for group, resources in _WATCHED)
     ]
     if not slow:
         return []

@@ -77,7 +77,7 @@ class InstalledWebhookConfiguration(Object, frozen=True):
         return found
 
     @property
-    def ours(self) -> list[WebhookEntry]:
+    def own_entries(self) -> list[WebhookEntry]:
         """The entries that call this server."""
         return [entry for entry in self.entries if entry.name.endswith(f".{names.DOMAIN}")]
 

@@ -49,7 +49,7 @@ class Timing(msgspec.Struct, frozen=True):
         watch_shortest: lower bound of the ``timeoutSeconds`` that a watch requests; the value is random, so that
             replicas do not return in step.
         watch_longest: upper bound of the requested ``timeoutSeconds``.
-        watch_margin: how long a watch may outlast its ``timeoutSeconds`` before it is cut: its connection is dead by
+        watch_margin: how long a watch may outlast its ``timeoutSeconds`` before it is cut: its connection is broken by
             then.
         absent_retry: pause before the next LIST of a resource that the API server does not serve.
         backoff_first: pause after the first failure, doubled after each further one.
@@ -71,10 +71,11 @@ DEFAULT_TIMING: Final = Timing()
 # A watch shorter than this that brought nothing is not one (client-go calls it "very short watch").
 _SHORTEST_WATCH: Final = 1.0
 
-# Rejections in a row of one resourceVersion until we doubt it, for example after etcd was restored from a backup.
+# Rejections in a row of one resourceVersion until it counts as invalid, for example after etcd was restored from a
+# backup.
 _DOUBT_AFTER: Final = 3
 
-# Said by servers that are starting or overloaded, and by load balancers: nothing about our resourceVersion.
+# Said by servers that are starting or overloaded, and by load balancers: nothing about the resourceVersion.
 _TRANSIENT: Final = frozenset({429, 502, 503})
 
 

@@ -45,7 +45,7 @@ NODES: Final = Resource("", "v1", "nodes", "Node", False, NodeView)
 NAMESPACES: Final = Resource("", "v1", "namespaces", "Namespace", False, Namespace)
 PODS: Final = Resource("", "v1", "pods", "Pod", True, PendingPod)
 LEASES: Final = Resource("coordination.k8s.io", "v1", "leases", "Lease", True, Lease)
-# What we write. Events of this group carry a series, which is what repeats of the same become.
+# Written, not read. Events of this group carry a series, which is what repeats of the same become.
 EVENTS: Final = Resource("events.k8s.io", "v1", "events", "Event", True, PartialObjectMetadata)
 POLICY_REPORTS: Final = Resource(
     "wgpolicyk8s.io", "v1alpha2", "policyreports", "PolicyReport", True, PartialObjectMetadata

@@ -7,7 +7,7 @@ from typing import Any, Final
 from webhook.kubevirt.go_json.scalars import WrongValue
 
 MAX_DEPTH: Final = 50
-# Longer lists than anybody needs; where KubeVirt's CRDs say `maxItems`, theirs counts.
+# Longer lists than any VM needs; where KubeVirt's CRDs say `maxItems`, theirs counts.
 MAX_ITEMS: Final = 1000
 MAX_KEYS: Final = 5000
 # Of a whole object: no limit on each of its lists bounds what lists within lists come to. A VM with all the disks,

@@ -20,7 +20,7 @@ class Origin(Enum):
     CLUSTER = "cluster settings"
 
 
-# Told by the functions that change an object, right after a change.
+# Called by the functions that change an object, right after a change.
 Note = Callable[[Origin], None]
 
 

@@ -194,7 +194,7 @@ def _find_named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[Origi
         except Rejection:
             # A revision counts whatever kind the matcher says; without one the controller says what is wrong.
             kind = given["kind"]
-        # Where a revision counts, nobody looks at the live object.
+        # Where a revision counts, KubeVirt does not read the live object.
         live = (kind, name) in seen.found
         named[_ORIGINS[matcher.field]] = Named(kind, name, volumes.get(matcher.field, ""), "" if live else revision)
     return named

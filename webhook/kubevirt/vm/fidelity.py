@@ -177,7 +177,7 @@ def _check_resized(vm: Json, revision: Any) -> None:
 
 def _leave_out(expected: Json, actual: Json, annotations: dict[str, str]) -> None:
     """Take what others may change out of both specs, which are changed."""
-    # Our own scheduling policy chooses the scheduler at the VMI's creation, and marks it.
+    # The scheduling policy sets schedulerName at the VMI's creation, and records it in an annotation.
     if "schedulerName" not in expected and annotations.get(names.INJECTED_SCHEDULER_ANNOTATION) == actual.get(
         "schedulerName"
     ):

@@ -146,7 +146,7 @@ def _plugins(
     configuration: ClusterConfig,
     facts: Facts,
 ) -> _Plugins:
-    """What cannot be read is a gap: an account without these rights still evaluates all else."""
+    """What cannot be read is a gap: an account without these permissions still evaluates all else."""
     gaps = []
     runtime_class = RuntimeClass()
     if name := configuration.default_runtime_class:

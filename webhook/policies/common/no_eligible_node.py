@@ -22,7 +22,7 @@ def no_node(verdict: Verdict) -> Reason:
     if not verdict.total:
         return Reason(Code.NO_ELIGIBLE_NODE, f"{availability(verdict)}: the cluster has no nodes")
     text = f"{availability(verdict)}: {_classes(verdict.failures)}"
-    # To give up what was just asked for is not advice.
+    # To give up what was just requested is not advice.
     best = next((one for one in verdict.openings() if one.failure.requirement.origin != ADDED), None)
     if best:
         text += f"; for {best.count} node(s) the only reason is: {best.failure.lacking}"

@@ -27,7 +27,7 @@ class Default(msgspec.Struct, frozen=True):
 
     Attributes:
         value: the VM's matcher, plain JSON.
-        mark: its annotation, ``KIND/NAME``.
+        mark: the value of its annotation, ``KIND/NAME``.
     """
 
     matcher: Matcher

@@ -184,14 +184,14 @@ def default_assumed(assumed: str) -> Reason:
     return Reason(Code.DEFAULT_WITHDRAWN, assumed)
 
 
-def assumed_cluster_wide(field: str, name: str, other: object, ours: object) -> str:
+def assumed_cluster_wide(field: str, name: str, other: object, usual: object) -> str:
     """What a patched name is taken for, where no object of the default's kind has it."""
-    return f"spec.{field}.name {quote(name)} is assumed to mean {other}, because there is no {ours}"
+    return f"spec.{field}.name {quote(name)} is assumed to mean {other}, because there is no {usual}"
 
 
-def assumed_same_kind(field: str, name: str, ours: object) -> str:
+def assumed_same_kind(field: str, name: str, usual: object) -> str:
     """What a patched name is taken for, where there is an object of the default's kind."""
-    return f"spec.{field}.name {quote(name)} is assumed to mean {ours}, of the same kind as the default it replaces"
+    return f"spec.{field}.name {quote(name)} is assumed to mean {usual}, of the same kind as the default it replaces"
 
 
 def expanded(made: Mapping[str, object]) -> Reason:

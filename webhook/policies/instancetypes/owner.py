@@ -20,7 +20,7 @@ from webhook.policies.instancetypes import messages
 from webhook.policies.instancetypes.lookups import Lookups
 from webhook.settings.snapshot import InstancetypeSettings
 
-# The marks that we leave, by the matcher's field.
+# The annotations that record an applied default, by the matcher's field.
 INJECTED_ANNOTATIONS: Final = {
     "instancetype": names.INJECTED_INSTANCETYPE_ANNOTATION,
     "preference": names.INJECTED_PREFERENCE_ANNOTATION,
@@ -54,10 +54,10 @@ def default_of(matcher: Matcher, vm: Unstructured, manifests: Manifests) -> str 
     if not injected_value or not isinstance(given, dict) or given.get("inferFromVolume"):
         return None
     name = given.get("name")
-    is_ours = injected_value == f"{_kind(matcher, given)}/{name}" and not manifests.declare(
+    is_injected = injected_value == f"{_kind(matcher, given)}/{name}" and not manifests.declare(
         ("spec", matcher.field, "name"), name
     )
-    return injected_value if is_ours else None
+    return injected_value if is_injected else None
 
 
 def _kind(matcher: Matcher, given: Json) -> object:

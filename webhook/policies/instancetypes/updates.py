@@ -52,7 +52,7 @@ class _Slot(msgspec.Struct, frozen=True):
         value: the matcher as it is to be: where the owner wrote into a default, the owner's part alone; None: none.
         changes: what that takes.
         kept: the default that stands there.
-        lost: the default that the update has removed with its mark.
+        lost: the default that the update has removed with its annotation.
     """
 
     matcher: Matcher
@@ -145,7 +145,7 @@ def evaluate_update(
         put_back = [default for default in carried if default in found.chosen]
         findings.note_unfit(carried, found)
     except Unreadable as error:
-        # What the owner wrote into our default is certain all the same.
+        # What the owner wrote into the default is certain all the same.
         if not (outgrown or any(slot.changes for slot in update.slots)):
             raise
         findings.warnings.append(common.lookup_failed("the VM's other defaults were not evaluated", error.why))
@@ -207,7 +207,7 @@ def _slot(matcher: Matcher, versions: _Versions, lookups: Lookups, findings: Fin
         return _Slot(matcher, lost=Default(matcher, default, was) if was else _expanded_default(matcher, old))
     merged = None
     if was and was == injected_value and isinstance(given, dict):
-        # Without the mark the matcher was written anew, and nothing of ours is left in it.
+        # Without the annotation the matcher was written anew, and nothing of the default is left in it.
         merged = merging.separate(matcher, default, given, manifests[1], namespace, lookups)
     if merged:
         return _Slot(matcher, merged.value, tuple(_separate(matcher, vm, merged, manifests[1], findings)))

@@ -193,7 +193,7 @@ def _fit(
     plain = {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "status": {}}
     asked = [matcher for matcher in found if references[matcher][0].asked]
     alone = [[matcher] for matcher in found if len(found) > 1 and asked in ([], [matcher])]
-    refused: Rejection | None = None
+    rejections: dict[tuple[Matcher, ...], Rejection] = {}
     fitting: list[Matcher] = []
     filled: Filled | None = None
     for attempt in ([*found], *alone) if found else ():
@@ -204,11 +204,12 @@ def _fit(
             fitting = attempt
             break
         except Rejection as rejection:
-            # Of two reasons that of what was asked for counts, or else the first.
-            refused = rejection if refused is None or attempt == asked else refused
+            rejections[tuple(attempt)] = rejection
     for matcher in found:
-        if refused is not None and matcher not in fitting:
-            _give_up(references[matcher][0], Code.DENIED, _denial(refused), warnings)
+        if matcher not in fitting:
+            # Why it cannot be applied by itself; if it was not tried so, why both cannot.
+            why = rejections.get((matcher,)) or rejections[tuple(found)]
+            _give_up(references[matcher][0], Code.DENIED, _denial(why), warnings)
     return filled, fitting
 
 

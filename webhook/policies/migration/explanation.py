@@ -46,7 +46,7 @@ _FEW: Final = 5
 _MIGRATABLE: Final = "LiveMigratable"
 
 
-class NotThere(InputError):  # noqa: N818 - what is asked about isn't there
+class NotThere(InputError):  # noqa: N818 - the object does not exist
     """There is no such VM, VMI or node, or the VM does not run, so that there is nothing to explain."""
 
 
@@ -228,7 +228,7 @@ def _openings(verdict: Verdict) -> tuple[OpeningReport, ...]:
         if change:
             reached = Nodes(opening.count, verdict.names(only[opening.failure]))
             found.append((opening.failure.requirement.origin, OpeningReport(change, reached)))
-    # Giving up what is just being asked for is the last advice.
+    # To give up what is being requested is the last advice.
     return tuple(opening for _, opening in sorted(found, key=lambda each: each[0] == requirement.ADDED))
 
 

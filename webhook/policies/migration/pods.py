@@ -92,7 +92,7 @@ def _constrain(
     }
     expressions = [_equals(key, value) for key, value in wanted.items()]
     if any(key.startswith(generated.CPU_VENDOR) for key in migration.added_selector):
-        # KubeVirt takes the user's key for its guard, which keeps a VM on its CPU vendor.
+        # KubeVirt takes the user's key for its own rule, which keeps a VM on its CPU vendor.
         guards = [item.expression for item in requirements if isinstance(item, Label) and item.origin == VENDOR]
         expressions += [_equals(guard.key, guard.values[0]) for guard in guards]
     changes = [*_terms(pod, expressions), *_unstuck(selector, migration.added_selector, requirements)]

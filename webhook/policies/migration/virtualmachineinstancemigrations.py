@@ -168,7 +168,7 @@ def _evaluate_placement(
         return _allow_missing_vmi(namespace, migration)
     colliding = _colliding(target) if settings.collision != "ignore" else []
     if settings.collision == "ignore":
-        # KubeVirt drops it, and neither do we hold the target pod to it: what is left is what is asked.
+        # KubeVirt drops it, and the target pod is not held to it either: the rest is what is evaluated.
         kept = contradictions.without_dropped(target.requirements)
         target = msgspec.structs.replace(target, requirements=kept)
     verdict = target.review(facts)

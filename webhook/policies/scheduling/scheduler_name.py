@@ -65,7 +65,7 @@ def pods(pod: Pod, request: Request[Pod], facts: Facts, settings: SchedulingSett
     chosen = (pod.spec.scheduler_name if pod.spec else None) or names.DEFAULT_SCHEDULER
     injected_value = pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
     if chosen != names.DEFAULT_SCHEDULER:
-        if injected_value != chosen and not _only_ours(chosen, settings):
+        if injected_value != chosen and not _is_only_by_webhook(chosen, settings):
             return skip(messages.foreign_scheduler(chosen))
         return _keep_or_fall_back(chosen, namespace, facts, settings)
     return _inject_pod(pod, owner, namespace, facts, settings)
@@ -75,12 +75,12 @@ def _skip_foreign_pod(request: Request[Pod], facts: Facts, settings: SchedulingS
     """The decision on a pod that virt-controller did not make; None if it did."""
     user = request.user_info
     try:
-        ours = accounts.is_kubevirts(user, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
+        is_kubevirts = accounts.is_kubevirts(user, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace)
     except Unreadable as error:
         return skip(messages.kubevirt_unreadable(error.why), warn=True)
-    if ours:
+    if is_kubevirts:
         return None
-    if ours is None:
+    if is_kubevirts is None:
         return skip(common.kubevirt_absent())
     return skip(common.not_created_by_kubevirt(user.username))
 
@@ -122,7 +122,7 @@ def _inject_pod(
     if chosen == names.DEFAULT_SCHEDULER:
         return skip(messages.owner_chose_default(where))
     if chosen:
-        if chosen == pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION) or _only_ours(chosen, settings):
+        if chosen == pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION) or _is_only_by_webhook(chosen, settings):
             return skip(messages.already_fell_back(chosen))
         return skip(messages.rewritten(where, chosen))
     injected_value = pod.meta.annotation(names.INJECTED_SCHEDULER_ANNOTATION)
@@ -147,7 +147,7 @@ def virtualmachines(
     if request.operation == "UPDATE":
         return _evaluate_update(vm, request, facts, settings)
     if vm.scheduler_name:
-        return _restore_annotations(vm) if _is_ours(vm, settings) else _skip_chosen(vm.scheduler_name, None)
+        return _restore_annotations(vm) if _is_injected(vm, settings) else _skip_chosen(vm.scheduler_name, None)
     name = settings.scheduler_name
     namespace = request.namespace or vm.meta.namespace or ""
     rejection = _unfit(name, namespace, facts, settings) or _instancetype_objects(vm, namespace, facts, None)
@@ -165,7 +165,7 @@ def _evaluate_update(
     if not vm.scheduler_name:
         return _preserve(vm, request, namespace, facts, settings)
     manifests = Manifests(vm)
-    if manifests.declare(_VM_SCHEDULER, vm.scheduler_name) or not _is_ours(vm, settings):
+    if manifests.declare(_VM_SCHEDULER, vm.scheduler_name) or not _is_injected(vm, settings):
         chosen = _skip_chosen(vm.scheduler_name, None)
         return msgspec.structs.replace(chosen, changes=tuple(_remove_annotations(vm, manifests, chosen.code)))
     found = _instancetype_objects(vm, namespace, facts, status)
@@ -202,7 +202,7 @@ def _preserve(
     scheduler, intends it.
     """
     old = request.old_object
-    if old is None or not _is_ours(old, settings) or Manifests(old).declare(_VM_SCHEDULER, old.scheduler_name):
+    if old is None or not _is_injected(old, settings) or Manifests(old).declare(_VM_SCHEDULER, old.scheduler_name):
         return skip(messages.nothing_to_preserve())
     name = old.scheduler_name
     if any(
@@ -217,7 +217,7 @@ def _preserve(
     return _write(vm, name, messages.preserved(name), _VM_SCHEDULER, _INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)
 
 
-def _only_ours(name: str, settings: SchedulingSettings) -> bool:
+def _is_only_by_webhook(name: str, settings: SchedulingSettings) -> bool:
     """Whether the settings declare that only this server ever chooses a scheduler."""
     declared = settings.schedulers.get(name)
     return declared is not None and declared.only_by_webhook
@@ -228,10 +228,10 @@ def _injected_annotations(vm: VirtualMachine) -> dict[tuple[str, ...], object]:
     return {path: lookup(vm, path) for path in (_INJECTED_ANNOTATION, _TEMPLATE_ANNOTATION)}
 
 
-def _is_ours(vm: VirtualMachine, settings: SchedulingSettings) -> bool:
+def _is_injected(vm: VirtualMachine, settings: SchedulingSettings) -> bool:
     """Whether the scheduler in a VM's template was injected: a clone or a restore may bring only one annotation."""
     name = vm.scheduler_name
-    return bool(name) and (name in _injected_annotations(vm).values() or _only_ours(name, settings))
+    return bool(name) and (name in _injected_annotations(vm).values() or _is_only_by_webhook(name, settings))
 
 
 def _restore_annotations(vm: VirtualMachine) -> Decision:

@@ -1,7 +1,7 @@
 // Command partial is the leanest webhook that Go's standard library allows: structs with the needed fields only, and
 // one decode of the whole review.
 //
-// It is here so that nobody has to ask what Go could do at its best. The benchmark builds it with
+// It shows what Go can do at its best. The benchmark builds it with
 // GOEXPERIMENT=jsonv2 where the toolchain knows that experiment, which makes encoding/json decode faster.
 package main
 

@@ -24,7 +24,7 @@ type operation struct {
 	Value any    `json:"value"`
 }
 
-// policy judges one object: the patch for it, or why it is refused.
+// policy evaluates one object: the patch for it, or why it is denied.
 type policy func(object []byte) (patch []operation, refusal string, err error)
 
 func main() {

@@ -18,7 +18,7 @@ const (
 	AppLabel = "kubevirt.io"
 	Launcher = "virt-launcher"
 
-	// PodPath, VMPath and MigrationPath are the endpoints of every server but ours.
+	// PodPath, VMPath and MigrationPath are the endpoints of every server but kubevirt-webhook.
 	PodPath       = "/mutate/pods"
 	VMPath        = "/mutate/virtualmachines"
 	MigrationPath = "/validate/migrations"

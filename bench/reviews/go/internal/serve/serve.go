@@ -16,7 +16,7 @@ import (
 // MaxBody is the largest review that a server reads.
 const MaxBody = 7 << 20
 
-// Main serves the handlers, by path, until the process is told to stop.
+// Main serves the handlers, by path, until the process is stopped.
 func Main(handlers map[string]http.Handler) {
 	listen := flag.String("listen", "127.0.0.1:0", "HOST:PORT of the webhooks")
 	cert := flag.String("tls-cert", "", "PEM file of the certificate")
@@ -54,5 +54,5 @@ func Body(w http.ResponseWriter, r *http.Request) (body []byte, ok bool) {
 // Answer writes a review's answer.
 func Answer(w http.ResponseWriter, answer []byte) {
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(answer) // The client is gone if this fails; there is nobody to tell.
+	_, _ = w.Write(answer) // The client is gone if this fails.
 }

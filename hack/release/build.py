@@ -1,0 +1,118 @@
+"""The files of a release, made from a tree of the source."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from hack.release import sbom
+from hack.release.archives import tar_gz
+from hack.release.image import Image, read_archive
+from hack.release.mistake import ReleaseError
+from hack.release.provenance import checksums, statement
+from hack.release.version import CHANGELOG, chart_version, expected, notes, versions
+
+OVERLAYS: Final = ("kubernetes", "openshift")
+PROVENANCE: Final = "provenance.intoto.json"
+CHECKSUMS: Final = "SHA256SUMS"
+_IMAGE_LINE: Final = re.compile(r"(?m)^(\s+(?:- )?image: )kubevirt-webhook:\S+$")
+
+
+@dataclass(frozen=True)
+class Release:
+    """What a release is made of.
+
+    Attributes:
+        version: its version, which the files of the tree name too.
+        epoch: the time of all its files, in seconds since 1970.
+        source: the URI of the repository, and the commit.
+        image: the image that the chart and the manifests name; None: neither is made.
+        archive: the image as an OCI archive, for its bill of materials; None: there is none.
+        builder: the URI of what makes the release.
+    """
+
+    version: str
+    epoch: int
+    source: tuple[str, str]
+    image: Image | None = None
+    archive: Path | None = None
+    builder: str = "https://kubevirt-webhook.github.io/release/local"
+
+
+def build(tree: Path, release: Release) -> dict[str, bytes]:
+    """All files of a release by name.
+
+    Args:
+        tree: the source, of which nothing but the given commit is in it.
+        release: what it is made of.
+
+    Raises:
+        ReleaseError: the tree is of another version, or a part cannot be made.
+    """
+    if versions(tree) != expected(release.version):
+        raise ReleaseError(
+            f"the source is not of version {release.version}; run make release VERSION=... and commit first"
+        )
+    files = _distributions(tree, release)
+    files["RELEASE_NOTES.md"] = notes((tree / CHANGELOG).read_text(), release.version).encode()
+    lock = (tree / "requirements.lock").read_text()
+    files[f"kubevirt-webhook-{release.version}.cdx.json"] = sbom.of_wheel(lock, release.version, release.epoch).encode()
+    if release.image is not None:
+        files |= _deployables(tree, release, release.image)
+    files[PROVENANCE] = statement(files, release.image, release.version, release.source, release.builder).encode()
+    files[CHECKSUMS] = checksums(files).encode()
+    return files
+
+
+def _distributions(tree: Path, release: Release) -> dict[str, bytes]:
+    """The wheel and the sdist."""
+    with tempfile.TemporaryDirectory() as directory:
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": str(release.epoch), "PYTHONHASHSEED": "0"}
+        command = [sys.executable, "-m", "hatchling", "build", "-d", directory]
+        done = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise ReleaseError(f"hatchling could not build: {done.stderr.strip().splitlines()[-1]}")
+        return {file.name: file.read_bytes() for file in sorted(Path(directory).iterdir())}
+
+
+def _deployables(tree: Path, release: Release, image: Image) -> dict[str, bytes]:
+    """The chart and the manifests, with the image, and the image's bill of materials."""
+    chart = tree / "charts" / "kubevirt-webhook"
+    contents = {
+        f"kubevirt-webhook/{file.relative_to(chart).as_posix()}": file.read_bytes()
+        for file in sorted(chart.rglob("*"))
+        if file.is_file()
+    }
+    values = "kubevirt-webhook/values.yaml"
+    contents[values] = _with_image(contents[values].decode(), image).encode()
+    name = f"kubevirt-webhook-{chart_version(release.version)}.tgz"
+    files = {name: tar_gz(contents, release.epoch)}
+    for overlay in OVERLAYS:
+        text = (tree / "manifests" / "rendered" / f"{overlay}.yaml").read_text()
+        rendered, count = _IMAGE_LINE.subn(rf"\g<1>{image}", text)
+        if count != 1:
+            raise ReleaseError(f"manifests/rendered/{overlay}.yaml names the image {count} times; it must be once")
+        files[f"{overlay}.yaml"] = rendered.encode()
+    if release.archive is not None:
+        content = read_archive(release.archive)
+        if content.digest != image.digest:
+            raise ReleaseError(
+                f"{release.archive} is the image {content.digest}, not {image.digest}; save the pushed one"
+            )
+        bill = sbom.of_image(content, image.repository, release.version, release.epoch)
+        files["image.cdx.json"] = bill.encode()
+    return files
+
+
+def _with_image(values: str, image: Image) -> str:
+    changed = values.replace('repository: ""', f"repository: {image.repository}", 1)
+    changed = changed.replace('digest: ""', f"digest: {image.digest}", 1)
+    if changed.count(image.digest) != 1 or changed.count(image.repository) != 1:
+        raise ReleaseError("the chart's values have no empty image.repository and image.digest")
+    return changed

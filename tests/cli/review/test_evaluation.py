@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests import builders
+from tests.cli.review.given import CLUSTER, POOL, manifest, vm
+from tests.cli.runner import run
+
+REPLICA_SET = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachineInstanceReplicaSet",
+    "metadata": {"name": "batch", "namespace": "shop"},
+    "spec": {"template": {"metadata": {"labels": {"app": "x"}}, "spec": {"domain": {"devices": {}}}}},
+}
+TEMPLATE = {
+    "apiVersion": "template.kubevirt.io/v1beta1",
+    "kind": "VirtualMachineTemplate",
+    "metadata": {"name": "fedora", "namespace": "shop"},
+    "spec": {
+        "parameters": [{"name": "NAME", "required": True}],
+        "virtualMachine": {"metadata": {"name": "${NAME}"}, "spec": builders.vm()["spec"]},
+    },
+}
+OTHER = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
+CONTROLLER = "system:serviceaccount:kubevirt:kubevirt-controller"
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "name", "user", "key"),
+    [
+        (POOL, "VirtualMachine", "web-0", CONTROLLER, "virtualMachineTemplate"),
+        (REPLICA_SET, "VirtualMachineInstance", "batch", CONTROLLER, "template"),
+        (TEMPLATE, "VirtualMachine", "new", "kubernetes-admin", "virtualMachine"),
+    ],
+)
+def test_what_makes_vms_is_reviewed_as_them(
+    given: Any, kind: str, name: str, user: str, key: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "object.yaml"
+    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [given]}, sort_keys=False))
+    reviewed = run("review", path, *CLUSTER, "--param", "NAME=new", "-o", "json")
+    answer = json.loads(reviewed.stdout)
+
+    assert reviewed.exit_code == 0
+    assert (answer["kind"], answer["namespace"], answer["name"]) == (kind, "shop", name)
+    # The settings of the examples leave VMIs alone.
+    assert answer["decision"] == ("patched" if kind == "VirtualMachine" else "allowed")
+    assert answer["user"] == user
+    assert answer["origin"] == f"{given['kind']} shop/{given['metadata']['name']}"
+    keys = [line.strip() for line in path.read_text().splitlines()]
+    assert answer["source"] == f"{path}:{keys.index(f'{key}:') + 1}"
+    # What kubevirt-webhook changes is the VM, so what makes it can be applied as it is.
+    shown = run("review", path, *CLUSTER, "--param", "NAME=new", "-o", "yaml")
+    assert list(yaml.safe_load_all(shown.stdout)) == [given]
+
+
+def test_kinds_of_other_groups_make_no_vms(tmp_path: Path) -> None:
+    other = POOL | {"apiVersion": "example.com/v1"}
+
+    assert json.loads(run("review", manifest(tmp_path, other), *CLUSTER, "-o", "json").stdout)["decision"] == "skipped"
+
+
+def test_a_template_without_its_parameters_is_not_evaluated(tmp_path: Path, golden: Callable[[str], None]) -> None:
+    result = run("review", manifest(tmp_path, [TEMPLATE, vm()]), *CLUSTER)
+
+    assert result.exit_code == 3
+    golden(result.output.replace(str(tmp_path), "DIR"))
+    assert run("review", manifest(tmp_path, TEMPLATE), *CLUSTER, "--param", "NAME").exit_code == 2
+
+
+def test_what_cannot_be_evaluated_is_exit_3(tmp_path: Path) -> None:
+    """The example cluster has no such namespace, so no mode is known."""
+    unknown = vm()
+    unknown["metadata"]["namespace"] = "unknown"
+    result = run("review", manifest(tmp_path, unknown), *CLUSTER)
+
+    assert result.exit_code == 3
+    assert "[namespace-unreadable]" in result.stdout
+
+
+def test_rendered_charts_come_from_standard_input(tmp_path: Path) -> None:
+    """As `helm template` and `kustomize build` write them: comments, empty documents, kinds of all sorts."""
+    service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}}
+    chart = "---\n# Source: chart/templates/none.yaml\n---\n# Source: chart/templates/vm.yaml\n"
+    text = chart + "---\n".join(
+        yaml.safe_dump(each) for each in (vm(), service, {"kind": "Kustomization", "apiVersion": "x/v1"})
+    )
+    result = run("review", "-", *CLUSTER, stdin=text)
+
+    assert result.exit_code == 0
+    assert result.stdout.count("CREATE") == 1
+    assert result.stderr == "1 object in 1 file: 1 patched; 2 of other kinds\n"

@@ -1,0 +1,44 @@
+"""An option is spelled the same, and takes the same, in every command that has it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+
+import click
+
+from webhook.cli.main import main
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """All commands by their whole names."""
+    yield " ".join(path), command
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found = command.get_command(context, name)
+            assert found
+            yield from commands(found, (*path, name))
+
+
+def test_an_option_reads_the_same_everywhere() -> None:
+    spellings: dict[str, dict[object, list[str]]] = defaultdict(lambda: defaultdict(list))
+    for name, command in commands(main):
+        for option in command.params:
+            if isinstance(option, click.Option):
+                for spelled in (one for one in option.opts if one.startswith("--")):
+                    spellings[spelled][tuple(option.opts), option.metavar, option.type.name].append(name)
+
+    assert {option: [*found.values()] for option, found in spellings.items() if len(found) > 1} == {}
+    assert len(spellings["--config"]) == len(spellings["--url"]) == len(spellings["--output"]) == 1
+
+
+def test_every_option_has_a_help() -> None:
+    missing = [
+        f"{name} {option.opts[-1]}"
+        for name, command in commands(main)
+        for option in command.params
+        if isinstance(option, click.Option) and not option.help and not option.hidden
+    ]
+
+    assert missing == []

@@ -1,0 +1,59 @@
+"""Nodes from their watch, and what else is kept of them where somebody wants it."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import msgspec
+
+from webhook.cluster.nodes import WatchedNodes
+from webhook.k8s.client.resources import NODES, Resource
+from webhook.k8s.nodes import NodeView
+from webhook.layers.nodes import ReportedNode
+
+
+class Reports:
+    def __init__(self) -> None:
+        self.resource = Resource("", "v1", "nodes", "Node", False, cast("type[NodeView]", ReportedNode))
+        self.events: list[tuple[str, object]] = []
+
+    def reduce(self, view: NodeView) -> object:
+        status = cast("ReportedNode", view).status
+        return tuple(image.names for image in (status.images if status else None) or ())
+
+    def put(self, name: str, kept: object) -> None:
+        self.events.append((name, kept))
+
+    def remove(self, name: str) -> None:
+        self.events.append((name, None))
+
+
+def view(resource: Resource[NodeView], image: str = "one", zone: str = "a") -> NodeView:
+    written = {"metadata": {"name": "n1", "labels": {"zone": zone}}, "status": {"images": [{"names": [image]}]}}
+    return msgspec.convert(written, resource.view)
+
+
+def change(nodes: WatchedNodes, old: NodeView | None, new: NodeView | None) -> NodeView | None:
+    """What the watch does."""
+    kept = nodes._trim(new) if new else None
+    nodes._on_change(old, kept)
+    return kept
+
+
+def test_reports_get_what_they_keep_and_reviews_what_they_need() -> None:
+    reports = Reports()
+    nodes = WatchedNodes(cast("Any", None), reports=reports)
+    assert nodes.copy.resource is reports.resource
+    first = change(nodes, None, view(reports.resource))
+    second = change(nodes, first, view(reports.resource, image="two"))
+    third = change(nodes, second, view(reports.resource, image="two", zone="b"))
+    change(nodes, third, None)
+    assert reports.events == [("n1", (["one"],)), ("n1", (["two"],)), ("n1", None)]
+
+
+def test_without_reports_no_images_are_decoded() -> None:
+    nodes = WatchedNodes(cast("Any", None))
+    assert nodes.copy.resource is NODES
+    kept = change(nodes, None, view(NODES))
+    assert not hasattr(view(NODES).status, "images")
+    change(nodes, kept, None)

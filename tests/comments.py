@@ -1,0 +1,51 @@
+"""The comments and docstrings of the project's files, for tests of their wording."""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import subprocess
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[1]
+
+# What is quoted is a name, or someone else's text.
+_QUOTED: Final = re.compile(r"``[^`]*``|`[^`]*`|\"[^\"]*\"")
+_HASHED: Final = (".yaml", ".yml", ".toml", ".sh", ".tf", "Makefile", "Dockerfile")
+_SLASHED: Final = (".go",)
+
+
+def files() -> list[str]:
+    """The paths of all files with comments that this can read, below `ROOT`."""
+    listed = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines()
+    return [path for path in listed if path.endswith((".py", *_HASHED, *_SLASHED)) and (ROOT / path).exists()]
+
+
+def comments(path: str) -> list[tuple[int, str]]:
+    """The comments and docstrings of a file: line numbers and texts, without what is quoted in them."""
+    text = (ROOT / path).read_text()
+    found = of_python(text) if path.endswith(".py") else _after(text, "//" if path.endswith(_SLASHED) else "#")
+    return [(number, _QUOTED.sub("", line)) for number, line in found]
+
+
+def of_python(source: str) -> Iterator[tuple[int, str]]:
+    """The comments and docstrings of a module, line by line."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.start[0], token.string
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            docstring = ast.get_docstring(node, clean=False)
+            yield from enumerate(docstring.split("\n"), node.body[0].lineno) if docstring else ()
+
+
+def _after(text: str, sign: str) -> Iterator[tuple[int, str]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        # In YAML and shell, a sign within a word is none.
+        before, found, after = f" {line}".partition(f" {sign}")
+        if found and before.count('"') % 2 == 0:
+            yield number, after

@@ -1,0 +1,245 @@
+"""`manifests policies` on a real API server: what it does by itself is what the webhooks do."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.controlplane import build
+from webhook import names
+from webhook.install.policies import policies
+from webhook.placement import syntax
+from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED, PIN_RESOURCE, PIN_VERB
+from webhook.settings.file import parse
+
+from .conftest import OwnPlane
+from .support.access import Access
+from .support.kube import ApiError, Json, Kube, Object, eventually
+from .support.objects import install_crds
+from .support.workloads import MARK, MIGRATIONS, VMIS, scheduler_of, vm, vmi_of
+
+SETTINGS: Json = {
+    "schedulers": {"kubevirt": {"guard": "off"}, "batch": {"guard": "off"}},
+    "kubevirt": {"namespace": "kubevirt"},
+    "migration": {"requireRight": True},
+}
+MODES = ("enforce", "warn", "audit", "off")
+RIGHT = "rbac.authorization.k8s.io"
+OWNER = "owner"
+BINARY = "virt-operator-objects"
+
+
+@pytest.fixture(scope="module", params=["", *build.kubevirt_releases()], ids=lambda release: release or "minimal")
+def plane(module_plane: OwnPlane, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Access:
+    """One with the policies and a namespace for each mode, and one whose scheduler is another.
+
+    The policies know the types of KubeVirt's kinds where KubeVirt's definitions tell them, so these count.
+    """
+    started = module_plane(crds=False)
+    admin = started.admin
+    bundle = tmp_path_factory.mktemp("crds") / "crds.json"
+    install_crds(admin, definitions(request.param, bundle) if request.param else None)
+    for mode in MODES:
+        labels = {names.policy_label(policy): mode for policy in (names.SCHEDULING, names.MIGRATION)}
+        namespace(admin, mode, labels)
+    namespace(admin, "unlabelled", {})
+    enforce = {names.policy_label(names.SCHEDULING): "enforce"}
+    namespace(admin, "batch", enforce, {names.SCHEDULER_NAME_ANNOTATION: "batch"})
+    namespace(admin, "undeclared", enforce, {names.SCHEDULER_NAME_ANNOTATION: "bach"})
+    rules = [
+        {"apiGroups": ["kubevirt.io"], "resources": ["*"], "verbs": ["*"]},
+        {"apiGroups": [names.DOMAIN], "resources": [PIN_RESOURCE], "verbs": [PIN_VERB]},
+    ]
+    grant(admin, OWNER, rules)
+    grant(admin, "clerk", rules[:1])
+    for document in policies(parse(json.dumps(SETTINGS).encode(), "settings")):
+        admin.apply(document, fieldValidation="Strict")
+    eventually(lambda: scheduler_of(create(admin, "enforce")) == "kubevirt", what="the mutating policy")
+    eventually(lambda: denial(admin, {"a b": ""}), what="the policy of migrations")
+    eventually(lambda: create(admin, "warn").warnings, what="the warnings")
+    return started
+
+
+@pytest.fixture
+def kube(plane: Access) -> Kube:
+    return plane.kube(OWNER)
+
+
+def definitions(release: str, bundle: Path) -> Path:
+    """The definitions of a release of KubeVirt, where it has been built."""
+    binary = build.location({}, build.cache_root(os.environ), build.kubevirt_releases()[release]) / BINARY
+    if not binary.exists():
+        pytest.skip(f"KubeVirt {release} is not built: hack/controlplane/build.py --kubevirt {release}")
+    shown = subprocess.run([binary, "kubevirt"], check=True, capture_output=True)
+    bundle.write_text(json.dumps({"items": json.loads(shown.stdout)["customresourcedefinitions"]}))
+    return bundle
+
+
+def namespace(kube: Kube, name: str, labels: Mapping[str, str], annotations: Mapping[str, str] | None = None) -> None:
+    metadata = {"name": name, "labels": labels, "annotations": annotations or {}}
+    kube.create("v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
+
+
+def grant(kube: Kube, user: str, rules: list[Json]) -> None:
+    metadata = {"name": user}
+    kube.apply({"apiVersion": f"{RIGHT}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": rules})
+    kube.apply(
+        {
+            "apiVersion": f"{RIGHT}/v1",
+            "kind": "ClusterRoleBinding",
+            "metadata": metadata,
+            "roleRef": {"apiGroup": RIGHT, "kind": "ClusterRole", "name": user},
+            "subjects": [{"apiGroup": RIGHT, "kind": "User", "name": user}],
+        }
+    )
+
+
+def create(kube: Kube, place: str, scheduler: str | None = None, **metadata: Any) -> Object:
+    manifest = vmi_of(vm("web", scheduler=scheduler))
+    manifest["metadata"] |= metadata
+    return kube.create(VMIS, manifest, place, dryRun="All")
+
+
+def migrate(kube: Kube, added: Mapping[str, Any], place: str = "enforce", name: str = "away", **spec: Any) -> Object:
+    manifest = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceMigration",
+        "metadata": {"name": name},
+        "spec": {"vmiName": "web", "addedNodeSelector": added, **spec},
+    }
+    return kube.create(MIGRATIONS, manifest, place, dryRun="All")
+
+
+def denial(kube: Kube, added: Mapping[str, Any], place: str = "enforce", **more: Any) -> ApiError | None:
+    try:
+        migrate(kube, added, place, **more)
+    except ApiError as error:
+        return error
+    return None
+
+
+# -- schedulers --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "chosen"),
+    [
+        ("enforce", "kubevirt"),
+        ("batch", "batch"),
+        ("undeclared", None),
+        ("warn", None),
+        ("audit", None),
+        ("off", None),
+        ("unlabelled", None),
+        ("default", None),
+    ],
+)
+def test_a_namespaces_own_label_and_annotation_choose(kube: Kube, place: str, chosen: str | None) -> None:
+    vmi = create(kube, place)
+
+    assert scheduler_of(vmi) == chosen
+    assert vmi["metadata"].get("annotations", {}).get(MARK) == chosen
+    assert bool(vmi.warnings) == (place == "warn")
+
+
+@pytest.mark.parametrize("theirs", ["default-scheduler", "volcano"])
+@pytest.mark.parametrize("place", ["enforce", "warn"])
+def test_the_owners_choice_wins(kube: Kube, theirs: str, place: str) -> None:
+    vmi = create(kube, place, scheduler=theirs)
+
+    assert (scheduler_of(vmi), vmi.warnings) == (theirs, ())
+
+
+def test_annotations_of_the_owner_stay(kube: Kube) -> None:
+    vmi = create(kube, "enforce", annotations={"a": "b"})
+
+    assert vmi["metadata"]["annotations"] == {"a": "b", MARK: "kubevirt"}
+
+
+# -- migrations --------------------------------------------------------------------------------------------------------
+
+LONG = "a" * 63
+KEYS = [
+    *("a", "A.b-c_d", "0", LONG, f"{LONG}b", "", "-a", "a-", "a b", "ä", "a/b", "/a", "a/", "a/b/c", "A/b", "a_b/c"),
+    *("a.b/c", "a..b/c", "-a/b", f"{'a.' * 126}a/b", f"{'a.' * 127}a/b", f"a/{LONG}", f"a/{LONG}b", "a\n", "\ta", '"'),
+    *(syntax.SCHEDULABLE, "kubevirt.io/other", "kubernetes.io/hostname", "topology.kubernetes.io/zone", "a" * 5000),
+    *(f"{prefix}x" for prefix in syntax.RESERVED_PREFIXES),
+]
+VALUES = ["", "a", "A.b-c_d", "0", LONG, f"{LONG}b", "-a", "a-", "a b", "ä", "a/b", "a\n", "\n", '"', "'", "a" * 5000]
+
+
+def selectors() -> Iterator[dict[str, str]]:
+    yield from ({key: "a"} for key in KEYS)
+    yield from ({"a": value} for value in VALUES)
+    yield from ({left: "", right: "b"} for left, right in itertools.pairwise(KEYS))
+    yield {f"k{number}": "" for number in range(MAX_ADDED)}
+    yield {f"k{number}": "" for number in range(MAX_ADDED + 1)}
+
+
+def test_a_selector_is_denied_as_the_webhook_denies_it(kube: Kube) -> None:
+    for added in selectors():
+        malformed = len(added) > MAX_ADDED or syntax.find_malformed(added, "")
+        expected = 422 if malformed else 403 if syntax.reserved_keys(added) else None
+        found = denial(kube, added)
+
+        assert (found and found.status) == expected, added
+        if found:
+            assert len(found.message) < 1000
+            assert "kubevirt-webhook: " in found.message
+
+
+def test_a_selector_as_large_as_etcd_takes_it_is_denied_for_its_length(kube: Kube) -> None:
+    found = denial(kube, {f"{number:07}{'k' * 40}": "v" for number in range(20_000)})
+
+    assert found is not None
+    assert found.status == 422
+    assert f"more than {MAX_ADDED} keys" in found.message
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"name": "kubevirt-evacuation-x"},
+        {"name": "kubevirt-workload-update-x"},
+        {"sendTo": {"migrationID": "m", "connectURL": "a:1"}},
+    ],
+)
+def test_what_has_no_effect_or_looks_like_kubevirts_own_is_denied(kube: Kube, more: dict[str, Any]) -> None:
+    found = denial(kube, {"zone": "b"}, **more)
+
+    assert found is not None
+    assert found.status == 422
+    assert denial(kube, {}, **more) is None
+
+
+def test_modes(kube: Kube) -> None:
+    for place in (*MODES, "unlabelled"):
+        found = denial(kube, {"a b": ""}, place)
+        assert bool(found) == (place == "enforce")
+        if not found:
+            assert bool(migrate(kube, {"a b": ""}, place).warnings) == (place == "warn")
+
+
+def test_choosing_nodes_takes_the_right_to_it(plane: Access) -> None:
+    found = denial(plane.kube("clerk"), {"zone": "b"})
+
+    assert found is not None
+    assert found.status == 403
+    assert "migrationtargets" in found.message
+    assert denial(plane.kube("clerk"), {}) is None
+    assert denial(plane.kube(OWNER), {"zone": "b"}) is None
+
+
+@pytest.mark.parametrize(("place", "may"), [("kubevirt", True), ("shop", False)])
+def test_virtctls_requests_are_sent_by_virt_api_alone(plane: Access, place: str, may: bool) -> None:
+    user = f"system:serviceaccount:{place}:kubevirt-apiserver"
+    grant(plane.admin, user, [{"apiGroups": ["kubevirt.io"], "resources": ["*"], "verbs": ["*"]}])
+
+    assert (denial(plane.kube(user), {"zone": "b"}) is None) == may

@@ -1,0 +1,196 @@
+"""A release of the working tree: the same bytes twice, with the image in it, and as Helm and pip read it."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import subprocess
+import tarfile
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+
+from hack.release.build import CHECKSUMS, PROVENANCE, Release, build
+from hack.release.image import Image
+from hack.release.mistake import ReleaseError
+from hack.release.version import CHANGELOG, prepare
+from tests.hack.release.archive import oci_archive
+
+ROOT = Path(__file__).resolve().parents[3]
+VERSION = "9.8.7"
+EPOCH = 1_790_000_000
+
+
+def tree(directory: Path) -> Path:
+    """The working tree as its commit would be, cut for the release."""
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout.decode().split("\0"):
+        if name and (ROOT / name).is_file():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, directory / name)
+    changelog = directory / CHANGELOG
+    if "## [Unreleased]\n\n## " in changelog.read_text():
+        changelog.write_text(changelog.read_text().replace("## [Unreleased]\n", "## [Unreleased]\n\n- A change.\n", 1))
+    prepare(directory, VERSION, "2026-11-22")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def archive(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Image]:
+    file = tmp_path_factory.mktemp("image") / "image.tar"
+    return file, Image("registry.example:5000/kubevirt-webhook", oci_archive(file))
+
+
+def release(archive: tuple[Path, Image]) -> Release:
+    file, image = archive
+    return Release(VERSION, EPOCH, ("git+https://git.example/kubevirt-webhook", "c" * 40), image, file)
+
+
+@pytest.fixture(scope="module")
+def files(archive: tuple[Path, Image], tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    return build(tree(tmp_path_factory.mktemp("one")), release(archive))
+
+
+def test_built_twice_it_is_the_same(
+    files: dict[str, bytes], archive: tuple[Path, Image], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # In another place, with files that are newer, in another time zone and language.
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    monkeypatch.setenv("LC_ALL", "C")
+    again = build(tree(tmp_path / "another" / "place"), release(archive))
+
+    assert {name for name in files if files[name] != again[name]} == set()
+    assert again.keys() == files.keys()
+
+
+def test_what_it_consists_of(files: dict[str, bytes]) -> None:
+    assert sorted(files) == sorted([
+        f"kubevirt_webhook-{VERSION}-py3-none-any.whl",
+        f"kubevirt_webhook-{VERSION}.tar.gz",
+        f"kubevirt-webhook-{VERSION}.tgz",
+        f"kubevirt-webhook-{VERSION}.cdx.json",
+        "image.cdx.json",
+        "kubernetes.yaml",
+        "openshift.yaml",
+        "RELEASE_NOTES.md",
+        PROVENANCE,
+        CHECKSUMS,
+    ])  # fmt: skip
+
+
+def test_checksums_are_of_all_files(files: dict[str, bytes], tmp_path: Path) -> None:
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+
+    done = subprocess.run(["sha256sum", "--check", "--strict", CHECKSUMS], cwd=tmp_path, capture_output=True, text=True)
+
+    assert done.returncode == 0
+    assert len(done.stdout.splitlines()) == len(files) - 1
+
+
+def test_the_provenance_is_of_all_files_and_the_image(files: dict[str, bytes], archive: tuple[Path, Image]) -> None:
+    said = json.loads(files[PROVENANCE])
+    subjects = {one["name"]: one["digest"]["sha256"] for one in said["subject"]}
+    made = {
+        name: hashlib.sha256(data).hexdigest() for name, data in files.items() if name not in (PROVENANCE, CHECKSUMS)
+    }
+
+    image = archive[1]
+    assert subjects == {**made, image.repository: image.digest.removeprefix("sha256:")}
+    assert said["_type"] == "https://in-toto.io/Statement/v1"
+    definition = said["predicate"]["buildDefinition"]
+    assert definition["externalParameters"] == {"version": VERSION, "image": str(image)}
+    assert definition["resolvedDependencies"][0]["digest"] == {"gitCommit": "c" * 40}
+
+
+@pytest.mark.parametrize("overlay", ["kubernetes", "openshift"])
+def test_manifests_name_the_image_by_its_digest(
+    files: dict[str, bytes], archive: tuple[Path, Image], overlay: str
+) -> None:
+    images = [
+        container["image"]
+        for one in yaml.safe_load_all(files[f"{overlay}.yaml"])
+        if one["kind"] == "Deployment"
+        for container in one["spec"]["template"]["spec"]["containers"]
+    ]
+
+    assert images == [str(archive[1])]
+
+
+def test_the_chart_has_the_version_and_the_image(files: dict[str, bytes], archive: tuple[Path, Image]) -> None:
+    with tarfile.open(fileobj=io.BytesIO(files[f"kubevirt-webhook-{VERSION}.tgz"])) as chart:
+        names = chart.getnames()
+        about, values = (
+            yaml.safe_load(chart.extractfile(f"kubevirt-webhook/{name}"))  # type: ignore[arg-type]
+            for name in ("Chart.yaml", "values.yaml")
+        )
+
+    assert "kubevirt-webhook/templates/webhooks.yaml" in names
+    assert (about["version"], about["appVersion"]) == (VERSION, VERSION)
+    assert values["image"]["repository"] == archive[1].repository
+    assert values["image"]["digest"] == archive[1].digest
+
+
+def test_the_wheel_has_the_version_and_the_manifests(files: dict[str, bytes]) -> None:
+    with zipfile.ZipFile(io.BytesIO(files[f"kubevirt_webhook-{VERSION}-py3-none-any.whl"])) as wheel:
+        names = wheel.namelist()
+        assert f'__version__ = "{VERSION}"' in wheel.read("webhook/__init__.py").decode()
+
+    assert "webhook/_data/manifests/rendered/kubernetes.yaml" in names
+
+
+def locked() -> dict[str, str]:
+    entries = [
+        line.split(" ")[0].split("==") for line in (ROOT / "requirements.lock").read_text().splitlines() if "==" in line
+    ]
+    return {entry[0]: entry[1].rstrip(";") for entry in entries if len(entry) == 2}
+
+
+def test_the_bill_of_the_wheel_is_the_lock(files: dict[str, bytes]) -> None:
+    bill = json.loads(files[f"kubevirt-webhook-{VERSION}.cdx.json"])
+    parts: list[dict[str, Any]] = bill["components"]
+
+    assert bill["bomFormat"] == "CycloneDX"
+    assert bill["metadata"]["component"]["version"] == VERSION
+    assert {one["name"]: one["version"] for one in parts} == locked()
+    assert (
+        JsonStrictValidator(SchemaVersion.V1_6).validate_str(files[f"kubevirt-webhook-{VERSION}.cdx.json"].decode())
+        is None
+    )
+    assert all(one["purl"] == f"pkg:pypi/{one['name']}@{one['version']}" and one["hashes"] for one in parts)
+
+
+def test_the_bill_of_the_image_is_its_archive(files: dict[str, bytes], archive: tuple[Path, Image]) -> None:
+    bill = json.loads(files["image.cdx.json"])
+
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(files["image.cdx.json"].decode()) is None
+    assert bill["metadata"]["component"]["bom-ref"] == str(archive[1])
+    assert {one["name"]: one["type"] for one in bill["components"]} == {
+        "aiohttp": "library",
+        "typing-extensions": "library",
+        "usr/lib/libc.so.6": "file",
+        "usr/local/bin/python3.13": "file",
+    }
+
+
+def test_a_tree_of_another_version_is_refused(archive: tuple[Path, Image], tmp_path: Path) -> None:
+    made = tree(tmp_path)
+    (made / "webhook" / "__init__.py").write_text('__version__ = "1.0.0"\n')
+
+    with pytest.raises(ReleaseError, match="not of version"):
+        build(made, release(archive))
+
+
+def test_another_image_than_the_archive_is_refused(archive: tuple[Path, Image], tmp_path: Path) -> None:
+    file, image = archive
+    other = Image(image.repository, f"sha256:{'0' * 64}")
+
+    with pytest.raises(ReleaseError, match="not sha256:000"):
+        build(tree(tmp_path), Release(VERSION, EPOCH, ("git", "c"), other, file))

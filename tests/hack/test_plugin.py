@@ -1,0 +1,66 @@
+"""The kubectl plugin: krew accepts its manifest, and it runs where krew puts it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hack import plugin
+from webhook import __version__
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    return plugin.build(tmp_path_factory.mktemp("dist"), "https://example.com/kubevirt-webhook/releases", 1)
+
+
+def test_the_manifest_is_one_that_krew_accepts(built: tuple[Path, Path]) -> None:
+    """The rules of krew's internal/index/validation, and those of its index."""
+    archive, manifest = built
+    value = yaml.safe_load(manifest.read_text())
+    spec = value["spec"]
+    (platform,) = spec["platforms"]
+
+    assert (value["apiVersion"], value["kind"]) == ("krew.googlecontainertools.github.com/v1alpha2", "Plugin")
+    assert manifest.stem == value["metadata"]["name"]
+    assert re.fullmatch(r"[\w-]+", value["metadata"]["name"])
+    assert spec["version"] == f"v{__version__}"
+    assert re.fullmatch(r"v[0-9]+\.[0-9]+\.[0-9]+", spec["version"])
+    assert 0 < len(spec["shortDescription"]) <= 60
+    assert not spec["shortDescription"].endswith(".")
+    assert spec["homepage"].startswith("https://")
+    assert platform["sha256"] == hashlib.sha256(archive.read_bytes()).hexdigest()
+    assert platform["uri"].endswith(f"/{archive.name}")
+    assert set(platform["selector"]["matchLabels"]) == {"os", "arch"}
+    assert all(".." not in each["from"] and ".." not in each["to"] for each in platform["files"])
+    assert not re.search(r"\b[A-Z][A-Z0-9]{4,}\b", manifest.read_text().replace("PATH", ""))
+
+
+def test_the_archive_runs_through_a_link_without_this_environment(built: tuple[Path, Path], tmp_path: Path) -> None:
+    store, links = tmp_path / "store", tmp_path / "bin"
+    with tarfile.open(built[0]) as archive:
+        archive.extractall(store, filter="data")
+    links.mkdir()
+    link = links / "kubectl-kubevirt_webhook"
+    link.symlink_to(store / "kubectl-kubevirt_webhook")
+    # The interpreter that the launcher asks for, but none of its packages.
+    (links / plugin.PYTHON).write_text(f'#!/bin/sh\nexec {sys.base_prefix}/bin/{plugin.PYTHON} -S "$@"\n')
+    (links / plugin.PYTHON).chmod(0o755)
+    environment = {"PATH": f"{links}:/usr/bin:/bin", "HOME": str(tmp_path)}
+    command = [str(link)] if not shutil.which("kubectl") else ["kubectl", "kubevirt-webhook"]
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*command, *words], capture_output=True, text=True, timeout=120, env=environment)
+
+    assert run("version").stdout.startswith(f"kubevirt-webhook {__version__}\n")
+    examples = store / "lib" / "webhook" / "_data" / "examples"
+    tested = run("test", str(examples))
+    assert (tested.returncode, tested.stderr.split(";")[0]) == (0, "30 passed, 0 failed"), tested

@@ -1,0 +1,215 @@
+"""What kube-scheduler is answered."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession
+
+from webhook.layers.index import LayerIndex
+from webhook.layers.manifests import Layer
+from webhook.layers.references import Reference
+from webhook.registry.fetch_queue import Scope
+from webhook.server.extender import MAX_BODY_BYTES, PATH, Extender, ExtenderError, extending
+
+AMD, ARM = "linux/amd64", "linux/arm64"
+DISK = "quay.io/disk:40"
+
+
+class Known:
+    """Layers by repository and platform."""
+
+    def __init__(self) -> None:
+        self.of: dict[tuple[str, str], tuple[Layer, ...]] = {("disk", AMD): (Layer("L1", 30), Layer("L2", 70))}
+        self.asked: list[tuple[str, str, Scope]] = []
+        self.error: Exception | None = None
+
+    def is_listed(self, reference: Reference) -> bool:
+        return reference.registry == "quay.io"
+
+    def layers(self, reference: Reference, platform: str, scope: Scope | None = None) -> tuple[Layer, ...] | None:
+        assert scope
+        self.asked.append((str(reference), platform, scope))
+        if self.error:
+            raise self.error
+        return self.of.get((reference.repository, platform))
+
+
+class Crashes:
+    def __init__(self) -> None:
+        self.seen: list[BaseException] = []
+
+    def on_crash(self, path: str, error: BaseException) -> None:
+        self.seen.append(error)
+
+
+def body(
+    *, scheduler: str = "kubevirt", images: tuple[str, ...] = (DISK,), nodes: Any = ("a", "b"), **spec: Any
+) -> bytes:
+    containers = [{"name": f"c{number}", "image": image} for number, image in enumerate(images)]
+    pod = {
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"schedulerName": scheduler, "containers": containers, **spec},
+    }
+    return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": nodes}).encode()
+
+
+class World:
+    def __init__(self, **options: Any) -> None:
+        self.index, self.known, self.crashes = LayerIndex(), Known(), Crashes()
+        for image in self.index.put("a", AMD, ["one"]):
+            self.index.learn(image, [Layer("L1", 30)])
+        self.index.put("b", AMD, [])
+        self.extender = Extender(self.index, self.known, ["kubevirt"], self.crashes, **options)
+
+    def scores(self, request: bytes) -> dict[str, int]:
+        return {each["Host"]: each["Score"] for each in json.loads(self.extender.prioritize(request))}
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+class TestPrioritize:
+    def test_nodes_score_by_the_bytes_that_they_have(self, world: World) -> None:
+        assert world.scores(body()) == {"a": 3}
+        assert world.extender.results["scored"] == 1
+
+    def test_pods_of_other_schedulers_get_nothing_at_once(self, world: World) -> None:
+        assert world.extender.prioritize(body(scheduler="default-scheduler")) == b"[]"
+        assert world.extender.prioritize(b'{"Pod": {}}') == b"[]"
+        assert world.known.asked == []
+        assert world.extender.results["other-scheduler"] == 2
+
+    def test_what_is_unknown_counts_for_nothing(self, world: World) -> None:
+        assert world.extender.prioritize(body(images=("quay.io/unknown:1",))) == b"[]"
+        assert world.scores(body(images=("quay.io/unknown:1", DISK))) == {"a": 3}
+        assert world.extender.results["no-scores"] == 1
+
+    def test_images_that_no_list_has_are_not_asked_for(self, world: World) -> None:
+        world.extender.prioritize(body(images=("evil.example/disk:40", "not a reference", "quay.io/../x")))
+        assert world.known.asked == []
+
+    def test_only_platforms_that_the_pod_selects_count(self, world: World) -> None:
+        for image in world.index.put("arm", ARM, ["two"]):
+            world.index.learn(image, [Layer("L9", 10)])
+        world.known.of["disk", ARM] = (Layer("L9", 10),)
+        nodes = ["a", "arm"]
+        assert world.scores(body(nodes=nodes)) == {"a": 3, "arm": 10}
+        assert world.scores(body(nodes=nodes, nodeSelector={"kubernetes.io/arch": "arm64"})) == {"arm": 10}
+        assert world.scores(body(nodes=nodes, nodeSelector={"kubernetes.io/arch": "s390x"})) == {}
+
+    @pytest.mark.parametrize(
+        "request_body",
+        [
+            b"",
+            b"null",
+            b"{}",
+            b"[" * 100_000,
+            b'{"Pod": 1}',
+            b"\xff",
+            body(nodes=None),
+            b'{"Pod": {"spec": {"containers": 1}}}',
+        ],
+    )
+    def test_what_kube_scheduler_would_not_send_is_an_error(self, world: World, request_body: bytes) -> None:
+        with pytest.raises(ExtenderError) as caught:
+            world.extender.prioritize(request_body)
+        assert caught.value.status == 400
+
+    @pytest.mark.parametrize(("pull_secrets", "expected"), [(False, ()), (True, ("one", "two"))])
+    def test_pull_secrets_are_read_only_if_the_admin_says_so(
+        self, pull_secrets: bool, expected: tuple[str, ...]
+    ) -> None:
+        world = World(pull_secrets=pull_secrets)
+        world.extender.prioritize(body(imagePullSecrets=[{"name": "one"}, {"name": "two"}]))
+        assert [scope for _, _, scope in world.known.asked] == [Scope("shop", expected)]
+
+
+@pytest.fixture
+async def served(world: World) -> AsyncIterator[str]:
+    async with extending("127.0.0.1:0", world.extender, None, 1.0) as url:
+        assert url.endswith("/v1/layers")
+        yield f"{url}/prioritize"
+
+
+class TestHttp:
+    async def test_kube_scheduler_is_answered(self, served: str, world: World) -> None:
+        async with ClientSession() as session:
+            for _ in range(3):
+                async with session.post(served, data=body()) as response:
+                    assert (response.status, response.content_type) == (200, "application/json")
+                    assert await response.json() == [{"Host": "a", "Score": 3}]
+
+    async def test_a_large_request_is_answered_too(self, served: str) -> None:
+        nodes = [f"{number:04}-{'x' * 200}" for number in range(5000)] + ["a"]
+        async with ClientSession() as session, session.post(served, data=body(nodes=nodes)) as response:
+            assert await response.json() == [{"Host": "a", "Score": 3}]
+
+    @pytest.mark.parametrize(
+        ("method", "path", "data", "status"),
+        [
+            ("POST", "/", body(), 404),
+            ("POST", "/v1/layers/filter", body(), 404),
+            ("GET", PATH, b"", 405),
+            ("POST", PATH, b"{}", 400),
+            ("POST", PATH, body(nodes=None), 400),
+            ("POST", PATH, b" " * (MAX_BODY_BYTES + 1), 413),
+        ],
+    )
+    async def test_other_requests_are_told_what_to_do(
+        self, served: str, world: World, method: str, path: str, data: bytes, status: int
+    ) -> None:
+        url = served.removesuffix(PATH) + path
+        async with ClientSession() as session, session.request(method, url, data=io.BytesIO(data)) as response:
+            assert response.status == status
+            assert (await response.text()).endswith("\n")
+        assert world.extender.results["rejected"] == 1
+
+    async def test_chunks_without_an_end_are_bounded(self, served: str) -> None:
+        async def pour() -> AsyncIterator[bytes]:
+            for _ in range(MAX_BODY_BYTES // 65_536 + 2):
+                yield b" " * 65_536
+
+        async with ClientSession() as session, session.post(served, data=pour()) as response:
+            assert response.status == 413
+
+    async def test_an_encoded_body_is_not_decoded(self, served: str) -> None:
+        async with ClientSession() as session:
+            headers = {"Content-Encoding": "gzip"}
+            async with session.post(served, data=b"x", headers=headers) as response:
+                assert response.status == 415
+
+    async def test_a_body_that_does_not_come_is_not_waited_for(
+        self, served: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("webhook.server.extender._ARRIVAL_SECONDS", 0.05)
+        host, _, port = served.removeprefix("http://").partition("/")[0].partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port))
+        writer.write(f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{".encode())
+        assert (await reader.readline()).split()[1] == b"408"
+        writer.close()
+
+    async def test_a_bug_is_an_error_that_kube_scheduler_passes_over(self, served: str, world: World) -> None:
+        world.known.error = KeyError("bug")
+        async with ClientSession() as session, session.post(served, data=body()) as response:
+            assert response.status == 500
+            assert "bug" not in await response.text()
+        assert len(world.crashes.seen) == 1
+
+
+async def test_without_a_certificate_nobody_is_answered() -> None:
+    world = World(clients=["system:kube-scheduler"])
+    async with (
+        extending("127.0.0.1:0", world.extender, None, 1.0) as url,
+        ClientSession() as session,
+        session.post(f"{url}/prioritize", data=body()) as response,
+    ):
+        assert response.status == 403
+    assert world.known.asked == []

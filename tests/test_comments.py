@@ -1,0 +1,30 @@
+"""Comments and docstrings are in plain English: they name who acts, and use the words of Kubernetes."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import comments, wording
+
+# The rewriting of the tests' own comments.
+_TREES = ("webhook/", "certs/", "bench/", "hack/", "manifests/", "examples/", "Makefile", "Dockerfile", ".ci/", "docs/")
+
+
+@pytest.mark.parametrize("path", [path for path in comments.files() if path.startswith(_TREES)])
+def test_comments_use_the_words_of_kubernetes(path: str) -> None:
+    found = [f"{path}:{number}: {word}" for number, line in comments.comments(path) for word in wording.dialect(line)]
+
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "comment", ["We wrote it.", "nobody reads it", "it refuses", "Somebody's copy", "What is judged", "kept for ever"]
+)
+def test_a_comment_in_dialect_is_found(comment: str) -> None:
+    assert wording.dialect(comment)
+    source = f'"""A module."""\n\n\ndef f() -> None:\n    """{comment}"""\n    # {comment}\n'
+    assert sum(bool(wording.dialect(line)) for _, line in comments.of_python(source)) == 2
+
+
+def test_names_are_not_words() -> None:
+    assert wording.dialect("the connection refused by a firewall; trusts the status of VMs") == []

@@ -1,0 +1,265 @@
+"""Admission policies that the API server evaluates itself: what needs no look-up, for clusters without webhooks.
+
+Parameters of a namespace are its labels and annotations, as for the webhooks. They are read from the namespace rather
+than from a ConfigMap in it, which the namespace's tenants could write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from webhook import names
+from webhook.errors import InputError
+from webhook.install.registration import API_VERSION, Manifest, namespace_selector
+from webhook.install.scheduler_conditions import unset
+from webhook.kubevirt.launcher import account
+from webhook.names import Mode, Policy
+from webhook.placement.syntax import RESERVED_PREFIXES, SCHEDULABLE
+from webhook.policies.migration.virtualmachineinstancemigrations import MAX_ADDED, PIN_RESOURCE, PIN_VERB
+from webhook.settings.snapshot import Settings
+
+SCHEDULER_POLICY: Final = "kubevirt-webhook-scheduler"
+MIGRATION_POLICY: Final = "kubevirt-webhook-migrations"
+
+_LABELS: Final = {"app.kubernetes.io/name": "kubevirt-webhook", "app.kubernetes.io/part-of": "kubevirt-webhook"}
+# A denial names no more of what a user wrote.
+_QUOTED: Final = 60
+_NAME: Final = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_DNS_LABEL: Final = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_PREFIX: Final = rf"{_DNS_LABEL}(\\.{_DNS_LABEL})*"
+_NAME_LENGTH: Final = 63
+_PREFIX_LENGTH: Final = 253
+
+
+def policies(settings: Settings) -> list[Manifest]:
+    """The policies with their bindings, in an order in which they can be applied.
+
+    Args:
+        settings: of which those count that need no look-up.
+
+    Raises:
+        InputError: a rule needs a setting that is missing.
+    """
+    declares = bool(settings.scheduling.schedulers)
+    return [*(_scheduler(settings) if declares else ()), *_migrations(settings)]
+
+
+def _scheduler(settings: Settings) -> list[Manifest]:
+    """Write the namespace's scheduler into VMIs without one; where a namespace only warns, say so."""
+    scheduling = settings.scheduling
+    declared = ", ".join(f'"{name}"' for name in sorted(scheduling.schedulers))
+    variables = [
+        {
+            "name": "chosen",
+            "expression": _choose(names.SCHEDULER_NAME_ANNOTATION, scheduling.scheduler_name),
+        },
+        # Of a misspelled name, VMs would wait indefinitely.
+        {"name": "declared", "expression": f"variables.chosen in [{declared}]"},
+    ]
+    free = {"name": "no-scheduler", "expression": f"has(object.spec) && ({unset('object.spec', 'schedulerName')})"}
+    key = names.INJECTED_SCHEDULER_ANNOTATION.replace("/", "~1")
+    patch = (
+        'variables.declared ? [JSONPatch{op: "add", path: "/spec/schedulerName", value: variables.chosen}]'
+        " + (has(object.metadata.annotations) ? [] :"
+        ' [JSONPatch{op: "add", path: "/metadata/annotations", value: {}}])'
+        f' + [JSONPatch{{op: "add", path: "/metadata/annotations/{key}", value: variables.chosen}}] : []'
+    )
+    constraints = _constraints("virtualmachineinstances")
+    mutating = {
+        **_head("MutatingAdmissionPolicy", SCHEDULER_POLICY),
+        "spec": {
+            # VMs are never denied for want of a scheduler.
+            "failurePolicy": "Ignore",
+            "reinvocationPolicy": "Never",
+            "matchConstraints": constraints,
+            "matchConditions": [free],
+            "variables": variables,
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": patch}}],
+        },
+    }
+    text = '"kubevirt-webhook: schedulerName would be \'" + variables.chosen + "\'"'
+    validating = {
+        **_head("ValidatingAdmissionPolicy", SCHEDULER_POLICY),
+        "spec": {
+            "failurePolicy": "Ignore",
+            "matchConstraints": constraints,
+            "matchConditions": [free],
+            "variables": variables,
+            "validations": [
+                {
+                    "expression": "!variables.declared",
+                    "message": "kubevirt-webhook: schedulerName would be set",
+                    "messageExpression": text,
+                }
+            ],
+        },
+    }
+    selector = namespace_selector(names.SCHEDULING, settings, [names.ENFORCE])
+    binding = {
+        **_head("MutatingAdmissionPolicyBinding", SCHEDULER_POLICY),
+        "spec": {
+            "policyName": SCHEDULER_POLICY,
+            "matchResources": {"namespaceSelector": {"matchExpressions": selector}},
+        },
+    }
+    observed = _bindings(SCHEDULER_POLICY, names.SCHEDULING, settings, (names.WARN, names.AUDIT))
+    return [mutating, binding, validating, *observed]
+
+
+def _choose(annotation: str, otherwise: str) -> str:
+    """CEL: the namespace's own value, else the settings'."""
+    own = f"namespaceObject.metadata.?annotations[?'{annotation}'].orValue('')"
+    return f"{own} != '' ? {own} : '{otherwise}'"
+
+
+def _migrations(settings: Settings) -> list[Manifest]:
+    """Deny migrations whose added selector is wrong whatever the VM and the nodes are."""
+    policy = {
+        **_head("ValidatingAdmissionPolicy", MIGRATION_POLICY),
+        "spec": {
+            # There is no server that could be away; what cannot be evaluated is not a valid selector.
+            "failurePolicy": "Fail",
+            "matchConstraints": _constraints("virtualmachineinstancemigrations"),
+            "matchConditions": [
+                {
+                    "name": "adds-a-selector",
+                    "expression": "has(object.spec.addedNodeSelector) && size(object.spec.addedNodeSelector) > 0",
+                }
+            ],
+            "variables": _SELECTOR,
+            "validations": [*_VALIDATIONS, *_by_settings(settings)],
+        },
+    }
+    return [policy, *_bindings(MIGRATION_POLICY, names.MIGRATION, settings, (names.ENFORCE, names.WARN, names.AUDIT))]
+
+
+def _quoted(text: str) -> str:
+    """CEL: a user's text in quotes, cut."""
+    return f"strings.quote({text}.size() > {_QUOTED} ? {text}.substring(0, {_QUOTED - 3}) + '...' : {text})"
+
+
+def _starts(text: str, prefixes: Iterable[str]) -> str:
+    return " || ".join(f"{text}.startsWith('{prefix}')" for prefix in prefixes)
+
+
+_FIELD: Final = "spec.addedNodeSelector"
+_SHORT_KEY: Final = f"key.size() <= {_PREFIX_LENGTH + 1 + _NAME_LENGTH}"
+# Without a prefix, or with one that is not too long; the part after it is the name.
+_VALID_KEY: Final = (
+    f"{_SHORT_KEY} && key.matches('^({_PREFIX}/)?{_NAME}$') && key.indexOf('/') <= {_PREFIX_LENGTH}"
+    f" && key.size() - key.indexOf('/') - 1 <= {_NAME_LENGTH}"
+)
+_VALUE: Final = "variables.added[key]"
+_VALID_VALUE: Final = f"{_VALUE}.size() <= {_NAME_LENGTH} && {_VALUE}.matches('^({_NAME})?$')"
+# The rules look at no selector that is longer, so that a tenant's has no price.
+_FEW: Final = f"variables.added.size() <= {MAX_ADDED}"
+_SELECTOR: Final = [
+    {"name": "added", "expression": "object.spec.addedNodeSelector"},
+    {"name": "badKeys", "expression": f"{_FEW} ? variables.added.filter(key, !({_VALID_KEY})) : []"},
+    {"name": "badValues", "expression": f"{_FEW} ? variables.added.filter(key, !({_VALID_VALUE})) : []"},
+    {
+        "name": "reserved",
+        "expression": f"{_FEW} ? variables.added.filter(key, key == '{SCHEDULABLE}' ||"
+        f" {_starts('key', RESERVED_PREFIXES)}) : []",
+    },
+]
+_HANGS: Final = '"no node can have such a label; the migration would hang, and block every drain of the VM\'s node"'
+_OWN_NAME: Final = "object.metadata.?name.orValue('')"
+_VALIDATIONS: Final = [
+    {
+        "expression": f"!({_starts(_OWN_NAME, names.OWN_MIGRATIONS)})",
+        "reason": "Invalid",
+        "message": "kubevirt-webhook: metadata.name is reserved for KubeVirt's own migrations, which have no"
+        " addedNodeSelector; choose another name",
+    },
+    {
+        "expression": _FEW,
+        "reason": "Invalid",
+        "message": f"kubevirt-webhook: {_FIELD} has more than {MAX_ADDED} keys; remove some",
+    },
+    {
+        "expression": "variables.badKeys.size() == 0",
+        "reason": "Invalid",
+        "message": f"kubevirt-webhook: {_FIELD}: a key is not valid",
+        "messageExpression": f"'kubevirt-webhook: {_FIELD}: key ' + {_quoted('variables.badKeys[0]')}"
+        f" + ' is not valid: ' + {_HANGS}",
+    },
+    {
+        "expression": "variables.badValues.size() == 0",
+        "reason": "Invalid",
+        "message": f"kubevirt-webhook: {_FIELD}: a value is not valid",
+        "messageExpression": f"'kubevirt-webhook: {_FIELD}: the value of key ' + {_quoted('variables.badValues[0]')}"
+        f" + ' is not valid: ' + {_HANGS}",
+    },
+    {
+        "expression": "!has(object.spec.sendTo) || has(object.spec.receive)",
+        "reason": "Invalid",
+        "message": f"kubevirt-webhook: {_FIELD} has no effect on the sending side of a migration; set it on the"
+        " receiving side",
+    },
+]
+_RESERVED: Final = {
+    "expression": "variables.reserved.size() == 0",
+    "reason": "Forbidden",
+    "message": f"kubevirt-webhook: {_FIELD}: a key is reserved for KubeVirt; remove it",
+    "messageExpression": f"'kubevirt-webhook: {_FIELD}: ' + {_quoted('variables.reserved[0]')} + ' is reserved for"
+    " KubeVirt: the key would disable a safety check, remain for later migrations, or be dropped; remove it'",
+}
+
+
+def _by_settings(settings: Settings) -> list[dict[str, str]]:
+    migration = settings.migration
+    found = [_RESERVED] if migration.reserved_keys == "deny" else []
+    if migration.require_right:
+        # The API server asks its own authorizer, as kubectl auth can-i does.
+        allowed = (
+            f"authorizer.group('{names.DOMAIN}').resource('{PIN_RESOURCE}').namespace(request.namespace)"
+            f".check('{PIN_VERB}').allowed()"
+        )
+        if migration.via_virtctl == "allow":
+            if not migration.kubevirt_namespace:
+                # Any tenant can have a service account of that name, and a policy cannot look up where KubeVirt runs.
+                what = (
+                    "migration.requireRight needs the namespace of KubeVirt here, to know who sends virtctl's requests"
+                )
+                raise InputError(what, "settings", "set kubevirt.namespace, or migration.viaVirtctl: deny")
+            virt_api = account(migration.kubevirt_namespace, names.API_ACCOUNT)
+            allowed += f" || request.userInfo.username == '{virt_api}'"
+        text = f"this requires the verb {PIN_VERB} on {PIN_RESOURCE}.{names.DOMAIN}"
+        message = f"kubevirt-webhook: you cannot choose nodes for VMs of this namespace: {text}"
+        found.append({"expression": allowed, "reason": "Forbidden", "message": message})
+    return found
+
+
+def _bindings(name: str, policy: Policy, settings: Settings, modes: Iterable[Mode]) -> list[Manifest]:
+    """A binding of a ValidatingAdmissionPolicy for each mode of namespaces."""
+    actions = {names.ENFORCE: ["Deny"], names.WARN: ["Warn", "Audit"], names.AUDIT: ["Audit"]}
+    return [
+        {
+            **_head("ValidatingAdmissionPolicyBinding", f"{name}-{mode}"),
+            "spec": {
+                "policyName": name,
+                "validationActions": actions[mode],
+                "matchResources": {
+                    "namespaceSelector": {"matchExpressions": namespace_selector(policy, settings, [mode])}
+                },
+            },
+        }
+        for mode in modes
+    ]
+
+
+def _constraints(resource: str) -> Manifest:
+    rule = {
+        "apiGroups": [names.KUBEVIRT_GROUP],
+        "apiVersions": ["v1"],
+        "operations": ["CREATE"],
+        "resources": [resource],
+        "scope": "Namespaced",
+    }
+    return {"matchPolicy": "Equivalent", "resourceRules": [rule]}
+
+
+def _head(kind: str, name: str) -> Manifest:
+    return {"apiVersion": API_VERSION, "kind": kind, "metadata": {"name": name, "labels": dict(_LABELS)}}
