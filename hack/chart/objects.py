@@ -12,13 +12,16 @@ from os.path import relpath
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from hack.chart import facts
 from hack.chart.tree import MORE, Entries, Override, Value
 from webhook.install.callers import restrict_callers
+from webhook.install.layer_volumes import with_layers
 from webhook.install.plan import DIGEST_ANNOTATION, with_ports
 from webhook.install.registration import Manifest, configurations
 from webhook.k8s.yaml_documents import parse_documents, read_documents
-from webhook.settings.file import parse
+from webhook.settings.file import default_settings, parse
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MANIFESTS: Final = ROOT / "manifests"
@@ -26,7 +29,7 @@ NAME: Final = "kubevirt-webhook"
 # The knobs of objects, beside those of the webhook configurations.
 KNOBS: Final = (
     *("openshift", "certManager", "autoscaling", "monitoring", "dashboard", "networkPolicy", "callers"),
-    *("podDisruptionBudget", "parity", "events", "unenforced", "policyReports", "explain", "metrics"),
+    *("podDisruptionBudget", "parity", "events", "unenforced", "policyReports", "explain", "metrics", "layers"),
 )
 # The component of each knob that stands for permissions.
 _RIGHTS: Final = {
@@ -40,7 +43,9 @@ _KINDS: Final = {
     "podDisruptionBudget": ("PodDisruptionBudget",),
 }
 _BLOCK: Final = "192.0.2.0/32"
-_PORTS: Final = {"explain": 64001, "metrics": 64002}
+_PORTS: Final = {"explain": 64001, "metrics": 64002, "layers": 64003}
+# That others than the own pod may ask is what the Deployment depends on.
+_LAYERS: Final = msgspec.structs.replace(default_settings().server.layers, listen="0.0.0.0:1")
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
@@ -85,6 +90,8 @@ class Source:
             if one["kind"] in without or (is_dashboard and not knobs["dashboard"]):
                 continue
             made = with_ports(deepcopy(one), ports)
+            if made["kind"] == "Deployment" and knobs["layers"]:
+                made = with_layers(made, _LAYERS)
             if made["kind"] == "NetworkPolicy" and knobs["callers"]:
                 made = restrict_callers(made, [_BLOCK])
             yield made

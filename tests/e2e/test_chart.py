@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from hack.chart.write import CHART as GENERATED
@@ -155,6 +155,12 @@ SETTINGS = section(
     ),
     explain=section(listen=st.sampled_from(["", "127.0.0.1:8090", "0.0.0.0:8091", "[::]:8092"])),
     metrics=section(listen=st.sampled_from(["", "[::1]:8093", "0.0.0.0:8094"])),
+    layers=st.sampled_from(
+        [
+            {"listen": "127.0.0.1:8095"},
+            {"listen": "0.0.0.0:8096", "clientCaFile": "/etc/ca.crt", "clientNames": ["scheduler"]},
+        ]
+    ),
     webhooks=section(
         timeoutSeconds=st.integers(1, 3), namespaceSelector=section(matchExpressions=st.lists(EXPRESSIONS, max_size=2))
     ),
@@ -165,7 +171,13 @@ SETTINGS = section(
 
 
 @given(content=SETTINGS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# Without shrinking, which would run Helm for minutes.
+@settings(
+    max_examples=15,
+    phases=[Phase.explicit, Phase.generate],
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_settings_as_values_make_what_install_makes(helm: Helm, content: dict[str, Any]) -> None:
     assert comparable(helm.template({"settings": content})) == planned("kubernetes", content)
 
