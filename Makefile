@@ -79,6 +79,7 @@ messages: $(READY) ## Write docs/messages.md, which explains every reason code
 .PHONY: kubevirt
 kubevirt: binaries ## Build a real KubeVirt, and run the tests beside it; KUBEVIRT=1.8.4 takes another release
 	@$(BIN)/python hack/controlplane/build.py --kubevirt $(KUBEVIRT) >/dev/null
+	@$(BIN)/python hack/controlplane/build.py --descheduler >/dev/null
 	@E2E_REQUIRED=1 KUBEVIRT=$(KUBEVIRT) $(BIN)/python -m pytest -m kubevirt tests/e2e/kubevirt
 
 .PHONY: lint
@@ -147,6 +148,15 @@ lab: binaries ## Start a control plane with KubeVirt's CRDs and leave it running
 .PHONY: kubevirt-lab
 kubevirt-lab: binaries ## The same with a real KubeVirt: VMs start, stop and migrate
 	@$(BIN)/python -m hack.lab --kubevirt
+
+# Root, Linux and Debian's packages; what is missing is said in one line.
+.PHONY: node
+node: $(READY) ## Start a real node with the image of the Dockerfile, and leave it running
+	@$(BIN)/python -m hack.node
+
+.PHONY: e2e-node
+e2e-node: $(READY) ## Run the tests on a real node: kubelets, containerd, kube-proxy and the image
+	@$(BIN)/python -m hack.node $(BIN)/python -m pytest -p no:cacheprovider tests/node $(TESTS)
 
 .PHONY: lock
 lock: $(READY) ## Resolve the dependencies anew

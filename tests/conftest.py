@@ -21,10 +21,13 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
     path = request.path.relative_to(Path(__file__).parent)
     file = path.with_name(f"{path.stem.removeprefix('test_')}.txt").as_posix()
     count = 0
+    # Where a test writes its files is no part of what it is about.
+    here = str(request.getfixturevalue("tmp_path")) if "tmp_path" in request.fixturenames else ""
 
     def check(text: str) -> None:
         nonlocal count
         count += 1
+        text = text.replace(here, "DIR") if here else text
         section = request.node.name if count == 1 else f"{request.node.name} ({count})"
         golden_files.check_section(file, section, text)
 

@@ -74,7 +74,7 @@ def test_what_is_no_regular_file_is_refused_at_once(make: Callable[[Path], None]
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("make", [pipe, listening, device])
 def test_such_a_thing_among_a_directory_s_files_is_told_beside_the_others(
-    make: Callable[[Path], None], tmp_path: Path
+    make: Callable[[Path], None], tmp_path: Path, golden: Callable[[str], None]
 ) -> None:
     make(tmp_path / "a.yaml")
     (tmp_path / "b.yaml").write_text(VM)
@@ -82,23 +82,27 @@ def test_such_a_thing_among_a_directory_s_files_is_told_beside_the_others(
 
     result = run("review", tmp_path / "vm.yaml", "--cluster-from", tmp_path)
     assert result.exit_code == 2
-    assert f"{tmp_path}/a.yaml: is not a regular file" in result.stderr
+    golden(result.stderr)
 
 
-def test_what_is_there_is_read(tmp_path: Path) -> None:
+def test_what_is_there_is_read(tmp_path: Path, golden: Callable[[str], None]) -> None:
     path = tmp_path / "a"
     path.write_bytes(b"x" * 100)
 
     assert read_file(path, 100) == b"x" * 100
-    with pytest.raises(InputError, match="is larger than 0 MiB"):
+    with pytest.raises(InputError) as refused:
         read_file(path, 99)
-    with pytest.raises(InputError, match="cannot be read: No such file"):
+    golden(refused.value.what)
+    with pytest.raises(InputError) as refused:
         read_file(tmp_path / "b", 99)
+    golden(refused.value.what)
     with pytest.raises(InputError, match="standard input: is larger"):
         read_limited(io.BytesIO(b"x" * 100), 99, "standard input")
 
 
-def test_a_bomb_is_put_out_before_it_has_unfolded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bomb_is_put_out_before_it_has_unfolded(
+    monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
+) -> None:
     bomb = gzip.compress(b"\0" * 60_000_000)
     assert len(bomb) < 60_000
     taken = 0
@@ -114,8 +118,9 @@ def test_a_bomb_is_put_out_before_it_has_unfolded(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(InputError, match="decompresses to more than 100 times its size"):
         decompress(bomb, 1 << 30, "a.gz")
     assert taken < 8_000_000
-    with pytest.raises(InputError, match="is larger than 1 MiB"):
+    with pytest.raises(InputError) as refused:
         decompress(bomb, 1 << 20, "a.gz")
+    golden(refused.value.what)
     assert decompress(gzip.compress(b"\0" * 1_000_000), 1 << 30, "a.gz") == b"\0" * 1_000_000, "small ones may"
 
 

@@ -138,14 +138,12 @@ def helpers() -> str:
         _yaml("parity", f"gt (int {setting('instancetypes.parity.sample')}) 0"),
         _yaml("unenforced", scan),
         _yaml("policyReports", f"and ({scan}) {setting('unenforced.policyReports')}"),
-        *(
-            line
-            for name in ("explain", "metrics", "layers")
-            for line in (
-                _yaml(name, _listener(f"{name}.listen")),
-                _yaml(f"{name}Port", f"{_port(f'{name}.listen')} | default 0"),
-            )
-        ),
+        _yaml("explain", _listener("explain.listen")),
+        _yaml("explainPort", f"{_port('explain.listen')} | default 0"),
+        _yaml("metrics", _listener("metrics.listen")),
+        _yaml("metricsPort", f"{_port('metrics.listen')} | default 0"),
+        _yaml("layers", _listener("layers.listen")),
+        _yaml("layersPort", f"{_port('layers.listen')} | default 0"),
         _yaml("drainSeconds", setting("server.drainSeconds")),
         _yaml("timeoutSeconds", setting("webhooks.timeoutSeconds")),
         _yaml("kubevirtNamespace", f"{setting('kubevirt.namespace')} | quote"),

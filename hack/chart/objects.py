@@ -12,8 +12,6 @@ from os.path import relpath
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
-
 from hack.chart import facts
 from hack.chart.tree import MORE, Entries, Override, Value
 from webhook.install.callers import restrict_callers
@@ -21,7 +19,8 @@ from webhook.install.layer_volumes import with_layers
 from webhook.install.plan import DIGEST_ANNOTATION, with_ports
 from webhook.install.registration import Manifest, configurations
 from webhook.k8s.yaml_documents import parse_documents, read_documents
-from webhook.settings.file import default_settings, parse
+from webhook.settings.file import parse
+from webhook.settings.layers_snapshot import LayersSettings
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MANIFESTS: Final = ROOT / "manifests"
@@ -29,7 +28,8 @@ NAME: Final = "kubevirt-webhook"
 # The knobs of objects, beside those of the webhook configurations.
 KNOBS: Final = (
     *("openshift", "certManager", "autoscaling", "monitoring", "dashboard", "networkPolicy", "callers"),
-    *("podDisruptionBudget", "parity", "events", "unenforced", "policyReports", "explain", "metrics", "layers"),
+    *("podDisruptionBudget", "parity", "events", "unenforced", "policyReports", "explain", "metrics"),
+    "layers",
 )
 # The component of each knob that stands for permissions.
 _RIGHTS: Final = {
@@ -44,8 +44,7 @@ _KINDS: Final = {
 }
 _BLOCK: Final = "192.0.2.0/32"
 _PORTS: Final = {"explain": 64001, "metrics": 64002, "layers": 64003}
-# That others than the own pod may ask is what the Deployment depends on.
-_LAYERS: Final = msgspec.structs.replace(default_settings().server.layers, listen="0.0.0.0:1")
+_LAYERS: Final = LayersSettings(listen="0.0.0.0:64003")
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 

@@ -138,6 +138,12 @@ DESCHEDULER = Bundle(
     (Part("descheduler", "sigs.k8s.io/descheduler", ("descheduler",), output="descheduler"),),
 )
 HELM = Bundle("helm", "Helm", "about two minutes", (Part("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),))
+NODE = Bundle(
+    "node",
+    "Kubernetes node",
+    "about two minutes",
+    (Part("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
+)
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 
@@ -296,6 +302,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     what.add_argument("--descheduler", action="store_true", help="build only the upstream descheduler")
     what.add_argument("--helm", action="store_true", help="build only Helm")
+    what.add_argument("--node", action="store_true", help="build the kubelet and kube-proxy")
     parser.add_argument(
         "--cache",
         type=Path,
@@ -309,6 +316,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _bundle(options: argparse.Namespace) -> Bundle:
+    if options.node:
+        return NODE
     if options.kubernetes:
         return older_scheduler(options.kubernetes)
     if options.descheduler:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -231,17 +231,17 @@ async def test_rounds_follow_the_settings(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "code", "said"),
+    ("path", "code"),
     [
-        (VMS, 403, "grant list on virtualmachines.kubevirt.io"),
-        (VMS, 410, "the API server answered 410 Expired to list virtualmachines"),
-        (STORED_VMS.path("demo", "vm"), 403, "grant get on virtualmachines.kubevirt.io in namespace demo"),
-        (STORED_VMIS.path("demo", "vm"), 500, "the API server answered 500"),
-        (REVISIONS.path("demo", "it-1"), 403, "grant get on controllerrevisions.apps in namespace demo"),
+        (VMS, 403),
+        (VMS, 410),
+        (STORED_VMS.path("demo", "vm"), 403),
+        (STORED_VMIS.path("demo", "vm"), 500),
+        (REVISIONS.path("demo", "it-1"), 403),
     ],
 )
 async def test_a_failure_is_a_line_and_the_next_round_begins_anew(
-    case: Case, path: str, code: int, said: str, caplog: pytest.LogCaptureFixture
+    case: Case, path: str, code: int, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
 ) -> None:
     case.put()
     case.server.fail(path, code, "Expired" if code == 410 else "")
@@ -250,45 +250,49 @@ async def test_a_failure_is_a_line_and_the_next_round_begins_anew(
 
     (line,) = [record for record in caplog.records if record.name == "webhook.background.fidelity"]
     assert (case.watch.failed, line.levelno) == (1, logging.WARNING)
-    assert said in line.getMessage()
+    golden(line.getMessage())
     assert "SECRET" not in line.getMessage()
 
 
 async def test_settings_of_kubevirt_that_can_not_be_read_end_a_round(
     case: Case, caplog: pytest.LogCaptureFixture
 ) -> None:
-    case.configuration = Unavailable("kubevirts have not been listed yet")
+    case.configuration = Unavailable("not listed yet")
     async with watching(case):
         await until(lambda: case.watch.failed)
 
-    assert caplog.messages[0] == "fidelity check: round skipped: kubevirts have not been listed yet"
+    assert case.configuration.why in caplog.messages[0]
 
 
-async def test_an_answer_that_is_no_list_ends_a_round(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_answer_that_is_no_list_ends_a_round(
+    case: Case, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
+) -> None:
     case.server.put(STORED_VMS, "vm", "demo", status={"created": "SECRET"})
     async with watching(case):
         await until(lambda: case.watch.failed)
 
-    assert caplog.messages[0] == "fidelity check: round skipped: the list of virtualmachines cannot be decoded"
+    golden(caplog.messages[0])
 
 
-async def test_a_server_that_is_gone_ends_a_round(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_server_that_is_gone_ends_a_round(
+    case: Case, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
+) -> None:
     await case.watch._transport.close()
     async with watching(case):
         await until(lambda: case.watch.failed)
 
-    assert "the connection to the API server has been closed" in caplog.messages[0]
+    golden(caplog.messages[0])
 
 
 async def test_a_list_that_never_comes_ends_a_round(
-    case: Case, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    case: Case, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
 ) -> None:
     monkeypatch.setattr("webhook.background.fidelity._LIST_SECONDS", 0.01)
     case.server.hang(VMS, asyncio.Event(), times=1000)
     async with watching(case):
         await until(lambda: case.watch.failed)
 
-    assert caplog.messages[0] == "fidelity check: round skipped: the request timed out after 0s"
+    golden(caplog.messages[0])
 
 
 async def test_a_bug_ends_a_round_and_not_the_watch(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 
@@ -110,12 +111,12 @@ def test_what_is_wrong_with_a_ca() -> None:
             Authority.parse(crt, key)
 
 
-def test_when_a_ca_can_issue_nothing() -> None:
+def test_when_a_ca_can_issue_nothing(golden: Callable[[str], None]) -> None:
     ca = authority()
 
-    assert "expired at 2027-01-01" in ca.unusable([HOST], START + YEAR)
-    assert "not valid before 2025-12-31 23:55" in ca.unusable([HOST], START - timedelta(hours=1))
-    assert ca.unusable(["elsewhere.svc"], START) == "the CA was not made for elsewhere.svc"
+    golden(ca.unusable([HOST], START + YEAR))
+    golden(ca.unusable([HOST], START - timedelta(hours=1)))
+    golden(ca.unusable(["elsewhere.svc"], START))
 
 
 def test_a_ca_that_an_admin_brings_may_be_without_constraints() -> None:

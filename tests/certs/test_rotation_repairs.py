@@ -111,7 +111,7 @@ async def test_a_configuration_that_cannot_be_written_stops_the_rotation_not_the
     await rotated(world, old)
 
 
-async def test_a_leaf_that_nobody_would_accept_is_not_served() -> None:
+async def test_a_leaf_that_nobody_would_accept_is_not_served(golden: Callable[[str], None]) -> None:
     """The clock jumps between the look at the Secret and the swap: the new leaf is expired before it serves."""
     world = await settled()
     (replica,) = world.replicas
@@ -125,7 +125,7 @@ async def test_a_leaf_that_nobody_would_accept_is_not_served() -> None:
     world.at = at
     await replica.step()
     assert replica.leaf == serving
-    assert "do not verify the new certificate" in replica.log.said(RotationEvent.RETRYING)[-1]["why"]
+    golden(replica.log.said(RotationEvent.RETRYING)[-1]["why"])
     world.at = lambda _: None
     await world.settle()
     assert replica.leaf != serving

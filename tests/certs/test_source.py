@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def test_from_files(tmp_path: Path) -> None:
     assert (pair.certificate, pair.key, pair.authority) == (made.certificate, made.key, b"")
 
 
-def test_wrong_files_get_one_sentence_each(tmp_path: Path) -> None:
+def test_wrong_files_get_one_sentence_each(tmp_path: Path, golden: Callable[[str], None]) -> None:
     made, other = self_signed(["localhost"]), self_signed(["localhost"])
     certificate, key = write(tmp_path, "c", made.certificate), write(tmp_path, "k", made.key)
     key_object = serialization.load_pem_private_key(made.key, None)
@@ -51,18 +52,19 @@ def test_wrong_files_get_one_sentence_each(tmp_path: Path) -> None:
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(b"x")
     )
     cases = [
-        (tmp_path / "none", key, "cannot be read: No such file or directory"),
-        (tmp_path, key, "cannot be read: Is a directory"),
-        (certificate, tmp_path / "none", "cannot be read"),
-        (key, key, "contains no certificate in PEM"),
-        (write(tmp_path, "e", b""), key, "contains no certificate in PEM"),
-        (certificate, certificate, "contains no private key in PEM"),
-        (certificate, write(tmp_path, "x", encrypted), "is encrypted"),
-        (certificate, write(tmp_path, "o", other.key), "does not belong to the certificate"),
+        (tmp_path / "none", key),
+        (tmp_path, key),
+        (certificate, tmp_path / "none"),
+        (key, key),
+        (write(tmp_path, "e", b""), key),
+        (certificate, certificate),
+        (certificate, write(tmp_path, "x", encrypted)),
+        (certificate, write(tmp_path, "o", other.key)),
     ]
-    for crt, secret, said in cases:
-        with pytest.raises(CertificateError, match=said):
+    for crt, secret in cases:
+        with pytest.raises(CertificateError) as refused:
             from_files(crt, secret)
+        golden(str(refused.value))
 
 
 def test_expired_certificate(tmp_path: Path) -> None:
@@ -85,7 +87,7 @@ def test_expired_certificate(tmp_path: Path) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_kinds_of_keys(tmp_path: Path, key: Any, usable: bool) -> None:
+def test_kinds_of_keys(tmp_path: Path, key: Any, usable: bool, golden: Callable[[str], None]) -> None:
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "x")])
     builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).public_key(key.public_key())
     builder = builder.serial_number(1).not_valid_before(NOW).not_valid_after(NOW + timedelta(days=1))
@@ -98,5 +100,6 @@ def test_kinds_of_keys(tmp_path: Path, key: Any, usable: bool) -> None:
     if usable:
         assert from_files(*files, now=NOW).key == secret
     else:
-        with pytest.raises(CertificateError, match="Go's TLS does not support"):
+        with pytest.raises(CertificateError) as refused:
             from_files(*files, now=NOW)
+        golden(str(refused.value))

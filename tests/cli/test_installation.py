@@ -140,7 +140,7 @@ def test_a_roll_out_that_hangs_is_no_success_though_nothing_is_left_to_change(
     assert "the rollout failed" in again.stderr
     dry = run("install", "--dry-run")
     assert dry.exit_code == 0
-    assert dry.stderr.startswith("warning: the rollout is not complete: ")
+    assert dry.stderr.startswith("warning: the rollout ")
     assert run("install", "--no-wait").output == NO_CHANGES
 
 

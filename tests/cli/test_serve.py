@@ -26,8 +26,10 @@ import yaml
 from certs.source import Pair, self_signed
 from tests.admission.audit_schema import STRICT
 from tests.waiting import PATIENCE
+from webhook.admission.lines import DROPPING, WRITING_AGAIN
 from webhook.errors import InputError
 from webhook.k8s.yaml_documents import read_documents
+from webhook.runtime.events import ServerEvent
 from webhook.runtime.options import Options
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -114,7 +116,11 @@ def test_serves_records_and_ends(tmp_path: Path, pair: Pair, end: int) -> None:
     assert 'kubevirt_webhook_scheduler_available{scheduler="batch"} 0.0' in metrics
     (line,) = server.audit  # type: ignore[attr-defined]
     assert (line["uid"], line["decision"]) == (response["uid"], "patched")
-    assert [event["event"] for event in server.said] == ["cluster objects read from files", "serving", "stopping"]
+    assert [event["event"] for event in server.said] == [
+        ServerEvent.FILES_READ,
+        "serving",
+        "stopping",
+    ]
 
 
 def test_explains_on_a_listener_of_its_own(tmp_path: Path) -> None:
@@ -127,7 +133,7 @@ def test_explains_on_a_listener_of_its_own(tmp_path: Path) -> None:
             explained = json.load(answer)
         metrics = server.get("/metrics")
 
-    assert explained["summary"] == "1 of 6 nodes is eligible: node-3"
+    assert (explained["total"], explained["eligible"]["names"]) == (6, ["node-3"])
     assert 'kubevirt_webhook_explain_requests_total{code="200"} 1.0' in metrics
 
 
@@ -155,9 +161,9 @@ def test_a_full_disk_costs_audit_lines_and_nothing_else(tmp_path: Path, pair: Pa
 
     assert [json.loads(line)["decision"] for line in audit.read_bytes().splitlines()] == ["patched"] * 2
     assert server.audit == []  # type: ignore[attr-defined]
-    said = [event["event"] for event in server.said]
-    assert said.count("audit lines are being dropped: File too large") == 1
-    assert "audit lines are written again" in said
+    said = [event["event"].partition(": ")[0] for event in server.said]
+    assert said.count(DROPPING) == 1
+    assert WRITING_AGAIN in said
 
 
 def test_makes_a_pair_of_its_own() -> None:
@@ -175,11 +181,11 @@ def test_settings_are_followed(tmp_path: Path, pair: Pair) -> None:
     with serving(*FILES, "--config", str(config), *tls(tmp_path), pair=pair) as server:
         before = server.post(other_namespace)
         config.write_text("scheduling: {clusterWid: true}\n")
-        refused = server.until("invalid settings; keeping the previous settings")
+        refused = server.until(ServerEvent.SETTINGS_INVALID)
         assert server.post(other_namespace) == before
         config.write_text("scheduling: {clusterWide: true}\nserver: {maxInFlight: 5}\n")
-        server.until("settings reloaded")
-        restart = server.until("changed settings take effect after a restart")
+        server.until(ServerEvent.SETTINGS_RELOADED)
+        restart = server.until(ServerEvent.RESTART_NEEDED)
         after = server.post(other_namespace)
         metrics = server.get("/metrics")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +21,16 @@ from webhook.errors import InputError, InputErrors
 
 
 class TestMistakes:
-    def test_a_missing_directory(self, tmp_path: Path) -> None:
-        assert rejection(tmp_path / "none") == [f"{tmp_path}/none: cannot be read: No such file or directory"]
+    def test_a_missing_directory(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
+        golden("\n".join(rejection(tmp_path / "none")))
 
-    def test_a_directory_without_files(self, tmp_path: Path) -> None:
-        assert rejection(tmp_path) == [
-            f"{tmp_path}: holds no YAML or JSON files; write some there with kubectl get -o yaml"
-        ]
+    def test_a_directory_without_files(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
+        golden("\n".join(rejection(tmp_path)))
 
-    def test_files_without_objects(self, tmp_path: Path) -> None:
+    def test_files_without_objects(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         (tmp_path / "a.yaml").write_text("# nothing\n---\nkind: List\n")
 
-        assert rejection(tmp_path) == [f"{tmp_path}: holds no objects; write some there with kubectl get -o yaml"]
+        golden("\n".join(rejection(tmp_path)))
 
     def test_a_directory_that_can_t_be_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def walk(root: Path, onerror: Any) -> Any:
@@ -42,7 +41,7 @@ class TestMistakes:
 
         assert rejection(tmp_path) == ["locked: cannot be read: Permission denied"]
 
-    def test_all_are_told_at_once(self, tmp_path: Path) -> None:
+    def test_all_are_told_at_once(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         (tmp_path / "a.yaml").write_text(
             """\
 kind: Node
@@ -93,25 +92,9 @@ items:
         (tmp_path / "b.yaml").write_text("a: [")
         (tmp_path / "c.yaml").write_text("a: {b: 1, b: 2}\n---\napiVersion: v1\nkind: WebApplication\n")
 
-        assert rejection(tmp_path) == [
-            "a.yaml:1: this Node has no apiVersion; write one",
-            "a.yaml:3: the object has no kind; write one such as kind: Node",
-            'a.yaml:6: "Nod" is not a kind that can be read from files; did you mean Node?',
-            'a.yaml:9: "apps/v1" has no Pod; write v1',
-            'a.yaml:15: Pod "a" has no metadata.namespace; objects of its kind are in one',
-            'a.yaml:19: Node "a" has a metadata.namespace; objects of its kind are in none; remove it',
-            "a.yaml:25: this Node has no metadata.name; objects of a cluster have one",
-            "a.yaml:28: this Node has no metadata; give it a name",
-            'a.yaml:31: "kubevirt.io/v2" has no KubeVirt; write kubevirt.io/v1',
-            'a.yaml:35: "pool.kubevirt.io/latest" has no VirtualMachinePool; write pool.kubevirt.io/VERSION',
-            "a.yaml:43: metadata.creationTimestamp is not a valid time; use for example 2026-01-31T12:00:00Z",
-            "a.yaml:42: is not a Kubernetes object: it must be a mapping with a kind",
-            "b.yaml:1: is not valid YAML: did not find expected node content (while parsing a flow node)",
-            'c.yaml:4: "WebApplication" is not a kind that can be read from files; leave it out',
-            'c.yaml:1: the key "b" is a duplicate of line 1; remove one',
-        ]
+        golden("\n".join(rejection(tmp_path)))
 
-    def test_the_same_object_twice(self, tmp_path: Path) -> None:
+    def test_the_same_object_twice(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         (tmp_path / "a.yaml").write_text("apiVersion: v1\nkind: Node\nmetadata: {name: a}\n")
         (tmp_path / "b.yaml").write_text(
             "apiVersion: v1\nkind: NodeList\nitems:\n- metadata: {name: b}\n- metadata: {name: a}\n---\n"
@@ -119,64 +102,52 @@ items:
             "apiVersion: kubevirt.io/v1alpha3\nkind: VirtualMachine\nmetadata: {name: a, namespace: n}\n"
         )
 
-        assert rejection(tmp_path) == [
-            'b.yaml:5: Node "a" is here a second time; remove it here or at a.yaml:1',
-            'b.yaml:11: VirtualMachine "a" of namespace n is here a second time; remove it here or at b.yaml:7',
-        ]
+        golden("\n".join(rejection(tmp_path)))
 
     @pytest.mark.parametrize(
-        ("parts", "told"),
+        ("parts", "where"),
         [
-            (
-                {"metadata": {"labels": {"a": "x", "b/c": True}}},
-                'metadata.labels["b/c"] must be a string, not a boolean; put it in quotes',
-            ),
-            (
-                {"metadata": {"annotations": {"a": 1}}},
-                "metadata.annotations.a must be a string, not a number; put it in quotes",
-            ),
-            ({"metadata": {"annotations": {"a": None}}}, "metadata.annotations.a must be a string, not null"),
-            ({"metadata": {"labels": ["a"]}}, "metadata.labels must be a mapping, not a list"),
-            (
-                {"metadata": {"ownerReferences": [{}, {"uid": 1.5}]}},
-                "metadata.ownerReferences[1].uid must be a string, not a number; put it in quotes",
-            ),
-            (
-                {"metadata": {"ownerReferences": [{"controller": "true"}]}},
-                "metadata.ownerReferences[0].controller must be a boolean, not a string",
-            ),
-            ({"spec": {"schedulerName": {"a": 1}}}, "spec.schedulerName must be a string, not a mapping"),
-            ({"spec": []}, "spec must be a mapping, not a list"),
-            ({"status": {"conditions": "x"}}, "status.conditions must be a list, not a string"),
+            ({"metadata": {"labels": {"a": "x", "b/c": True}}}, 'metadata.labels["b/c"]'),
+            ({"metadata": {"annotations": {"a": 1}}}, "metadata.annotations.a"),
+            ({"metadata": {"annotations": {"a": None}}}, "metadata.annotations.a"),
+            ({"metadata": {"labels": ["a"]}}, "metadata.labels"),
+            ({"metadata": {"ownerReferences": [{}, {"uid": 1.5}]}}, "metadata.ownerReferences[1].uid"),
+            ({"metadata": {"ownerReferences": [{"controller": "true"}]}}, "metadata.ownerReferences[0].controller"),
+            ({"spec": {"schedulerName": {"a": 1}}}, "spec.schedulerName"),
+            ({"spec": []}, "spec"),
+            ({"status": {"conditions": "x"}}, "status.conditions"),
         ],
     )
-    def test_wrong_types_are_told_with_their_path(self, tmp_path: Path, parts: dict[str, Any], told: str) -> None:
+    def test_wrong_types_are_told_with_their_path(
+        self, tmp_path: Path, parts: dict[str, Any], where: str, golden: Callable[[str], None]
+    ) -> None:
         thing = made("v1", "Pod", "p", "ns", **parts)
         (tmp_path / "a.yaml").write_text(json.dumps(thing, indent=1))
 
         (line,) = rejection(tmp_path)
 
         place, _, what = line.partition(": ")
-        assert what == told
+        assert what.startswith(f"{where} ")
+        golden(what)
         assert place != "a.yaml:1"
 
-    def test_what_msgspec_says_otherwise_is_told_too(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_what_msgspec_says_otherwise_is_told_too(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
+    ) -> None:
         view = msgspec.defstruct("Counted", [("metadata", Any), ("count", int)])
         kind = msgspec.structs.replace(KINDS["Node"], view=view)
         monkeypatch.setattr(directory, "KINDS", {**KINDS, "Node": kind})
         (tmp_path / "a.yaml").write_text(json.dumps(made("v1", "Node", "p")))
 
-        assert rejection(tmp_path) == [
-            "a.yaml:1: the object is not as it should be: Object missing required field `count`"
-        ]
+        golden("\n".join(rejection(tmp_path)))
 
-    def test_endless_ones_come_to_an_end(self, tmp_path: Path) -> None:
+    def test_endless_ones_come_to_an_end(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         (tmp_path / "a.yaml").write_text("---\nkind: X\n" * 1000)
 
         told = rejection(tmp_path)
 
         assert len(told) == files.MAX_MISTAKES + 1
-        assert told[-1] == f"{tmp_path}: 900 more mistakes are not shown"
+        golden(told[-1])
 
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.sampled_from(["v1", "Pod", "Node", "PodList", "x", ""])

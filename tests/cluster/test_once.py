@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -71,30 +71,27 @@ async def test_a_cluster_without_kubevirt(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "why"),
-    [
-        (web.Response(status=403), "grant list on nodes"),
-        (web.Response(status=500), "answered 500"),
-        (web.Response(text='{"items": 1}'), "the API server's list of nodes cannot be decoded"),
-    ],
+    "answer",
+    [web.Response(status=403), web.Response(status=500), web.Response(text='{"items": 1}')],
+    ids=["403", "500", "items"],
 )
-async def test_lists_that_can_not_be_read(case: Case, answer: web.Response, why: str) -> None:
+async def test_lists_that_can_not_be_read(case: Case, answer: web.Response, golden: Callable[[str], None]) -> None:
     case.server.answer(LIST, lambda _: answer)
     found = await case.read(NodesKey())
 
     assert isinstance(found, Unavailable)
-    assert why in found.why
+    golden(found.why)
 
 
-async def test_late_and_broken(case: Case) -> None:
+async def test_late_and_broken(case: Case, golden: Callable[[str], None]) -> None:
     def broken(request: web.Request) -> Any:
         assert request.transport
         request.transport.abort()
         return web.Response()
 
-    assert "did not answer within" in (await case.read(NodesKey(), 0.0)).why
+    golden((await case.read(NodesKey(), 0.0)).why)
     case.server.answer(LIST, broken, times=9)
-    assert "broke" in (await case.read(NodesKey())).why
+    golden((await case.read(NodesKey())).why.partition(" (")[0])
 
 
 async def test_it_remembers_and_watches_nothing(case: Case) -> None:

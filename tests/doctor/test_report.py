@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -69,22 +70,23 @@ async def test_whoever_may_nothing_gets_to_know_which_rights_are_missing(world: 
     assert codes(report.findings, "failure") == []
     unknown = [finding for finding in report.findings if finding.verdict == "unknown"]
     missing = {finding.found.partition("grant ")[2] for finding in unknown if "grant" in finding.found}
-    assert missing == {
-        "list on mutatingwebhookconfigurations.admissionregistration.k8s.io",
-        "list on validatingwebhookconfigurations.admissionregistration.k8s.io",
-        "list on namespaces",
-        "list on kubevirts.kubevirt.io",
-        "list on nodes",
-        "list on pods",
-        "get on leases.coordination.k8s.io in namespace kubevirt-scheduler",
-        f"list on pods in namespace {NS}",
-        "list on clusterroles.rbac.authorization.k8s.io",
-        "list on deployments.apps in namespace kubevirt-scheduler",
-        f"get on deployments.apps in namespace {NS}",
-        f"get on poddisruptionbudgets.policy in namespace {NS}",
-        "get on prioritylevelconfigurations.flowcontrol.apiserver.k8s.io",
-        "get on flowschemas.flowcontrol.apiserver.k8s.io",
-        "create on subjectaccessreviews.authorization.k8s.io",
+    # A verb, the resource and its group, and the namespace where there is one.
+    assert {tuple(re.split(" on | in namespace ", each)) for each in missing} == {
+        ("list", "mutatingwebhookconfigurations.admissionregistration.k8s.io"),
+        ("list", "validatingwebhookconfigurations.admissionregistration.k8s.io"),
+        ("list", "namespaces"),
+        ("list", "kubevirts.kubevirt.io"),
+        ("list", "nodes"),
+        ("list", "pods"),
+        ("get", "leases.coordination.k8s.io", "kubevirt-scheduler"),
+        ("list", "pods", NS),
+        ("list", "clusterroles.rbac.authorization.k8s.io"),
+        ("list", "deployments.apps", "kubevirt-scheduler"),
+        ("get", "deployments.apps", NS),
+        ("get", "poddisruptionbudgets.policy", NS),
+        ("get", "prioritylevelconfigurations.flowcontrol.apiserver.k8s.io"),
+        ("get", "flowschemas.flowcontrol.apiserver.k8s.io"),
+        ("create", "subjectaccessreviews.authorization.k8s.io"),
     }
     assert {finding.code for finding in unknown if "grant" in finding.found} == {"unreadable"}
 
@@ -151,7 +153,7 @@ async def test_without_settings_the_defaults_are_taken_and_told(
 async def test_settings_that_may_not_be_read_must_be_given(world: World, golden: Callable[[str], None]) -> None:
     world.forbid(views.CONFIG_MAPS, NS, NS)
 
-    with pytest.raises(InputError, match="grant get on configmaps in namespace kubevirt-webhook") as caught:
+    with pytest.raises(InputError) as caught:
         await world.examine(given=False)
     assert caught.value.where == f"ConfigMap {NS}/{NS}"
     golden(str(caught.value))

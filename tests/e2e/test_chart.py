@@ -118,6 +118,9 @@ EXPRESSIONS = st.sampled_from(
 )
 
 
+VERIFIED = {"clientCaFile": "/etc/kubevirt-webhook-layers/ca.crt", "clientNames": ["system:kube-scheduler"]}
+
+
 def section(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=fields)
 
@@ -153,14 +156,9 @@ SETTINGS = section(
     eviction=section(
         **POLICY, requesters=st.lists(st.sampled_from(["a", "b.c/d", "sigs.k8s.io/descheduler"]), max_size=2)
     ),
+    layers=st.sampled_from([{}, {"listen": "127.0.0.1:8446"}, {"listen": "0.0.0.0:8447", **VERIFIED}]),
     explain=section(listen=st.sampled_from(["", "127.0.0.1:8090", "0.0.0.0:8091", "[::]:8092"])),
     metrics=section(listen=st.sampled_from(["", "[::1]:8093", "0.0.0.0:8094"])),
-    layers=st.sampled_from(
-        [
-            {"listen": "127.0.0.1:8095"},
-            {"listen": "0.0.0.0:8096", "clientCaFile": "/etc/ca.crt", "clientNames": ["scheduler"]},
-        ]
-    ),
     webhooks=section(
         timeoutSeconds=st.integers(1, 3), namespaceSelector=section(matchExpressions=st.lists(EXPRESSIONS, max_size=2))
     ),

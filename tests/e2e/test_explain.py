@@ -106,8 +106,9 @@ def test_who_may_see_it_is_told_what_then_happens(
     assert answer["gaps"] == []
     target = vm.target(vm.ask(WEST))
     assert vm.node_of(target) in answer["eligible"]["names"]
-    elsewhere = next(group for group in answer["groups"] if "where the VM runs now" in group["fails"])
-    assert elsewhere["nodes"]["names"] == ["node-a"]
+    (own,) = (group for group in answer["groups"] if "node-a" in group["nodes"]["names"])
+    assert own["nodes"]["names"] == ["node-a"]
+    assert own["fails"]
 
     assert asker.ask(west, token="forged")[0] == 401
     assert asker.ask(west, token=f"{asker.token}x")[0] == 401
@@ -156,7 +157,6 @@ def test_the_command_needs_the_documented_rights_and_no_others(moving: Tenant, p
     assert " eligible: " in done.stdout.splitlines()[0]
     assert "Not taken into account" not in done.stdout
     gone = explain(plane, user, "nothing", "-n", moving.namespace)
-    assert (gone.returncode, gone.stderr) == (
-        2,
-        f"Error: there is no VirtualMachine {moving.namespace}/nothing; check the name and the namespace\n",
-    )
+    assert gone.returncode == 2
+    assert f" VirtualMachine {moving.namespace}/nothing" in gone.stderr
+    assert gone.stderr.count("\n") == 1

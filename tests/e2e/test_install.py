@@ -351,7 +351,7 @@ def test_replicas_that_do_not_become_ready_are_told(own_plane: OwnPlane) -> None
     # run says that all is well.
     for again in (done, command(cluster, "install", "--timeout=1", check=False)):
         assert again.returncode == 2
-        assert "kubectl -n kubevirt-webhook describe pod kubevirt-webhook-" in again.stderr
+        assert "describe pod kubevirt-webhook-" in again.stderr
     # What nobody serves is not called.
     conditions = [
         entry["matchConditions"]

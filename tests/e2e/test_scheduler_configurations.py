@@ -77,6 +77,22 @@ def test_the_shipped_configurations_do_what_they_are_named_after(plane: ControlP
         end(plane)
 
 
+def test_soft_taints_of_the_descheduler_steer_vms_away_even_from_an_empty_node(plane: ControlPlane) -> None:
+    start(plane, yaml.safe_load(configuration_for(directory("manifests"), "spread")))
+    nodes = [node["metadata"]["name"] for node in plane.admin.list("v1/nodes")]
+    soft = {"key": "nodeutilization.descheduler.kubernetes.io/overutilized", "effect": "PreferNoSchedule"}
+    try:
+        plane.admin.patch("v1/nodes", nodes[0], {"spec": {"taints": [soft]}})
+        placed: Counter[str | None] = Counter()
+        for number in range(NODES * EACH):
+            create(plane, f"steered-{number}")
+            placed[eventually(partial(node_of, plane, f"steered-{number}"), what="a node")] += 1
+        assert placed.keys() == set(nodes[1:])
+    finally:
+        plane.admin.patch("v1/nodes", nodes[0], {"spec": {"taints": None}})
+        end(plane)
+
+
 @pytest.mark.parametrize("variant", ["spread", "pack"])
 def test_in_the_clusters_own_scheduler_both_profiles_place_pods(plane: ControlPlane, variant: Variant) -> None:
     written = yaml.safe_load(configuration_for(directory("manifests"), variant, "cluster"))

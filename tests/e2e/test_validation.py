@@ -87,9 +87,9 @@ def test_every_valid_annotation_is_allowed(kube: Kube, annotation: str, value: s
 @pytest.mark.parametrize(
     ("labels", "annotations", "named"),
     [
-        ({"scheduling": "on"}, {}, ["scheduling", '"on"', "enforce, warn, audit or off"]),
-        ({"scheduling": "Enforce"}, {}, ['"Enforce"', "enforce, warn, audit or off"]),
-        ({"eviction": ""}, {}, ['""', "enforce, warn, audit or off"]),
+        ({"scheduling": "on"}, {}, ["scheduling", '"on"', "warn, audit or off"]),
+        ({"scheduling": "Enforce"}, {}, ['"Enforce"', "warn, audit or off"]),
+        ({"eviction": ""}, {}, ['""', "warn, audit or off"]),
         ({"sheduling": "enforce"}, {}, ["sheduling", "scheduling", "eviction"]),
         ({}, {"scheduling": "enforce"}, ["annotation", "scheduler-name"]),
         ({}, {"spread": "hosts"}, ["spread", '"hosts"', "hostname"]),

@@ -60,7 +60,7 @@ class Memory(Transport):
         for (verb, end), answer in self.answers.items():
             if verb == method and path.endswith(end):
                 if answer is None:
-                    raise ApiConnectionError("the API server did not answer in time")
+                    raise ApiConnectionError("no answer")
                 return answer[0], answer[1] if isinstance(answer[1], bytes) else json.dumps(answer[1]).encode()
         status, found = self._answer(method, path, query, copy.deepcopy(body), content_type)
         if method != "GET" and "dryRun" not in query and status < 300:

@@ -164,13 +164,13 @@ async def test_a_second_run_waits_for_a_roll_out_that_hangs(world: World, golden
         await world.installer.wait(planned())
 
     assert "ImagePullBackOff" in caught.value.what
-    assert "kubectl -n kubevirt-webhook describe pod new" in caught.value.fix
+    assert "describe pod new" in caught.value.fix
     golden(str(caught.value))
     assert world.api.wrote == []
 
     # The pods only explain: who may not list them is told the rest.
     world.api.answers["GET", "/pods"] = 403, {}
-    assert "2/2 replicas are ready, 1/2 are updated, 3 exist" in await world.installer.shortage(planned())
+    assert "1/2 are updated, 3 exist" in await world.installer.shortage(planned())
     world.api.answers["GET", "/pods"] = None
     assert "2/2 replicas are ready" in await world.installer.shortage(planned())
 
@@ -250,13 +250,13 @@ async def test_what_does_not_go_is_told(world: World, golden: Callable[[str], No
         await world.installer.uninstall(there)
     golden(str(caught.value))
     # Why it is there still, in the namespace controller's words; not the log of pods that are gone.
-    message = "Some content in the namespace has finalizers remaining: example.org/hold in 1 resource instances"
+    message = "finalizers remaining: example.org/hold"
     condition = {"type": "NamespaceFinalizersRemaining", "status": "True", "message": message}
     world.api.objects["/api/v1/namespaces/kubevirt-webhook"]["status"] = {"conditions": [condition]}
     with pytest.raises(InputError) as caught:
         await world.installer.uninstall(there)
     assert message in caught.value.what
-    assert "kubectl get namespace kubevirt-webhook -o yaml" in caught.value.fix
+    assert "get namespace kubevirt-webhook" in caught.value.fix
     golden(str(caught.value))
     world.api.answers["DELETE", "/namespaces/kubevirt-webhook"] = 403, {"message": "no"}
     with pytest.raises(InputError) as caught:
@@ -267,7 +267,7 @@ async def test_what_does_not_go_is_told(world: World, golden: Callable[[str], No
 @pytest.mark.parametrize(
     "answer",
     [
-        (409, {"message": 'conflict with "gitops":\n- .spec.replicas'}),
+        (409, {"message": '"gitops":\n- .spec.replicas'}),
         (403, {"message": "forbidden"}),
         (422, b"nonsense"),
         (500, {}),

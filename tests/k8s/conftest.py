@@ -28,3 +28,9 @@ def refused(golden_catalogue: Callable[[str, str], None]) -> Refused:
         return told
 
     return check
+
+
+@pytest.fixture
+def told(golden_catalogue: Callable[[str, str], None]) -> Callable[[str], None]:
+    """Holds what is wrong with a file to the golden file, whatever reads it."""
+    return lambda text: golden_catalogue("k8s/yaml_files.txt", text)

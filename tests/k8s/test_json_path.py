@@ -13,5 +13,5 @@ def test_lookup() -> None:
     assert lookup(view, ("spec", "template", "metadata", "annotations", "a")) == 1
     assert lookup(view, ("spec", "template", "spec", "schedulerName")) is ABSENT
     assert lookup({"a": {"b": None}}, ("a", "b")) is ABSENT
-    with pytest.raises(TypeError, match="a/b: a int stands where an object should"):
+    with pytest.raises(TypeError, match=r"^a/b: "):
         lookup({"a": 1}, ("a", "b"))

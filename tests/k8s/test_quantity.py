@@ -91,7 +91,7 @@ def test_numbers_become_strings(number: tuple[float, str]) -> None:
     ],
 )
 def test_no_quantity(value: object) -> None:
-    with pytest.raises(InputError, match="is not a valid quantity"):
+    with pytest.raises(InputError, match="not a valid quantity"):
         canonical(value)
 
 

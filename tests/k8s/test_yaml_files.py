@@ -35,26 +35,28 @@ class TestFiles:
         assert list(read_documents(tmp_path / "a.json")) == []
 
     @pytest.mark.parametrize(
-        ("data", "what"),
+        ("data", "line"),
         [
-            (b'{"a": 1,\n"b":}', ":2: is not valid JSON: invalid character"),
-            (b'{"a": 1,\n', ":2: is not valid JSON: Input data was truncated"),
-            (b"1 2", ":1: is not valid JSON: trailing characters"),
-            (b"NaN", ":1: is not valid JSON: invalid character"),
-            (b'"\xff"', ":1: is not valid UTF-8; save it as UTF-8"),
-            (b"[" * 300 + b"]" * 300, ": is nested more than 200 levels deep"),
-            (b'{"a":' * 201 + b"1" + b"}" * 201, ": is nested more than 200 levels deep"),
-            (b"[" * 100_000, ": is nested more than 200 levels deep"),
+            (b'{"a": 1,\n"b":}', 2),
+            (b'{"a": 1,\n', 2),
+            (b"1 2", 1),
+            (b"NaN", 1),
+            (b'"\xff"', 1),
+            (b"[" * 300 + b"]" * 300, 0),
+            (b'{"a":' * 201 + b"1" + b"}" * 201, 0),
+            (b"[" * 100_000, 0),
         ],
+        ids=["no value", "truncated", "two values", "NaN", "not UTF-8", "arrays", "objects", "endless"],
     )
-    def test_bad_json_is_refused(self, tmp_path: Path, data: bytes, what: str) -> None:
+    def test_bad_json_is_refused(self, tmp_path: Path, data: bytes, line: int, told: Callable[[str], None]) -> None:
         path = tmp_path / "a.json"
         path.write_bytes(data)
 
         with pytest.raises(InputError) as refused:
             list(read_documents(path))
 
-        assert str(refused.value) == f"{path}{what}"
+        assert refused.value.where == (f"{path}:{line}" if line else str(path))
+        told(refused.value.what)
 
     def test_the_deepest_json_that_is_allowed_is_read(self, tmp_path: Path) -> None:
         path = tmp_path / "a.json"
@@ -75,15 +77,18 @@ class TestFiles:
     @pytest.mark.parametrize(
         "data", [b"a: 1", gzip.compress(b"a: 1", mtime=0)[:-9], gzip.compress(b"a: 1" * 99, mtime=0)[:20]]
     )
-    def test_a_broken_gzip_file_is_told(self, tmp_path: Path, data: bytes) -> None:
+    def test_a_broken_gzip_file_is_told(self, tmp_path: Path, data: bytes, told: Callable[[str], None]) -> None:
         path = tmp_path / "a.yaml.gz"
         path.write_bytes(data)
 
-        with pytest.raises(InputError, match="is not a whole gzip file"):
+        with pytest.raises(InputError) as refused:
             list(read_documents(path))
+        told(refused.value.what)
 
     @pytest.mark.parametrize("name", ["a.yaml", "a.yaml.gz"])
-    def test_a_large_one_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    def test_a_large_one_is_refused(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, told: Callable[[str], None]
+    ) -> None:
         monkeypatch.setattr(yaml_documents, "MAX_BYTES", 1 << 20)
         data = b"#" * ((1 << 20) + 1)
         (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
@@ -91,7 +96,7 @@ class TestFiles:
         with pytest.raises(InputError) as refused:
             list(read_documents(tmp_path / name))
 
-        assert refused.value.what == "is larger than 1 MiB"
+        told(refused.value.what)
 
 
 class TestObjects:

@@ -54,7 +54,7 @@ async def test_there_is_an_end_to_it() -> None:
     cluster = MemoryCluster(dict.fromkeys(NAMES), peeked=set())
 
     assert await replay(counting(NAMES[:-1]), cluster, Facts(), 1.0, "it") == [None] * MAX_ROUNDS
-    with pytest.raises(RuntimeError, match="it asked for facts in more than 8 rounds"):
+    with pytest.raises(RuntimeError, match=f" {MAX_ROUNDS} "):
         await replay(counting(NAMES), cluster, Facts(), 1.0, "it")
 
 
@@ -69,5 +69,6 @@ async def test_all_rounds_share_one_budget_of_steps() -> None:
 
     assert await replay(decide, cluster, facts, 1.0, "it") == "done"
     assert facts.work.spent == 2 * (MAX_STEPS // 2)
-    with pytest.raises(InputError, match="it: the object is too complex: names"):
+    with pytest.raises(InputError) as refused:
         await replay(decide, cluster, facts, 1.0, "it")
+    assert refused.value.where == "it"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ from tests.server.raw_requests import BODY, PODS, head
 from tests.waiting import PATIENCE, until
 from webhook.facts import Key, NamespaceKey, SchedulerKey, VmiKey
 from webhook.review.endpoints import BY_PATH
-from webhook.server.app import DEFAULT_TIMEOUT, KEEP_ALIVE, MAX_BODY, timeout_of
+from webhook.server.app import DEFAULT_TIMEOUT, KEEP_ALIVE, timeout_of
 
 
 async def test_a_review_is_answered(start: Start) -> None:
@@ -30,30 +31,28 @@ async def test_a_review_is_answered(start: Start) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "said"),
+    ("body", "status"),
     [
-        (b"", 400, "it is not JSON"),
-        (b"nonsense", 400, "it is not JSON"),
-        (b"\xff", 400, "not valid UTF-8"),
-        (BODY[:-9], 400, "it is not JSON"),
-        (b'{"request": {"object": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_002, 400, "nested too deeply"),
-        (msgspec.json.encode(review(launcher_pod(), uid="")), 400, "has no uid"),
-        (
-            msgspec.json.encode(review(launcher_pod(), kind={"kind": "Node", "version": "v1"})),
-            400,
-            "evaluates Pod, not Node",
-        ),
-        (b"{}", 400, "it is not an AdmissionReview"),
-        (b" " * (8 * 1024 * 1024), 413, f"larger than {MAX_BODY} bytes"),
+        (b"", 400),
+        (b"nonsense", 400),
+        (b"\xff", 400),
+        (BODY[:-9], 400),
+        (b'{"request": {"object": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_002, 400),
+        (msgspec.json.encode(review(launcher_pod(), uid="")), 400),
+        (msgspec.json.encode(review(launcher_pod(), kind={"kind": "Node", "version": "v1"})), 400),
+        (b"{}", 400),
+        (b" " * (8 * 1024 * 1024), 413),
     ],
     ids=["empty", "text", "utf-8", "truncated", "deep", "uid", "kind", "object", "8MiB"],
 )
-async def test_bad_bodies_get_one_sentence(start: Start, body: bytes, status: int, said: str) -> None:
+async def test_bad_bodies_get_one_sentence(
+    start: Start, body: bytes, status: int, golden: Callable[[str], None]
+) -> None:
     server = await start()
     answer = await server.post(PODS, body)
 
     assert answer[0] == status
-    assert said in answer[1]
+    golden(answer[1])
     assert answer[1].count("\n") == 1
     assert server.counted.crashes == []
     assert (await server.post(PODS, BODY))[0] == 200, "the next request is served"

@@ -7,7 +7,7 @@ import gzip
 import json
 import random
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -90,13 +90,14 @@ async def test_a_body_that_trickles_has_its_time(start: Start, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "deflate", "br", "identity", "nonsense"])
-async def test_compressed_bodies_are_not_unpacked(start: Start, encoding: str) -> None:
+async def test_compressed_bodies_are_not_unpacked(start: Start, encoding: str, golden: Callable[[str], None]) -> None:
     server = await start()
     bomb = gzip.compress(b" " * 100_000_000)
     assert len(bomb) < EVERYDAY
 
     answer = await server.post(PODS, bomb, **{"Content-Encoding": encoding})
-    assert answer == (415, "the body is encoded; send JSON as it is\n")
+    assert answer[0] == 415
+    golden(answer[1])
     await unharmed(server)
 
 

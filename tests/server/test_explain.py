@@ -123,26 +123,26 @@ def test_what_a_question_holds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "said"),
+    "query",
     [
-        ("", "namespace: is missing; ask for /v1/explain/migration?namespace=NAME&name=VM&to=KEY=VALUE"),
-        ("namespace=demo", "name: is missing"),
-        ("namespace=demo&name=", "name: is missing"),
-        ("namespace=demo&name=web01&too=zone=b", 'the query: "too" is no parameter; use namespace, name, node and to'),
-        ("namespace=demo&name=a&name=b", "name: is given twice; keep one"),
-        ("namespace=../x&name=a", 'namespace: "../x" is no name'),
-        ("namespace=demo&name=web01&node=N", 'node: "N" is no name'),
-        ("namespace=demo&name=web01&to=zone", 'to: "zone" is not a valid KEY=VALUE'),
-        ("namespace=demo&name=web01&to=zone=%ff", 'of key "zone" is not valid'),
-        ("x" * (MAX_QUERY + 1), f"the query: has {MAX_QUERY + 1} characters, of which {MAX_QUERY} are allowed"),
-        ("&".join(f"to=a{number}=b" for number in range(40)), "the query: has more than 32 parameters"),
+        "",
+        "namespace=demo",
+        "namespace=demo&name=",
+        "namespace=demo&name=web01&too=zone=b",
+        "namespace=demo&name=a&name=b",
+        "namespace=../x&name=a",
+        "namespace=demo&name=web01&node=N",
+        "namespace=demo&name=web01&to=zone",
+        "namespace=demo&name=web01&to=zone=%ff",
+        "x" * (MAX_QUERY + 1),
+        "&".join(f"to=a{number}=b" for number in range(40)),
     ],
     ids=range(11),
 )
-async def test_what_is_no_question_gets_a_sentence(listening: Open, query: str, said: str) -> None:
+async def test_what_is_no_question_gets_a_sentence(listening: Open, query: str, golden: Callable[[str], None]) -> None:
     with pytest.raises(InputError) as refused:
         question(query)
-    assert said in str(refused.value)
+    golden(str(refused.value))
 
     asking = await listening(memory())
     status, answer = await asking.get(f"{PATH}?{quote(query, safe='&=%/.')}")
@@ -169,29 +169,32 @@ def test_whatever_is_asked_is_a_question_or_a_sentence(query: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "method", "status", "said"),
+    ("path", "method", "status"),
     [
-        ("/", "GET", 404, f"ask for {PATH}"),
-        (f"{PATH}/x", "GET", 404, "there is nothing at this path"),
-        (ASKED, "POST", 405, "use GET"),
-        (f"{PATH}?namespace=demo&name=web01&node=n9", "GET", 404, "there is no node n9"),
+        ("/", "GET", 404),
+        (f"{PATH}/x", "GET", 404),
+        (ASKED, "POST", 405),
+        (f"{PATH}?namespace=demo&name=web01&node=n9", "GET", 404),
     ],
+    ids=["root", "below", "POST", "node"],
 )
-async def test_other_requests(listening: Open, path: str, method: str, status: int, said: str) -> None:
+async def test_other_requests(
+    listening: Open, path: str, method: str, status: int, golden: Callable[[str], None]
+) -> None:
     asking = await listening(memory())
     answered, answer = await asking.get(path, method)
 
     assert answered == status
-    assert said in answer["error"]
+    golden(answer["error"])
     assert asking.counted.statuses == [status]
 
 
 async def test_not_knowing_is_503(listening: Open) -> None:
-    asking = await listening(memory({NodesKey(): Unavailable("nodes have not been listed yet")}))
+    asking = await listening(memory({NodesKey(): Unavailable("not listed yet")}))
     status, answer = await asking.get()
 
     assert (status, asking.headers["Retry-After"]) == (503, "5")
-    assert "nodes have not been listed yet" in answer["error"]
+    assert "not listed yet" in answer["error"]
 
 
 async def test_a_bug_is_500_and_logged(listening: Open) -> None:
@@ -233,11 +236,14 @@ async def test_names_of_this_host(listening: Open, host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8090", "localhost.evil.example", "[::2]:80", ""])
-async def test_a_page_that_lets_its_own_name_point_here(listening: Open, host: str) -> None:
+async def test_a_page_that_lets_its_own_name_point_here(
+    listening: Open, host: str, golden: Callable[[str], None]
+) -> None:
     asking = await listening(memory())
     status, answer = await asking.get(Host=host)
 
-    assert (status, answer) == (403, {"error": "the request names another host; call us 127.0.0.1 or localhost"})
+    assert (status, list(answer)) == (403, ["error"])
+    golden(answer["error"])
 
 
 class Behind:
@@ -275,13 +281,13 @@ async def behind(listening: Open, tmp_path: Path) -> AsyncIterator[Behind]:
             await cluster.close()
 
 
-async def test_who_may_see_it_gets_it(behind: Behind) -> None:
+async def test_who_may_see_it_gets_it(behind: Behind, golden: Callable[[str], None]) -> None:
     behind.knows("alice")
     status, answer = await behind.asking.get(**BEARER)
 
     assert behind.asking.url.startswith("https://")
-    assert (status, answer["summary"]) == (200, "1 of 3 nodes is eligible: node-a2")
-    assert answer["gaps"] == ["which nodes reach the VM's volumes was not looked up"]
+    assert (status, answer["total"], answer["eligible"]["names"]) == (200, 3, ["node-a2"])
+    golden("\n".join(answer["gaps"]))
     assert json.loads(behind.server.requests(TOKENS)[0].body)["spec"] == {"token": TOKEN}
     specs = [json.loads(asked.body)["spec"] for asked in behind.server.requests(RIGHTS)]
     assert {(spec["user"], *spec["groups"]) for spec in specs} == {("alice", "devs")}
@@ -317,38 +323,34 @@ async def test_a_token_is_asked_about_every_time(behind: Behind) -> None:
         {"Authorization": "Bearer é"},
     ],
 )
-async def test_no_token(behind: Behind, headers: dict[str, str]) -> None:
+async def test_no_token(behind: Behind, headers: dict[str, str], golden: Callable[[str], None]) -> None:
     behind.knows("alice")
     status, answer = await behind.asking.get(**headers)
 
-    assert (status, answer) == (401, {"error": "there is no token; send Authorization: Bearer TOKEN"})
+    assert (status, list(answer)) == (401, ["error"])
+    golden(answer["error"])
     assert behind.asking.headers["WWW-Authenticate"] == "Bearer"
     assert behind.server.requests(TOKENS) == []
 
 
-async def test_a_token_of_nobody(behind: Behind) -> None:
+async def test_a_token_of_nobody(behind: Behind, golden: Callable[[str], None]) -> None:
     behind.knows(None)
     status, answer = await behind.asking.get(f"{PATH}?nonsense", **BEARER)
 
     assert status == 401
-    assert "does not accept this token" in answer["error"]
+    golden(answer["error"])
     assert behind.server.requests(RIGHTS) == []
 
 
-@pytest.mark.parametrize(
-    ("may", "said"),
-    [
-        (("nodes",), "alice may not get virtualmachineinstances.kubevirt.io in demo, which the answer would show"),
-        (("virtualmachineinstances",), "alice may not list nodes"),
-        ((), "alice may not get virtualmachineinstances"),
-    ],
-)
-async def test_who_may_not_see_it_learns_nothing(behind: Behind, may: tuple[str, ...], said: str) -> None:
+@pytest.mark.parametrize("may", [("nodes",), ("virtualmachineinstances",), ()], ids=["nodes", "VMIs", "nothing"])
+async def test_who_may_not_see_it_learns_nothing(
+    behind: Behind, may: tuple[str, ...], golden: Callable[[str], None]
+) -> None:
     behind.knows("alice", may=may)
     for name in ("web01", "nope"):
         status, answer = await behind.asking.get(f"{PATH}?namespace=demo&name={name}", **BEARER)
         assert status == 403
-        assert answer["error"].startswith(said)
+        golden(answer["error"])
     vmis = "/apis/kubevirt.io/v1/namespaces/demo/virtualmachineinstances"
     assert not any(asked.path.startswith(vmis) for asked in behind.server.asked)
 

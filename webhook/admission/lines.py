@@ -35,8 +35,11 @@ _BATCH_BYTES: Final = 256 * 1024
 # What may wait in all: a line that lists thousands of nodes is a hundred times as long as others.
 MAX_WAITING: Final = 64 * 1024 * 1024
 
-logger = logging.getLogger(__name__)
+# Events in the log; the first has the cause behind it.
+DROPPING: Final = "audit lines are being dropped"
+WRITING_AGAIN: Final = "audit lines are written again"
 
+logger = logging.getLogger(__name__)
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -142,9 +145,9 @@ class LineWriter:
             # The decisions stand all the same.
             self._lost += lost.lines
             if lost.why != self._losing:
-                logger.warning("audit lines are being dropped: %s", lost.why)
+                logger.warning("%s: %s", DROPPING, lost.why)
             self._losing = lost.why
         else:
             if self._losing:
-                logger.info("audit lines are written again")
+                logger.info(WRITING_AGAIN)
             self._losing = ""

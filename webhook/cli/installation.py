@@ -169,7 +169,6 @@ async def _finish(installer: Installer, plan: Plan, options: _InstallOptions) ->
             write.line(f"warning: the rollout is not complete: {shortage}", err=True)
     elif options.wait:
         await installer.wait(plan)
-        await installer.wait_for_scheduler(plan)
     write.line("no changes")
 
 

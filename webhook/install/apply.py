@@ -168,17 +168,16 @@ class Installer:
                     await self._apply(between)
                     self._report(f"{title(manifest)}: prepared (not called yet)")
             await self._apply_and_report(plan.deployment)
-            await self.wait(plan)
+            await self._wait_for_callers(plan)
             for manifest in plan.configurations:
                 await self._apply_and_report(manifest)
         for manifest in plan.unwanted:
             await self._delete(manifest)
         if wait:
-            # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
-            await self.wait_for_scheduler(plan)
+            await self._wait_for_scheduler(plan)
 
     async def wait(self, plan: Plan) -> None:
-        """Wait until all replicas are new and ready, and the API server can verify them.
+        """Wait until all replicas are new and ready, the API server can verify them, and the second scheduler runs.
 
         Args:
             plan: the planned installation, which exists in the cluster.
@@ -186,21 +185,8 @@ class Installer:
         Raises:
             InputError: the replicas do not become ready, or are given no caBundle, in time.
         """
-        await self._until(partial(self._replica_shortage, plan.deployment))
-        for manifest in plan.configurations:
-            await self._until(partial(self._caller_shortage, manifest))
-
-    async def wait_for_scheduler(self, plan: Plan) -> None:
-        """Wait until all replicas of the second scheduler are new and ready; where there is none, there is no wait.
-
-        Args:
-            plan: the planned installation, which exists in the cluster.
-
-        Raises:
-            InputError: the replicas do not become ready in time.
-        """
-        for manifest in _deployments(plan.scheduler):
-            await self._until(partial(self._replica_shortage, manifest))
+        await self._wait_for_callers(plan)
+        await self._wait_for_scheduler(plan)
 
     async def shortage(self, plan: Plan) -> str:
         """What the roll-out of an installation lacks at this moment; empty: it is complete.
@@ -275,6 +261,16 @@ class Installer:
             # Its namespace does not exist yet.
             return manifest
         return self._object(manifest, "patch", status, body)
+
+    async def _wait_for_callers(self, plan: Plan) -> None:
+        await self._until(partial(self._replica_shortage, plan.deployment))
+        for manifest in plan.configurations:
+            await self._until(partial(self._caller_shortage, manifest))
+
+    async def _wait_for_scheduler(self, plan: Plan) -> None:
+        # Last, since no webhook depends on it: while it does not run, VMs are given to the default scheduler.
+        for manifest in _deployments(plan.scheduler):
+            await self._until(partial(self._replica_shortage, manifest))
 
     async def _check_namespace(self, plan: Plan) -> None:
         """Find out whether the namespace is being deleted.
@@ -368,7 +364,7 @@ def _namespace_of(manifest: Manifest) -> Manifest:
 
 
 def _deployments(manifests: Iterable[Manifest]) -> list[Manifest]:
-    return [one for one in manifests if one["kind"] == "Deployment"]
+    return [manifest for manifest in manifests if manifest["kind"] == "Deployment"]
 
 
 def _names(manifest: Manifest) -> list[str]:

@@ -19,6 +19,7 @@ from webhook.errors import InputError
 from webhook.install.registration import RegistrationTarget, configurations
 from webhook.k8s.client.clock import REAL_TIME
 from webhook.runtime.ca_bundles import CaBundles, CaSecret
+from webhook.runtime.events import ServerEvent
 from webhook.server.probe import Found, probe
 from webhook.server.tls import ReloadableTLSContext
 from webhook.settings.snapshot import ServerSettings, Settings
@@ -152,9 +153,7 @@ class Certificates:
                 self._told = why
                 tell = self._log.warning if why else self._log.info
                 tell(
-                    "the API server cannot call the server by every configuration"
-                    if why
-                    else "the API server can call the server again",
+                    ServerEvent.NOT_CALLABLE if why else ServerEvent.CALLABLE_AGAIN,
                     why=why,
                 )
             fine = self._found is not None and self._found.matches and not why
@@ -206,7 +205,7 @@ class Certificates:
             await asyncio.to_thread(take)
         except CertificateError as error:
             self.reloads["rejected"] += 1
-            self._log.error(f"changed {what} is invalid; keeping the previous one", why=str(error))
+            self._log.error(f"changed {what} {ServerEvent.CHANGE_INVALID}", why=str(error))
             return False
         self.reloads["accepted"] += 1
         self._log.info(f"{what} reloaded")

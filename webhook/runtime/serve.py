@@ -22,6 +22,7 @@ from webhook.review.reviewer import Reviewer
 from webhook.runtime import logs
 from webhook.runtime.background import Background, background
 from webhook.runtime.certificates import Certificates, cancel, host_of, keep_fresh
+from webhook.runtime.events import ServerEvent
 from webhook.runtime.gauges import metrics_state
 from webhook.runtime.layer_switch import layer_scores
 from webhook.runtime.options import Options
@@ -193,6 +194,6 @@ async def _register(options: Options, settings: Settings, authority: bytes, log:
             yield
         finally:
             for problem in await registration.unregister():
-                log.error("configuration not deleted", problem=problem)
+                log.error(ServerEvent.NOT_DELETED, problem=problem)
     finally:
         await transport.close()

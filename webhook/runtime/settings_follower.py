@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from webhook.errors import InputError
 from webhook.install.registration import configurations
+from webhook.runtime.events import ServerEvent
 from webhook.settings.file import SettingsFile, default_settings
 from webhook.settings.snapshot import Settings
 
@@ -53,7 +54,7 @@ class SettingsFollower:
 
     def _on_rejected(self, error: InputError) -> None:
         self.reloads["rejected"] += 1
-        self._log.error("invalid settings; keeping the previous settings", mistakes=str(error).splitlines())
+        self._log.error(ServerEvent.SETTINGS_INVALID, mistakes=str(error).splitlines())
 
     async def follow(self) -> None:
         """Follow the file until cancelled: a bug must not leave outdated settings without notice."""
@@ -66,7 +67,7 @@ class SettingsFollower:
 
     def _log_reload(self, old: Settings, new: Settings) -> None:
         self.reloads["accepted"] += 1
-        self._log.info("settings reloaded", digest=new.digest[:12])
+        self._log.info(ServerEvent.SETTINGS_RELOADED, digest=new.digest[:12])
         if configurations(old) != configurations(new):
             self._log.warning(
                 "the settings change the webhook configurations; run `kubevirt-webhook install`, or register again"
@@ -75,4 +76,4 @@ class SettingsFollower:
             subscriber(new)
 
     def _restart_needed(self, keys: list[str]) -> None:
-        self._log.warning("changed settings take effect after a restart", keys=keys)
+        self._log.warning(ServerEvent.RESTART_NEEDED, keys=keys)

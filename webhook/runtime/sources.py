@@ -13,6 +13,7 @@ from webhook.cluster.source import Cluster
 from webhook.errors import InputError, Unavailable
 from webhook.facts import KubeVirtKey, SchedulerHealth
 from webhook.runtime.certificates import cancel
+from webhook.runtime.events import ServerEvent
 from webhook.runtime.options import Options
 from webhook.runtime.settings_follower import SettingsFollower
 
@@ -43,7 +44,7 @@ async def cluster_source(
 
         files = FilesCluster.load(options.cluster_from, settings.current())
         settings.subscribers.append(files.use)
-        log.info("cluster objects read from files", summary=files.summary())
+        log.info(ServerEvent.FILES_READ, summary=files.summary())
         yield files
         return
     from webhook.cluster.live import LiveCluster
@@ -60,7 +61,7 @@ async def cluster_source(
             "use --kubeconfig FILE or --cluster-from DIR",
         )
     transport = await connect(str(options.kubeconfig) if options.kubeconfig else None)
-    log.info("cluster objects read from the API server", server=transport.server)
+    log.info(ServerEvent.API_SERVER_READ, server=transport.server)
     live = LiveCluster(transport, settings.current(), on_health=changed, reports=reports)
     settings.subscribers.append(live.use)
     live.start()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -200,15 +200,12 @@ async def test_nothing_is_done_while_it_is_switched_off(case: Case) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "code", "said"),
-    [
-        (NAMESPACES.path(), 403, "grant list on namespaces"),
-        (UNSTRUCTURED_PODS.path("demo"), 403, "grant list on pods in namespace demo"),
-        (UNSTRUCTURED_VMS.path("demo"), 500, "the API server answered 500"),
-    ],
+    ("path", "code"),
+    [(NAMESPACES.path(), 403), (UNSTRUCTURED_PODS.path("demo"), 403), (UNSTRUCTURED_VMS.path("demo"), 500)],
+    ids=["namespaces", "pods", "VMs"],
 )
 async def test_a_failure_is_a_line_and_the_last_numbers_stay(
-    case: Case, path: str, code: int, said: str, caplog: pytest.LogCaptureFixture
+    case: Case, path: str, code: int, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
 ) -> None:
     case.server.serve(UNSTRUCTURED_VMS)
     case.pod()
@@ -219,16 +216,16 @@ async def test_a_failure_is_a_line_and_the_last_numbers_stay(
         assert case.drift_scan.found[PODS] == 1
         await until(lambda: case.drift_scan.rounds["finished"])
 
-    assert said in caplog.messages[0]
+    golden(caplog.messages[0])
     assert "SECRET" not in caplog.messages[0]
 
 
-async def test_lists_that_are_none(case: Case, caplog: pytest.LogCaptureFixture) -> None:
+async def test_lists_that_are_none(case: Case, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]) -> None:
     case.server.put(UNSTRUCTURED_PODS, "odd", "demo", **stored(launcher_pod(), "odd") | {"spec": "SECRET"})
     async with looking(case):
         await until(lambda: case.drift_scan.rounds["failed"])
 
-    assert caplog.messages[0] == "background scan: round skipped: the list of pods cannot be decoded"
+    golden(caplog.messages[0])
 
 
 async def test_a_server_that_is_gone_and_one_that_is_silent(
@@ -241,7 +238,7 @@ async def test_a_server_that_is_gone_and_one_that_is_silent(
         await case.transport.close()
         await until(lambda: case.drift_scan.rounds["failed"] == 2)
 
-    assert "timed out after 0s" in caplog.messages[0]
+    assert "timed out after 0ms" in caplog.messages[0]
     assert "closed" in caplog.messages[1]
 
 

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import yaml
+
+from tests import builders
+from tests.cli.examples import EXAMPLES
 from webhook.cli.review.result import Result
 
 HOSTILE = 'a\x1b[2J\u202e"<b>&]]>\n::error::x%0A,:\ufffe'
@@ -34,3 +39,21 @@ def every() -> list[Result]:
         result("skipped", "out-of-scope"),
         result("skipped", message="not called", judgements=[], matched=False),
     ]
+
+
+CLUSTER: list[str | Path] = ["--cluster-from", EXAMPLES / "cluster", "--config", EXAMPLES / "settings.yaml"]
+
+
+def manifest(tmp_path: Path, obj: Any, name: str = "object.yaml") -> Path:
+    path = tmp_path / name
+    path.write_text(yaml.safe_dump_all(obj) if isinstance(obj, list) else yaml.safe_dump(obj))
+    return path
+
+
+def vm(**spec: Any) -> dict[str, Any]:
+    result = builders.vm(**spec)
+    result["metadata"]["namespace"] = "shop"
+    return result
+
+
+SECRET = "hunter2"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from tests.cli.review.samples import every, result
@@ -37,14 +39,11 @@ def test_bad_input_weighs_most() -> None:
     assert summary(result("denied"), mistakes=1).exit_status("deny") == 2
 
 
-def test_one_line_says_everything() -> None:
+def test_one_line_says_everything(golden: Callable[[str], None]) -> None:
     made = summary(*every(), foreign=1, mistakes=2)
     made.join(summary(result("patched"), result("patched")))
 
     assert made.total == 9
-    assert made.line() == (
-        "8 objects in 2 files: 3 patched, 1 allowed, 1 would be denied, 1 skipped, 1 denied, 1 not evaluated; "
-        "2 warnings; 2 errors in the input; 2 of other kinds"
-    )
+    golden(made.line())
     assert summary(result()).line() == "1 object in 1 file: 1 allowed"
     assert Summary(files=1, unmatched=3).line() == "0 objects in 1 file: 3 of other kinds"

@@ -17,7 +17,7 @@ from webhook.settings.snapshot import SchedulerHealthSettings as GuardSettings
 LEASE = GuardSettings("lease", "kubevirt-scheduler", "kubevirt-scheduler")
 PODS_ONLY = GuardSettings("pods")
 WALL = 1_790_000_000.0
-DOWN = Unavailable("no connection to the API server")
+DOWN = Unavailable("no connection")
 
 
 def stamp(unix: float) -> str:

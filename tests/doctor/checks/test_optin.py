@@ -45,7 +45,7 @@ async def test_where_nobody_opted_in(world: World) -> None:
     ("key", "value", "code", "advice"),
     [
         ("scheduling", "enforced", "mode-invalid", "did you mean enforce?"),
-        ("scheduling", "yes", "mode-invalid", "enforce, warn, audit or off"),
+        ("scheduling", "yes", "mode-invalid", "warn, audit or off"),
         ("schedulling", "enforce", "label-unknown", f"did you mean {DOMAIN}/scheduling?"),
         ("xyz", "enforce", "label-unknown", "scheduling, migration,"),
         ("scheduler-name", "kubevirt", "label-is-annotation", "annotation"),
@@ -78,7 +78,7 @@ async def test_a_label_on_a_namespace_that_is_never_judged(world: World, mode: s
         ("scheduler-name", "volcano", "scheduler-undeclared", "kubevirt"),
         ("default-preference-scope", "some", "annotation-invalid", "unsized or all"),
         ("expand-instancetypes", "yes", "annotation-invalid", "true or false"),
-        ("spread", "node", "annotation-invalid", "off, hostname, zone or both"),
+        ("spread", "node", "annotation-invalid", "hostname, zone or both"),
         ("default-instancetype", "a b", "default-invalid", ""),
         ("default-instancetype", "small", "default-missing", ""),
         ("default-preference", "virtualmachinepreference/linux", "default-missing", ""),

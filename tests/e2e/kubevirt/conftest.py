@@ -24,6 +24,7 @@ from tests.e2e.support.plane import ControlPlane
 from tests.e2e.support.webhook_server import ACCOUNT, DOMAIN, WebhookServer, install
 
 from .control_plane import KubeVirt, aggregation
+from .descheduler import USER as DESCHEDULER
 from .place import DEFAULTS, POLICIES, Place, make_place
 
 SETTINGS: Mapping[str, Any] = {
@@ -60,8 +61,8 @@ def kubevirt_binaries(binaries: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def audit_log(tmp_path_factory: pytest.TempPathFactory) -> AuditLog:
-    """What our server asks of the API server."""
-    return AuditLog(tmp_path_factory.mktemp("audit"), ACCOUNT.user)
+    """What our server asks of the API server, and what a descheduler does."""
+    return AuditLog(tmp_path_factory.mktemp("audit"), ACCOUNT.user, DESCHEDULER)
 
 
 @pytest.fixture(scope="session")

@@ -233,7 +233,7 @@ def test_an_empty_label_makes_a_vm_that_kubevirt_never_looks_at(place: Place) ->
     vm = place.vm(template=ROOTED, instancetype={"inferFromVolume": "root"})
 
     assert matchers(vm) == [{}, None]
-    assert "instancetype.kubevirt.io/default-instancetype that it was inferred from is empty" in vm.warnings[-1]
+    assert "instancetype.kubevirt.io/default-instancetype" in vm.warnings[-1]
     with pytest.raises(ApiError, match="Either Name or InferFromVolume should be provided"):
         place.patch(VMS, "web", {"metadata": {"labels": {"any": "change"}}})
 
@@ -303,4 +303,4 @@ def test_what_crashes_kubevirts_webhook_is_a_sentence(place: Place, apart: Place
         said.append(refused.value.message)
 
     assert said[0].endswith("EOF")
-    assert "the preference spreads vCPUs with a ratio of 0, by which KubeVirt would divide" in said[1]
+    assert "ratio of 0" in said[1]

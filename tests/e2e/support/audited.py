@@ -18,12 +18,14 @@ class AuditLog:
     Args:
         directory: that exists.
         user: whose requests.
+        others: whose requests are written down, too.
     """
 
-    def __init__(self, directory: Path, user: str) -> None:
+    def __init__(self, directory: Path, user: str, *others: str) -> None:
+        self._user = user
         self._log = directory / "audit.log"
         self._policy = directory / "audit-policy.json"
-        rules = [{"level": "Metadata", "users": [user], "omitStages": ["RequestReceived"]}, {"level": "None"}]
+        rules = [{"level": "Metadata", "users": [user, *others], "omitStages": ["RequestReceived"]}, {"level": "None"}]
         self._policy.write_text(json.dumps({"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": rules}))
 
     @property
@@ -35,10 +37,11 @@ class AuditLog:
             "--audit-log-mode=blocking-strict",
         ]
 
-    def requests(self) -> list[Json]:
-        """Requests for resources, up to now."""
+    def requests(self, user: str = "") -> list[Json]:
+        """Requests for resources, up to now: by default the user's, else those of another one."""
         lines = self._log.read_text().splitlines() if self._log.exists() else []
-        return [line for line in map(json.loads, lines) if "objectRef" in line]
+        by = user or self._user
+        return [line for line in map(json.loads, lines) if "objectRef" in line and line["user"]["username"] == by]
 
     def used(self) -> set[Right]:
         """The rights that were needed for them, each for the name that was asked for and for any."""

@@ -9,7 +9,6 @@ import signal
 import ssl
 import subprocess
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
@@ -19,8 +18,6 @@ from typing import Any, Self
 
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
-
-from webhook.server.rendering import KEPT_SECONDS
 
 from . import manifests
 from .access import Access
@@ -73,7 +70,6 @@ class WebhookServer:
         webhooks = {**settings.get("webhooks", {}), "namespaceSelector": selector}
         self._settings.write_text(json.dumps({**settings, "webhooks": webhooks}))
         self.port, self._ops_port = free_port(), free_port()
-        self._scraped = 0.0
         self._popen: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -232,10 +228,7 @@ class WebhookServer:
 
     def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that carry the labels."""
-        # What was rendered for the call before is kept for a moment.
-        time.sleep(max(0.0, self._scraped + KEPT_SECONDS + 0.05 - time.monotonic()))
         families = text_string_to_metric_families(self.ops("/metrics")[1])
-        self._scraped = time.monotonic()
         samples = [sample for family in families for sample in family.samples if sample.name == name]
         assert samples, f"there is no metric {name}"
         return sum(sample.value for sample in samples if labels.items() <= sample.labels.items())
@@ -272,7 +265,7 @@ class WebhookServer:
 
     def _command(self) -> list[str]:
         return [
-            *(sys.executable, "-m", "webhook", "serve", "--register", f"--register-as={self.name}"),
+            *(sys.executable, "-m", f"{__package__}.counted", "serve", "--register", f"--register-as={self.name}"),
             f"--kubeconfig={self.access.kubeconfig_for(*ACCOUNT)}",
             f"--config={self._settings}",
             f"--listen={LOOPBACK}:{self.port}",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,9 @@ from webhook.k8s.client.watch_lines import LineBuffer
 
 
 class TestTrouble:
-    async def test_a_refused_list(self, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def test_a_refused_list(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture, golden: Callable[[str], None]
+    ) -> None:
         caplog.set_level(logging.INFO)
 
         def prepare(server: FakeApiServer) -> None:
@@ -31,7 +33,7 @@ class TestTrouble:
 
         async with reflected(tmp_path, "a", prepare=prepare, clock=HeldClock()) as copy:
             await until(lambda: copy.reflector.problem)
-            assert copy.reflector.problem == "the API server denied the request (403): grant list on namespaces"
+            golden(copy.reflector.problem or "")
             assert copy.reflector.is_forbidden
             assert not copy.reflector.has_synced
             assert isinstance(copy.clock, HeldClock)
@@ -42,43 +44,34 @@ class TestTrouble:
             await copy.watched()
             assert copy.reflector.problem is None
             assert not copy.reflector.is_forbidden
-            assert [record.getMessage() for record in caplog.records if "namespaces" in record.getMessage()] == [
-                "namespaces: the API server denied the request (403): grant list on namespaces",
-                "namespaces: the watch is up to date again",
-            ]
+            said = [record for record in caplog.records if "namespaces" in record.getMessage()]
+            assert [record.levelno for record in said] == [logging.WARNING, logging.INFO]
+            golden("\n".join(record.getMessage() for record in said))
 
-    async def test_a_refused_watch_is_made_up_for_by_lists(self, tmp_path: Path) -> None:
+    async def test_a_refused_watch_is_made_up_for_by_lists(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         def prepare(server: FakeApiServer) -> None:
             server.fail(PATH, 403, "Forbidden", times=1000, verb="watch")
 
         async with reflected(tmp_path, "a", prepare=prepare) as copy:
             await until(lambda: copy.reflector.problem)
-            assert copy.reflector.problem == "the API server denied the request (403): grant watch on namespaces"
+            golden(copy.reflector.problem or "")
             assert copy.reflector.has_synced
             copy.server.put(NAMESPACES, "b")
             await copy.becomes("a", "b")
 
     @pytest.mark.parametrize(
-        ("code", "reason", "problem"),
-        [
-            (500, "InternalError", "the API server answered 500 InternalError to list namespaces"),
-            (429, "TooManyRequests", "the API server answered 429 TooManyRequests to list namespaces"),
-            (502, "", "the API server answered 502 to list namespaces"),
-            (400, "a SECRET text", "the API server answered 400 to list namespaces"),
-            (
-                401,
-                "Unauthorized",
-                "the API server answered 401: it does not accept the credentials of kubevirt-webhook",
-            ),
-        ],
+        ("code", "reason"),
+        [(500, "InternalError"), (429, "TooManyRequests"), (502, ""), (400, "a SECRET text"), (401, "Unauthorized")],
     )
-    async def test_other_answers(self, tmp_path: Path, code: int, reason: str, problem: str) -> None:
+    async def test_other_answers(self, tmp_path: Path, code: int, reason: str, golden: Callable[[str], None]) -> None:
         def prepare(server: FakeApiServer) -> None:
             server.fail(PATH, code, reason, times=100)
 
         async with reflected(tmp_path, "a", prepare=prepare, clock=HeldClock()) as copy:
             await until(lambda: copy.reflector.problem)
-            assert copy.reflector.problem == problem
+            assert copy.reflector.problem
+            assert "SECRET" not in copy.reflector.problem
+            golden(copy.reflector.problem)
             assert not copy.reflector.is_forbidden
 
     async def test_an_answer_that_is_no_json(self, tmp_path: Path) -> None:
@@ -172,14 +165,14 @@ class TestTrouble:
             assert copy.lists == 1
             assert copy.clock.slept
 
-    async def test_a_silent_list_is_cut(self, tmp_path: Path) -> None:
+    async def test_a_silent_list_is_cut(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         def prepare(server: FakeApiServer) -> None:
             server.hang(PATH, asyncio.Event(), times=1)
 
         clock = HeldClock()
         async with reflected(tmp_path, "a", prepare=prepare, clock=clock, timing=Timing(list_timeout=0.05)) as copy:
             await until(lambda: copy.reflector.problem)
-            assert copy.reflector.problem == "the API server has gone silent"
+            golden(copy.reflector.problem or "")
             while not copy.names:  # on a slow machine the next one may be cut, too
                 clock.advance(10.0)
                 await asyncio.sleep(0.01)
@@ -187,7 +180,7 @@ class TestTrouble:
     async def test_no_api_server_at_all(self, tmp_path: Path) -> None:
         class Nowhere(Transport):
             async def get(self, path: str, query: Mapping[str, str] = NO_QUERY, *, most: int = 0) -> tuple[int, bytes]:
-                raise ApiConnectionError("no connection to the API server")
+                raise ApiConnectionError("no connection")
 
             async def post(self, path: str, body: Any) -> tuple[int, bytes]:
                 raise AssertionError("a reflector only reads")
@@ -203,7 +196,7 @@ class TestTrouble:
         reflector = Reflector(Nowhere(), NAMESPACES, clock=clock)
         task = asyncio.create_task(reflector.run())
         await until(lambda: reflector.problem)
-        assert reflector.problem == "no connection to the API server"
+        assert reflector.problem == "no connection"
         assert 0.25 <= clock.slept[0] <= 0.5
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

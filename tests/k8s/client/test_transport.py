@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import errno
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,6 @@ import aiohttp
 import msgspec
 import pytest
 import trustme
-import yaml
 from aiohttp import web
 
 from tests.cluster.fake_apiserver import FakeApiServer, running
@@ -103,20 +101,20 @@ class TestRequests:
         async with connected(tmp_path) as (_, transport):
             assert (await transport.request("DELETE", "/apis/nothing"))[0] == 404
 
-    async def test_in_time_or_never(self, tmp_path: Path) -> None:
+    async def test_in_time_or_never(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (server, transport):
             server.hang(PATH, asyncio.Event())
             with pytest.raises(ApiConnectionError) as caught:
                 await transport.request("GET", PATH, seconds=0.05)
-            assert caught.value.why == "the API server did not answer in time"
+            golden(caught.value.why)
 
-    async def test_without_a_server(self, tmp_path: Path) -> None:
+    async def test_without_a_server(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (server, _):
             kubeconfig = server.kubeconfig(tmp_path / "config")
         transport = await connect(kubeconfig)
         with pytest.raises(ApiConnectionError) as caught:
             await transport.get(PATH)
-        assert caught.value.why == "no connection to the API server (connection refused)"
+        golden(caught.value.why)
         with pytest.raises(ApiConnectionError):
             await anext(transport.watch(PATH, {}))
         await transport.close()
@@ -125,7 +123,7 @@ class TestRequests:
         ("error", "cause"),
         [
             (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "no such host"),
-            (socket.gaierror(socket.EAI_AGAIN, "Try again"), "the name of its host cannot be resolved now"),
+            (socket.gaierror(socket.EAI_AGAIN, "Try again"), "cannot be resolved now"),
             (OSError(errno.EHOSTUNREACH, "10.1.2.3"), "no route to host"),
             (OSError(errno.ENETUNREACH, "10.1.2.3"), "network is unreachable"),
             (OSError(errno.EMFILE, "10.1.2.3"), "EMFILE"),
@@ -144,7 +142,7 @@ class TestRequests:
             monkeypatch.setattr(transport._session, "request", connect)
             with pytest.raises(ApiConnectionError) as caught:
                 await transport.get(PATH)
-            assert caught.value.why == f"no connection to the API server ({cause})"
+            assert caught.value.why.endswith(f"{cause})")
 
     async def test_a_name_that_nobody_has(self, tmp_path: Path) -> None:
         async with connected(tmp_path) as (server, _):
@@ -152,31 +150,29 @@ class TestRequests:
             other = await connect(server.kubeconfig(tmp_path / "nobody"))
             with pytest.raises(ApiConnectionError) as caught:
                 await other.get(PATH)
-            assert caught.value.why.startswith("no connection to the API server (")
+            assert caught.value.why.startswith("no connection ")
             assert "nobody" not in caught.value.why
             await other.close()
 
-    async def test_a_server_without_tls(self, tmp_path: Path) -> None:
+    async def test_a_server_without_tls(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (server, _):
             server.url = server.url.replace("http:", "https:")
             other = await connect(server.kubeconfig(tmp_path / "nobody"))
             with pytest.raises(ApiConnectionError) as caught:
                 await other.get(PATH)
-            assert caught.value.why == (
-                "no trusted TLS connection to the API server (it does not speak TLS at this port)"
-            )
+            golden(caught.value.why)
             await other.close()
 
     async def test_the_cluster_by_the_names_that_admins_know(self, tmp_path: Path) -> None:
         async with connected(tmp_path) as (server, transport):
             assert transport.cluster == f'context "fake", {server.url}'
 
-    async def test_after_the_end(self, tmp_path: Path) -> None:
+    async def test_after_the_end(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (_, transport):
             await transport.close()
             with pytest.raises(ApiConnectionError) as caught:
                 await transport.get(PATH)
-            assert caught.value.why == "the connection to the API server has been closed"
+            golden(caught.value.why)
 
 
 class TestWatch:
@@ -197,7 +193,7 @@ class TestWatch:
                 await anext(transport.watch(PATH, {"watch": "true"}))
             assert caught.value.status == 403
 
-    async def test_broken(self, tmp_path: Path) -> None:
+    async def test_broken(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with (
             connected(tmp_path) as (server, transport),
             aclosing(transport.watch(PATH, {"watch": "true"})) as pieces,
@@ -208,33 +204,39 @@ class TestWatch:
             with pytest.raises(ApiConnectionError) as caught:
                 while True:
                     await anext(pieces)
-            assert caught.value.why.startswith("the connection to the API server broke")
+            golden(caught.value.why.partition(" (")[0])
 
-    async def test_that_never_begins(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_that_never_begins(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
+    ) -> None:
         monkeypatch.setattr(module, "_WATCH_HEADERS_SECONDS", 0.05)
         async with connected(tmp_path) as (server, transport):
             server.hang(PATH, asyncio.Event())
             with pytest.raises(ApiConnectionError) as caught:
                 await anext(transport.watch(PATH, {"watch": "true"}))
-            assert caught.value.why == "the API server did not answer in time"
+            golden(caught.value.why)
 
 
 class TestClock:
-    async def test_its_clock(self, tmp_path: Path) -> None:
+    async def test_its_clock(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (server, transport):
             told = {"Date": "Sat, 21 Nov 2026 16:00:00 GMT"}
             server.answer("/version", lambda _: web.Response(status=403, headers=told))
             assert await transport.date() == 1_795_276_800
             server.answer("/version", lambda _: web.Response(headers={"Date": "today"}))
-            assert await transport.date() == Unavailable("the API server's answer has no Date")
+            found = await transport.date()
+            assert isinstance(found, Unavailable)
+            golden(found.why)
             await transport.close()
             assert isinstance(await transport.date(), Unavailable)
 
-    async def test_of_nobody(self, tmp_path: Path) -> None:
+    async def test_of_nobody(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (server, _):
             server.url = "http://127.0.0.1:1"
             other = await connect(server.kubeconfig(tmp_path / "nobody"))
-            assert await other.date() == Unavailable("no connection to the API server (connection refused)")
+            found = await other.date()
+            assert isinstance(found, Unavailable)
+            golden(found.why)
             await other.close()
 
 
@@ -281,7 +283,9 @@ class TestInAPod:
         monkeypatch.setattr(credentials, "SERVICE_ACCOUNT", tmp_path)
         return tmp_path
 
-    async def test_over_tls_with_our_service_account(self, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test_over_tls_with_our_service_account(
+        self, account: Path, monkeypatch: pytest.MonkeyPatch, golden: Callable[[str], None]
+    ) -> None:
         authority = trustme.CA()
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         authority.issue_cert("localhost").configure_cert(context)
@@ -299,18 +303,15 @@ class TestInAPod:
             foreign = await connect()
             with pytest.raises(ApiConnectionError) as caught:
                 await foreign.get("/version")
-            assert caught.value.why == (
-                "no trusted TLS connection to the API server (x509: certificate signed by unknown authority)"
-            )
+            golden(caught.value.why)
             await foreign.close()
             authority.cert_pem.write_to_path(account / "ca.crt")
             monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
             renamed = await connect()
-            assert renamed.cluster.startswith("the cluster of this pod, https://127.0.0.1:")
+            assert "of this pod, https://127.0.0.1:" in renamed.cluster
             with pytest.raises(ApiConnectionError) as caught:
                 await renamed.get("/version")
-            why = "x509: certificate is not valid for the address of the API server"
-            assert caught.value.why == f"no trusted TLS connection to the API server ({why})"
+            golden(caught.value.why)
             await renamed.close()
             monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "localhost")
             (account / "token").write_text("t0\nt1")
@@ -318,128 +319,22 @@ class TestInAPod:
             confused = await connect()
             with pytest.raises(ApiConnectionError) as caught:
                 await confused.get("/version")
-            assert caught.value.why == "the credentials cannot be read"
+            golden(caught.value.why)
             await confused.close()
             await transport.close()
 
     @pytest.mark.parametrize(
-        ("files", "what"),
-        [
-            ({}, "token: No such file or directory"),
-            ({"token": " \n", "ca.crt": "garbage"}, "token is empty"),
-            ({"token": "t0"}, "ca.crt: No such file or directory"),
-            ({"token": "t0", "ca.crt": "garbage"}, "ca.crt is not a valid CA certificate (NO_CERT"),
-        ],
+        "files",
+        [{}, {"token": " \n", "ca.crt": "garbage"}, {"token": "t0"}, {"token": "t0", "ca.crt": "garbage"}],
+        ids=["nothing", "empty token", "no CA", "no PEM"],
     )
     async def test_that_can_not_be_used(
-        self, account: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], what: str
+        self, account: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], golden: Callable[[str], None]
     ) -> None:
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
         for name, content in files.items():
             (account / name).write_text(content)
         with pytest.raises(InputError) as caught:
             await connect()
-        assert what in str(caught.value)
+        golden(caught.value.what.partition(" (")[0].replace(str(account), "ACCOUNT"))
         assert "automountServiceAccountToken" in caught.value.fix
-
-
-def config(**changes: Any) -> dict[str, Any]:
-    cluster = changes.pop("cluster", {"server": "https://localhost:1"})
-    user = changes.pop("user", {"token": "t0"})
-    return {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "clusters": [{"name": "k", "cluster": cluster}],
-        "users": [{"name": "u", "user": user}],
-    } | changes
-
-
-NOT_PEM = base64.b64encode(b"not a certificate").decode()
-
-
-class TestKubeconfig:
-    @pytest.mark.parametrize(
-        ("document", "what", "fix"),
-        [
-            ("just text", "not a kubeconfig", "--kubeconfig"),
-            ("", "not a kubeconfig", "--kubeconfig"),
-            ("a: [", "not YAML", "repair"),
-            ("a: \x01", "not YAML", "repair"),
-            (config(**{"current-context": ""}), "no current context", "use-context"),
-            ({}, "no current context", "use-context"),
-            (config(**{"current-context": "z"}), "Expected object with name z", "repair"),
-            (config(contexts=None), "Expected object with name c", "repair"),
-            (config(users=[]), "a part of it is missing or has the wrong type", "repair"),
-            (config(clusters=[]), "Expected object with name k", "repair"),
-            (config(clusters=["x"]), "to have 'name' key", "repair"),
-            (config(users=[{"name": "u", "user": "x"}]), "a part of it is missing or has the wrong type", "repair"),
-            (config(cluster={"insecure-skip-tls-verify": True}), "no server", "add it"),
-            (
-                config(cluster={"server": "https://localhost:1", "certificate-authority-data": NOT_PEM}),
-                "a certificate or key in it is invalid",
-                "repair",
-            ),
-            (
-                config(cluster={"server": "https://localhost:1", "certificate-authority-data": "abc"}),
-                "its data cannot be decoded",
-                "repair",
-            ),
-            (
-                config(cluster={"server": "https://localhost:1", "certificate-authority": "nowhere.crt"}),
-                "nowhere.crt",
-                "repair",
-            ),
-            (
-                config(user={"client-certificate-data": NOT_PEM, "client-key-data": NOT_PEM}),
-                "a certificate or key in it is invalid",
-                "repair",
-            ),
-            (config(user={"tokenFile": "nowhere"}), "nowhere: No such file", "repair"),
-        ],
-    )
-    async def test_mistakes_are_told_in_one_sentence(self, tmp_path: Path, document: Any, what: str, fix: str) -> None:
-        file = tmp_path / "config"
-        file.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
-        with pytest.raises(InputError) as caught:
-            await connect(str(file))
-        assert what in str(caught.value)
-        assert fix in caught.value.fix
-        assert caught.value.where == str(file)
-        assert "\n" not in str(caught.value)
-
-    async def test_that_is_not_there(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError) as caught:
-            await connect(str(tmp_path / "missing"))
-        assert caught.value.what == "the kubeconfig cannot be read: No such file or directory"
-
-    async def test_that_is_a_directory(self, tmp_path: Path) -> None:
-        with pytest.raises(InputError) as caught:
-            await connect(str(tmp_path))
-        assert "Is a directory" in str(caught.value)
-
-    async def test_by_environment(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-        server = FakeApiServer()
-        async with running(server):
-            file = server.kubeconfig(tmp_path / "config")
-            monkeypatch.setenv("KUBECONFIG", f"{tmp_path / 'missing'}:{file}")
-            transport = await connect()
-            assert (await transport.get("/version"))[0] == 200
-            await transport.close()
-
-    async def test_where_kubectl_looks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-        monkeypatch.delenv("KUBECONFIG", raising=False)
-        monkeypatch.setenv("HOME", str(tmp_path))
-        with pytest.raises(InputError) as caught:
-            await connect()
-        assert caught.value.where == str(tmp_path / ".kube" / "config")
-
-    async def test_a_server_that_is_no_url(self, tmp_path: Path) -> None:
-        file = tmp_path / "config"
-        file.write_text(yaml.safe_dump(config(cluster={"server": "://"})))
-        transport = await connect(str(file))
-        with pytest.raises(ApiConnectionError) as caught:
-            await transport.get("/version")
-        assert "broke" in caught.value.why
-        await transport.close()

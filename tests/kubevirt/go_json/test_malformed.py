@@ -73,17 +73,17 @@ def test_anything_at_all(value: Any) -> None:
     [
         (
             {"domain": {"devices": {"disks": [{"name": str(n)} for n in range(10_000)]}}},
-            "disks: has 10000 items, more than 256",
+            "disks: has 10000 items",
         ),
-        ({"volumes": [{"name": str(n)} for n in range(10_000)]}, "volumes: has 10000 items, more than 256"),
+        ({"volumes": [{"name": str(n)} for n in range(10_000)]}, "volumes: has 10000 items"),
         ({"domain": {"cpu": {"cores": 10**30}}}, "cores: is not between 0 and 4294967295"),
-        ({"domain": {"memory": {"guest": -(10**300)}}}, "guest: is not a valid quantity"),
-        ({"domain": deep()}, "domain: is a list, not an object"),
+        ({"domain": {"memory": {"guest": -(10**300)}}}, "guest: is not a valid"),
+        ({"domain": deep()}, "domain: is a list"),
         ({"nodeSelector": {str(n): "" for n in range(10_000)}}, "nodeSelector: has 10000 keys, more than 5000"),
         ({"affinity": {"x": [[0] * 1000] * 1000}}, "holds more than 25000 values"),
         (
             {"domain": {"resources": {"requests": {"cpu": "1e99999"}}}},
-            "is not a valid quantity: the exponent is too large",
+            "exponent is too large",
         ),
     ],
     ids=["disks", "volumes", "huge", "negative", "deep", "keys", "wide", "exponent"],

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -87,36 +87,33 @@ def test_a_status_keeps_what_we_do_not_know() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("given", "where"),
     [
-        ([], "spec: is a list, not an object"),
-        ({"domain": "x"}, "spec.domain: is a string, not an object"),
-        ({"schedulerName": 1}, "spec.schedulerName: is a number, not a string"),
-        ({"volumes": {}}, "spec.volumes: is an object, not a list"),
-        ({"volumes": [{"name": True}]}, "spec.volumes[0].name: is a boolean, not a string"),
-        ({"domain": {"cpu": {"cores": -1}}}, "spec.domain.cpu.cores: is not between 0 and 4294967295"),
-        ({"domain": {"cpu": {"cores": 1.5}}}, "spec.domain.cpu.cores: is not a whole number"),
-        ({"domain": {"cpu": {"cores": "2"}}}, "spec.domain.cpu.cores: is a string, not a number"),
-        ({"domain": {"cpu": {"dedicatedCpuPlacement": 1}}}, "dedicatedCpuPlacement: is a number, not true or false"),
-        (
-            {"domain": {"memory": {"guest": "much"}}},
-            "spec.domain.memory.guest: is not a valid quantity; use for example 4Gi",
-        ),
-        ({"nodeSelector": {"a": []}}, "spec.nodeSelector['a']: is a list, not a string"),
-        ({"nodeSelector": {1: "a"}}, "spec.nodeSelector: has a key that is no string"),
-        ({"nodeSelector": 5}, "spec.nodeSelector: is a number, not an object"),
-        ({"nodeSelector": dict.fromkeys(map(str, range(MAX_KEYS + 1)), "")}, "spec.nodeSelector: has 5001 keys"),
-        (
-            {"domain": {"devices": {"disks": [{}] * 10_000}}},
-            "spec.domain.devices.disks: has 10000 items, more than 256",
-        ),
-        ({"tolerations": [None, 1]}, "spec.tolerations[1]: is a number, not an object"),
-        ({"dnsConfig": {"searches": [None]}}, "spec.dnsConfig.searches[0]: is null, not a string"),
+        ([], "spec"),
+        ({"domain": "x"}, "spec.domain"),
+        ({"schedulerName": 1}, "spec.schedulerName"),
+        ({"volumes": {}}, "spec.volumes"),
+        ({"volumes": [{"name": True}]}, "spec.volumes[0].name"),
+        ({"domain": {"cpu": {"cores": -1}}}, "spec.domain.cpu.cores"),
+        ({"domain": {"cpu": {"cores": 1.5}}}, "spec.domain.cpu.cores"),
+        ({"domain": {"cpu": {"cores": "2"}}}, "spec.domain.cpu.cores"),
+        ({"domain": {"cpu": {"dedicatedCpuPlacement": 1}}}, "spec.domain.cpu.dedicatedCpuPlacement"),
+        ({"domain": {"memory": {"guest": "much"}}}, "spec.domain.memory.guest"),
+        ({"nodeSelector": {"a": []}}, "spec.nodeSelector['a']"),
+        ({"nodeSelector": {1: "a"}}, "spec.nodeSelector"),
+        ({"nodeSelector": 5}, "spec.nodeSelector"),
+        ({"nodeSelector": dict.fromkeys(map(str, range(MAX_KEYS + 1)), "")}, "spec.nodeSelector"),
+        ({"domain": {"devices": {"disks": [{}] * 10_000}}}, "spec.domain.devices.disks"),
+        ({"tolerations": [None, 1]}, "spec.tolerations[1]"),
+        ({"dnsConfig": {"searches": [None]}}, "spec.dnsConfig.searches[0]"),
     ],
+    ids=range(17),
 )
-def test_malformed(given: Any, sentence: str) -> None:
-    with pytest.raises(InputError, match=re.escape(sentence)):
+def test_malformed(given: Any, where: str, golden: Callable[[str], None]) -> None:
+    with pytest.raises(InputError) as refused:
         decode(VMI_SPEC, given, "spec")
+    assert refused.value.where == where
+    golden(refused.value.what)
 
 
 def test_deep_nesting() -> None:

@@ -364,7 +364,7 @@ class TestForged:
         assert first == ("z-drained", "x")
 
     def test_a_list_that_a_tenant_made_too_large_takes_away_the_clusters_cap_alone(self) -> None:
-        large = facts() | {CLUSTER: Unavailable("the list of virtualmachineinstancemigrations is too large to be read")}
+        large = facts() | {CLUSTER: Unavailable("too large")}
         decision = decide(large, max_per_cluster=1)
 
         assert [reason.code for reason in decision.reasons] == [Code.ELIGIBLE, Code.LOOKUP_FAILED]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -36,7 +37,7 @@ from webhook.policies.migration.answer import SCHEMA, MigrationExplanation
 from webhook.policies.migration.explanation import NotThere, explain, few
 
 
-def test_where_a_vm_may_go() -> None:
+def test_where_a_vm_may_go(golden: Callable[[str], None]) -> None:
     answer = explained({"zone": "a"})
 
     assert (answer.schema, answer.namespace, answer.name) == (SCHEMA, "demo", "web01")
@@ -45,7 +46,7 @@ def test_where_a_vm_may_go() -> None:
     assert (answer.total, answer.eligible.count, answer.eligible.names) == (4, 1, ["node-a2"])
     assert answer.favourable
     assert (answer.contradictions, answer.obstacles, answer.gaps, answer.notes) == ((), (), (), ())
-    assert answer.kubevirt.text == "would do the same: go to that node"
+    golden(answer.kubevirt.text)
     assert [(reason.origin, reason.nodes.names, reason.alone) for reason in answer.reasons] == [
         ("added", ["node-b1", "node-b2"], 1),
         ("vendor", ["node-b2"], 0),
@@ -105,11 +106,11 @@ def test_what_kubevirt_alone_would_let_hang() -> None:
     assert "Pending" in dropped.text
 
 
-def test_several_nodes() -> None:
+def test_several_nodes(golden: Callable[[str], None]) -> None:
     answer = explained()
 
     assert answer.summary == "2 of 4 nodes are eligible: node-a2, node-b1"
-    assert answer.kubevirt.text == "would do the same: go to one of these nodes"
+    golden(answer.kubevirt.text)
     many = explained(nodes=[node(f"n{number:02}", "a") for number in range(9)])
     assert many.summary == "9 of 9 nodes are eligible: n00, n01, n02, n03, n04 and 4 more"
     widened = explained({"zone": "b"}, vmi({"zone": "a"}), [node("node-a1", "a"), node("n2", "a"), node("n3", "a")])
@@ -117,10 +118,10 @@ def test_several_nodes() -> None:
     assert explained(nodes=[node("n1", "a")]).summary == "1 of 1 node is eligible: n1"
 
 
-def test_an_empty_cluster() -> None:
+def test_an_empty_cluster(golden: Callable[[str], None]) -> None:
     answer = explained(nodes=[])
 
-    assert answer.summary == "no node is eligible: the cluster has no nodes"
+    golden(answer.summary)
     assert (answer.total, answer.reasons, answer.openings, answer.groups) == (0, (), (), ())
 
 
@@ -134,7 +135,7 @@ def openings(answer: MigrationExplanation) -> list[tuple[str, list[str]]]:
     return [(opening.change, opening.nodes.names) for opening in answer.openings]
 
 
-def test_changes_that_would_help() -> None:
+def test_changes_that_would_help(golden: Callable[[str], None]) -> None:
     taint = {"spec": {"taints": [{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]}}
     dead: dict[str, Any] = {"kubevirt.io/schedulable": "false"}
     no_kvm = {"status": {"allocatable": {"devices.kubevirt.io/kvm": "0"}}}
@@ -149,13 +150,16 @@ def test_changes_that_would_help() -> None:
         node("amd", "b", AMD),
     ]
 
-    assert openings(explained({"zone": "b"}, nodes=nodes)) == [
-        ("get virt-handler working", ["dead-1", "dead-2"]),
-        ("remove the taint dedicated=db:NoSchedule, or have the VM tolerate it", ["tainted"]),
-        ("uncordon", ["cordoned"]),
-        ("get KubeVirt's device plugin working", ["no-kvm"]),
-        ("remove zone=b from addedNodeSelector", ["far-0", "far-1", "far-2"]),
+    found = openings(explained({"zone": "b"}, nodes=nodes))
+
+    assert [names for _, names in found] == [
+        ["dead-1", "dead-2"],
+        ["tainted"],
+        ["cordoned"],
+        ["no-kvm"],
+        ["far-0", "far-1", "far-2"],
     ]
+    golden("\n".join(change for change, _ in found))
 
 
 def test_a_device_that_other_nodes_lack() -> None:
@@ -178,14 +182,14 @@ def test_a_device_that_the_present_node_lacks_as_well_is_not_taken_into_account(
     assert FOO in gap
 
 
-def test_changes_of_the_vm_itself() -> None:
+def test_changes_of_the_vm_itself(golden: Callable[[str], None]) -> None:
     spec = {"affinity": affinity(expressions(expression("disk", "In", "ssd")))}
     nodes = [node("node-a1", "a"), node("n2", "b", disk="ssd"), node("n3", "a", disk="hdd")]
 
-    assert openings(explained(found=vmi({"zone": "a"}, **spec), nodes=nodes)) == [
-        ("remove zone=a from the VM's nodeSelector", ["n2"]),
-        ("change the VM's node affinity", ["n3"]),
-    ]
+    found = openings(explained(found=vmi({"zone": "a"}, **spec), nodes=nodes))
+
+    assert [names for _, names in found] == [["n2"], ["n3"]]
+    golden("\n".join(change for change, _ in found))
 
 
 def test_one_node_with_all_reasons() -> None:
@@ -199,7 +203,7 @@ def test_one_node_with_all_reasons() -> None:
     fitting = explained({"zone": "a"}, node="node-a2")
     assert fitting.node
     assert (fitting.node.eligible, fitting.node.reasons, fitting.favourable) == (True, (), True)
-    with pytest.raises(NotThere, match="there is no node n9"):
+    with pytest.raises(NotThere, match="no node n9"):
         explained(node="n9")
 
 
@@ -254,29 +258,20 @@ def test_a_vm_that_comes_from_another_cluster() -> None:
 
 
 @pytest.mark.parametrize(
-    ("known", "said"),
+    "known",
     [
-        ({VMI: None, VM: None}, "there is no VirtualMachine demo/web01; check the name and the namespace"),
-        (
-            {VMI: None, VM: Unavailable("403")},
-            "there is no VirtualMachineInstance demo/web01, so there is nothing to migrate",
-        ),
-        ({VMI: None, VM: explanation._Vm()}, "the VM demo/web01 is not running, so there is nothing to migrate"),
-        (
-            {VMI: None, VM: explanation._Vm(status=explanation._VmStatus("Stopped"))},
-            "the VM demo/web01 is not running (Stopped), so there is nothing to migrate",
-        ),
-        (
-            {VMI: msgspec.convert({"status": {"phase": "Succeeded"}}, Vmi), VM: None},
-            "the VMI demo/web01 has ended, so there is nothing to migrate",
-        ),
+        {VMI: None, VM: None},
+        {VMI: None, VM: Unavailable("403")},
+        {VMI: None, VM: explanation._Vm()},
+        {VMI: None, VM: explanation._Vm(status=explanation._VmStatus("Stopped"))},
+        {VMI: msgspec.convert({"status": {"phase": "Succeeded"}}, Vmi), VM: None},
     ],
-    ids=range(5),
+    ids=["no VM", "VM unreadable", "no VMI", "stopped", "ended"],
 )
-def test_nothing_to_migrate(known: dict[Key[Any], object], said: str) -> None:
+def test_nothing_to_migrate(known: dict[Key[Any], object], golden: Callable[[str], None]) -> None:
     with pytest.raises(NotThere) as refused:
         explained(more=known)
-    assert said in str(refused.value)
+    golden(str(refused.value))
 
 
 @pytest.mark.parametrize("key", [VMI, NodesKey(), ListKey(LAUNCHER_PODS, "demo", f"kubevirt.io/created-by={UID}")])
@@ -285,9 +280,10 @@ def test_not_knowing_is_no_answer(key: Key[Any]) -> None:
         explained(more={key: Unavailable("403")})
 
 
-def test_the_vm_is_left_alone_as_well() -> None:
-    with pytest.raises(NotThere, match="there is no VirtualMachineInstance demo/web01, so there is nothing to migrate"):
+def test_the_vm_is_left_alone_as_well(golden: Callable[[str], None]) -> None:
+    with pytest.raises(NotThere) as refused:
         explain("demo", "web01", {}, Facts.of({VMI: None}), deputy=True)
+    golden(str(refused.value))
 
 
 def test_facts_are_asked_for_together() -> None:

@@ -296,7 +296,7 @@ class TestRight:
 
         assert decision.denial
         assert (decision.code, decision.denial.code) == (Code.NODE_CHOICE_FORBIDDEN, 403)
-        assert "the verb use on migrationtargets.kubevirt-webhook.github.io" in decision.denial.message
+        assert "migrationtargets.kubevirt-webhook.github.io" in decision.denial.message
 
     def test_users_have_it(self) -> None:
         world = facts(may=[("use", "migrationtargets")])

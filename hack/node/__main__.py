@@ -1,0 +1,94 @@
+"""`make node`: prepares what a node needs, and runs it, or a command beside it, in namespaces of its own.
+
+Nothing is installed on the machine: Debian packages are unpacked into the cache, and lie over ``/usr`` only inside. The
+end of the first process in the namespaces ends all others; what is left then are directories, which are removed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import fcntl
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from hack.controlplane import build
+from hack.node import image, packages
+from hack.node.requirements import missing
+
+ROOT = Path(__file__).resolve().parents[2]
+CGROUPS = Path("/sys/fs/cgroup")
+NAMESPACES = ("--net", "--mount", "--pid", "--uts", "--ipc", "--fork", "--kill-child", "--mount-proc")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the node; returns the exit status of the command."""
+    parser = argparse.ArgumentParser(prog="python -m hack.node", description="Run a node, or a command beside it.")
+    parser.add_argument("command", nargs=argparse.REMAINDER, help="command to run (default: wait for Ctrl-C)")
+    command = parser.parse_args(arguments).command
+    if reason := missing():
+        print(f"node: {reason}", file=sys.stderr)
+        return build.EX_UNAVAILABLE
+    cache = build.cache_root(os.environ) / "node-parts"
+    cache.mkdir(parents=True, exist_ok=True)
+    try:
+        binaries = build.ensure(os.environ)
+        node = build.ensure(os.environ, bundle=build.NODE)
+        with locked(cache):
+            usr = packages.ensure(cache)
+            images = image.ensure(cache, usr)
+    except (build.UnavailableError, build.BuildError, packages.PreparationError) as error:
+        print(f"node: {error}", file=sys.stderr)
+        return 1
+    with directory() as place:
+        environ = {
+            **os.environ,
+            "NODE_DIRECTORY": str(place),
+            "NODE_BINARIES": str(binaries),
+            "NODE_KUBELET": str(node),
+            "NODE_USR": str(usr),
+            "NODE_IMAGES": str(images),
+            "PYTHONPATH": str(ROOT),
+        }
+        # The first process of a PID namespace takes in orphans: a shell reaps them.
+        inside = ["bash", "-c", '"$@"; exit $?', "--", sys.executable, "-m", "hack.node.inside", *command]
+        try:
+            return subprocess.run(["unshare", *NAMESPACES, *inside], env=environ, cwd=ROOT, check=False).returncode
+        except KeyboardInterrupt:
+            return 130
+
+
+@contextlib.contextmanager
+def locked(cache: Path) -> Iterator[None]:
+    """Holds the cache's lock: builds of images share a storage."""
+    with (cache / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextlib.contextmanager
+def directory() -> Iterator[Path]:
+    """A directory for all that a node writes; removed at the end, with its cgroups, whose root has the same name."""
+    with tempfile.TemporaryDirectory(prefix="kubevirt-webhook-node-", ignore_cleanup_errors=True) as name:
+        place = Path(name)
+        try:
+            yield place
+        finally:
+            remove_cgroups(place.name)
+
+
+def remove_cgroups(name: str, root: Path = CGROUPS) -> None:
+    """Remove the cgroups of a node from every hierarchy, the innermost first; whose processes have ended."""
+    for top in (root / name, *root.glob(f"*/{name}")):
+        below = [Path(each) for each, _, _ in os.walk(top, topdown=False)] if top.is_dir() else []
+        for each in below:
+            with contextlib.suppress(OSError):
+                each.rmdir()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

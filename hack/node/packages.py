@@ -1,0 +1,48 @@
+"""Container runtime, network plugins and image builder, from Debian packages that are unpacked into the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+# Programs, and the libraries of theirs that a minimal installation lacks.
+PACKAGES = (
+    *("containerd", "runc", "containernetworking-plugins", "nftables", "buildah", "mmdebstrap"),
+    *("golang-github-containers-common", "libassuan0", "libdevmapper1.02.1", "libgpgme11", "libjansson4", "libmnl0"),
+    *("libnftables1", "libnftnl11", "libseccomp2"),
+)
+
+
+class PreparationError(Exception):
+    """A part of the node could not be prepared: a sentence for people."""
+
+
+def ensure(cache: Path) -> Path:
+    """The directory that lies over ``/usr`` inside; the packages are downloaded where they are missing."""
+    digest = hashlib.sha256(" ".join(PACKAGES).encode()).hexdigest()[:12]
+    place = cache / f"packages-{digest}"
+    if not place.is_dir():
+        partial = cache / "packages.partial"
+        shutil.rmtree(partial, ignore_errors=True)
+        (partial / "archives").mkdir(parents=True)
+        run("apt-get", "download", *PACKAGES, cwd=partial / "archives", fix='run "apt-get update" first')
+        for archive in sorted((partial / "archives").glob("*.deb")):
+            run("dpkg", "-x", str(archive), str(partial))
+        partial.rename(place)
+    return place / "usr"
+
+
+def run(*command: str, cwd: Path | None = None, fix: str = "") -> str:
+    """What a program prints.
+
+    Raises:
+        PreparationError: it fails.
+    """
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        tail = (done.stderr or done.stdout).strip().splitlines()[-5:]
+        advice = f"; {fix}" if fix else ""
+        raise PreparationError(f"{' '.join(command[:2])} failed{advice}:\n  " + "\n  ".join(tail))
+    return done.stdout

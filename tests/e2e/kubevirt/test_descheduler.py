@@ -1,0 +1,161 @@
+"""The real descheduler beside a real KubeVirt: who leaves a crowded node, and who is held up by whom."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from hack.controlplane import build
+from tests.e2e.support.audited import AuditLog
+from tests.e2e.support.kube import Json, eventually
+from tests.e2e.support.messages import parse
+from tests.e2e.support.webhook_server import WebhookServer
+from tests.e2e.support.workloads import VMIS, VMS
+
+from .control_plane import KubeVirt
+from .descheduler import Descheduler, answers, crowd, marked, nodes_of
+from .place import Place, make_place
+
+pytestmark = [pytest.mark.kubevirt, pytest.mark.timeout(300)]
+
+NODE = "node-1"
+ROUNDS = 12
+MOVABLE = [f"vm-{number}" for number in range(6)]
+# KubeVirt writes a VM's name into a label of its migrations, and cannot create one for these.
+STUCK = [f"{letter * 64}" for letter in "ab"]
+EVICTION = "kubevirt-webhook.github.io/eviction"
+EVICTION_MODE = "enforce"
+# What KubeVirt answers, and what the descheduler looks for.
+TRIGGERED = "Eviction triggered evacuation"
+IN_PROGRESS = "descheduler.alpha.kubernetes.io/eviction-in-progress"
+# Eight VMs use 75 % of the node's CPUs, and the mean of the four nodes is 19 %; 39 % is not crowded.
+ENOUGH = 4
+
+
+@pytest.fixture(scope="session")
+def descheduler() -> Path:
+    found = build.location({}, build.cache_root(os.environ), build.DESCHEDULER) / "descheduler"
+    if not found.exists():
+        pytest.skip("the descheduler isn't built; run make kubevirt")
+    return found
+
+
+@pytest.fixture(scope="module")
+def paced(real: KubeVirt, server: WebhookServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebhookServer]:
+    """A server with a cap of evacuations."""
+    assert server.validates
+    settings = {"schedulers": {}, "eviction": {"maxPerNamespace": 2, "coolDownSeconds": 300}}
+    with WebhookServer(real.plane, tmp_path_factory.mktemp("paced"), "paced", settings) as started:
+        yield started
+
+
+def template(real: KubeVirt, *, is_important: bool) -> Json:
+    metadata = {"name": "important"}
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata, "value": 1000}
+    real.plane.admin.apply(kind)
+    requests = {"cpu": "1500m", "memory": "1Gi"}
+    found: Json = {"domain": {"devices": {}, "resources": {"requests": requests}}}
+    # The descheduler begins with those of the lowest priority.
+    return {**found, "priorityClassName": "important"} if is_important else found
+
+
+def uids(place: Place) -> set[str]:
+    return {vmi["metadata"]["uid"] for vmi in place.admin.list(VMIS, place.namespace)}
+
+
+@pytest.fixture
+def crowded(real: KubeVirt, request: pytest.FixtureRequest) -> Iterator[Place]:
+    """A namespace with eight VMs on one node; with `enforce`, one where evictions are evaluated."""
+    mode = request.param
+    labels = request.getfixturevalue("paced").labels(None) | {EVICTION: mode} if mode else {}
+    place = make_place(real, labels, {})
+    stuck = dict.fromkeys(STUCK, template(real, is_important=False))
+    crowd(place, NODE, stuck | dict.fromkeys(MOVABLE, template(real, is_important=True)))
+    before = uids(place)
+    yield place
+    # However they are moved, no VM is restarted.
+    assert uids(place) == before
+    for name in (*MOVABLE, *STUCK):
+        place.admin.delete(VMS, name, place.namespace)
+    eventually(lambda: not place.admin.list(VMIS, place.namespace), what="the VMs to be gone")
+
+
+BOTH = pytest.mark.parametrize("crowded", [EVICTION_MODE], indirect=True)
+ALONE = pytest.mark.parametrize("crowded", [""], indirect=True)
+
+
+@ALONE
+def test_alone_the_vms_that_cannot_move_keep_all_others_from_leaving(
+    crowded: Place, descheduler: Path, audit_log: AuditLog, tmp_path: Path
+) -> None:
+    Descheduler(crowded, tmp_path, descheduler, background=True).run(ROUNDS)
+
+    found = answers(audit_log, crowded)
+    report(found, crowded)
+    # They are marked, never move, and take the two places that a node has.
+    assert left(crowded) == []
+    assert marked(crowded) == set(STUCK)
+    assert found.keys() == {""}
+    assert all(TRIGGERED in text for text in found[""])
+    for name in STUCK:
+        assert IN_PROGRESS in crowded.launcher(name)["metadata"]["annotations"]
+
+
+@BOTH
+def test_with_the_policy_vms_leave_until_the_node_is_not_crowded(
+    crowded: Place, descheduler: Path, audit_log: AuditLog, tmp_path: Path
+) -> None:
+    Descheduler(crowded, tmp_path, descheduler, background=True).run(ROUNDS)
+
+    found = answers(audit_log, crowded)
+    report(found, crowded)
+    assert ENOUGH <= len(left(crowded)) < len(MOVABLE)
+    # What cannot move is denied before KubeVirt marks it; who moves is asked for once, and is not restarted.
+    assert marked(crowded) == set()
+    assert all("[name-too-long]" in text for text in found.pop(""))
+    assert {name for name, texts in found.items() if any(TRIGGERED in text for text in texts)} == set(left(crowded))
+    assert max(sum(TRIGGERED in text for text in texts) for texts in found.values()) == 1
+
+
+@ALONE
+def test_alone_without_the_feature_gate_all_are_evicted_at_once(
+    crowded: Place, descheduler: Path, audit_log: AuditLog, tmp_path: Path
+) -> None:
+    Descheduler(crowded, tmp_path, descheduler, background=False).run(ROUNDS)
+
+    found = answers(audit_log, crowded)
+    report(found, crowded)
+    assert found.keys() == {"", *MOVABLE}
+    assert len(left(crowded)) > ENOUGH
+    assert marked(crowded) >= set(STUCK)
+
+
+@BOTH
+def test_with_the_policy_and_a_cap_even_then_only_as_many_leave_as_must(
+    crowded: Place, descheduler: Path, audit_log: AuditLog, tmp_path: Path
+) -> None:
+    Descheduler(crowded, tmp_path, descheduler, background=False).run(ROUNDS)
+
+    found = answers(audit_log, crowded)
+    report(found, crowded)
+    assert ENOUGH <= len(left(crowded)) < len(MOVABLE)
+    assert marked(crowded) == set()
+    # No answer: the eviction of a launcher pod that a VM has left, and that has completed.
+    codes = {parse(text).code for texts in found.values() for text in texts if text and TRIGGERED not in text}
+    assert {"name-too-long", "too-many-evacuations"} <= codes <= {"name-too-long", "too-many-evacuations", "cool-down"}
+
+
+def left(place: Place) -> list[str]:
+    nodes = nodes_of(place)
+    return [name for name in MOVABLE if nodes[name] != NODE]
+
+
+def report(found: Mapping[str, list[str]], place: Place) -> None:
+    """For the table in docs/eviction.md: `-s` shows it."""
+    print(f"left: {len(left(place))}, marked: {len(marked(place))}")
+    for name, texts in sorted(found.items()):
+        allowed = sum(TRIGGERED in text for text in texts)
+        print(f"{name or 'that cannot move'}: {len(texts)} evictions in {ROUNDS} rounds, {allowed} reached KubeVirt")

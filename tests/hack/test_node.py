@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from hack.controlplane import build
+from hack.node import __main__ as program
+from hack.node import packages, requirements
+from hack.node.cluster import make_cgroups
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("fault", "word"),
+    [("platform", "Linux"), ("user", "root"), ("program", "unshare"), ("memory", "3 GiB"), ("", "")],
+)
+def test_what_is_missing_is_one_line(fault: str, word: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "platform", "darwin" if fault == "platform" else "linux")
+    monkeypatch.setattr(os, "geteuid", lambda: 1000 if fault == "user" else 0)
+    monkeypatch.setattr(os, "sysconf", lambda _: 1 if fault == "memory" else 1 << 20)
+    monkeypatch.setattr(shutil, "which", lambda name: None if fault == "program" and name == "unshare" else name)
+    monkeypatch.setattr(Path, "read_text", lambda _: "nodev\toverlay\n")
+    monkeypatch.setattr(Path, "iterdir", lambda _: iter([Path("memory")]))
+
+    said = requirements.missing()
+
+    assert word in said
+    assert "\n" not in said
+    assert bool(said) is bool(fault)
+
+
+def test_a_machine_that_cannot_run_it_is_told_and_nothing_is_begun(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(program, "missing", lambda: "skipped: it has no root")
+    monkeypatch.setattr(build, "ensure", lambda *_: pytest.fail("it began"))
+
+    assert program.main([]) == build.EX_UNAVAILABLE
+    assert capsys.readouterr().err == "node: skipped: it has no root\n"
+
+
+def test_what_fails_on_the_way_is_told_with_its_last_lines() -> None:
+    with pytest.raises(packages.PreparationError, match=r"(?s)failed; run it again:.*last words"):
+        packages.run("sh", "-c", "echo last words >&2; exit 1", fix="run it again")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_cgroups_are_made_in_every_hierarchy_and_removed(version: int, tmp_path: Path) -> None:
+    hierarchies = [tmp_path] if version == 2 else [tmp_path / "memory", tmp_path / "cpuset"]
+    for hierarchy in hierarchies:
+        hierarchy.mkdir(exist_ok=True)
+    (tmp_path / "cgroup.controllers").touch() if version == 2 else None
+    other = hierarchies[0] / "other"
+    other.mkdir()
+
+    make_cgroups("/node-x/one", tmp_path)
+    assert all((hierarchy / "node-x" / "one").is_dir() for hierarchy in hierarchies)
+    program.remove_cgroups("node-x", tmp_path)
+
+    assert not any((hierarchy / "node-x").exists() for hierarchy in hierarchies)
+    assert other.is_dir()
+
+
+def test_the_nodes_directory_is_removed_whatever_happens() -> None:
+    kept = []
+    with pytest.raises(RuntimeError), program.directory() as place:
+        kept.append(place)
+        (place / "file").touch()
+        raise RuntimeError
+    assert not kept[0].exists()
+
+
+def test_the_tests_beside_a_node_are_the_make_targets_alone() -> None:
+    """Elsewhere they could only fail."""
+    assert "hack.node" in (ROOT / "Makefile").read_text()
+    assert "collect_ignore_glob" in (ROOT / "tests" / "node" / "conftest.py").read_text()

@@ -1,0 +1,34 @@
+"""Fixtures of the tests that run beside a node, inside its namespaces; elsewhere they are not collected."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .support import PLACE, Installation, Load
+
+collect_ignore_glob = [] if PLACE in os.environ else ["test_*.py"]
+
+
+@pytest.fixture(scope="session")
+def node() -> Installation:
+    """The cluster, and the program as its admin runs it."""
+    return Installation(Path(os.environ[PLACE]), Path(os.environ["NODE_BINARIES"]))
+
+
+@pytest.fixture
+def installed(node: Installation) -> Installation:
+    """A complete installation of the image, and a namespace whose VMs are given the scheduler kubevirt."""
+    node.install()
+    node.offer_namespace()
+    return node
+
+
+@pytest.fixture
+def load(installed: Installation) -> Iterator[Load]:
+    """VMs that are created all the time."""
+    with Load(installed) as running:
+        yield running

@@ -1,0 +1,177 @@
+"""The cluster of a node, the program as an admin runs it, and VMs that are created meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from hack.node.cluster import Cluster
+from tests.e2e.support.access import Access
+from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.objects import ensure_namespace
+from tests.e2e.support.pki import ADMIN
+from tests.e2e.support.workloads import VMS, scheduler_of, vm
+
+PLACE = "NODE_DIRECTORY"
+ROOT = Path(__file__).resolve().parents[2]
+NAMESPACE = "kubevirt-webhook"
+DEPLOYMENT = ("apps/v1/deployments", NAMESPACE, NAMESPACE)
+SHOP = "shop"
+LABEL = "kubevirt-webhook.github.io/scheduling"
+IMAGE = "localhost/kubevirt-webhook:one"
+UPGRADED = "localhost/kubevirt-webhook:two"
+BROKEN = "localhost/kubevirt-webhook:broken"
+MISSING = "localhost/kubevirt-webhook:missing"
+SETTINGS = {
+    "kubevirt": {"namespace": "kubevirt"},
+    "schedulers": {"kubevirt": {"guard": "off"}},
+    "server": {"drainSeconds": 5},
+}
+SELECTOR = f"app.kubernetes.io/name={NAMESPACE}"
+USER = 65532
+
+
+class Installation(Access):
+    """The cluster around an installation."""
+
+    def __init__(self, directory: Path, binaries: Path) -> None:
+        super().__init__(directory, f"https://{Cluster.ADDRESSES[0]}:{Cluster.PORT}", binaries)
+        self.settings = directory / "settings.yaml"
+        self.settings.write_text(json.dumps(SETTINGS))
+
+    def command(self, *arguments: str | Path) -> list[str]:
+        """The command line of the program."""
+        return [sys.executable, "-m", "webhook", *map(str, arguments), f"--kubeconfig={self.kubeconfig_for(*ADMIN)}"]
+
+    def run(self, *arguments: str | Path, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run the program as an admin does; no traceback, whatever happens."""
+        done = subprocess.run(
+            self.command(*arguments), capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=280, check=False
+        )
+        assert "Traceback" not in done.stderr
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        return done
+
+    def install(self, image: str = IMAGE, *more: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Install or upgrade."""
+        return self.run("install", f"--config={self.settings}", f"--image={image}", *more, check=check)
+
+    def offer_namespace(self) -> None:
+        """A namespace that has opted in; returns once its VMs are changed."""
+        ensure_namespace(self.admin, SHOP)
+        self.admin.patch("v1/namespaces", SHOP, {"metadata": {"labels": {LABEL: "enforce"}}})
+        eventually(lambda: self.try_vm() == "kubevirt", what="VMs to be given the scheduler kubevirt")
+
+    def try_vm(self) -> str | None:
+        """The scheduler that a new VM is given; the VM is not kept."""
+        return scheduler_of(self.admin.create(VMS, vm("probe"), SHOP, dryRun="All"))
+
+    def pods(self) -> list[Object]:
+        """The replicas that are not being deleted."""
+        found = self.admin.list("v1/pods", NAMESPACE, labelSelector=SELECTOR)
+        return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
+
+    def ready_pods(self) -> list[Object]:
+        """The replicas that are ready."""
+        wanted = {"type": "Ready", "status": "True"}.items()
+        return [pod for pod in self.pods() if any(wanted <= one.items() for one in pod["status"].get("conditions", ()))]
+
+    def wait_ready(self, number: int = 2) -> None:
+        """Wait until so many replicas are ready, and no others exist."""
+
+        def are_ready() -> bool:
+            return (
+                len(self.ready_pods()) == number == len(self.admin.list("v1/pods", NAMESPACE, labelSelector=SELECTOR))
+            )
+
+        eventually(are_ready, what=f"{number} replicas to be ready", timeout=120)
+
+    def images(self) -> set[str]:
+        """The images of the replicas."""
+        return {pod["spec"]["containers"][0]["image"] for pod in self.pods()}
+
+
+class Load:
+    """Creates VMs one after the other, as a dry run, which calls webhooks as a request that is kept does.
+
+    Attributes:
+        created: how many were created.
+        denied: the errors of those that were denied.
+        unchanged: how many were created without the scheduler.
+    """
+
+    def __init__(self, installation: Installation) -> None:
+        self._installation = installation
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self.created = 0
+        self.denied: list[str] = []
+        self.unchanged = 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._end.wait(0.01):
+            try:
+                scheduler = self._installation.try_vm()
+            except ApiError as error:
+                self.denied.append(str(error))
+                continue
+            self.created += 1
+            self.unchanged += scheduler != "kubevirt"
+
+    def more(self, number: int = 20) -> None:
+        """Wait for so many VMs more."""
+        before = self.created
+        eventually(lambda: self.created >= before + number, what="VMs to be created", timeout=120)
+
+
+def servers() -> list[int]:
+    """The process ids of the replicas' programs, as this PID namespace counts them."""
+    found = []
+    for place in Path("/proc").iterdir():
+        if place.name.isdigit():
+            try:
+                words = (place / "cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"/app/bin/kubevirt-webhook" in words[:2] and b"serve" in words:
+                found.append(int(place.name))
+    return found
+
+
+def status_of(process: int) -> dict[str, str]:
+    """``/proc/PID/status``, by field."""
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return {name: value.strip() for name, _, value in (line.partition(":") for line in lines)}
+
+
+def interrupt(process: subprocess.Popen[str]) -> int:
+    """Ctrl-C; returns the exit status."""
+    process.send_signal(signal.SIGINT)
+    return process.wait(60)
+
+
+def environment() -> dict[str, str]:
+    """That of a program whose output is read as it comes."""
+    return {**os.environ, "PYTHONUNBUFFERED": "1"}
+
+
+def condition_reasons(live: Json) -> set[Any]:
+    """The reasons of an object's conditions."""
+    return {condition.get("reason") for condition in live.get("status", {}).get("conditions", ())}

@@ -1,0 +1,99 @@
+"""What is in the image, read from its archive."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+LARGEST_BYTES = 180 * 1000 * 1000
+
+
+class Image:
+    """An OCI archive."""
+
+    def __init__(self, file: Path) -> None:
+        with tarfile.open(file) as archive:
+            self._blobs = {member.name: archive.extractfile(member) for member in archive if member.isfile()}
+            self._read = {name: blob.read() for name, blob in self._blobs.items() if blob}
+        index = json.loads(self._read["index.json"])
+        self.manifest = self._json(index["manifests"][0]["digest"])
+        self.config = self._json(self.manifest["config"]["digest"])
+
+    def layers(self) -> Iterator[tarfile.TarFile]:
+        """Its layers, the lowest first."""
+        for layer in self.manifest["layers"]:
+            data = self._blob(layer["digest"])
+            if layer["mediaType"].endswith("gzip"):
+                data = gzip.decompress(data)
+            with tarfile.open(fileobj=io.BytesIO(data)) as opened:
+                yield opened
+
+    def _blob(self, digest: str) -> bytes:
+        return self._read[f"blobs/{digest.replace(':', '/')}"]
+
+    def _json(self, digest: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._blob(digest))
+        return found
+
+
+@pytest.fixture(scope="module")
+def image() -> Image:
+    return Image(Path(os.environ["NODE_IMAGES"]) / "kubevirt-webhook.tar")
+
+
+@pytest.fixture(scope="module")
+def members(image: Image) -> list[list[tarfile.TarInfo]]:
+    return [layer.getmembers() for layer in image.layers()]
+
+
+def test_it_is_small(members: list[list[tarfile.TarInfo]]) -> None:
+    assert sum(member.size for layer in members for member in layer) < LARGEST_BYTES
+
+
+def test_interpreter_dependencies_and_program_are_layers_of_their_own(members: list[list[tarfile.TarInfo]]) -> None:
+    interpreter, dependencies, program = ({member.name.strip("/") for member in layer} for layer in members)
+
+    assert any(name.endswith("/asyncio/__init__.py") for name in interpreter)
+    assert any(name.endswith("/site-packages/aiohttp/__init__.py") for name in dependencies)
+    assert any(name.endswith("/site-packages/webhook/__init__.py") for name in program)
+    assert not any("/site-packages/webhook/" in name for name in (*interpreter, *dependencies))
+
+
+def test_there_is_no_shell_no_package_manager_and_no_client_for_kubeconfigs(
+    members: list[list[tarfile.TarInfo]],
+) -> None:
+    names = {part for layer in members for member in layer for part in Path(member.name).parts}
+
+    assert "kubevirt-webhook" in names
+    absent = {"sh", "bash", "dash", "busybox", "apt", "apt-get", "dpkg", "pip", "pip3", "gcc", "perl"}
+    assert not names & {*absent, "kubernetes_asyncio", "pytest", "mypy", "ensurepip"}
+
+
+def test_every_module_is_compiled(members: list[list[tarfile.TarInfo]]) -> None:
+    names = {member.name for layer in members for member in layer}
+    sources = [Path(name) for name in names if name.endswith(".py") and "/_data/" not in name]
+    compiled = {
+        str(Path(name).parent.parent / Path(name).name.partition(".")[0]) for name in names if name.endswith(".pyc")
+    }
+
+    assert len(sources) > 500
+    assert [str(source) for source in sources if str(source.with_suffix("")) not in compiled] == []
+
+
+def test_labels_user_and_command(image: Image) -> None:
+    config = image.config["config"]
+    labels = {key.removeprefix("org.opencontainers.image."): value for key, value in config["Labels"].items()}
+
+    assert {"title", "description", "licenses", "version", "revision", "base.name"} <= labels.keys()
+    assert labels["version"] == "e2e"
+    assert config["User"] == "65532:65532"
+    assert config["Entrypoint"] == ["/app/bin/kubevirt-webhook"]
+    assert config["Cmd"] == ["serve"]

@@ -1,0 +1,160 @@
+"""Installing, upgrading and removing, with kubelets that pull images and start containers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+from tests.e2e.support.kube import ApiError, eventually
+
+from .support import (
+    BROKEN,
+    DEPLOYMENT,
+    IMAGE,
+    MISSING,
+    NAMESPACE,
+    ROOT,
+    UPGRADED,
+    Installation,
+    Load,
+    environment,
+    interrupt,
+)
+
+
+def test_a_second_run_has_nothing_to_do(installed: Installation) -> None:
+    assert installed.install().stdout.endswith("\nno changes\n")
+    assert len(installed.ready_pods()) == 2
+
+
+def test_an_upgrade_and_the_way_back_deny_nothing_and_miss_nothing(installed: Installation, load: Load) -> None:
+    for image in (UPGRADED, IMAGE):
+        installed.install(image)
+        assert {pod["spec"]["containers"][0]["image"] for pod in installed.ready_pods()} == {image}
+        load.more()
+
+    assert (load.denied, load.unchanged) == ([], 0)
+
+
+def test_an_image_that_cannot_be_pulled_is_told_again_and_again_until_the_way_back(
+    installed: Installation, load: Load
+) -> None:
+    failed = installed.install(MISSING, "--timeout=15", check=False)
+    again = installed.run("install", "--timeout=10", check=False)
+
+    for done in (failed, again):
+        assert done.returncode == 2
+        assert "ErrImagePull" in done.stderr or "ImagePullBackOff" in done.stderr
+        assert f"kubectl -n {NAMESPACE} describe pod kubevirt-webhook-" in done.stderr
+    assert "no changes" not in again.stdout
+    report = json.loads(installed.run("doctor", "-o", "json", check=False).stdout)
+    codes = {(finding["code"], finding["verdict"]) for finding in report["findings"]}
+    assert ("rollout-stuck", "failure") in codes
+
+    # The replicas of before serve all the time.
+    load.more()
+    installed.install(IMAGE)
+    installed.wait_ready()
+    assert (load.denied, load.unchanged) == ([], 0)
+
+
+def test_replicas_that_never_become_ready_are_no_success(installed: Installation, load: Load) -> None:
+    done = installed.install(BROKEN, "--timeout=10", check=False)
+
+    assert done.returncode == 2
+    assert "Pod kubevirt-webhook-" in done.stderr
+    load.more()
+    installed.install(IMAGE)
+    assert (load.denied, load.unchanged) == ([], 0)
+
+
+def test_a_name_that_is_no_image_is_told_at_once(installed: Installation) -> None:
+    done = installed.install("kubevirt-webhook:{IMAGE}", "--timeout=60", check=False)
+
+    assert done.returncode == 2
+    assert "InvalidImageName" in done.stderr
+    assert "timed out" not in done.stderr
+    installed.install(IMAGE)
+
+
+def test_an_interrupted_installation_is_continued(installed: Installation, load: Load) -> None:
+    command = installed.command("install", f"--image={UPGRADED}")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as run:
+        assert run.stdout
+        for line in run.stdout:
+            if line.startswith("waiting: "):
+                break
+        assert interrupt(run) == 130
+
+    installed.run("install")
+    assert {pod["spec"]["containers"][0]["image"] for pod in installed.ready_pods()} == {UPGRADED}
+    installed.install(IMAGE)
+    assert (load.denied, load.unchanged) == ([], 0)
+
+
+def test_uninstalling_denies_nothing_and_leaves_nothing(installed: Installation, load: Load) -> None:
+    load.more()
+    said = installed.run("uninstall").stdout
+
+    assert said.endswith("\nuninstalled\n")
+    load.more()
+    assert load.denied == []
+    assert installed.run("uninstall").stdout.endswith("\nkubevirt-webhook is not installed\n")
+
+
+def test_a_namespace_that_does_not_go_is_told_with_its_cause(installed: Installation) -> None:
+    holder = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "held", "finalizers": ["example.org/hold"]}}
+    installed.admin.create("v1/configmaps", holder, NAMESPACE)
+    stuck = installed.run("uninstall", "--timeout=12", check=False)
+    meanwhile = installed.install(check=False)
+    installed.admin.patch("v1/configmaps", "held", {"metadata": {"finalizers": None}}, NAMESPACE)
+
+    assert (stuck.returncode, meanwhile.returncode) == (2, 2)
+    assert "example.org/hold" in stuck.stderr
+    assert f"kubectl get namespace {NAMESPACE} -o yaml" in stuck.stderr
+    assert "is being deleted" in meanwhile.stderr
+    assert installed.run("uninstall").returncode == 0
+    installed.install()
+
+
+def test_with_kustomize(node: Installation, tmp_path: Path) -> None:
+    node.run("uninstall")
+    name, _, tag = IMAGE.rpartition(":")
+    content = {
+        "apiVersion": "kustomize.config.k8s.io/v1beta1",
+        "kind": "Kustomization",
+        "resources": [os.path.relpath(ROOT / "manifests" / "overlays" / "kubernetes", tmp_path.resolve())],
+        "images": [{"name": "kubevirt-webhook", "newName": name, "newTag": tag}],
+    }
+    (tmp_path / "kustomization.yaml").write_text(json.dumps(content))
+    node.kubectl("apply", "--server-side", "-k", str(tmp_path))
+    node.kubectl("-n", NAMESPACE, "rollout", "status", "deployment/kubevirt-webhook", "--timeout=90s", timeout=100)
+
+    assert node.images() == {IMAGE}
+    bundles = "jsonpath={.webhooks[*].clientConfig.caBundle}"
+    kind = "validatingwebhookconfiguration"
+    assert eventually(lambda: node.kubectl("get", kind, NAMESPACE, "-o", bundles).stdout, what="caBundles")
+    for resource, names in (("mutating", (NAMESPACE, f"zz-{NAMESPACE}")), ("validating", (NAMESPACE,))):
+        node.kubectl("delete", f"{resource}webhookconfiguration", *names)
+    node.kubectl("delete", "-k", str(tmp_path), "--ignore-not-found", timeout=120)
+
+
+def test_without_an_image_of_ones_own_no_registry_is_asked(node: Installation) -> None:
+    node.run("uninstall")
+    node.kubectl("apply", "--server-side", "-k", str(ROOT / "manifests" / "overlays" / "kubernetes"))
+
+    def reasons() -> set[str]:
+        states = [one["state"] for pod in node.pods() for one in pod["status"].get("containerStatuses", ())]
+        return {state["waiting"]["reason"] for state in states if "waiting" in state}
+
+    try:
+        eventually(lambda: reasons() == {"InvalidImageName"}, what="kubelets to look at the image's name")
+    finally:
+        node.run("uninstall")
+    try:
+        node.admin.get(*DEPLOYMENT)
+        raise AssertionError("the Deployment exists")
+    except ApiError as error:
+        assert error.status == 404

@@ -1,0 +1,127 @@
+"""Replicas on a real node: what they may do, and what is felt while they end in every way."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from tests.e2e.support.kube import eventually
+
+from .support import NAMESPACE, USER, Installation, Load, servers, status_of
+
+# Requests that an API server has sent to a replica whose end nobody has told it yet.
+LOST = 30
+
+
+def test_they_run_as_nobody_and_in_no_group_of_root(installed: Installation) -> None:
+    installed.wait_ready()
+    for process in servers():
+        status = status_of(process)
+        assert {*status["Uid"].split(), *status["Gid"].split()} == {str(USER)}
+        assert "0" not in status["Groups"].split()
+        assert int(status["CapEff"], 16) == 0
+        assert status["NoNewPrivs"] == "1"
+        assert status["Seccomp"] == "2"
+    assert len(servers()) == 2
+
+
+def test_they_are_on_both_nodes_and_their_namespace_enforces_restricted(installed: Installation) -> None:
+    installed.wait_ready()
+    assert {pod["spec"]["nodeName"] for pod in installed.pods()} == {"node-1", "node-2"}
+    labels = installed.admin.get("v1/namespaces", NAMESPACE)["metadata"]["labels"]
+    assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+
+
+def test_they_need_no_dns_no_tmp_and_compile_nothing(installed: Installation) -> None:
+    installed.wait_ready()
+    for process in servers():
+        root = Path(f"/proc/{process}/root")
+        resolver = root / "etc" / "resolv.conf"
+        assert not resolver.exists() or "nameserver" not in resolver.read_text()
+        assert not (root / "tmp").exists()
+        mounts = Path(f"/proc/{process}/mounts").read_text().splitlines()
+        (flags,) = (line.split()[3] for line in mounts if line.split()[1] == "/")
+        assert "ro" in flags.split(",")
+
+
+def test_their_memory_has_a_limit(installed: Installation) -> None:
+    installed.wait_ready()
+    place = Path(os.environ["NODE_DIRECTORY"]).name
+    names = ("memory.limit_in_bytes", "memory.max")
+    root = Path("/sys/fs/cgroup")
+    files = [file for name in names for top in (root / place, root / "memory" / place) for file in top.rglob(name)]
+    limits = [file.read_text().strip() for file in files]
+
+    assert limits.count(str(512 * 1024 * 1024)) >= 2
+
+
+def test_deleted_pods_are_not_felt(installed: Installation, load: Load) -> None:
+    for pod in installed.pods():
+        installed.admin.delete("v1/pods", pod["metadata"]["name"], NAMESPACE)
+        installed.wait_ready()
+    load.more()
+
+    assert (load.denied, load.unchanged) == ([], 0)
+
+
+def test_a_drain_moves_a_replica_and_is_not_felt(installed: Installation, load: Load) -> None:
+    installed.wait_ready()
+    try:
+        installed.kubectl("drain", "node-2", "--ignore-daemonsets", "--timeout=90s", timeout=100)
+        installed.wait_ready()
+        assert {pod["spec"]["nodeName"] for pod in installed.pods()} == {"node-1"}
+        load.more()
+    finally:
+        installed.kubectl("uncordon", "node-2")
+    assert (load.denied, load.unchanged) == ([], 0)
+    # Back to one on each.
+    installed.kubectl("-n", NAMESPACE, "rollout", "restart", "deployment/kubevirt-webhook")
+    installed.kubectl("-n", NAMESPACE, "rollout", "status", "deployment/kubevirt-webhook", "--timeout=90s", timeout=100)
+
+
+def test_a_killed_replica_is_started_again_and_denies_nothing(installed: Installation, load: Load) -> None:
+    installed.wait_ready()
+    victim, _ = sorted(servers())
+    os.kill(victim, signal.SIGKILL)
+    eventually(lambda: len(servers()) == 2 and victim not in servers(), what="another process", timeout=90)
+    installed.wait_ready()
+    load.more()
+
+    # Most entries have failurePolicy Ignore: what was on its way then is created without changes.
+    assert load.denied == []
+    assert load.unchanged <= LOST
+
+
+def test_a_replica_that_hangs_is_taken_out_and_denies_nothing(installed: Installation, load: Load) -> None:
+    installed.wait_ready()
+    victim = min(servers())
+    os.kill(victim, signal.SIGSTOP)
+    try:
+        eventually(lambda: len(installed.ready_pods()) == 1, what="the replica to be taken out", timeout=90)
+    finally:
+        if victim in servers():
+            os.kill(victim, signal.SIGCONT)
+    installed.wait_ready()
+    load.more()
+
+    assert load.denied == []
+    assert load.unchanged <= LOST
+
+
+def test_doctor_outside_and_inside(installed: Installation) -> None:
+    installed.wait_ready()
+    outside = installed.run("doctor", check=False)
+    assert "2/2 replicas are ready" in outside.stdout
+    assert "rollout-stuck" not in outside.stdout
+
+    # Inside it is the replica's account, which may read less: unknown, and no traceback.
+    pod = installed.pods()[0]["metadata"]["name"]
+    inside = installed.kubectl("-n", NAMESPACE, "exec", pod, "--", "/app/bin/kubevirt-webhook", "doctor", check=False)
+    assert "Traceback" not in inside.stdout + inside.stderr
+    assert "Deployment kubevirt-webhook/kubevirt-webhook" in inside.stdout
+    # And a command that needs a kubeconfig says that the image has no client for one.
+    other = ("/app/bin/kubevirt-webhook", "uninstall", "--dry-run", "--kubeconfig=/nowhere")
+    done = installed.kubectl("-n", NAMESPACE, "exec", pod, "--", *other, check=False)
+    assert done.returncode != 0
+    assert "cannot read a kubeconfig" in done.stderr
