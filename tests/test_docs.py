@@ -19,7 +19,7 @@ from webhook import names
 from webhook.cli.main import main as program
 
 ROOT = Path(__file__).parents[1]
-PAGES = ["README.md", "SECURITY.md", "THREAT_MODEL.md", "CHANGELOG.md"]
+PAGES = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "THREAT_MODEL.md", "CHANGELOG.md"]
 PAGES += sorted(file.relative_to(ROOT).as_posix() for file in (ROOT / "docs").rglob("*.md"))
 # These two still speak of "we".
 NOT_YET: tuple[str, ...] = ()

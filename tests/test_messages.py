@@ -31,7 +31,7 @@ Examples = Mapping[Callable[..., Any], tuple[Arguments, ...]]
 
 SMALL: Final = "VirtualMachineClusterInstancetype/u1.small"
 FEDORA: Final = "VirtualMachineClusterPreference/fedora"
-NO_ANSWER: Final = "VirtualMachineInstance shop/web cannot be read: the API server did not answer within 3s"
+NO_ANSWER: Final = "VirtualMachineInstance shop/web cannot be read: the request to the API server timed out after 3s"
 CONFLICT: Final = (
     "VM field(s) spec.template.spec.domain.memory.guest conflicts with selected instance type"  # KubeVirt's own words
 )
@@ -264,7 +264,7 @@ EVICTION: Final[Examples] = {
 REVIEW: Final[Examples] = {
     review.no_namespace: NOTHING,
     review.excluded_namespace: (("kube-system",),),
-    review.namespace_unreadable: (("shop", "the API server did not answer within 3s"),),
+    review.namespace_unreadable: (("shop", "the request to the API server timed out after 3s"),),
     review.not_opted_in: ((names.SCHEDULING,),),
     review.switched_off: ((names.SCHEDULING,),),
     review.unknown_mode: ((names.SCHEDULING, "on"),),

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.text import pluralize, shorten, visible, visible_json, visible_lines
+from webhook.text import duration, pluralize, shorten, visible, visible_json, visible_lines
 
 INVISIBLE = ("Cc", "Cf", "Cs", "Zl", "Zp")
 # Default_Ignorable_Code_Point beyond those categories (Unicode, DerivedCoreProperties.txt).
@@ -74,3 +74,10 @@ def test_a_long_text_is_cut() -> None:
 )
 def test_a_noun_agrees_with_its_number(number: int, nouns: tuple[str, ...], shown: str) -> None:
     assert pluralize(number, *nouns) == shown
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(3.0, "3s"), (0.05, "50ms"), (1.5, "1.5s"), (0.0, "0ms"), (-1.0, "0ms"), (180, "180s")]
+)
+def test_durations_are_written_as_in_kubernetes(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -48,6 +48,11 @@ def shorten(text: str, length: int) -> str:
     return text if len(text) <= length else text[: length - 1] + "…"
 
 
+def duration(seconds: float) -> str:
+    """A duration as Kubernetes writes it: ``3s``, ``1.5s``, ``50ms``."""
+    return f"{max(seconds, 0) * 1000:.0f}ms" if seconds < 1 else f"{seconds:.1f}".removesuffix(".0") + "s"
+
+
 def pluralize(number: int, singular: str, plural: str = "") -> str:
     """A count and its noun: ``1 node``, ``2 nodes``.
 

@@ -142,6 +142,8 @@ def helpers() -> str:
         _yaml("explainPort", f"{_port('explain.listen')} | default 0"),
         _yaml("metrics", _listener("metrics.listen")),
         _yaml("metricsPort", f"{_port('metrics.listen')} | default 0"),
+        _yaml("layers", _listener("layers.listen")),
+        _yaml("layersPort", f"{_port('layers.listen')} | default 0"),
         _yaml("drainSeconds", setting("server.drainSeconds")),
         _yaml("timeoutSeconds", setting("webhooks.timeoutSeconds")),
         _yaml("kubevirtNamespace", f"{setting('kubevirt.namespace')} | quote"),

@@ -15,10 +15,12 @@ from typing import Any, Final
 from hack.chart import facts
 from hack.chart.tree import MORE, Entries, Override, Value
 from webhook.install.callers import restrict_callers
+from webhook.install.layer_volumes import with_layers
 from webhook.install.plan import DIGEST_ANNOTATION, with_ports
 from webhook.install.registration import Manifest, configurations
 from webhook.k8s.yaml_documents import parse_documents, read_documents
 from webhook.settings.file import parse
+from webhook.settings.layers_snapshot import LayersSettings
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 MANIFESTS: Final = ROOT / "manifests"
@@ -27,6 +29,7 @@ NAME: Final = "kubevirt-webhook"
 KNOBS: Final = (
     *("openshift", "certManager", "autoscaling", "monitoring", "dashboard", "networkPolicy", "callers"),
     *("podDisruptionBudget", "parity", "events", "unenforced", "policyReports", "explain", "metrics"),
+    "layers",
 )
 # The component of each knob that stands for permissions.
 _RIGHTS: Final = {
@@ -40,7 +43,8 @@ _KINDS: Final = {
     "podDisruptionBudget": ("PodDisruptionBudget",),
 }
 _BLOCK: Final = "192.0.2.0/32"
-_PORTS: Final = {"explain": 64001, "metrics": 64002}
+_PORTS: Final = {"explain": 64001, "metrics": 64002, "layers": 64003}
+_LAYERS: Final = LayersSettings(listen="0.0.0.0:64003")
 _CONFIGURATIONS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 
 
@@ -75,7 +79,8 @@ class Source:
         overlay = "openshift" if knobs["openshift"] else "kubernetes"
         components = ["monitoring", "dashboard"]
         components += ["autoscaling"] if knobs["autoscaling"] else []
-        components += ["metrics-monitoring"] if knobs["metrics"] else []
+        if knobs["metrics"]:
+            components.append("metrics-monitoring-cert-manager" if knobs["certManager"] else "metrics-monitoring")
         components += ["cert-manager"] if knobs["certManager"] else []
         ports = {name: port for name, port in _PORTS.items() if knobs[name]}
         without = {kind for knob, kinds in _KINDS.items() if not knobs[knob] for kind in kinds}
@@ -84,6 +89,8 @@ class Source:
             if one["kind"] in without or (is_dashboard and not knobs["dashboard"]):
                 continue
             made = with_ports(deepcopy(one), ports)
+            if made["kind"] == "Deployment" and knobs["layers"]:
+                made = with_layers(made, _LAYERS)
             if made["kind"] == "NetworkPolicy" and knobs["callers"]:
                 made = restrict_callers(made, [_BLOCK])
             yield made

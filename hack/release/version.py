@@ -6,7 +6,10 @@ import re
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from hack.release.mistake import ReleaseError
+from webhook.settings.file import effective
 
 CHANGELOG: Final = "CHANGELOG.md"
 _UNRELEASED: Final = "## [Unreleased]"
@@ -100,4 +103,15 @@ def prepare(root: Path, version: str, date: str) -> list[str]:
         (wanted,) = found
         text = (root / file).read_text()
         (root / file).write_text(re.sub(_PLACES[file], rf"\g<1>{wanted}\g<3>", text, flags=re.MULTILINE))
-    return [CHANGELOG, *_PLACES]
+    return [CHANGELOG, *_PLACES, *_record(root, version)]
+
+
+def _record(root: Path, version: str) -> list[str]:
+    """Keep what a version installs, to which later ones are held; returns the names of the files."""
+    directory = root / "tests" / "skew" / version
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "webhooks.yaml").write_bytes(
+        (root / "manifests" / "overlays" / "kubernetes" / "webhooks.yaml").read_bytes()
+    )
+    (directory / "settings.yaml").write_text(yaml.safe_dump(effective(), sort_keys=False))
+    return [(directory / name).relative_to(root).as_posix() for name in ("webhooks.yaml", "settings.yaml")]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import os
 import secrets
 import subprocess
@@ -72,6 +73,12 @@ class NewWebhook(Protocol):
     """Starts a webhook server that ends with the test, on the shared plane or on one of the test's own."""
 
     def __call__(self, settings: Mapping[str, Any] | None = None, *, access: Access | None = None) -> WebhookServer: ...
+
+
+class ModuleWebhook(Protocol):
+    """The server with such settings, which a module's tests share; each has namespaces, and decisions, of its own."""
+
+    def __call__(self, settings: Mapping[str, Any]) -> WebhookServer: ...
 
 
 class NewTenant(Protocol):
@@ -270,6 +277,25 @@ def new_webhook(plane: Access, kube_scheduler: Path, tmp_path: Path) -> Iterator
             return servers.enter_context(_webhook(where, tmp_path, settings or {"schedulers": SCHEDULERS}))
 
         yield start
+
+
+@pytest.fixture(scope="module")
+def module_webhook(
+    plane: Access, kube_scheduler: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ModuleWebhook]:
+    """Webhook servers of the shared plane that a module's tests share, one for each settings."""
+    directory = tmp_path_factory.mktemp("module-webhook")
+    started: dict[str, WebhookServer] = {}
+    with contextlib.ExitStack() as servers:
+
+        def get(settings: Mapping[str, Any]) -> WebhookServer:
+            key = json.dumps(settings, sort_keys=True)
+            if key not in started:
+                install(plane.admin)
+                started[key] = servers.enter_context(_webhook(plane, directory, settings))
+            return started[key]
+
+        yield get
 
 
 def _webhook(access: Access, directory: Path, settings: Mapping[str, Any]) -> WebhookServer:

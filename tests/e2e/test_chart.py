@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from hack.chart.write import CHART as GENERATED
@@ -118,6 +118,9 @@ EXPRESSIONS = st.sampled_from(
 )
 
 
+VERIFIED = {"clientCaFile": "/etc/kubevirt-webhook-layers/ca.crt", "clientNames": ["system:kube-scheduler"]}
+
+
 def section(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({}, optional=fields)
 
@@ -153,6 +156,7 @@ SETTINGS = section(
     eviction=section(
         **POLICY, requesters=st.lists(st.sampled_from(["a", "b.c/d", "sigs.k8s.io/descheduler"]), max_size=2)
     ),
+    layers=st.sampled_from([{}, {"listen": "127.0.0.1:8446"}, {"listen": "0.0.0.0:8447", **VERIFIED}]),
     explain=section(listen=st.sampled_from(["", "127.0.0.1:8090", "0.0.0.0:8091", "[::]:8092"])),
     metrics=section(listen=st.sampled_from(["", "[::1]:8093", "0.0.0.0:8094"])),
     webhooks=section(
@@ -165,7 +169,13 @@ SETTINGS = section(
 
 
 @given(content=SETTINGS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# Without shrinking, which would run Helm for minutes.
+@settings(
+    max_examples=15,
+    phases=[Phase.explicit, Phase.generate],
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_settings_as_values_make_what_install_makes(helm: Helm, content: dict[str, Any]) -> None:
     assert comparable(helm.template({"settings": content})) == planned("kubernetes", content)
 
@@ -190,13 +200,15 @@ def test_callers_are_those_of_install(helm: Helm, overlay: Overlay) -> None:
     assert made[plan.title(policy)] == comparable([policy])[plan.title(policy)]
 
 
+@pytest.mark.parametrize("issuer", ["managed", "cert-manager"])
 def test_prometheus_scrapes_the_listener_of_metrics_where_there_is_one(
-    plane: Access, helm: Helm, tmp_path: Path
+    plane: Access, helm: Helm, tmp_path: Path, issuer: str
 ) -> None:
-    own = kustomization(tmp_path, "kubernetes", "metrics", "monitoring", "metrics-monitoring")
+    more = ("metrics-monitoring-cert-manager", "cert-manager") if issuer == "cert-manager" else ("metrics-monitoring",)
+    own = kustomization(tmp_path, "kubernetes", "metrics", "monitoring", *more)
     made = comparable(list(yaml.safe_load_all(plane.kubectl("kustomize", own).stdout)))
 
-    chart = comparable(helm.template({"monitoring": {"enabled": True}, "settings": LISTENING}))
+    chart = comparable(helm.template({"monitoring": {"enabled": True}, "certificates": issuer, "settings": LISTENING}))
 
     assert {title for title in made if made[title] != chart.get(title)} == {
         "ConfigMap kubevirt-webhook/kubevirt-webhook"

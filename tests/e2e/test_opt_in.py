@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .conftest import SCHEDULERS, NewTenant, NewWebhook
+from .conftest import SCHEDULERS, ModuleWebhook, NewTenant
 from .support.access import Access
 from .support.kube import Kube, eventually
 from .support.messages import parse
@@ -103,9 +103,9 @@ def test_a_namespace_can_not_name_just_any_scheduler(new_tenant: NewTenant, sche
 
 
 @pytest.fixture
-def everywhere(new_webhook: NewWebhook) -> WebhookServer:
+def everywhere(module_webhook: ModuleWebhook) -> WebhookServer:
     """A server that enforces wherever a namespace says nothing else."""
-    return new_webhook({"schedulers": SCHEDULERS, "scheduling": {"clusterWide": True}})
+    return module_webhook({"schedulers": SCHEDULERS, "scheduling": {"clusterWide": True}})
 
 
 def test_cluster_wide_means_all_that_say_nothing_else(everywhere: WebhookServer, new_tenant: NewTenant) -> None:

@@ -16,6 +16,7 @@ from webhook.runtime.events import ServerEvent
 from .conftest import NewTenant, NewWebhook, OwnPlane
 from .support.access import Access
 from .support.kube import eventually
+from .support.plane import ControlPlane
 from .support.processes import free_port
 from .support.tenant import Tenant
 from .support.webhook_server import CONFIGURATIONS, WebhookServer, install
@@ -41,6 +42,19 @@ def new_server(tmp_path: Path) -> Iterator[NewServer]:
     yield make
     for server in made:
         server.kill()
+
+
+@pytest.fixture(scope="module")
+def stoppable(module_plane: OwnPlane) -> ControlPlane:
+    return module_plane()
+
+
+@pytest.fixture
+def plane_to_stop(stoppable: ControlPlane) -> ControlPlane:
+    """A plane of the module's own, whose API server a test may stop, and leave so."""
+    if not stoppable.answers:
+        stoppable.start_apiserver()
+    return stoppable
 
 
 def staleness(server: WebhookServer) -> float:
@@ -105,8 +119,8 @@ def test_a_refused_registration_leaves_what_is_not_ours(plane: Access, new_serve
     plane.admin.delete(CONFIGURATIONS[0], f"zz-kubevirt-webhook-{name}")
 
 
-def test_an_api_server_that_restarts(own_plane: OwnPlane, new_webhook: NewWebhook) -> None:
-    plane = own_plane()
+def test_an_api_server_that_restarts(plane_to_stop: ControlPlane, new_webhook: NewWebhook) -> None:
+    plane = plane_to_stop
     server = new_webhook(SETTINGS, access=plane)
     before = Tenant.new(server)
     assert before.choice() == "kubevirt"
@@ -123,8 +137,8 @@ def test_an_api_server_that_restarts(own_plane: OwnPlane, new_webhook: NewWebhoo
     eventually(lambda: staleness(server) < time.monotonic() - restarted, what="the watch to be up to date again")
 
 
-def test_a_server_that_starts_before_the_api_server(own_plane: OwnPlane, new_server: NewServer) -> None:
-    plane = own_plane()
+def test_a_server_that_starts_before_the_api_server(plane_to_stop: ControlPlane, new_server: NewServer) -> None:
+    plane = plane_to_stop
     install(plane.admin)
     plane.stop_apiserver()
     server = new_server(plane, "early")
@@ -154,8 +168,10 @@ def test_a_server_that_still_waits_can_be_ended(binaries: Path, tmp_path: Path, 
     assert server.wait_ended() == 0
 
 
-def test_configurations_that_can_not_be_taken_back_are_named(own_plane: OwnPlane, new_server: NewServer) -> None:
-    plane = own_plane()
+def test_configurations_that_can_not_be_taken_back_are_named(
+    plane_to_stop: ControlPlane, new_server: NewServer
+) -> None:
+    plane = plane_to_stop
     install(plane.admin)
     server = new_server(plane, "late")
     server.start()

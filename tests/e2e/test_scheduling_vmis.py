@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from .conftest import SCHEDULERS, NewTenant, NewWebhook
+from .conftest import SCHEDULERS, ModuleWebhook, NewTenant
 from .support.tenant import Tenant
 from .support.workloads import MARK, VMIS, scheduler_of, vm
 
 
 @pytest.fixture
-def evaluated(new_webhook: NewWebhook, new_tenant: NewTenant) -> Tenant:
+def evaluated(module_webhook: ModuleWebhook, new_tenant: NewTenant) -> Tenant:
     """A namespace of a server that asks for VMIs and not for VMs."""
     switches = {"virtualMachines": False, "virtualMachineInstances": True}
-    return new_tenant(server=new_webhook({"schedulers": SCHEDULERS, "scheduling": switches}))
+    return new_tenant(server=module_webhook({"schedulers": SCHEDULERS, "scheduling": switches}))
 
 
 def test_the_choice_shows_in_the_vmi_and_its_vm_stays_as_it_was(evaluated: Tenant) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from webhook import names
 
-from .conftest import NewTenant, NewWebhook, OwnPlane
+from .conftest import ModuleWebhook, NewTenant, NewWebhook, OwnPlane
 from .support.kube import Json, Object, eventually
 from .support.objects import launcher_pod, make_node
 from .support.tenant import Tenant
@@ -134,8 +134,8 @@ def test_doctor_says_where_vms_are_and_what_the_constraint_then_does(
 
 
 @pytest.fixture
-def spreading(new_webhook: NewWebhook) -> WebhookServer:
-    return new_webhook(SPREADING)
+def spreading(module_webhook: ModuleWebhook) -> WebhookServer:
+    return module_webhook(SPREADING)
 
 
 def test_launcher_pods_and_target_pods_get_constraints_and_no_warning(
@@ -191,9 +191,9 @@ def test_other_modes_change_nothing(mode: str, spreading: WebhookServer, new_ten
 
 class TestInVms:
     @pytest.fixture
-    def tenant(self, new_webhook: NewWebhook, new_tenant: NewTenant) -> Tenant:
+    def tenant(self, module_webhook: ModuleWebhook, new_tenant: NewTenant) -> Tenant:
         scheduling = {"spread": "hostname", "spreadVirtualMachines": True}
-        return new_tenant(server=new_webhook({"schedulers": {}, "scheduling": scheduling}))
+        return new_tenant(server=module_webhook({"schedulers": {}, "scheduling": scheduling}))
 
     @staticmethod
     def spread(found: Object) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import SCHEDULERS, NewTenant, NewWebhook
+from .conftest import SCHEDULERS, ModuleWebhook, NewTenant, NewWebhook
 from .support.kube import ApiError, Json, Kube, Object, eventually
 from .support.sizes import LARGE, LINUX, SMALL
 from .support.tenant import Tenant
@@ -99,9 +99,9 @@ def with_revision(name: str, field: str = "instancetype") -> Json:
 @pytest.mark.parametrize("field", ["instancetype", "preference"])
 @pytest.mark.parametrize("missing", ["warn", "deny"])
 def test_a_foreign_revision_is_as_good_as_absent(
-    new_webhook: NewWebhook, new_sized: NewTenant, field: str, missing: str
+    module_webhook: ModuleWebhook, new_sized: NewTenant, field: str, missing: str
 ) -> None:
-    server = new_webhook({"schedulers": SCHEDULERS, "instancetypes": {"missing": missing}})
+    server = module_webhook({"schedulers": SCHEDULERS, "instancetypes": {"missing": missing}})
     tenant = new_sized(server=server, annotations={})
     user = user_of(tenant)
     daemonset_revision(tenant, "foreign-1")

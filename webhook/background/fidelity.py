@@ -13,11 +13,9 @@ from collections.abc import Callable
 from contextlib import aclosing
 from typing import Any, Final
 
-import msgspec
-
 from webhook.admission.audit import SCHEMA, AuditedObject, DifferingField, ParityRecord, timestamp
 from webhook.errors import InputError, Unavailable
-from webhook.k8s.client.api import ApiConnectionError, ApiError, Transport, explain, fetch
+from webhook.k8s.client.api import READ_ERRORS, Transport, fetch, list_failure
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import pages
 from webhook.k8s.client.resources import Resource
@@ -105,14 +103,8 @@ class FidelityCheck:
             await self.compare(size)
         except _RoundGivenUp as given_up:
             why = given_up.why
-        except ApiError as refused:
-            why = explain("list", STARTED_VMS, "", refused.status, refused.body).why
-        except ApiConnectionError as error:
-            why = error.why
-        except TimeoutError:
-            why = f"the request timed out after {_LIST_SECONDS:.0f}s"
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            why = "the list of virtualmachines cannot be decoded"
+        except READ_ERRORS as error:
+            why = list_failure(error, STARTED_VMS, "", _LIST_SECONDS).why
         except Exception:
             self.failed += 1
             logger.exception("fidelity check: internal error")

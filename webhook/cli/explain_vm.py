@@ -60,9 +60,9 @@ _UID: Final = "00000000-0000-0000-0000-000000000000"
 @click.command()
 @click.argument("vm", metavar="[NAMESPACE/]VM")
 @VM_NAMESPACE
-@config_option("the built-in defaults")
 @CLUSTER_FROM
 @kubeconfig_option()
+@config_option("the built-in defaults")
 @output_option("text", "json", "yaml")
 def vm(**options: Any) -> None:
     """Show what the policies do to a VM and why, its next scheduler, the origin of each value, and where it can go.

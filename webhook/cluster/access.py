@@ -10,7 +10,7 @@ import msgspec
 from webhook.admission.wire import UserInfo
 from webhook.errors import Unavailable
 from webhook.facts import AccessKey, TokenKey
-from webhook.k8s.client.api import ApiConnectionError, Forbidden, Transport
+from webhook.k8s.client.api import ApiConnectionError, Forbidden, Transport, decode, timed_out
 
 S = TypeVar("S")
 
@@ -82,15 +82,12 @@ async def _create_review(
     except ApiConnectionError as error:
         return Unavailable(error.why)
     except TimeoutError:
-        return Unavailable(f"the API server did not answer within {seconds * 1000:.0f} ms")
+        return timed_out(seconds)
     if status == 403:
         return Forbidden(f"the API server denied the request (403): grant create on {resource}")
     if status not in (200, 201):
         return Unavailable(f"the API server answered {status} to create {plural}")
-    try:
-        return msgspec.json.decode(body, type=view)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Unavailable(f"the API server's {kind} cannot be decoded")
+    return decode(body, view, kind)
 
 
 def _access(key: AccessKey) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import msgspec
 from webhook import names
 from webhook.cluster.files import FilesCluster
 from webhook.errors import Unavailable
-from webhook.k8s.client.api import ApiConnectionError, Transport, explain, fetch_body
+from webhook.k8s.client.api import ApiConnectionError, Transport, decode, explain, fetch_body, list_failure
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object
 from webhook.kubevirt.resources import KUBEVIRTS
@@ -101,27 +101,18 @@ class LiveObjects(Objects):
     async def get(self, kind: str, namespace: str, name: str) -> Json | Unavailable | None:
         """By GET; a kind that the cluster does not know is 404 like a missing object."""
         body = await fetch_body(self._transport, RESOURCES[kind], namespace, name, self._seconds)
-        return _decode(body, dict[str, Any], kind) if isinstance(body, bytes) else body
+        return decode(body, dict[str, Any], kind) if isinstance(body, bytes) else body
 
     async def kubevirts(self) -> Sequence[KubeVirt] | Unavailable:
         """All KubeVirt objects, by a list over all namespaces; none where KubeVirt is not installed."""
         try:
             async with asyncio.timeout(self._seconds):
                 status, body = await self._transport.get(KUBEVIRTS.path())
-        except ApiConnectionError as error:
-            return Unavailable(error.why)
-        except TimeoutError:
-            return Unavailable(f"the API server did not answer within {self._seconds:.0f} s")
+        except (ApiConnectionError, TimeoutError) as error:
+            return list_failure(error, KUBEVIRTS, "", self._seconds)
         if status == 404:
             return []
         if status != 200:
             return explain("list", KUBEVIRTS, "", status, body)
-        found = _decode(body, _List, "list of KubeVirts")
+        found = decode(body, _List, "list of kubevirts")
         return found if isinstance(found, Unavailable) else found.items or []
-
-
-def _decode(body: bytes, form: type[Any], what: str) -> Any:
-    try:
-        return msgspec.json.decode(body, type=form)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return Unavailable(f"the API server's {what} cannot be decoded")

@@ -9,12 +9,10 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar, cast
 
-import msgspec
-
 from webhook.cluster.source import Cluster
 from webhook.errors import Unavailable
 from webhook.facts import NOT_READ, Key, KubeVirtKey, ListKey, NamespaceKey, NodesKey, ObjectKey
-from webhook.k8s.client.api import ApiConnectionError, ApiError, Transport, explain, fetch
+from webhook.k8s.client.api import READ_ERRORS, ApiError, Transport, fetch, list_failure
 from webhook.k8s.client.bounded_lists import fetch_list
 from webhook.k8s.client.list_pages import pages
 from webhook.k8s.client.resources import NAMESPACES, NODES, Resource
@@ -76,15 +74,9 @@ class OnceCluster(Cluster):
             async with asyncio.timeout(seconds):
                 async for page in pages(self._transport, resource, limit=_PAGE, seconds=seconds):
                     found += page.items or ()
-        except ApiError as refused:
-            missing = refused.status == 404
-            return [] if missing else explain("list", resource, "", refused.status, refused.body)
-        except ApiConnectionError as error:
-            return Unavailable(error.why)
-        except TimeoutError:
-            return Unavailable(f"the API server did not answer within {seconds:.0f} s")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return Unavailable(f"the API server's list of {resource.plural} cannot be decoded")
+        except READ_ERRORS as error:
+            missing = isinstance(error, ApiError) and error.status == 404
+            return [] if missing else list_failure(error, resource, "", seconds)
         return found
 
     def staleness(self) -> Mapping[str, float]:

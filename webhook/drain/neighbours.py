@@ -8,12 +8,15 @@ mean the pod.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 from webhook.drain.terms import Near, Rules, Spread, Wearer
 from webhook.placement.index import NodeIndex
 from webhook.work import spend
+
+# Rules about the same pods; any tenant can write as many as there are pods. Equal ones are one.
+MOST_RULES: Final = 1000
 
 POD_AFFINITY: Final = "pod affinity"
 POD_ANTI_AFFINITY: Final = "pod anti-affinity"
@@ -72,14 +75,18 @@ class Neighbours:
 
     Args:
         index: the nodes; their labels and number must stay.
+
+    Attributes:
+        left_out: how many rules are not evaluated, because there are too many about the same pods.
     """
 
     def __init__(self, index: NodeIndex) -> None:
         self._index: Final = index
         self._domains: Final[dict[str, _Domains]] = {}
         self._tracked: Final[dict[Near, _Tracked]] = {}
-        self._by_pair: Final[dict[tuple[str, str], list[_Tracked]]] = {}
-        self._general: Final[list[_Tracked]] = []
+        # By namespace, None for all namespaces, and by a label that the pods have, None for none in particular.
+        self._about_pods: Final[dict[tuple[str | None, tuple[str, str] | None], list[_Tracked]]] = {}
+        self.left_out = 0
         self._everywhere = 0
         for node in index:
             position = index.position(node.name)
@@ -90,12 +97,17 @@ class Neighbours:
         for near in (*rules.affinity, *rules.anti_affinity, *(each.near for each in rules.spread)):
             if near in self._tracked:
                 continue
+            selector = near.selectors[0]
+            places: list[str | None] = [None] if selector.namespaces is None else [*sorted(selector.namespaces)]
+            pairs: list[tuple[str, str] | None] = [*selector.pairs()] or [None]
+            spend(len(places) * len(pairs), "rules between pods")
+            lists = [self._about_pods.setdefault((place, pair), []) for place in places for pair in pairs]
+            if any(len(rules_there) >= MOST_RULES for rules_there in lists):
+                self.left_out += 1
+                continue
             tracked = self._tracked[near] = _Tracked(near, self._of_key(near.key))
-            pairs = near.selectors[0].pairs() if near.selectors else ()
-            for pair in pairs:
-                self._by_pair.setdefault(pair, []).append(tracked)
-            if not pairs:
-                self._general.append(tracked)
+            for rules_there in lists:
+                rules_there.append(tracked)
 
     def add(self, pod: Wearer, position: int, number: int = 1) -> None:
         """Count a pod that is on a node, or with -1 one that is no longer there."""
@@ -117,13 +129,17 @@ class Neighbours:
         for tracked in self._about(pod):
             against |= tracked.owners.nodes
         for near in pod.rules.anti_affinity:
-            against |= self._tracked[near].meant.nodes
+            if near in self._tracked:
+                against |= self._tracked[near].meant.nodes
         if against:
             yield POD_ANTI_AFFINITY, against
-        if pod.rules.affinity and (apart := self._everywhere & ~self._together(pod)):
+        near_by = all(near in self._tracked for near in pod.rules.affinity)
+        if near_by and (apart := self._everywhere & ~self._together(pod)):
             yield POD_AFFINITY, apart
         too_many = 0
         for spread in pod.rules.spread:
+            if spread.near not in self._tracked:
+                continue
             too_many |= self._everywhere & ~self._of_key(spread.near.key).all
             too_many |= self._crowded(pod, spread, matching, tolerated)
         if too_many:
@@ -169,15 +185,18 @@ class Neighbours:
 
     def _about(self, pod: Wearer) -> Iterator[_Tracked]:
         """The rules that mean a pod, each once."""
-        spend(len(self._general), "rules between pods")
         for tracked in self._candidates(pod):
             if pod.meets(tracked.near):
                 yield tracked
 
-    def _candidates(self, pod: Wearer) -> Iterable[_Tracked]:
-        yield from self._general
-        for pair in pod.labels.items():
-            yield from self._by_pair.get(pair, ())
+    def _candidates(self, pod: Wearer) -> Iterator[_Tracked]:
+        spend(1 + len(pod.labels), "labels of pods")
+        for place in (pod.namespace, None):
+            for pair in (None, *pod.labels.items()):
+                found = self._about_pods.get((place, pair))
+                if found:
+                    spend(len(found), "rules between pods")
+                    yield from found
 
     def _of_key(self, key: str) -> _Domains:
         if key not in self._domains:

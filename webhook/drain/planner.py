@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Final
 
@@ -12,7 +12,7 @@ from webhook.drain import changes, pace, report
 from webhook.drain.changes import Blocked
 from webhook.drain.evictions import budget_problem, fate_of
 from webhook.drain.movers import Mover, moved, mover_of, target_pod, wearer_of
-from webhook.drain.neighbours import Neighbours
+from webhook.drain.neighbours import MOST_RULES, Neighbours
 from webhook.drain.packing import Candidates, Packer
 from webhook.drain.report import BlockedPod, DrainPlan, Limits, Step, VmPlan
 from webhook.drain.room import Amounts, Room, occupy, offers_of, requests_of
@@ -25,10 +25,11 @@ from webhook.placement.bits import positions
 from webhook.placement.verdict import Verdict
 from webhook.placement.vmis import Vmi
 from webhook.policies.common.no_eligible_node import no_node
+from webhook.text import pluralize
 from webhook.work import TooComplex, Work
 
-# A drain of 5,000 nodes one after the other, with 10,000 VMs, takes a tenth of it.
-MAX_STEPS: Final = 50_000_000
+# 5,000 nodes drained one after the other, with 10,000 VMs, take a twentieth of it.
+MAX_STEPS: Final = 20_000_000
 
 # Of the nodes that could take a VM, in the report.
 _MOST_CANDIDATES: Final = 20
@@ -87,7 +88,7 @@ def _plan(snapshot: Snapshot, nodes: Sequence[str], rolling: bool, bandwidth: in
         steps=steps,
         changes=changes.rank(planner.blocked, frozenset(named) if not rolling else frozenset()),
         assumptions=_ASSUMPTIONS,
-        gaps=snapshot.gaps,
+        gaps=(*snapshot.gaps, *planner.gaps()),
     )
 
 
@@ -137,6 +138,11 @@ class _Planner:
             position = self._world.index.position(pod.node_name)
             if position is not None:
                 self._neighbours.add(wearer, position)
+
+    def gaps(self) -> Iterator[str]:
+        """What could not be taken into account of the whole cluster, clauses."""
+        if left_out := self._neighbours.left_out:
+            yield f"{pluralize(left_out, 'rule')} between pods beyond the first {MOST_RULES} about the same pods"
 
     def step(self, nodes: Sequence[str]) -> Step:
         """Drain nodes at the same time; those that were not cordoned before take VMs again afterwards."""
@@ -238,7 +244,8 @@ class _Planner:
         else:
             code, reason = no_node_left(mover, alone, left, self._room)
         offers = self._offers[about.node] if code == report.NO_ROOM else None
-        self.blocked.append(Blocked(mover.place, code, mover.vmi, mover, alone, offers, about.node))
+        position = self._world.index.position(about.node) or 0
+        self.blocked.append(Blocked(mover.place, code, mover.vmi, mover, alone, offers, about.node, position))
         return msgspec.structs.replace(about, outcome=report.BLOCKS, code=code, reason=reason)
 
     def _wearer(self, vmi: Vmi) -> Wearer | None:

@@ -7,10 +7,8 @@ from contextlib import aclosing
 from typing import Any, Final
 from urllib.parse import quote
 
-import msgspec
-
 from webhook.errors import InputError
-from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, ApiError, Transport, explain
+from webhook.k8s.client.api import NO_QUERY, READ_ERRORS, ApiConnectionError, ApiError, Transport, list_failure
 from webhook.k8s.client.list_pages import pages
 from webhook.k8s.client.resources import Resource
 
@@ -37,14 +35,9 @@ async def all_of(
             async for page in listed:
                 for one in page.items or ():
                     yield one
-    except ApiError as error:
-        if error.status == 404:
+    except READ_ERRORS as error:
+        if isinstance(error, ApiError) and error.status == 404:
             # KubeVirt is not installed, so there are no VMs.
             return
-        why = explain("list", resource, namespace, error.status, error.body).why
-        raise InputError(why, resource.plural) from None
-    except (ApiConnectionError, TimeoutError) as error:
-        why = error.why if isinstance(error, ApiConnectionError) else f"the request timed out after {_SECONDS:.0f}s"
-        raise InputError(why, resource.plural, "run the command again to continue") from None
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise InputError("the API server's list cannot be decoded", resource.plural) from None
+        fix = "run the command again to continue" if isinstance(error, ApiConnectionError | TimeoutError) else ""
+        raise InputError(list_failure(error, resource, namespace, _SECONDS).why, resource.plural, fix) from None

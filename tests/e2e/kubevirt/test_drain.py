@@ -121,6 +121,7 @@ def test_what_is_foretold_of_a_drain_is_what_happens(apart: Place, seed: int) ->
     assert {vm.outcome for vm in mine} == {MOVES, SHUTS_DOWN, BLOCKS}
     for vm in vms:
         place.admin.delete(VMS, vm["metadata"]["name"], place.namespace)
+    place.real.configure(migrations=None)
 
 
 def _vm(name: str, spec: Json, app: str) -> Json:

@@ -79,6 +79,11 @@ class ControlPlane(Access):
 
     # -- the API server ------------------------------------------------------------------------------------------------
 
+    @property
+    def answers(self) -> bool:
+        """Whether the API server runs."""
+        return self._apiserver.running
+
     def start_apiserver(self) -> None:
         self._apiserver.start()
         self._apiserver.wait_ready(functools.partial(_ready, self.admin))

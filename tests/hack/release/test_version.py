@@ -7,8 +7,9 @@ import pytest
 
 from hack.release.image import parse_image, read_archive
 from hack.release.mistake import ReleaseError
-from hack.release.version import chart_version, check_version, cut, expected, notes, versions
+from hack.release.version import chart_version, check_version, cut, expected, notes, prepare, versions
 from webhook import __version__
+from webhook.settings.file import default_settings, load
 
 ROOT = Path(__file__).resolve().parents[3]
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n### Added\n\n- One.\n\n## [0.1.0] - 2026-01-01\n\n- Zero.\n"
@@ -60,3 +61,22 @@ def test_what_is_not_an_archive_of_an_image_is_refused(tmp_path: Path) -> None:
     for file in ("file", "missing"):
         with pytest.raises(ReleaseError, match="not an OCI archive"):
             read_archive(tmp_path / file)
+
+
+def test_a_release_is_prepared_in_all_its_files(tmp_path: Path) -> None:
+    for name in (
+        "pyproject.toml",
+        "webhook/__init__.py",
+        "charts/kubevirt-webhook/Chart.yaml",
+        "manifests/overlays/kubernetes/webhooks.yaml",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text((ROOT / name).read_text())
+    (tmp_path / "CHANGELOG.md").write_text(CHANGELOG)
+
+    changed = prepare(tmp_path, "0.2.0rc1", "2026-11-22")
+
+    assert versions(tmp_path) == expected("0.2.0rc1")
+    assert notes((tmp_path / "CHANGELOG.md").read_text(), "0.2.0rc1") == "### Added\n\n- One.\n"
+    assert load(tmp_path / "tests" / "skew" / "0.2.0rc1" / "settings.yaml").server == default_settings().server
+    assert all((tmp_path / name).exists() for name in changed)

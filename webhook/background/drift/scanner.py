@@ -13,15 +13,13 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import Final, TypeVar
 
-import msgspec
-
 from webhook.admission.audit import SCHEMA, AuditedObject, NoAudit, UnenforcedRecord, timestamp
 from webhook.background.drift import candidates
 from webhook.background.drift.candidates import Candidate
 from webhook.background.drift.policy_reports import DriftedObject, Reports
 from webhook.cluster.source import Cluster
 from webhook.facts import KubeVirtKey
-from webhook.k8s.client.api import ApiConnectionError, ApiError, Transport, explain
+from webhook.k8s.client.api import READ_ERRORS, ApiError, Transport, list_failure
 from webhook.k8s.client.clock import REAL_TIME, Clock
 from webhook.k8s.client.list_pages import pages
 from webhook.k8s.client.resources import NAMESPACES, Resource
@@ -164,15 +162,9 @@ class DriftScanner:
                     for item in page.items or ():
                         yield item
                     await self._clock.sleep(_PAUSE_SECONDS)
-        except ApiError as refused:
-            if refused.status != 404:
-                raise _ScanGivenUp(explain("list", resource, namespace, refused.status, refused.body).why) from None
-        except ApiConnectionError as error:
-            raise _ScanGivenUp(error.why) from None
-        except TimeoutError:
-            raise _ScanGivenUp(f"the request timed out after {_LIST_SECONDS:.0f}s") from None
-        except (msgspec.DecodeError, UnicodeDecodeError):
-            raise _ScanGivenUp(f"the list of {resource.plural} cannot be decoded") from None
+        except READ_ERRORS as error:
+            if not (isinstance(error, ApiError) and error.status == 404):
+                raise _ScanGivenUp(list_failure(error, resource, namespace, _LIST_SECONDS).why) from None
 
     async def _evaluate(self, candidate: Candidate) -> list[DriftedObject]:
         """What enforce would do to an object if it were created now."""

@@ -10,7 +10,14 @@ from typing import Any, Final, Protocol, TypeVar, cast
 import msgspec
 
 from webhook.errors import Unavailable
-from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, ApiError, Transport, explain, fetch
+from webhook.k8s.client.api import (
+    NO_QUERY,
+    READ_ERRORS,
+    ApiError,
+    Transport,
+    fetch,
+    list_failure,
+)
 from webhook.k8s.client.list_pages import pages
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object
@@ -75,16 +82,9 @@ class Reader:
             async for page in pages(self.api, raw, namespace, query, limit=_PAGE, seconds=SECONDS):
                 for item in page.items or ():
                     self._take(resource, cast("msgspec.Raw", item), found)
-        except ApiError as refused:
-            if refused.status == 404:
-                return ()
-            return explain("list", resource, namespace, refused.status, refused.body)
-        except ApiConnectionError as error:
-            return Unavailable(error.why)
-        except TimeoutError:
-            return Unavailable(f"the request to the API server timed out after {SECONDS:.0f}s")
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return Unavailable(f"the API server's list of {resource.plural} cannot be decoded")
+        except READ_ERRORS as error:
+            missing = isinstance(error, ApiError) and error.status == 404
+            return () if missing else list_failure(error, resource, namespace, SECONDS)
         return tuple(found)
 
     def _take(self, resource: Resource[V], item: msgspec.Raw, found: list[V]) -> None:

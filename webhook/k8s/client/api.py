@@ -15,6 +15,7 @@ import msgspec
 from webhook.errors import Unavailable
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object
+from webhook.text import duration
 
 V = TypeVar("V", bound=Object)
 S = TypeVar("S")
@@ -162,6 +163,46 @@ def explain(verb: str, resource: Resource[Any], namespace: str, status: int, bod
     return Unavailable(f"the API server answered {status}{known} to {verb} {resource.plural}")
 
 
+# What a read of the API server may raise, on the way or while its answer is decoded.
+READ_ERRORS: Final = (
+    ApiError,
+    ApiConnectionError,
+    TimeoutError,
+    msgspec.DecodeError,
+    UnicodeDecodeError,
+    RecursionError,
+)
+
+
+def timed_out(seconds: float) -> Unavailable:
+    """A request to the API server that was given up after some seconds."""
+    return Unavailable(f"the request to the API server timed out after {duration(seconds)}")
+
+
+def undecodable(what: str) -> Unavailable:
+    """An answer of the API server that is not what was requested, a noun phrase for it.
+
+    The decoder's own message would name the place, and with it keys that people wrote.
+    """
+    return Unavailable(f"the API server's {what} cannot be decoded")
+
+
+def list_failure(error: Exception, resource: Resource[Any], namespace: str, seconds: float) -> Unavailable:
+    """Why objects could not be listed.
+
+    Args:
+        error: one of `READ_ERRORS`.
+        resource: the resource of the list.
+        namespace: the namespace of the list; empty for all namespaces.
+        seconds: timeout of the request.
+    """
+    if isinstance(error, ApiError):
+        return explain("list", resource, namespace, error.status, error.body)
+    if isinstance(error, ApiConnectionError):
+        return Unavailable(error.why)
+    return timed_out(seconds) if isinstance(error, TimeoutError) else undecodable(f"list of {resource.plural}")
+
+
 def is_segment(name: str) -> bool:
     """Whether an object can have this name at all (``path.IsValidPathSegmentName`` of k8s.io/apimachinery).
 
@@ -230,7 +271,7 @@ async def _get(
     except ApiConnectionError as error:
         return Unavailable(error.why)
     except TimeoutError:
-        return Unavailable(f"the API server did not answer within {seconds * 1000:.0f} ms")
+        return timed_out(seconds)
 
 
 def decode(body: bytes, view: type[S], what: str) -> S | Unavailable:
@@ -247,5 +288,4 @@ def decode(body: bytes, view: type[S], what: str) -> S | Unavailable:
     try:
         return msgspec.json.decode(body, type=view)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        # The decoder's own message would name the place, and with it keys that people wrote.
-        return Unavailable(f"the API server's {what} cannot be decoded")
+        return undecodable(what)

@@ -10,7 +10,14 @@ from urllib.parse import quote
 import msgspec
 
 from webhook.errors import Unavailable
-from webhook.k8s.client.api import NO_QUERY, ApiConnectionError, ApiError, Transport, explain, is_segment
+from webhook.k8s.client.api import (
+    NO_QUERY,
+    READ_ERRORS,
+    ApiError,
+    Transport,
+    is_segment,
+    list_failure,
+)
 from webhook.k8s.client.list_pages import pages
 from webhook.k8s.client.resources import Resource
 from webhook.k8s.views import Object
@@ -46,15 +53,9 @@ async def fetch_list(
     try:
         async with asyncio.timeout(seconds):
             return await _list(transport, resource, namespace, label)
-    except ApiError as refused:
-        return () if refused.status == 404 else explain("list", resource, namespace, refused.status, refused.body)
-    except ApiConnectionError as error:
-        return Unavailable(error.why)
-    except TimeoutError:
-        return Unavailable(f"the API server did not answer within {seconds * 1000:.0f} ms")
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        # The decoder's own message would name the place, and with it keys that people wrote.
-        return Unavailable(f"the API server's list of {resource.plural} cannot be decoded")
+    except READ_ERRORS as error:
+        missing = isinstance(error, ApiError) and error.status == 404
+        return () if missing else list_failure(error, resource, namespace, seconds)
 
 
 async def _list(transport: Transport, resource: Resource[V], namespace: str, label: str) -> tuple[V, ...] | Unavailable:
