@@ -119,7 +119,10 @@ def test_from_the_first_installation_to_the_last_object(cluster: ControlPlane, n
     assert bundles(kube)[entry] == bundle
 
     helm.run("uninstall", RELEASE)
-    eventually(lambda: installed(kube) == before, what="all objects to be gone")
+    # Controllers make objects of their own in a new namespace, sooner or later.
+    made = {path for path in first.keys() - before.keys() if "kubevirt-webhook" in path.rpartition("/")[2]}
+    assert len(made) > 10
+    eventually(lambda: not made & installed(kube).keys(), what="all objects to be gone")
 
 
 CONDITIONAL = "virtualmachineinstances.scheduling.enforce.kubevirt-webhook.github.io"
