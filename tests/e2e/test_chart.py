@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from hack.chart.write import CHART as GENERATED
@@ -169,7 +169,13 @@ SETTINGS = section(
 
 
 @given(content=SETTINGS)
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# Without shrinking, which would run Helm for minutes.
+@settings(
+    max_examples=15,
+    phases=[Phase.explicit, Phase.generate],
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 def test_settings_as_values_make_what_install_makes(helm: Helm, content: dict[str, Any]) -> None:
     assert comparable(helm.template({"settings": content})) == planned("kubernetes", content)
 
