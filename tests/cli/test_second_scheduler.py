@@ -5,11 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import Result
 
 from tests.cli import runner
+from tests.install.manifests import MANIFESTS
 from tests.install.memory import Memory, Replicas
 from tests.install.vms import VMS, vm
+from webhook.install.plan import path
 from webhook.k8s.client import transport
 
 IMAGE = "registry.example/kube-scheduler:v1.36.3"
@@ -19,6 +22,10 @@ CONFIG_MAP = "/api/v1" + PLACE.format("configmaps")
 NAMESPACE = "/api/v1/namespaces/kubevirt-scheduler"
 POD: dict[str, Any] = {"spec": {"containers": [{"name": "kube-scheduler", "image": IMAGE}]}}
 VMIS = "/apis/kubevirt.io/v1/namespaces/{}/virtualmachineinstances/{}"
+
+
+def documents(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all((MANIFESTS / "rendered" / f"{name}.yaml").read_text()))
 
 
 @pytest.fixture
@@ -151,6 +158,15 @@ def test_another_scheduler_in_its_place_is_left_alone(api: Memory) -> None:
     assert result.stderr.startswith("Error: Namespace kubevirt-scheduler: ")
     run("uninstall")
     assert list(api.objects) == [NAMESPACE]
+
+
+def test_one_that_kustomize_has_applied_is_kustomizes(api: Memory) -> None:
+    for one in documents("scheduler-spread"):
+        api.put(path(one), one)
+    before = dict(api.objects)
+
+    assert run("install").output.endswith("no changes\n")
+    assert api.objects == before
 
 
 def test_it_is_kept_while_somebody_would_wait_for_it(api: Memory) -> None:

@@ -74,7 +74,7 @@ def test_cleanup_takes_back_what_is_ours(marked: Tenant) -> None:
     command(access, "cleanup", where, "--allow-restart-required")
     assert scheduler_of(found(marked, "running")) is None
     assert marks(found(marked, "running")) == set()
-    assert command(access, "cleanup", where).stdout == "no VM to clean\n"
+    assert command(access, "cleanup", where).stdout.endswith("no VM to clean\n")
 
 
 def test_cleanup_takes_injected_constraints_back_and_leaves_the_owners(

@@ -63,7 +63,8 @@ def plane(module_plane: OwnPlane, request: pytest.FixtureRequest, tmp_path_facto
         admin.apply(document, fieldValidation="Strict")
     eventually(lambda: scheduler_of(create(admin, "enforce")) == "kubevirt", what="the mutating policy")
     eventually(lambda: denial(admin, {"a b": ""}), what="the policy of migrations")
-    eventually(lambda: create(admin, "warn").warnings, what="the warnings")
+    eventually(lambda: create(admin, "warn").warnings, what="the warnings of VMIs")
+    eventually(lambda: migrate(admin, {"a b": ""}, "warn").warnings, what="the warnings of migrations")
     return started
 
 

@@ -138,7 +138,7 @@ def evaluate(tenant: Tenant) -> None:
         found = tenant.controller.create(PODS, target, tenant.namespace, dryRun="All")
         return found if "affinity" in found["spec"] else None
 
-    eventually(constrained, what="a target pod to be constrained")
+    eventually(constrained, what="the constraint")
 
 
 def explain(port: int) -> None:

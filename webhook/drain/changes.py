@@ -15,7 +15,7 @@ from webhook.drain.room import Amounts
 from webhook.drain.snapshot import Place
 from webhook.errors import quote
 from webhook.placement import requirement
-from webhook.placement.requirement import Elsewhere
+from webhook.placement.requirement import Elsewhere, Uncordoned
 from webhook.placement.verdict import Group
 from webhook.placement.vmis import Vmi
 from webhook.policies.migration.explanation import change_of
@@ -44,6 +44,7 @@ class Blocked(msgspec.Struct, frozen=True):
         alone: the nodes for it before any other VM moved; None like ``mover``.
         offers: what the node that is drained could give; None: more room would not help.
         node: the node that is drained.
+        position: that node's, in `bits`.
     """
 
     place: Place
@@ -53,6 +54,7 @@ class Blocked(msgspec.Struct, frozen=True):
     alone: Candidates | None = None
     offers: Amounts | None = None
     node: str = ""
+    position: int = 0
 
 
 def rank(blocked: Sequence[Blocked], drained: frozenset[str]) -> tuple[Change, ...]:
@@ -122,11 +124,20 @@ def _openings(blocked: Blocked, drained: frozenset[str]) -> Iterator[str]:
             yield change
 
 
+def _fits_beside(blocked: Blocked) -> bool:
+    """Whether nothing but room keeps a VM from a node like the one that it is on."""
+    mover, alone, here = blocked.mover, blocked.alone, 1 << blocked.position
+    if mover is None or alone is None or mover.pod.rules or alone.forbidden & here:
+        return False
+    failing = (failure.requirement for failure in alone.verdict.failures if failure.nodes & here)
+    return all(isinstance(required, Elsewhere | Uncordoned) for required in failing)
+
+
 def _another_node(blocked: Sequence[Blocked]) -> Iterator[tuple[str, set[Place]]]:
     """A further, empty node like each of those that are drained, and the VMs that it would hold."""
     by_node: dict[str, list[Blocked]] = {}
     for each in blocked:
-        if each.code == report.NO_ROOM:
+        if each.code == report.NO_ROOM and _fits_beside(each):
             by_node.setdefault(each.node, []).append(each)
     for node, vms in by_node.items():
         free = dict(vms[0].offers or {})

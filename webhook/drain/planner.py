@@ -244,7 +244,8 @@ class _Planner:
         else:
             code, reason = no_node_left(mover, alone, left, self._room)
         offers = self._offers[about.node] if code == report.NO_ROOM else None
-        self.blocked.append(Blocked(mover.place, code, mover.vmi, mover, alone, offers, about.node))
+        position = self._world.index.position(about.node) or 0
+        self.blocked.append(Blocked(mover.place, code, mover.vmi, mover, alone, offers, about.node, position))
         return msgspec.structs.replace(about, outcome=report.BLOCKS, code=code, reason=reason)
 
     def _wearer(self, vmi: Vmi) -> Wearer | None:

@@ -93,20 +93,22 @@ def objects(directory: Path, wanted: Wanted | None = None, *, is_openshift: bool
 
 
 def of_live(deployment: Manifest | None, config_map: Manifest | None) -> Wanted | None:
-    """The scheduler that an earlier `install` runs; None if there is none.
+    """The scheduler that an earlier `install` runs; None if there is none, or if another tool has applied it.
 
     Args:
         deployment: the live Deployment.
         config_map: the live ConfigMap.
     """
-    if deployment is None or not is_ours(deployment):
-        return None
     annotations = (config_map or {}).get("metadata", {}).get("annotations") or {}
     variant = annotations.get(VARIANT_ANNOTATION)
+    # The component of kustomize has no such annotation.
+    if deployment is None or config_map is None or variant not in VARIANTS:
+        return None
     image = deployment["spec"]["template"]["spec"]["containers"][0]["image"]
-    text = ((config_map or {}).get("data") or {}).get(CONFIGURATION_KEY, "")
-    asked = re.search(r'type: Prometheus\n +address: "([^"]*)"', text)
-    return Wanted(variant if variant in VARIANTS else "spread", image, asked[1] if asked else "")
+    asked = re.search(
+        r'type: Prometheus\n +address: "([^"]*)"', (config_map.get("data") or {}).get(CONFIGURATION_KEY, "")
+    )
+    return Wanted(variant, image, asked[1] if asked else "")
 
 
 def is_ours(manifest: Manifest) -> bool:

@@ -120,7 +120,10 @@ class DocumentBuilder:
 
     def take(self, event: events.Event) -> Document | None:
         """Use one event; the document, if it was the last of a good one."""
-        if isinstance(event, events.NodeEvent | events.CollectionEndEvent):
+        # Half of all events, for which nothing needs to be asked that follows.
+        if type(event) is events.ScalarEvent and not self._recording and event.anchor is None:
+            self._plain_node(event)
+        elif isinstance(event, events.NodeEvent | events.CollectionEndEvent):
             self._node(event)
         elif isinstance(event, events.DocumentStartEvent):
             self._begin()
@@ -171,6 +174,15 @@ class DocumentBuilder:
             self._end()
         elif self._open[-1].key is None:
             self._key(self._open[-1], event, line)
+        else:
+            self._add(self._scalar(event, line), line)
+
+    def _plain_node(self, event: events.ScalarEvent) -> None:
+        """What `_node` does with a scalar that no alias refers to."""
+        assert event.start_mark is not None
+        node, line = self._open[-1], event.start_mark.line + 1
+        if node.key is None:
+            self._key(node, event, line)
         else:
             self._add(self._scalar(event, line), line)
 

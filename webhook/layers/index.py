@@ -25,7 +25,7 @@ _MAX_SUMS: Final = 512
 _GRAIN: Final = 1024
 # Images that nodes list and whose layers are kept; a cluster has some hundreds.
 MAX_IMAGES: Final = 50_000
-# Of the pods that come again and again; one for 5,000 nodes takes 300 KB.
+# Of the pods that come again and again; one for 5,000 nodes takes 400 KB.
 _CACHED_TABLES: Final = 64
 # All nodes are answered if this many times the nodes that were sent are at least as many.
 _MOST: Final = 2

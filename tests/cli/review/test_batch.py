@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+import cProfile
 import os
 import signal
 from pathlib import Path
@@ -73,8 +75,6 @@ def test_a_killed_process_is_one_sentence(parts: list[Part], job: Job, monkeypat
 
 
 async def test_over_a_cluster_reviews_do_not_wait_for_each_other(parts: list[Part], job: Job) -> None:
-    import asyncio
-
     running = most = 0
 
     class Slow:
@@ -98,3 +98,19 @@ async def test_over_a_cluster_reviews_do_not_wait_for_each_other(parts: list[Par
 
 def test_one_process_for_each_cpu() -> None:
     assert 1 <= default_jobs() <= (os.cpu_count() or 1)
+
+
+def test_another_vm_costs_a_bounded_number_of_calls(job: Job) -> None:
+    """Ten thousand of them are a matter of seconds: parsing, evaluation and text together."""
+
+    def calls(number: int) -> int:
+        text = "---".join(VM.format(each) for each in range(number)).encode()
+        profile = cProfile.Profile()
+        profile.enable()
+        written = asyncio.run(batch.evaluate([Part("f", len(text), named=True, text=text)], job))
+        profile.disable()
+        assert len(written.fragments) == number
+        return sum(entry.callcount for entry in profile.getstats())
+
+    calls(1)
+    assert (calls(60) - calls(20)) / 40 < 1100

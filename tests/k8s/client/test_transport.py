@@ -1,16 +1,12 @@
 from __future__ import annotations
 
 import asyncio
-import errno
-import socket
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, NoReturn, cast
+from typing import Any
 
-import aiohttp
 import msgspec
 import pytest
 import trustme
@@ -118,54 +114,6 @@ class TestRequests:
         with pytest.raises(ApiConnectionError):
             await anext(transport.watch(PATH, {}))
         await transport.close()
-
-    @pytest.mark.parametrize(
-        ("error", "cause"),
-        [
-            (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "no such host"),
-            (socket.gaierror(socket.EAI_AGAIN, "Try again"), "cannot be resolved now"),
-            (OSError(errno.EHOSTUNREACH, "10.1.2.3"), "no route to host"),
-            (OSError(errno.ENETUNREACH, "10.1.2.3"), "network is unreachable"),
-            (OSError(errno.EMFILE, "10.1.2.3"), "EMFILE"),
-            (OSError("10.1.2.3"), "unknown error"),
-        ],
-    )
-    async def test_the_cause_is_told_and_no_address(
-        self, tmp_path: Path, error: OSError, cause: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        async with connected(tmp_path) as (_, transport):
-            key = cast("Any", SimpleNamespace(host="prod.example", port=6443, ssl=True, is_ssl=True))
-
-            async def connect(*args: Any, **options: Any) -> NoReturn:
-                raise aiohttp.ClientConnectorError(key, error)
-
-            monkeypatch.setattr(transport._session, "request", connect)
-            with pytest.raises(ApiConnectionError) as caught:
-                await transport.get(PATH)
-            assert caught.value.why.endswith(f"{cause})")
-
-    async def test_a_name_that_nobody_has(self, tmp_path: Path) -> None:
-        async with connected(tmp_path) as (server, _):
-            server.url = "http://nobody.invalid:1"
-            other = await connect(server.kubeconfig(tmp_path / "nobody"))
-            with pytest.raises(ApiConnectionError) as caught:
-                await other.get(PATH)
-            assert caught.value.why.startswith("no connection ")
-            assert "nobody" not in caught.value.why
-            await other.close()
-
-    async def test_a_server_without_tls(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
-        async with connected(tmp_path) as (server, _):
-            server.url = server.url.replace("http:", "https:")
-            other = await connect(server.kubeconfig(tmp_path / "nobody"))
-            with pytest.raises(ApiConnectionError) as caught:
-                await other.get(PATH)
-            golden(caught.value.why)
-            await other.close()
-
-    async def test_the_cluster_by_the_names_that_admins_know(self, tmp_path: Path) -> None:
-        async with connected(tmp_path) as (server, transport):
-            assert transport.cluster == f'context "fake", {server.url}'
 
     async def test_after_the_end(self, tmp_path: Path, golden: Callable[[str], None]) -> None:
         async with connected(tmp_path) as (_, transport):
