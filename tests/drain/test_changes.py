@@ -29,7 +29,8 @@ def test_a_node_can_be_uncordoned() -> None:
     nodes = [node("a"), node("b", cordoned=True)]
 
     assert changes(vm("web", "a"), nodes=nodes) == ['uncordon "b"']
-    assert changes(vm("web", "a"), nodes=[*nodes, node("c", cordoned=True)]) == ["uncordon a node that is not drained"]
+    (any_node,) = changes(vm("web", "a"), nodes=[*nodes, node("c", cordoned=True)])
+    assert any_node.startswith("uncordon a node")
     assert changes(vm("web", "a", "9Gi"), nodes=[node("a", memory="10Gi"), *nodes[1:]]) == [], "it has no room"
 
 
@@ -86,7 +87,7 @@ def test_a_node_that_is_uncordoned_takes_each_vm_that_is_named(world: Any) -> No
 @given(clusters.random_clusters())
 def test_a_node_that_is_added_takes_the_vms_that_are_named(world: Any) -> None:
     for change in plan(world, [DRAINED]).changes:
-        if change.change.startswith("add an empty node like "):
+        if change.change.startswith("add an empty node"):
             (like,) = (each for each in world.nodes if each.meta.name == DRAINED)
             labels = {**like.meta.labels, clusters.HOST: "new"}
             meta = msgspec.structs.replace(like.meta, name="new", labels=labels)

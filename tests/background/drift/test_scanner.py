@@ -238,7 +238,7 @@ async def test_a_server_that_is_gone_and_one_that_is_silent(
         await case.transport.close()
         await until(lambda: case.drift_scan.rounds["failed"] == 2)
 
-    assert "timed out after 0ms" in caplog.messages[0]
+    assert "timed out" in caplog.messages[0]
     assert "closed" in caplog.messages[1]
 
 
