@@ -16,9 +16,10 @@ from bench.layers.report import chart, markdown, write_json
 from bench.options import at_least, writable
 from bench.placement.errors import PlacementError
 from hack.controlplane import build
+from hack.debian import MissingError
 from tests.e2e.support.kube import ApiError
 from tests.e2e.support.processes import StartError
-from tests.e2e.support.registry import NoRegistryError, find_registry
+from tests.e2e.support.registry import find_registry
 
 
 def main() -> int:
@@ -27,7 +28,7 @@ def main() -> int:
     size = Size(options.vms, options.images, options.nodes)
     try:
         figures = {} if options.cost_only else _measured(size, options.cases)
-    except (NoRegistryError, build.UnavailableError) as error:
+    except (MissingError, build.UnavailableError) as error:
         return _failed(str(error), 2)
     except (PlacementError, StartError, ApiError, OSError, AssertionError, build.BuildError) as error:
         return _failed(str(error), 1)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import http.client
 import json
 import os
-import shutil
-import subprocess
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from hack.debian import ensure
 
 from .commands import LOOPBACK
 from .processes import Process, free_port
@@ -24,47 +23,13 @@ _CONFIG = "application/vnd.oci.image.config.v1+json"
 _LAYER = "application/vnd.oci.image.layer.v1.tar+gzip"
 
 
-class NoRegistryError(Exception):
-    """There is no docker-registry, and none can be had: a reason to skip."""
-
-
 def find_registry() -> Path:
     """The registry's program: the installed one, or that of Debian's package, unpacked into a cache once.
 
     Raises:
-        NoRegistryError: there is neither.
+        MissingError: there is neither.
     """
-    installed = shutil.which(PACKAGE)
-    if installed:
-        return Path(installed)
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kubevirt-webhook" / PACKAGE
-    binary = home / "usr" / "bin" / PACKAGE
-    with _locked(home):
-        if not binary.exists():
-            _unpack(home)
-    return binary
-
-
-def _unpack(home: Path) -> None:
-    if not shutil.which("apt-get") or not shutil.which("dpkg"):
-        raise NoRegistryError(f"no {PACKAGE} on the PATH, and neither apt-get nor dpkg to get it with")
-    fetched = subprocess.run(["apt-get", "download", PACKAGE], cwd=home, capture_output=True, text=True)
-    packages = sorted(home.glob(f"{PACKAGE}_*.deb"))
-    if fetched.returncode or not packages:
-        last = (fetched.stderr.strip().splitlines() or ["no output"])[-1]
-        raise NoRegistryError(f"apt-get cannot download {PACKAGE}: {last}")
-    unpacked = home / "new"
-    subprocess.run(["dpkg", "-x", str(packages[-1]), str(unpacked)], check=True, capture_output=True)
-    (unpacked / "usr").rename(home / "usr")
-    shutil.rmtree(unpacked)
-
-
-@contextmanager
-def _locked(home: Path) -> Iterator[None]:
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / "lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    return ensure(PACKAGE, (PACKAGE,), os.environ) / PACKAGE
 
 
 class Registry:

@@ -1,0 +1,82 @@
+"""Programs for tests that are no Go module: those of the machine, else of a Debian package in the project's cache.
+
+A package is downloaded and unpacked; nothing is installed, so it takes no root. Standard library only.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from hack.controlplane.build import cache_root
+
+
+class MissingError(Exception):
+    """A program is neither on this machine nor to be had from Debian: one sentence."""
+
+
+def ensure(package: str, programs: Sequence[str], environ: Mapping[str, str]) -> Path:
+    """The directory that holds some programs.
+
+    Args:
+        package: the Debian package that has them.
+        programs: their names, at least one.
+        environ: the environment variables.
+
+    Raises:
+        MissingError: one is neither on this machine nor to be had.
+    """
+    found = [shutil.which(program, path=environ.get("PATH")) for program in programs]
+    directories = {Path(path).parent for path in found if path}
+    if all(found) and len(directories) == 1:
+        return directories.pop()
+    home = cache_root(environ).resolve() / package
+    binaries = home / "usr" / "bin"
+    with _locked(home.with_suffix(".lock")):
+        if not all((binaries / program).exists() for program in programs):
+            _unpack(package, home)
+    return binaries
+
+
+def _unpack(package: str, home: Path) -> None:
+    if not shutil.which("apt-get") or not shutil.which("dpkg"):
+        raise MissingError(f"{package} is missing; install it")
+    with tempfile.TemporaryDirectory(dir=home.parent) as name:
+        directory = Path(name)
+        archive = _download(package, directory)
+        unpacked = directory / "unpacked"
+        subprocess.run(["dpkg", "-x", archive, unpacked], check=True, capture_output=True)
+        shutil.rmtree(home, ignore_errors=True)
+        unpacked.rename(home)
+
+
+def _download(package: str, directory: Path) -> Path:
+    """The package's file; by lists of packages of its own where the machine has none, or old ones."""
+    for part in ("lists/partial", "cache/archives/partial"):
+        (directory / part).mkdir(parents=True)
+    own = [f"Dir::State::lists={directory / 'lists'}", f"Dir::Cache={directory / 'cache'}", "APT::Sandbox::User=root"]
+    options = [argument for option in own for argument in ("-o", option)]
+    attempts = (["download", package],), ([*options, "update"], [*options, "download", package])
+    last = ""
+    for commands in attempts:
+        for arguments in commands:
+            done = subprocess.run(
+                ["apt-get", "-q", *arguments], cwd=directory, capture_output=True, text=True, check=False
+            )
+            last = (done.stderr.strip().splitlines() or [last])[-1]
+        if archives := sorted(directory.glob(f"{package}_*.deb")):
+            return archives[-1]
+    raise MissingError(f"{package} is missing, and apt-get cannot download it ({last}); install it")
+
+
+@contextmanager
+def _locked(file: Path) -> Iterator[None]:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
