@@ -39,10 +39,11 @@ serve: $(READY) ## Keep the server running over the example cluster
 	@$(BIN)/kubevirt-webhook serve --cluster-from examples/cluster --config examples/settings.yaml \
 	  --listen 127.0.0.1:8443 --ops-listen 127.0.0.1:8080
 
-# The control plane first, alone: its build would take the time that the tests beside it are allowed.
+# The control plane and Helm first, alone: their builds would take the time that the tests beside them are allowed.
 .PHONY: binaries
 binaries: $(READY)
 	@$(BIN)/python hack/controlplane/build.py >/dev/null || echo "make: no control plane; the end-to-end tests will be skipped"
+	@$(BIN)/python hack/controlplane/build.py --helm >/dev/null || echo "make: no Helm; tests of the chart cannot run"
 
 # More workers than a small machine has cores: tests on a control plane mostly wait.
 .PHONY: test
