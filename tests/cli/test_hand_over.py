@@ -36,17 +36,17 @@ def owners(api: Memory) -> list[str]:
 def test_it_is_shown_and_then_done(api: Memory, golden: Callable[[str], None]) -> None:
     own(api, "kubevirt-webhook-install")
 
-    shown = run("hand-over", "--to=kubectl", "--dry-run").output
+    shown = run("hand-over", "--to-manager=kubectl", "--dry-run").output
     assert owners(api) == ["kubevirt-webhook-install"]
-    done = run("hand-over", "--to=kubectl").output
+    done = run("hand-over", "--to-manager=kubectl").output
 
     assert owners(api) == ["kubectl"]
     assert done == f"{shown}handed over 1 object\n"
-    golden(run("hand-over", "--to=kubectl").output)
+    golden(run("hand-over", "--to-manager=kubectl").output)
 
 
 def test_a_tool_cannot_hand_over_to_itself(api: Memory) -> None:
-    done = run("hand-over", "--from=kubectl", "--to=kubectl")
+    done = run("hand-over", "--from-manager=kubectl", "--to-manager=kubectl")
 
     assert done.exit_code == 2
     assert api.closed is False

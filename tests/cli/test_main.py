@@ -46,7 +46,7 @@ COMMANDS = (
     "expand -f FILE",
     "demo",
     "install",
-    "hand-over --to=kubectl",
+    "hand-over --to-manager=kubectl",
     "doctor",
     "uninstall",
     "cleanup",
@@ -178,7 +178,9 @@ def test_ctrl_c_ends_a_wait_for_the_cluster(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         config = FakeApiServer()
         config.url = f"http://127.0.0.1:{silent.getsockname()[1]}"
-        command = [sys.executable, "-m", "webhook", "doctor", "--kubeconfig", config.kubeconfig(tmp_path / "config")]
+        # A shell lets its background jobs ignore Ctrl-C, and their children inherit that.
+        program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); import webhook.__main__"
+        command = [sys.executable, "-c", program, "doctor", "--kubeconfig", config.kubeconfig(tmp_path / "config")]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             silent.settimeout(120)
             connection, _ = silent.accept()

@@ -173,7 +173,7 @@ def test_from_install_to_kubectl_and_back(cluster: ControlPlane, tmp_path: Path)
     refused = cluster.kubectl(*apply, check=False)
     assert 'conflict with "kubevirt-webhook-install"' in refused.stderr
 
-    command(cluster, "hand-over", "--to=kubectl")
+    command(cluster, "hand-over", "--to-manager=kubectl")
     cluster.kubectl(*apply)
     assert image(kube) == "two:1"
     # What the next tool leaves out is gone, also where the former one had made it.
@@ -181,7 +181,7 @@ def test_from_install_to_kubectl_and_back(cluster: ControlPlane, tmp_path: Path)
     assert owners(kube) == owners(kube, CONFIGURATIONS[0]) == {"kubectl"}
 
     assert 'conflict with "kubectl"' in install(cluster, tmp_path, "three", more=True, check=False)
-    command(cluster, "hand-over", "--from=kubectl", "--to=kubevirt-webhook-install")
+    command(cluster, "hand-over", "--from-manager=kubectl", "--to-manager=kubevirt-webhook-install")
     install(cluster, tmp_path, "three", more=True)
     install(cluster, tmp_path, "three", more=False)
     assert image(kube) == "three:1"
@@ -198,7 +198,7 @@ def test_from_install_to_helm_and_back(cluster: ControlPlane, helm: Helm, tmp_pa
 
     # Helm adopts nothing unless told to.
     assert "invalid ownership metadata" in helm.run("install", RELEASE, CHART, values=VALUES, check=False)
-    command(cluster, "hand-over", "--to=helm")
+    command(cluster, "hand-over", "--to-manager=helm")
     helm.run("install", RELEASE, CHART, "--take-ownership", values=VALUES)
     helm.run("upgrade", RELEASE, CHART, values=MORE)
     assert CONDITIONAL in bundles(kube)
@@ -211,7 +211,7 @@ def test_from_install_to_helm_and_back(cluster: ControlPlane, helm: Helm, tmp_pa
     # Back: the release is forgotten, not uninstalled.
     helm.run("upgrade", RELEASE, CHART, values=MORE)
     cluster.kubectl("-n", NAMESPACE, "delete", "secret", "-l", "owner=helm,name=kubevirt-webhook")
-    command(cluster, "hand-over", "--from=helm", "--to=kubevirt-webhook-install")
+    command(cluster, "hand-over", "--from-manager=helm", "--to-manager=kubevirt-webhook-install")
     install(cluster, tmp_path, "two", more=False)
     assert image(kube) == "two:1"
     assert CONDITIONAL not in bundles(kube)

@@ -19,10 +19,15 @@ _OWN: Final = "kubevirt-webhook-install"
 @click.command("hand-over")
 @kubeconfig_option()
 @click.option(
-    "--from", "source", default=_OWN, show_default=True, metavar="MANAGER", help="Field manager of the former tool."
+    "--from-manager",
+    "source",
+    default=_OWN,
+    show_default=True,
+    metavar="MANAGER",
+    help="Field manager of the former tool.",
 )
 @click.option(
-    "--to",
+    "--to-manager",
     "target",
     required=True,
     metavar="MANAGER",
@@ -47,7 +52,7 @@ async def _hand_over(kubeconfig: Path | None, source: str, target: str, *, dry_r
     from webhook.k8s.client.transport import connect
 
     if source == target:
-        raise InputError("the tools have the same field manager", "--to", "name the next tool's")
+        raise InputError("the tools have the same field manager", "--to-manager", "name the next tool's")
     api = await connect(str(kubeconfig) if kubeconfig else None)
     try:
         work = HandOver(api, source, target)
