@@ -239,7 +239,7 @@ def _build(go: str, bundle: Bundle, directory: Path, environ: Mapping[str, str])
     shutil.rmtree(partial, ignore_errors=True)  # of a build that was killed; the lock says it isn't running any more
     partial.mkdir()
     what = " and ".join(f"{part.requires} {part.version}" for part in bundle.parts)
-    _say(f"building the {bundle.title} ({what}): {bundle.takes} on two cores, once")
+    _say(f"building once: {bundle.title} ({what}), {bundle.takes} on two cores")
     for part in bundle.parts:
         # A directory with a trailing slash: Go names each command after its package.
         _go_build(go, HERE / part.module, f"{partial}/{part.output}", part.ldflags(part.version), environ)
