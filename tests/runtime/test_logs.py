@@ -6,7 +6,9 @@ import asyncio
 import json
 import logging
 import os
+import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -70,11 +72,10 @@ def test_no_line_tells_a_secret_or_moves_a_terminal(restored: None, capfd: pytes
         log = logs.configure()
         log.warning(hostile, name=hostile, several=[hostile], inner={"password": "hunter2"})
         logging.getLogger("aiohttp").warning("seen: %s", hostile)
-        try:
-            token = "hunter2".upper()
+        token = "hunter2".upper()
+        with pytest.raises(ValueError) as failure:
             fail(f"{hostile}\n-----BEGIN PRIVATE KEY-----\nhunter2")
-        except ValueError:
-            log.exception("failed", webhook="/x")
+        log.error("failed", webhook="/x", exc_info=failure.value)
         assert token
 
     asyncio.run(log())
@@ -88,3 +89,37 @@ def test_no_line_tells_a_secret_or_moves_a_terminal(restored: None, capfd: pytes
     assert "raise ValueError(why)" in exception
     assert "PRIVATE KEY-----\nhunter2" not in exception
     assert exception.splitlines()[-1].startswith("ValueError: \\x1b[2J\\u202e https://e.com/x?<redacted>")
+
+
+def lines_on_a_terminal(*arguments: Any, **fields: Any) -> list[str]:
+    record = logging.LogRecord("webhook.server", logging.WARNING, __file__, 1, *arguments)
+    record.fields = fields
+    return logs.Lines(terminal=True).format(record).splitlines()
+
+
+def test_a_terminal_gets_text() -> None:
+    (line,) = lines_on_a_terminal("%s", ("serving",), None, address="https://127.0.0.1:8443", replicas=2)
+
+    assert line.partition("Z  ")[2] == 'warning  serving  address="https://127.0.0.1:8443"  replicas=2'
+
+
+def test_nothing_begins_a_line_on_a_terminal() -> None:
+    forged = "late\n2026-01-01T00:00:00.000000Z  info  all is well\x1b[2J"
+
+    lines = lines_on_a_terminal("%s", (forged,), None, why=forged, names=[forged], **{"a\nb": 1})
+
+    assert len(lines) == 1
+    assert "\x1b" not in lines[0]
+
+
+def test_a_traceback_on_a_terminal_keeps_its_lines() -> None:
+    try:
+        fail("cause")
+    except ValueError:
+        error = sys.exc_info()
+
+    first, *rest = lines_on_a_terminal("%s", ("failed",), error)
+
+    assert first.endswith("warning  failed")
+    assert rest[0].startswith("Traceback")
+    assert rest[-1] == "ValueError: cause"

@@ -76,23 +76,24 @@ class StructuredLogger:
         """Log a failure, with an exception's traceback where one is given."""
         self._log(logging.ERROR, event, fields, exc_info)
 
-    def exception(self, event: str, **fields: Any) -> None:
-        """Log a failure with the traceback of the exception that is being handled."""
-        self._log(logging.ERROR, event, fields, exc_info=True)
-
     def _log(self, level: int, event: str, fields: Mapping[str, Any], exc_info: Any = None) -> None:
         # An event is text, in which a percent sign stands for itself.
         self._logger.log(level, "%s", event, extra={_FIELDS: fields}, exc_info=exc_info)
 
 
-class _Lines(logging.Formatter):
-    """Makes a line of a record: JSON, or text for a terminal."""
+class Lines(logging.Formatter):
+    """Makes a line of a record: JSON, or text for a terminal, on which only a traceback has lines of its own.
+
+    Args:
+        terminal: make text.
+    """
 
     def __init__(self, *, terminal: bool) -> None:
         super().__init__()
         self._terminal: Final = terminal
 
     def format(self, record: logging.LogRecord) -> str:
+        """The line of a record."""
         event: dict[str, Any] = {
             "timestamp": _timestamp(record.created),
             "level": record.levelname.lower(),
@@ -104,9 +105,13 @@ class _Lines(logging.Formatter):
         event = _sanitized(event)
         if not self._terminal:
             return json.dumps(event, default=str)
-        head = [event.pop(key) for key in ("timestamp", "level", "event")]
+        timestamp, level, what = (visible(str(event.pop(key))) for key in ("timestamp", "level", "event"))
         exception = event.pop("exception", None)
-        line = "  ".join([*head, *(f"{key}={value}" for key, value in event.items())])
+        # As JSON a value is on one line, and shows where it ends.
+        fields = (
+            f"{visible(key)}={json.dumps(value, default=str, ensure_ascii=False)}" for key, value in event.items()
+        )
+        line = "  ".join([timestamp, level, what, *fields])
         return line if exception is None else f"{line}\n{exception}"
 
 
@@ -121,7 +126,7 @@ def configure() -> StructuredLogger:
         The server's logger.
     """
     handler = logging.StreamHandler(Lossy(sys.stderr.fileno()))
-    handler.setFormatter(_Lines(terminal=sys.stderr.isatty()))
+    handler.setFormatter(Lines(terminal=sys.stderr.isatty()))
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     logging.getLogger("webhook").setLevel(logging.INFO)
     # Every scan of the port would be an error in aiohttp's eyes; requests that fail are counted by the metrics.
