@@ -67,7 +67,7 @@ def test_etcd_goes_in_the_middle_of_a_rotation_and_comes_back(installed: LiveIns
 def test_launcher_pods_that_fill_their_priority_level_still_get_their_scheduler(
     own_plane: OwnPlane, new_webhook: NewWebhook, record_property: Callable[[str, object], None]
 ) -> None:
-    """Each holds a seat of workload-low while we read its VMI: by default our read would wait for such a seat."""
+    """Each pod holds a seat of workload-low while the webhook reads its VMI; by default that read waits for a seat."""
     plane = own_plane(apiserver_flags=SEATS)
     tenant = Tenant.new(new_webhook(SETTINGS, access=plane))
     assert tenant.choice() == "kubevirt"

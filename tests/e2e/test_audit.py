@@ -1,4 +1,4 @@
-"""What is written down on a real API server: Events, what passed us by, PolicyReports; with the documented rights."""
+"""The records on a real API server: Events, drift and PolicyReports; with the documented permissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Managed certificates on a real API server, with failurePolicy Fail: whatever goes wrong refuses somebody's VM."""
+"""Managed certificates on a real API server, with failurePolicy Fail: any fault would deny an owner's VM."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_a_write_over_anything_else_than_was_read_is_refused(
             found = (await bundles.read())[where]
             assert found
             kept, *gone = found.bundles
-            # Somebody takes an entry away meanwhile.
+            # Another client removes an entry meanwhile.
             fewer = installed.manifests()[:1]
             fewer[0]["webhooks"] = [entry for entry in fewer[0]["webhooks"] if entry["name"] == kept]
             await asyncio.to_thread(installed.apply, fewer)
@@ -275,7 +275,7 @@ def test_the_api_servers_client_certificate(
 
 
 def rejection(tenant: Tenant) -> str | None:
-    """Why a VM is refused, in the words that its owner gets."""
+    """Why the API server denies a VM, in the words that its owner gets."""
     try:
         tenant.create(vm("probe"), dryRun="All")
     except KubeError as error:

@@ -100,7 +100,7 @@ def test_cleanup_takes_injected_constraints_back_and_leaves_the_owners(
 
 
 def test_cleanup_says_what_it_can_not_change(marked: Tenant) -> None:
-    """A webhook of somebody's that refuses every change, or a VM that has changed meanwhile: here it is gone."""
+    """A foreign webhook may deny every change, or a VM may have changed meanwhile: here it is gone."""
     access = marked.server.access
 
     async def clean_late() -> list[str]:

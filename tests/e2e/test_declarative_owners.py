@@ -1,4 +1,4 @@
-"""Owners who declare their VMs and apply them again and again: what we wrote must not come back as a difference."""
+"""Owners who declare their VMs and apply them repeatedly: injected fields must not come back as a difference."""
 
 from __future__ import annotations
 

@@ -147,7 +147,7 @@ class DrainCluster:
         return pod
 
     def plan(self, nodes: Sequence[str]) -> DrainPlan:
-        """What we say."""
+        """The plan of kubevirt-webhook."""
         snapshot = asyncio.run(from_cluster(self.plane.kubeconfig_for("admin", ["system:masters"])))
         found = plan(snapshot, nodes)
         assert not found.gaps

@@ -113,7 +113,7 @@ def test_who_may_see_it_is_told_what_then_happens(
     assert asker.ask(west, token="forged")[0] == 401
     assert asker.ask(west, token=f"{asker.token}x")[0] == 401
     asker.go()
-    # The API server itself remembers a token that it has accepted for some seconds; we don't.
+    # The API server itself remembers an accepted token for some seconds; the webhook does not.
     eventually(lambda: asker.ask(west)[0] == 401, what="the API server to forget the account")
     assert server.metric("kubevirt_webhook_explain_requests_total", code="401") == 3
     assert asker.token not in server.log.read_text()

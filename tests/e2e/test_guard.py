@@ -1,4 +1,4 @@
-"""The guard: a scheduler that died gets no more pods, and what we had promised it goes to another."""
+"""The scheduler health check: an unavailable scheduler gets no more pods, and pods that wait for it get another one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATIENCE = 10.0
 
 
 def injects(tenant: Tenant) -> bool:
-    """Whether new VMs are put on a scheduler of ours."""
+    """Whether the webhook sets the scheduler of new VMs."""
     return tenant.choice() is not None
 
 

@@ -1,4 +1,4 @@
-"""The instancetypes policy: what its refusals and warnings look like to those who get them."""
+"""The instancetypes policy: its denials and warnings as users see them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def in_conflict() -> Json:
 
 
 def refusal_of(tenant: Tenant, obj: Json) -> KubeError:
-    """The refusal of a new VM, which is not there afterwards."""
+    """The denial of a new VM, which is not stored afterwards."""
     with pytest.raises(KubeError) as refused:
         tenant.create(obj)
     assert tenant.owner.list(VMS, tenant.namespace) == []

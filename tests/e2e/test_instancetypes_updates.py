@@ -161,7 +161,7 @@ def test_a_deletion_is_never_held_up(sized: Tenant) -> None:
     before = sized.server.answered()
 
     deleting = sized.owner.delete(VMS, "web", sized.namespace)
-    # Matchers to what isn't there and sizes at the same time: nobody cares any more.
+    # Matchers to missing objects beside sizes: they no longer matter while the VM is being deleted.
     odd = sized.overwrite(deleting, vm(template=SIZED_TEMPLATE, instancetype=SMALL))
     del odd["metadata"]["finalizers"]
     sized.controller.replace(VMS, odd)

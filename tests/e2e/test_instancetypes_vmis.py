@@ -139,7 +139,7 @@ def test_a_dry_run_shows_the_same_and_leaves_nothing(sized: Tenant) -> None:
     assert sized.owner.list(VMIS, sized.namespace) == []
 
 
-# -- which are refused -------------------------------------------------------------------------------------------------
+# -- denied VMIs -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ class Combination:
         return {**vmi(name, annotations=asked), "spec": copy.deepcopy(self.spec)}
 
     def filled(self, name: str) -> Json | None:
-        """The spec that KubeVirt would give it; None if it would refuse."""
+        """The spec that KubeVirt would give it; None if KubeVirt would deny it."""
         named = {matcher: (SpecReference(matcher.namespaced, name), obj) for matcher, obj in self.found.items()}
         try:
             spec: Json = standalone_vmi.fill(self.vmi(name), named, CONFIGURATION).after["spec"]
@@ -287,7 +287,7 @@ def _found(case: VectorCase) -> dict[Matcher, Json]:
 
 
 def compare(sized: Tenant, unjudged: Tenant, combinations: Iterator[Combination], wanted: int) -> tuple[int, int]:
-    """Creates VMIs until so many were stored; each must be what KubeVirt makes of it. Returns stored and refused."""
+    """Creates VMIs until so many were stored; each must be what KubeVirt makes of it. Returns stored and denied."""
     stored = refused = 0
     for number, combination in enumerate(combinations):
         name = f"case-{number}"
@@ -302,7 +302,7 @@ def compare(sized: Tenant, unjudged: Tenant, combinations: Iterator[Combination]
                 assert combination.filled(name) is None, (combination.spec, combination.found, error)
                 refused += 1
             else:
-                # Then it is its owner's fault, not ours: without us it is refused too.
+                # Then the fault is the owner's: the VMI is denied without the webhook too.
                 with pytest.raises(KubeError):
                     unjudged.owner.create(VMIS, combination.vmi(name), unjudged.namespace, dryRun="All")
             continue

@@ -95,7 +95,7 @@ def cluster_default(new_sized: NewTenant) -> Iterator[Tenant]:
 
 
 def test_a_default_for_the_whole_cluster(cluster_default: Tenant) -> None:
-    # Without a kind, into which nobody could merge another name.
+    # The default has no kind, since a later patch of the name alone would keep it.
     expected = {"name": cluster_default.namespace}
 
     def injected() -> bool:

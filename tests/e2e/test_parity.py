@@ -1,4 +1,4 @@
-"""The parity watch on a real API server, with the rights that its documentation names and no others."""
+"""The fidelity check on a real API server, with only the permissions that its documentation names."""
 
 from __future__ import annotations
 

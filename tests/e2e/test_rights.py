@@ -82,7 +82,7 @@ def test_every_right_is_used_and_none_is_missing(own_plane: OwnPlane, tmp_path: 
 
 
 def evaluate(tenant: Tenant) -> None:
-    """Has VMs, pods and migrations judged that take every look-up."""
+    """Sends VMs, pods and migrations whose evaluation takes every look-up."""
     tenant.server.ask("/mutate/scheduling/pods/enforce", review("nowhere"))
     owner = tenant.create(vm("web"))
     vmi = tenant.start(owner)
@@ -211,7 +211,7 @@ def rotate(installed: LiveInstallation) -> None:
 
 
 def review(namespace: str) -> Json:
-    """About a pod in a namespace that nobody has heard of."""
+    """A review of a pod in a namespace that does not exist."""
     request = {
         "uid": "1",
         "kind": {"group": "", "version": "v1", "kind": "Pod"},

@@ -108,7 +108,7 @@ def test_a_deep_vm_from_before_does_not_become_another_size(limited: Callable[[s
         tenant.owner.patch(VMS, "web", {"spec": {"instancetype": LARGE}}, tenant.namespace)
 
     assert refused.value.status == 422
-    # What leaves the spec alone still passes, or nobody could delete it.
+    # A request that leaves the spec alone still passes, or no user could delete the VM.
     tenant.owner.patch(VMS, "web", {"metadata": {"labels": {"a": "b"}}}, tenant.namespace)
     tenant.owner.delete(VMS, stored["metadata"]["name"], tenant.namespace)
 
@@ -134,7 +134,7 @@ def test_a_deep_vm_from_before_does_not_become_another_size(limited: Callable[[s
     ids=lambda value: value[:24].decode("latin-1"),
 )
 def test_nothing_that_has_no_schema_gets_around_an_allow_list(limited: Callable[[str], Tenant], value: bytes) -> None:
-    """Refused by KubeVirt's schema, by the API server or by us: in no case is it stored."""
+    """KubeVirt's schema, the API server or the webhook denies it: in no case is it stored."""
     tenant = limited("enforce")
 
     with pytest.raises(KubeError) as refused:

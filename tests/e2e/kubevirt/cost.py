@@ -39,7 +39,7 @@ class CreationCost:
         medians: of the time that the API server waited for each, in seconds. Its buckets end at 5, 25 and 100 ms, and
             between two of them a median is a guess.
         means: of the same, exact.
-        requests: of our account meanwhile: by verb and resource.
+        requests: of the webhook's account meanwhile, by verb and resource.
     """
 
     vms: int

@@ -16,7 +16,7 @@ HEARTBEAT = "kubevirt.io/heartbeat"
 LAUNCHER = {"virt-launcher", "hotplug-disk"}
 ROUND_SECONDS = 0.2
 HEARTBEAT_ROUNDS = 100
-# Somebody was faster: the next round sees it.
+# Another client was faster: the next round sees its change.
 RACES = {404, 409}
 
 
@@ -28,7 +28,7 @@ class PlayedNodes:
         zones: each node's, by its name.
 
     Attributes:
-        mistakes: what went wrong, each once: KubeVirt refused what a node reported.
+        mistakes: what went wrong, each once: KubeVirt denied what a node reported.
     """
 
     def __init__(self, access: Access, zones: Mapping[str, str]) -> None:

@@ -1,4 +1,4 @@
-"""Added selectors beside a real KubeVirt: where its target pods go, and where they would have gone without us."""
+"""Added selectors beside a real KubeVirt: where its target pods run with the webhook, and where without it."""
 
 from __future__ import annotations
 

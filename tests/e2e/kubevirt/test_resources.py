@@ -164,7 +164,7 @@ def test_a_vm_whose_only_node_is_its_own(place: Place, server: WebhookServer, re
     assert vetoed.status == 429
     assert f"3 node(s) with insufficient allocatable {resource} " in vetoed.message
 
-    # What the webhook says is what comes of it: nobody is kept from trying, but warned.
+    # The webhook predicts the outcome: it warns the user, and does not deny the migration.
     migration = place.migrate()
     assert f"insufficient allocatable {resource}" in migration.warnings[0]
     pod = eventually(place.unschedulable, what="the scheduler to find no node")

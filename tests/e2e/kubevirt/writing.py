@@ -33,7 +33,7 @@ def write(place: Place, way: str, after: Json, before: Json | None = None) -> Ku
         before: the manifest that was written last; None: there is no such VM yet.
 
     Raises:
-        ApiError: the manifest was refused.
+        ApiError: the API server denied the manifest.
     """
     if way == "client-side apply":
         return _apply_client_side(place, after)

@@ -74,7 +74,7 @@ def apiserver(
         f"--service-account-signing-key-file={service_accounts}",
         "--service-account-issuer=https://kubernetes.default.svc",
         "--authorization-mode=RBAC",
-        "--disable-admission-plugins=ServiceAccount",  # nobody makes the service accounts that it asks of every pod
+        "--disable-admission-plugins=ServiceAccount",  # no controller makes the service accounts that it requires
         "--allow-privileged=true",
         "--shutdown-delay-duration=0",
         *extra,

@@ -68,7 +68,7 @@ class ServerReplica(WebhookServer):
 
 
 class LiveInstallation:
-    """Configurations with failurePolicy Fail, and replicas behind one address: what is refused, is seen."""
+    """Configurations with failurePolicy Fail, and replicas behind one address: a failed call denies the request."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class LiveInstallation:
         self.replicas.remove(replica)
 
     def tenant(self) -> Tenant:
-        """A namespace under judgement; returns once the API server asks us about it."""
+        """Makes a namespace with policies on; returns once the API server calls the webhook for it."""
         tenant = Tenant.new(self.replicas[0])
         eventually(lambda: tenant.choice() == "kubevirt", what="the API server to call the replicas")
         return tenant
@@ -158,14 +158,14 @@ class LiveInstallation:
 
 
 class SteadyReviews:
-    """Creates VMs without a pause, and keeps what was refused or came back unjudged."""
+    """Creates VMs without a pause, and keeps those that were denied or came back without an evaluation."""
 
     def __init__(self, tenant: Tenant, threads: int = 2) -> None:
         self._tenant = tenant
         self._stop = threading.Event()
         self._threads = [threading.Thread(target=self._run) for _ in range(threads)]
         self.done = 0
-        self.times: list[float] = []  # of those that came back judged, in milliseconds
+        self.times: list[float] = []  # of those that the webhook evaluated, in milliseconds
         self.failures: list[str] = []
 
     def __enter__(self) -> Self:

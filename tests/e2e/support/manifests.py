@@ -13,7 +13,7 @@ from .kube import Json, Kube
 
 MANIFESTS = Path(__file__).resolve().parents[3] / "manifests"
 COMPONENTS = sorted(file.parent.name for file in MANIFESTS.glob("components/*/rbac.yaml"))
-# What judging takes, and what can be switched on beside it.
+# The components that evaluate requests, and those that can be enabled beside them.
 JUDGING = ("kubevirt-webhook", *(f"kubevirt-webhook-{component}" for component in COMPONENTS))
 CERTIFICATES = ("kubevirt-webhook-certificates",)
 # Verb, group, resource, and a name where there is no right to others.

@@ -165,7 +165,7 @@ def _may(kube: Kube, asked: Mapping[str, str]) -> bool:
 
 
 def rejection(ask: Callable[[], object]) -> Json | None:
-    """The Status that a refused user gets; None for one who is not."""
+    """The Status of a denied request; None for an allowed one."""
     try:
         ask()
     except KubeError as error:
@@ -174,14 +174,14 @@ def rejection(ask: Callable[[], object]) -> Json | None:
 
 
 def refused(ask: Callable[[], object]) -> Json:
-    """The Status that a refused user gets."""
+    """The Status of a request, which must be denied."""
     status = rejection(ask)
     assert status, "it was admitted"
     return status
 
 
 class MigrationMover:
-    """KubeVirt's controller at work on one VMI of a namespace under judgement.
+    """KubeVirt's controller at work on one VMI of a namespace with policies on.
 
     Args:
         tenant: the namespace.

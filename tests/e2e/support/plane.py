@@ -230,7 +230,7 @@ def _etcd_is_ready(port: int) -> bool:
 
 
 def _renewed(kube: Kube, lease: HeldLease, since: dt.datetime) -> bool:
-    """Whether somebody leads by this Lease, and not only did so before."""
+    """Whether the holder of this Lease has renewed it since then."""
     try:
         spec = kube.get("coordination.k8s.io/v1/leases", lease.name, lease.namespace)["spec"]
     except KubeError:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 TETHER = Path(__file__).with_name("tether.py")
-# Below the range that Linux takes ports of outgoing connections from: nobody gets one of ours while a server restarts.
+# Below the range from which Linux takes ports of outgoing connections: no other process gets one during a restart.
 PORTS = range(20_000, 30_000)
 LOG_TAIL = 20
 
@@ -27,7 +27,7 @@ def free_port() -> int:
     """A port on loopback that nothing listens on, and that no other process of tests gets while this one lives.
 
     It may take seconds until its server listens. Until then the UDP port of the same number stands for it, which no
-    server of ours uses: another process can't bind that too, and the kernel gives it back.
+    server of these tests uses: another process cannot bind that too, and the kernel gives it back.
     """
     for port in random.sample(PORTS, k=100):
         claim = socket.socket(type=socket.SOCK_DGRAM)
@@ -78,7 +78,7 @@ class Process:
             )
 
     def wait_ready(self, ready: Callable[[], bool], timeout: float = 60) -> None:
-        """Returns once ``ready`` says so; an OSError in it (nobody listens yet) means no."""
+        """Returns once ``ready`` says so; an OSError in it (nothing listens yet) means no."""
         deadline = time.monotonic() + timeout
         while True:
             with contextlib.suppress(OSError):
@@ -114,7 +114,7 @@ class Process:
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        if self.running:  # asked of the kernel just now, and not waited for since: the id is still ours
+        if self.running:  # the kernel answered just now, without a wait since: the id is still this process's
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, number)
 

@@ -111,7 +111,7 @@ class SchedulerReplica:
 
 
 def holder(plane: Access, other_than: str = "") -> str:
-    """Who holds the Lease, once somebody else does."""
+    """The holder of the Lease, once another replica than ``other_than`` holds it."""
 
     def held() -> str:
         try:

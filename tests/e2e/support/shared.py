@@ -40,7 +40,7 @@ class Membership:
 
 
 def join(directory: Path, binaries: Path) -> Membership:
-    """Uses the plane in ``directory``, which every worker of a run names alike; starts it where nobody did yet."""
+    """Uses the plane in ``directory``, the same for all workers of a run; starts it where no worker has yet."""
     directory.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:

@@ -1,4 +1,4 @@
-"""A namespace under judgement: its owner, KubeVirt's controller at work in it, and what the server decided there."""
+"""A namespace with policies on: its owner, KubeVirt's controller at work in it, and the server's decisions there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Tenant:
 
     @property
     def owner(self) -> Kube:
-        """Makes VMs, and anything else that nobody has to vouch for."""
+        """The client of the owner, who makes VMs and all other objects that need no controller."""
         return self.server.access.admin
 
     @property

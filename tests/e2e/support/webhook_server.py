@@ -42,7 +42,7 @@ OURS = "e2e"
 
 
 def install(kube: Kube) -> None:
-    """Makes what ``webhook.yaml`` holds, grants the rights to judge; as often as one likes, by several at a time."""
+    """Makes the objects of ``webhook.yaml`` and grants the permissions; may run repeatedly and concurrently."""
     manifests.grant(kube, manifests.JUDGING)
     for document in yaml.safe_load_all((HERE / "webhook.yaml").read_text()):
         kube.apply(document)
@@ -223,7 +223,7 @@ class WebhookServer:
         return eventually(complete, what=f"{answered} audit lines of {self.name}")[0]
 
     def answered(self) -> int:
-        """How many reviews it has judged: exact as soon as the API server's client has its answer."""
+        """How many reviews it has evaluated: exact as soon as the API server's client has its answer."""
         return int(self.metric("kubevirt_webhook_requests_total", code="200"))
 
     def metric(self, name: str, **labels: str) -> float:
@@ -275,6 +275,6 @@ class WebhookServer:
 
 
 def _json_lines(file: Path) -> list[Json]:
-    """The objects in a file that is still being written, a line each; what a user is told at the end is plain text."""
+    """The objects in a file that is still being written, a line each; the last messages to the user are plain text."""
     lines = file.read_bytes().splitlines(keepends=True)
     return [json.loads(line) for line in lines if line.startswith(b"{") and line.endswith(b"\n")]
