@@ -123,7 +123,7 @@ class TestCoolDown:
             # What lies further back than two of the longest is forgotten, and with it all before.
             ([60, 7260], 600, 540),
             ([60, 7261, 7262], 300, 240),
-            # KubeVirt's clock is ahead of ours.
+            # KubeVirt's clock is ahead of the webhook's.
             ([-5], 300, 305),
         ],
     )

@@ -39,7 +39,7 @@ OBJECTS = (
 
 
 class Refused(Exception):  # noqa: N818 - an answer
-    """The API server refused a request."""
+    """The API server denied a request."""
 
 
 class ApiServer:
@@ -64,7 +64,7 @@ class ApiServer:
             before: the manifest that was written last; None: there is no such VM yet.
 
         Raises:
-            Refused: somebody has something against it.
+            `Refused`: the API server or a policy denied the manifest.
         """
         name = after["metadata"]["name"]
         old = self._stored.get(name)
@@ -111,7 +111,7 @@ class ApiServer:
     # -- admission -----------------------------------------------------------------------------------------------------
 
     def _admitted(self, vm: Json, old: Json | None) -> Json:
-        # Requests that change nothing in the spec aren't sent to us.
+        # The API server does not call the webhook for requests that change nothing in the spec.
         if old is None or old["spec"] != vm["spec"]:
             for policy in ("instancetypes", "scheduling"):
                 vm = self._mutated(policy, vm, old)

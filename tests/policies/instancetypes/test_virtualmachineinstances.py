@@ -1,4 +1,4 @@
-"""VMIs that no VM stands behind: what they are filled with, and what is refused."""
+"""VMIs that no VM owns: what the webhook fills in, and what it denies."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ class TestWhatIsNot:
 
 
 class TestWhatIsRefused:
-    """Whoever asks gets it or is told why not."""
+    """An owner who requests an instancetype gets it, or a denial that says why not."""
 
     def test_conflicts_with_all_causes(self) -> None:
         decision = decide(vmi({"cpu": {"cores": 1}, "memory": {"guest": "1Gi"}}, annotations=ASKED), facts(WORLD))

@@ -134,7 +134,7 @@ def decide(
 
 
 def applied(obj: Json, decision: Decision) -> Json:
-    """The object with a decision's patch applied, by a library that knows nothing of us."""
+    """The object with a decision's patch applied, by a library that is independent of the webhook."""
     result: Json = jsonpatch.apply_patch(
         obj, msgspec.json.decode(msgspec.json.encode(operations(msgspec.convert(obj, Unstructured), decision.changes)))
     )

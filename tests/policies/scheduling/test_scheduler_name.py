@@ -207,7 +207,7 @@ class TestNamesOfPods:
 
 
 class TestFallback:
-    """A pod that carries our own earlier choice, through VM and VMI."""
+    """A pod that has an earlier choice of the webhook, through VM and VMI."""
 
     def pod(self, scheduler: str = "kubevirt", mark: str = "kubevirt") -> Json:
         pod = launcher_pod(schedulerName=scheduler)
