@@ -28,7 +28,7 @@ class Killed(BaseException):
 
 @dataclass
 class CertsClock:
-    """Moves only when told to."""
+    """A clock that moves only when a test moves it."""
 
     monotonic: float = 0.0
     unix: float = START.timestamp()
@@ -130,7 +130,7 @@ class CertsWorld:
                 self.check()
 
     def check(self) -> None:
-        """Whoever trusts any one caBundle can verify every replica."""
+        """Checks that a client that trusts any one caBundle can verify every replica."""
         found = [each for each in self.configurations.values() if each]
         bundles = {pem for each in found for pem in each.bundles.values()}
         for replica in self.replicas:
@@ -216,7 +216,7 @@ class _Bundles:
 
 
 def reject(*calls: str) -> Callable[[str], None]:
-    """The API server refuses these."""
+    """Returns a hook that rejects these calls, as the API server would."""
 
     def at(call: str) -> None:
         if call in calls:

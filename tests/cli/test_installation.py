@@ -121,7 +121,7 @@ def test_the_overlay_is_that_of_the_cluster(
 
 
 def test_the_first_installation_needs_an_image(api: InstallMemory, golden: Callable[[str], None]) -> None:
-    """No registry has one of ours: a made-up default would be installed, and never start."""
+    """No registry has an image of kubevirt-webhook: a made-up default would be installed and never start."""
     for arguments in ([], ["--dry-run"], ["--no-wait"]):
         result = run("install", *arguments)
         assert (result.exit_code, api.objects) == (2, {})

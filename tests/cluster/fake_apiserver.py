@@ -41,7 +41,7 @@ class Asked(NamedTuple):
 
 
 class FakeClock(Clock):
-    """Time that passes only when somebody sleeps, or when a test says so."""
+    """A clock that advances only when a task sleeps, or when a test says so."""
 
     def __init__(self) -> None:
         self.time = 1000.0
@@ -61,7 +61,7 @@ class FakeClock(Clock):
 
 
 class HeldClock(FakeClock):
-    """Time that only a test moves: whoever sleeps stays asleep until `advance` passes the end of the sleep."""
+    """A clock that only a test moves: a task that sleeps stays asleep until `advance` passes the end of its sleep."""
 
     def __init__(self) -> None:
         super().__init__()

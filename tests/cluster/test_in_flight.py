@@ -1,4 +1,4 @@
-"""What the reviews of one request share: ControllerRevisions, for a second; whoever asks for fresh ones gets those."""
+"""The reviews of one request share ControllerRevisions for a second, unless a review requests fresh ones."""
 
 from __future__ import annotations
 

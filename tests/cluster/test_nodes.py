@@ -1,4 +1,4 @@
-"""Nodes from their watch, and what else is kept of them where somebody wants it."""
+"""Nodes from their watch, and the further fields that the watch keeps where a component needs them."""
 
 from __future__ import annotations
 

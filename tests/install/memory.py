@@ -123,7 +123,7 @@ class InstallMemory(Transport):
 
 
 class Replicas:
-    """What a cluster does: Deployments roll out, and whoever keeps the caBundles writes them."""
+    """Stands for what a cluster does: Deployments roll out, and a replica writes the caBundles."""
 
     def __init__(self, memory: InstallMemory) -> None:
         self._memory = memory

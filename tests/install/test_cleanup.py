@@ -248,7 +248,7 @@ def test_afterwards_no_mark_is_left_and_nothing_else_has_changed(
     ]
     if created and not allow:
         assert after["spec"] == before["spec"]
-    # A second time there is nothing more to do, and a VM that has changed is not touched.
+    # Another evaluation finds nothing more to do, and leaves a VM that has changed alone.
     again = evaluated(after, allow=allow)
     assert again is None or not again.operations
     for one in found.operations if found else ():

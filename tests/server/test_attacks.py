@@ -1,4 +1,4 @@
-"""Clients that mean harm, over real TLS: what they get is a refusal, what the others get is an answer."""
+"""Malicious clients over real TLS: they get errors, and all other clients get answers."""
 
 from __future__ import annotations
 

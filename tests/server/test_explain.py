@@ -254,7 +254,7 @@ class Behind:
         self.asking = asking
 
     def knows(self, user: str | None, *, may: tuple[str, ...] = ("nodes", "virtualmachineinstances")) -> None:
-        """Whose token it is; None: nobody's."""
+        """Sets the user of the token; None: the token is not valid."""
         status = {"authenticated": user is not None, "user": {"username": user or "", "groups": ["devs"]}}
         self.server.answer(TOKENS, lambda _: web.json_response({"status": status}, status=201), times=99)
 

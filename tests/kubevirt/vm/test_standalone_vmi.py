@@ -69,7 +69,7 @@ def test_the_same_as_virt_controllers() -> None:
         try:
             filled = standalone_vmi.fill(one.vmi, one.found, one.case.configuration)
         except Cause:
-            # What KubeVirt's VM webhook refuses, virt-controller was asked for here all the same.
+            # KubeVirt's VM webhook denies this VM; the vectors ask virt-controller about it all the same.
             continue
         except Crash:
             assert "panic" in str(one.case.expected)
