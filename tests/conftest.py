@@ -10,7 +10,7 @@ from hypothesis import settings
 
 from tests import golden_files
 
-# A slow machine is no bug: no test of ours asserts how long something takes.
+# A slow machine is not a bug: no test asserts how long something takes.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
 

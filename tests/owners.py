@@ -87,7 +87,7 @@ def merge_patch(before: Any, after: Any) -> Any:
 
 
 def marks_of(stored: Mapping[str, Any]) -> Json:
-    """Our annotations by their keys, those of the template with ``template`` before them."""
+    """The webhook's annotations by their keys, those of the template with ``template`` before them."""
     outer = stored["metadata"].get("annotations") or {}
     inner = (stored["spec"]["template"].get("metadata") or {}).get("annotations") or {}
     found = {key: value for key, value in outer.items() if key in INJECTED_ANNOTATIONS.values()}
@@ -95,7 +95,7 @@ def marks_of(stored: Mapping[str, Any]) -> Json:
 
 
 def value_of(vm: Mapping[str, Any], field: str) -> Any:
-    """What a VM says about a field that we write too; None: nothing."""
+    """The value of a VM's field that the webhook writes too; None: it is not set."""
     spec = vm["spec"]["template"]["spec"] if field == "schedulerName" else vm["spec"]
     return spec.get(field)
 
@@ -108,8 +108,8 @@ class WrittenField:
         way: how.
         manifest: the second one.
         first: the VM after the first one.
-        stored: the VM after both; None: the second one was refused.
-        created: the VM that the second one made where there was none; None: it was refused.
+        stored: the VM after both; None: the API server denied the second one.
+        created: the VM that the second one made where there was none; None: the API server denied it.
     """
 
     way: str
@@ -140,7 +140,7 @@ class WrittenField:
             # A spec that stays as it is isn't looked at.
             return
         if self._restates(field) and found is None and self.way in PATCHING:
-            # A patch says nothing about what stays as it is, so that is still ours.
+            # A patch does not mention what stays as it is, so that value is still the webhook's.
             return
         if found != expected and not (
             found is None and any(self._has_not_come_back(other) for other in INJECTED_ANNOTATIONS)
@@ -159,7 +159,7 @@ class WrittenField:
         return bool(_marks(self.created, field)) and not declared and not self._was_ours(field)
 
     def _restates(self, field: str) -> bool:
-        """Whether the second manifest says in words what was ours."""
+        """Whether the second manifest explicitly sets what the webhook had injected."""
         value = value_of(self.manifest, field)
         if value is None or not self._was_ours(field):
             return False

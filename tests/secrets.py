@@ -1,4 +1,4 @@
-"""A world full of secrets, and all that is told of it."""
+"""A world full of secrets, and all output about it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def body_of(endpoint: Endpoint, obj: Json, old: Json | None, dry_run: bool) -> b
 
 
 def told(endpoint: Endpoint, body: bytes, cluster: SecretsWorld, made: Settings) -> tuple[str, Evaluation]:
-    """All that anybody is told, but for the patch."""
+    """All output of an evaluation, except the patch."""
     kept = KeptInMemory()
     reviewer = Reviewer(cluster, lambda: made, kept, kept)
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
 # So many words in a row, with a letter in nearly all of them, are a sentence rather than a name or a value.
 WORDS = 5
-# KubeVirt's own sentences, to which tests hold our copy of its rules word for word.
+# KubeVirt's own sentences: tests compare the port of its rules with them word for word.
 KUBEVIRT = ROOT / "webhook" / "kubevirt"
 # Tests of the catalogues: arguments that stand for parts of sentences, and titles of sections.
 CATALOGUES = frozenset({"test_messages.py", "placement/test_wording.py", "test_prose.py"})

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1]
 MODEL = ROOT / "THREAT_MODEL.md"
 # A module of the tests, and a function in it, or in a class of it: ``server/test_app::test_old_tls_is_refused``.
 REFERENCE = re.compile(r"(?P<module>(?:\w+/)*test_\w+)(?P<names>(?:::\w+)+)(?P<more>…?)")
-# What no test of ours can show, since somebody else has to do it; the control must say so too.
+# Controls that no test can show, since the admin is responsible for them; the control must say so too.
 ELSEWHERE = "*left to the admin*"
 LETTERS = frozenset("STRIDE")
 

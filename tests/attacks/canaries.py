@@ -80,7 +80,7 @@ def settings(**sections: Any) -> Settings:
 def show(
     path: str, body: Json, facts: Mapping[Key[Any], object], made: Settings | None = None, mode: str = "enforce"
 ) -> Shown:
-    """Has a review judged by a server whose caller is not verified, as anybody's is by default."""
+    """Sends a review to a server that does not verify its callers, which is the default."""
     labels = dict.fromkeys((names.policy_label(one.policy) for one in ENDPOINTS), mode)
     there = facts.get(NamespaceKey("demo")) if mode == "as given" else None
     there = there or msgspec.convert({"metadata": {"name": "demo", "labels": labels}}, Namespace)

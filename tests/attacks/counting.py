@@ -23,7 +23,7 @@ Cost: TypeAlias = Counter[tuple[str, int]]
 
 
 class EndlessError(BaseException):
-    """A function takes so many lines that nobody should wait for its end."""
+    """A function runs so many lines that a test should not wait for its end."""
 
 
 def lines(function: Callable[[], object], most: int = 5_000_000) -> Cost:

@@ -83,7 +83,7 @@ def revision_facts(revision: Json | None) -> Facts:
 @pytest.mark.parametrize("mode", ["enforce", "warn"])
 @pytest.mark.parametrize(("path", "obj"), NAMING_ONE)
 def test_a_foreign_revision(path: str, obj: Json, mode: str, missing: Any, disguise: str) -> None:
-    """To anybody: nothing. Not even that it exists."""
+    """No user learns anything about it, not even that it exists."""
     worn = DISGUISES[disguise]
     revision = planted(DAEMONSET, ["metadata.ownerReferences"])
     revision["data"] |= worn.get("data", {})
@@ -198,8 +198,9 @@ def sized_facts() -> Facts:
     ],
 )
 def test_an_instancetype_and_a_preference(path: str, obj: Json, code: str) -> None:
-    """To who names them: which fields they set, and the amounts that KubeVirt's refusals compare; the whole of what
-    they apply in the requester's own object only, as KubeVirt would write it; nothing of their metadata."""
+    """A user who names them learns which fields they set, and the amounts that KubeVirt's denials compare. All fields
+    that they apply appear only in the requester's own object, as KubeVirt would write it; their metadata never appears.
+    """
     section = InstancetypeSettings(default_instancetype="u1.small", virtual_machine_instances=True, expand=True)
     if code == Code.DEFAULTS_INJECTED:
         section = msgspec.structs.replace(section, expand=False)

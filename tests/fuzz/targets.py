@@ -94,7 +94,7 @@ _CODECS = tuple(dict.fromkeys(endpoint.codec for endpoint in ENDPOINTS))
 
 
 def reviews(body: bytes, *, counted: bool = False) -> str:
-    """All endpoints that the body is a review for, in all their modes; the others refuse it."""
+    """All endpoints for which the body is a review, in all their modes; the others reject it."""
     taking = {codec: _refused(lambda: codec.decode(body)) for codec in _CODECS}  # noqa: B023 - called here
     signature = {
         review(endpoint, mode, body, counted=counted) if taking[endpoint.codec] == "taken" else "no-review"
