@@ -83,7 +83,7 @@ class ModuleWebhook(Protocol):
 
 
 class NewTenant(Protocol):
-    """Makes a namespace that a server, the shared one or the test's own, is asked about; mode None: has no label."""
+    """Makes a namespace that a server, the shared one or the test's own, evaluates; mode None: has no label."""
 
     def __call__(
         self,
@@ -354,7 +354,7 @@ def sized(new_sized: NewTenant) -> Tenant:
 
 @pytest.fixture
 def moving(new_tenant: NewTenant) -> Tenant:
-    """A namespace where the shared webhook server enforces what migrations ask for."""
+    """A namespace where the shared webhook server enforces the selectors of migrations."""
     return new_tenant(policies=[MIGRATION])
 
 

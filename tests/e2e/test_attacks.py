@@ -1,4 +1,4 @@
-"""What a cluster does to the server when it is at its worst: overload by others, and etcd gone in the wrong moment."""
+"""A cluster in trouble: other clients overload the API server, or etcd is gone in the wrong moment."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def flooded(plane: Access) -> Iterator[None]:
 
 
 def burst(tenant: Tenant, name: str) -> Counter[str]:
-    """Who schedules launcher pods that are all made at once; ``refused``: by the API server, which has no seat."""
+    """The scheduler of launcher pods that are all made at once; ``refused``: by the API server, which has no seat."""
     vmis = [tenant.start(vm(f"{name}-{number}")) for number in range(BURST)]
 
     def launch(vmi: Any) -> str:

@@ -43,7 +43,7 @@ def server(schedulers: Access, tmp_path: Path) -> Iterator[WebhookServer]:
     for document in rights:
         admin.apply(document)
     made = WebhookServer(schedulers, tmp_path, f"audit-{secrets.token_hex(4)}", SETTINGS)
-    # The rights stay: on a plane that workers share, another one may be using them.
+    # The permissions stay: on a plane that workers share, another one may be using them.
     yield made
     made.kill()
 

@@ -62,7 +62,7 @@ def new_installation(tmp_path: Path) -> Iterator[NewInstallation]:
 
 
 def clear(kube: Kube) -> None:
-    """Takes away what is installed, once no replica puts it back."""
+    """Removes the installed objects, once no replica restores them."""
     for resource in CONFIGURATIONS:
         kube.delete_all(resource)
     with suppress(KubeError):  # not every installation has one
@@ -246,11 +246,11 @@ def test_the_api_servers_client_certificate(
     installed.rotate()
     installed.wait_serving(ca)
     assert tenant.choice() == "kubevirt"
-    with pytest.raises(ValueError, match="Expecting value"):  # the sentence is no JSON
+    with pytest.raises(ValueError, match="Expecting value"):  # the sentence is not JSON
         replica.ask("/mutate/scheduling/virtualmachines/enforce", {})
     assert replica.metric("kubevirt_webhook_requests_total", code="403") == 1
 
-    # It is the API server that says who asks, so the answer may hold what that user may list.
+    # The API server vouches for the user, so the answer may hold what that user may list.
     tenant.label("enforce", MIGRATION)
     mover = MigrationMover(tenant, guest(nodeSelector=EAST))
     message = refused(lambda: mover.ask(WEST))["message"]

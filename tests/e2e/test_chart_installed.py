@@ -176,7 +176,7 @@ def test_from_install_to_kubectl_and_back(cluster: ControlPlane, tmp_path: Path)
     command(cluster, "hand-over", "--to-manager=kubectl")
     cluster.kubectl(*apply)
     assert image(kube) == "two:1"
-    # What the next tool leaves out is gone, also where the former one had made it.
+    # Objects that the next tool leaves out are gone, also where the former tool had made them.
     assert CONDITIONAL not in bundles(kube)
     assert owners(kube) == owners(kube, CONFIGURATIONS[0]) == {"kubectl"}
 

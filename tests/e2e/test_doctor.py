@@ -134,7 +134,7 @@ class Installed:
         return done
 
     def findings(self, status: int, *, user: str = "", service: bool = False) -> list[Json]:
-        """What it finds; it must exit so."""
+        """Its findings; it must exit with this status."""
         where = [] if service else [f"--url={self.url}"]
         done = self.doctor("--output=json", *where, user=user)
         assert done.returncode == status, done.stdout + done.stderr

@@ -37,7 +37,7 @@ def roles(plane: Access) -> None:
 
 
 class ExplainCaller:
-    """A service account, whose token asks a server that explains.
+    """A service account, whose token authenticates requests for explanations.
 
     Args:
         port: where the server explains.
@@ -147,7 +147,7 @@ def test_the_command_needs_the_documented_rights_and_no_others(moving: Tenant, p
     assert "grant get on virtualmachineinstances.kubevirt.io" in refused.stderr
     bind(plane.admin, "kubevirt-webhook:explain", subject, moving.namespace)
     bound.append(bind(plane.admin, "kubevirt-webhook:explain-nodes", subject))
-    # KubeVirt itself grants this to everybody.
+    # KubeVirt itself grants this to all users.
     everybody = {"apiGroups": ["kubevirt.io"], "resources": ["kubevirts"], "verbs": ["list"]}
     role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": {"name": "e2e-sees-kubevirt"}}
     plane.admin.apply({**role, "rules": [everybody]})

@@ -140,7 +140,7 @@ class PodWatcher:
 
 @pytest.fixture(scope="module")
 def cluster(module_plane: OwnPlane) -> ControlPlane:
-    """Whose tests take away all that they install."""
+    """A plane whose tests remove all that they install."""
     return module_plane(controller_manager=True)
 
 

@@ -54,7 +54,7 @@ def test_the_copies_spare_every_look_up_and_without_the_right_to_them_everything
         numbers = iter(range(1000))
 
         def asked() -> Counter[str]:
-            """What a VM's creation asks for."""
+            """The requests that a VM's creation causes."""
             before = len(log.requests())
             assert is_ours(tenant.create(vm(f"web-{next(numbers)}")))
             asked_for = [one for one in log.requests()[before:] if one["objectRef"]["resource"].endswith(LOOKED_UP)]

@@ -35,7 +35,7 @@ def domain_of(vm: Json) -> Json:
 
 
 def value_at(found: Any, path: tuple[str, ...]) -> Any:
-    """What is stored there; None if nothing is."""
+    """The stored object; None if there is none."""
     for name in path:
         found = found.get(name) if found else None
     return found

@@ -13,12 +13,12 @@ from .support.sizes import LARGE, LINUX, MUTATE, SMALL, is_ours, marks_of, match
 from .support.tenant import Tenant
 from .support.workloads import VMS, vm
 
-# Of client-side apply, which remembers in an annotation what was applied, and of server-side apply, which has owners.
+# Client-side apply remembers the applied manifest in an annotation, and server-side apply has field owners.
 both_ways = pytest.mark.parametrize("way", [(), ("--server-side",)], ids=["client-side", "server-side"])
 
 
 def kubectl(tenant: Tenant, *arguments: str, manifest: Json, warns: str = "") -> str:
-    """What kubectl says, which reads a manifest; a difference, a conflict or an unexpected warning is a failure.
+    """The output of kubectl, which reads a manifest; a difference, a conflict or an unexpected warning is a failure.
 
     Args:
         warns: words of the one warning; empty: there is none.

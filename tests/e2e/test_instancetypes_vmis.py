@@ -196,7 +196,7 @@ def test_a_default_that_does_not_fit_is_left_out(new_sized: NewTenant) -> None:
     assert "requires 8 vCPU" in warning
 
 
-# -- what is stored ----------------------------------------------------------------------------------------------------
+# -- stored VMIs -------------------------------------------------------------------------------------------------------
 
 DEVICES: Json = {
     "disks": [
@@ -323,7 +323,7 @@ def test_every_field_passes_the_schema(sized: Tenant, unjudged: Tenant) -> None:
     ]
 
     assert compare(sized, unjudged, iter(combinations), len(combinations)) == (len(combinations), 0)
-    # What is copied as a whole, down to fields that KubeVirt's rules don't mention.
+    # Parts that are copied as a whole, down to fields that KubeVirt's rules do not mention.
     spec = sized.owner.get(VMIS, "case-0", sized.namespace)["spec"]
     domain, devices = spec["domain"], spec["domain"]["devices"]
     given, preferred = INSTANCETYPE_SPECS[0], PREFERENCE_SPECS[0]

@@ -183,7 +183,7 @@ def test_an_overwrite_keeps_defaults_and_scheduler(new_sized: NewTenant) -> None
     assert scheduler_of(overwritten) == "kubevirt"
 
 
-# -- what is never looked at -------------------------------------------------------------------------------
+# -- objects that the webhook never evaluates --------------------------------------------------------------------------
 
 
 def test_what_is_to_be_inferred_is_left_to_kubevirt(sized: Tenant) -> None:

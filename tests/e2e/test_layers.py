@@ -134,7 +134,7 @@ def place(plane: ControlPlane, written: Json) -> str:
 
 
 def ask(port: int, written: Json, nodes: list[str], tls: ssl.SSLContext | None = None) -> Json:
-    """What the extender answers."""
+    """The extender's answer."""
     body = json.dumps({"Pod": written, "Nodes": None, "NodeNames": nodes}).encode()
     request = urllib.request.Request(
         f"{'https' if tls else 'http'}://localhost:{port}/v1/layers/prioritize",

@@ -1,4 +1,4 @@
-"""What the API server itself measures of its calls, under the names and labels that the alerts ask for."""
+"""The API server's own metrics of its calls, under the names and labels that the alerts query."""
 
 from __future__ import annotations
 

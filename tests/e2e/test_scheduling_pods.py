@@ -78,7 +78,7 @@ def test_another_scheduler_is_left_alone(tenant: Tenant) -> None:
 
 
 def test_a_dead_one_without_our_mark_is_left_alone_unless_only_we_ever_choose_it(tenant: Tenant) -> None:
-    """A clone that filters annotations has lost the mark, and the admin's word tells."""
+    """A clone that filters annotations has lost the annotation, so the admin's setting decides."""
     pods = [tenant.launch(tenant.start(vm(name, scheduler=name))) for name in ("dead", "dead-ours")]
 
     assert [pod["spec"]["schedulerName"] for pod in pods] == ["dead", "default-scheduler"]

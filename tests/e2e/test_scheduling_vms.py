@@ -1,4 +1,4 @@
-"""The scheduling policy on VirtualMachines: what is written into them, and what their owners' tools make of it."""
+"""The scheduling policy on VirtualMachines: the fields that it writes, and how the owners' tools treat these."""
 
 from __future__ import annotations
 

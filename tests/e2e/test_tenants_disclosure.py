@@ -1,4 +1,4 @@
-"""What a tenant learns through the server of objects that RBAC keeps from him: nothing, on a real API server."""
+"""A tenant learns nothing through the server of objects that RBAC denies, on a real API server."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .support.workloads import INSTANCETYPES, REVISIONS, VMS, revision_of, vm
 EVENTS = "events.k8s.io/v1/events"
 RBAC = "rbac.authorization.k8s.io/v1"
 CANARY = "canary-7d1f"
-# What a DaemonSet's revision keeps of its pod template: everything that an admin wrote into it.
+# A DaemonSet's revision keeps this of its pod template: everything that an admin wrote into it.
 POD = {
     "nodeSelector": {"e2e": "nowhere"},
     "containers": [{"name": "agent", "image": "agent", "env": [{"name": "TOKEN", "value": CANARY}]}],

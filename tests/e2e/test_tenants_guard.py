@@ -1,4 +1,4 @@
-"""What a tenant can do to the schedulers of others: nothing. A live scheduler stays available, whatever pods wait."""
+"""A tenant cannot affect the schedulers of others: a running scheduler stays available, whatever pods wait."""
 
 from __future__ import annotations
 

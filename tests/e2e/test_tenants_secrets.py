@@ -1,4 +1,4 @@
-"""What tenants put into objects, on a real API server: no secret comes out, and nothing that a terminal obeys."""
+"""Hostile content in tenants' objects, on a real API server: no output has a secret, or a terminal sequence."""
 
 from __future__ import annotations
 

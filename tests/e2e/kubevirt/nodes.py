@@ -72,7 +72,7 @@ class PlayedNodes:
                 self.mistakes.append(str(error))
 
     def _beat(self) -> None:
-        """Without it, virt-controller takes a node for dead."""
+        """Without it, virt-controller takes a node for unresponsive."""
         for name in self._zones:
             self._access.admin.patch("v1/nodes", name, {"metadata": {"annotations": {HEARTBEAT: _now()}}})
 
@@ -145,7 +145,7 @@ def _boot(status: Json) -> None:
     status["migrationMethod"] = "LiveMigration"
     status["migrationTransport"] = "Unix"
     others = [one for one in status.get("conditions", ()) if one["type"] != "LiveMigratable"]
-    # virt-controller tests the list in its patches as it would write it itself, with a null for what is absent.
+    # virt-controller tests the list in its patches as it would write it itself, with a null for an absent field.
     migratable = {"type": "LiveMigratable", "status": "True", "lastProbeTime": None, "lastTransitionTime": _now()}
     status["conditions"] = [*others, migratable]
 

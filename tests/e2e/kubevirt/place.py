@@ -20,7 +20,7 @@ from .control_plane import KUBEVIRTS, NAMESPACE, RunningKubeVirt
 
 POLICIES = ("scheduling", "instancetypes", "migration", "eviction")
 DEFAULTS = {f"{DOMAIN}/default-instancetype": "u1.small", f"{DOMAIN}/default-preference": "fedora"}
-# Of a VM that may run in one zone only.
+# The selector of a VM that may run in one zone only.
 IN_A = {"domain": {"devices": {}}, "nodeSelector": {"zone": "a"}}
 
 

@@ -1,4 +1,4 @@
-"""What a VM costs at admission beside a real virt-api: requests are counted; times are measured by `bench.creation`."""
+"""A VM's cost at admission beside a real virt-api: requests are counted; times are measured by `bench.creation`."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def evict_all(place: Place) -> None:
 
 
 def outcome(place: Place, vm: VmPlan) -> str:
-    """What has become of a VM so far."""
+    """The outcome of a VM so far."""
     try:
         vmi: KubeObject = place.get(VMIS, vm.name)
     except KubeError as error:

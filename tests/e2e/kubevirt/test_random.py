@@ -22,7 +22,7 @@ from .place import Place, annotations_left, differences
 pytestmark = pytest.mark.kubevirt
 
 VMS_COMPARED = int(os.environ.get("KUBEVIRT_VMS", "25"))
-# What KubeVirt says while its own caches are behind, and then doesn't say any more.
+# Errors that KubeVirt reports only while its own caches are behind.
 PASSING = ("encountered while storing", "the object has been modified")
 UUID = "5d307ca9-b3ef-428c-8861-06e72d69f223"
 DEVICES: Sequence[Json] = (

@@ -41,7 +41,7 @@ class ForeignWebhook:
         self._called = False
 
     def answer(self, request: Json) -> Json:
-        """What to say to a request, beside its uid."""
+        """The response to a request, without its uid."""
         raise NotImplementedError
 
     def probe(self) -> None:
@@ -130,7 +130,7 @@ class Labeller(ForeignWebhook):
         return {"allowed": True, "patchType": "JSONPatch", "patch": patch}
 
     def probe(self) -> None:
-        """A pod that is no launcher's."""
+        """A pod that is not a launcher pod."""
         probe = launcher_pod("probe")
         probe["metadata"]["labels"] = {"app": "probe"}
         self._access.admin.create(PODS, probe, self.namespace, dryRun="All")
@@ -161,7 +161,7 @@ class EvictionAdmitter(ForeignWebhook):
         return {"allowed": False, "status": {"code": 429, "message": f'{MARKED} "{namespace}/{vmi}"'}}
 
     def probe(self) -> None:
-        """The eviction of a pod that is not there: it is asked about before the pod is looked for."""
+        """The eviction of a pod that is not there: the webhook gets it before the API server looks for the pod."""
         try:
             self._access.admin.create(PODS, eviction("probe"), self.namespace, name="probe", subresource="eviction")
         except KubeError as error:

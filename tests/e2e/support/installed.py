@@ -27,7 +27,7 @@ from .webhook_server import ACCOUNT, OURS, WebhookServer, install
 SECRET = ("v1/secrets", "kubevirt-webhook-ca", "kubevirt-webhook")
 ROTATE = "kubevirt-webhook.github.io/rotate-ca"
 NAME = "installed"
-# Lives so short that everything happens within a test.
+# Lifetimes so short that a test sees every rotation.
 SETTINGS: Mapping[str, Any] = {
     "schedulers": {"kubevirt": {"guard": "pods"}},
     "webhooks": {"namespaceSelector": {"matchExpressions": [{"key": OURS, "operator": "In", "values": [NAME]}]}},
@@ -100,7 +100,7 @@ class LiveInstallation:
             replica.kill()
 
     def manifests(self) -> list[Json]:
-        """What is installed, without any caBundle."""
+        """The installed manifests, without any caBundle."""
         made = configurations(parse(json.dumps(self.settings).encode(), "settings"), RegistrationTarget(url=self.url))
         for manifest in made:
             for entry in manifest.get("webhooks", ()):
@@ -140,7 +140,7 @@ class LiveInstallation:
         return self.access.admin.get(*SECRET)
 
     def rotate(self) -> None:
-        """Ask for another CA."""
+        """Requests another CA."""
         self.access.admin.patch(*SECRET[:2], {"metadata": {"annotations": {ROTATE: "now"}}}, SECRET[2])
 
     def wait_serving(self, old: str) -> str:

@@ -153,7 +153,7 @@ class Kube:
         answer = self.request("GET", path(resource, namespace), query=query)
         return [KubeObject(item) for item in answer["items"]]
 
-    # -- what tests need besides ---------------------------------------------------------------------------------------
+    # -- helpers for tests ---------------------------------------------------------------------------------------------
 
     def wait(
         self,

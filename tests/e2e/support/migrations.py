@@ -1,4 +1,4 @@
-"""What KubeVirt does when a VM migrates, up to the target pod: a VMI that runs, migrations of it, pods for them.
+"""Stands for KubeVirt when a VM migrates, up to the target pod: a VMI that runs, migrations of it, pods for them.
 
 The target pod's node selector is put together as KubeVirt does it (pkg/virt-controller, createTargetPod), its mistakes
 included: that of the migration lies under the VM's own, a vendor's key replaces the guard, and the CPU keys of a
@@ -227,13 +227,13 @@ class MigrationMover:
         self.source = self._kube.get(PODS, target["metadata"]["name"], space)
 
     def node_of(self, pod: Mapping[str, Any]) -> str:
-        """Where a pod was scheduled, once it was."""
+        """The node of a pod, once the scheduler has bound it."""
         found = self._looked_at(pod)
         assert "nodeName" in found["spec"], found["status"]["conditions"]
         return str(found["spec"]["nodeName"])
 
     def why_pending(self, pod: Mapping[str, Any]) -> str:
-        """What the scheduler says of a pod that fits nowhere, once it has looked."""
+        """The scheduler's message about a pod that fits nowhere, once it has evaluated the pod."""
         found = self._looked_at(pod)
         assert "nodeName" not in found["spec"]
         (condition,) = found["status"]["conditions"]

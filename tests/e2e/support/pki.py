@@ -29,7 +29,7 @@ LIFETIME = dt.timedelta(days=7)
 
 
 class Identity(NamedTuple):
-    """Who sends a request; unpacks into every method that takes a user and groups."""
+    """The sender of a request; unpacks into every method that takes a user and groups."""
 
     user: str
     groups: tuple[str, ...] = ()

@@ -45,7 +45,7 @@ class Process:
     """A server in a process group of its own, which dies with the thread that started it.
 
     The thread, not only the process: that is how Linux counts parents for this. So start servers from a thread that
-    lives as long as they should, usually the main one.
+    runs as long as they should, usually the main one.
     """
 
     def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
@@ -95,7 +95,7 @@ class Process:
         self.stop(grace=0)
 
     def stop(self, grace: float = 5) -> None:
-        """Asks it to end, kills it after ``grace`` seconds, and returns when it is gone; nothing to do if it is."""
+        """Signals it to end, kills it after ``grace`` seconds, and returns when it is gone; nothing to do if it is."""
         if self._popen is None:
             return
         if grace > 0:

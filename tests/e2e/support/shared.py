@@ -108,7 +108,7 @@ def _spawn(directory: Path, binaries: Path) -> int:
 
 
 def _first_line(connection: socket.socket) -> bytes:
-    """What the keeper says once the plane is ready; nothing where it hung up instead, or is silent for too long."""
+    """The keeper's greeting once the plane is ready; nothing where it hung up instead, or is silent for too long."""
     with contextlib.suppress(OSError), connection.makefile("rb") as stream:
         return stream.readline()
     return b""

@@ -56,7 +56,7 @@ class WebhookServer:
     Args:
         access: to the plane that is to call it.
         directory: for its settings, its log and its audit lines.
-        name: tells it from the other servers of the plane.
+        name: distinguishes it from the other servers of the plane.
         settings: sections of the settings file.
     """
 
@@ -150,7 +150,7 @@ class WebhookServer:
             self.access.admin.replace(resource, found)
 
     def wait_logged(self, event: str) -> Json:
-        """The line of its log that tells an event, once there is one."""
+        """The line of its log about an event, once there is one."""
 
         def look() -> Json | None:
             lines = self.events(event)
@@ -164,7 +164,7 @@ class WebhookServer:
         return self._popen is not None and self._popen.poll() is None
 
     def terminate(self) -> None:
-        """Asks it to end, as Kubernetes does, and returns at once."""
+        """Signals it to end, as Kubernetes does, and returns at once."""
         assert self._popen is not None
         self._popen.send_signal(signal.SIGTERM)
 
@@ -189,7 +189,7 @@ class WebhookServer:
         self._popen.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """It answers again, also what was asked meanwhile."""
+        """Lets it answer again, also the requests that arrived meanwhile."""
         assert self._popen is not None
         self._popen.send_signal(signal.SIGCONT)
 
@@ -202,7 +202,7 @@ class WebhookServer:
         assert [line for line in self.logged() if line["level"] in ("error", "critical")] == []
         assert "Traceback" not in self.log.read_text()
 
-    # -- what it says --------------------------------------------------------------------------------------------------
+    # -- its output ----------------------------------------------------------------------------------------------------
 
     def logged(self) -> list[Json]:
         """Its log."""
@@ -227,7 +227,7 @@ class WebhookServer:
         return int(self.metric("kubevirt_webhook_requests_total", code="200"))
 
     def metric(self, name: str, **labels: str) -> float:
-        """The sum of a metric's samples that carry the labels."""
+        """The sum of a metric's samples that have the labels."""
         families = text_string_to_metric_families(self.ops("/metrics")[1])
         samples = [sample for family in families for sample in family.samples if sample.name == name]
         assert samples, f"there is no metric {name}"
