@@ -1,4 +1,4 @@
-"""What all tests run under."""
+"""The settings of all tests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[[str], None]:
     path = request.path.relative_to(Path(__file__).parent)
     file = path.with_name(f"{path.stem.removeprefix('test_')}.txt").as_posix()
     count = 0
-    # Where a test writes its files is no part of what it is about.
+    # The directory of a test's files does not matter to the test.
     here = str(request.getfixturevalue("tmp_path")) if "tmp_path" in request.fixturenames else ""
 
     def check(text: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from tests.builders import Json
 from webhook import names
 
-# Whole manifests: of Argo CD and kubectl, of Flux, and of those who replace what is there.
+# Ways of writing whole manifests: Argo CD and kubectl, Flux, and clients that replace the stored object.
 DECLARING = ("client-side apply", "server-side apply", "replace")
 # Only what has changed: of scripts and of user interfaces.
 PATCHING = ("merge patch", "JSON patch")
@@ -30,7 +30,7 @@ OWN_PREFERENCE = {"kind": "VirtualMachinePreference", "name": "own"}
 CLUSTER_WIDE = ("u1.small", "fedora")
 OF_THE_NAMESPACE = ("VirtualMachineInstancetype/own", "VirtualMachinePreference/own")
 
-# What the parts of a manifest may be; None, the first, leaves them out, and is the most frequent.
+# The options for the parts of a manifest; None, the first, leaves them out, and is the most frequent.
 OPTIONS: Mapping[str, Sequence[Any]] = {
     "instancetype": (
         *[None] * 4,
@@ -79,7 +79,7 @@ def _given(members: Json) -> Json:
 
 
 def merge_patch(before: Any, after: Any) -> Any:
-    """The merge patch from one object to another: null for what is gone."""
+    """The merge patch from one object to another: null for removed fields."""
     if not isinstance(before, dict) or not isinstance(after, dict):
         return copy.deepcopy(after)
     changed = {key: merge_patch(before.get(key), value) for key, value in after.items() if before.get(key) != value}
@@ -102,7 +102,7 @@ def value_of(vm: Mapping[str, Any], field: str) -> Any:
 
 @dataclass(frozen=True)
 class WrittenField:
-    """What became of a VM that two manifests were written to, one after the other.
+    """The outcome of a VM after an owner wrote two manifests to it, one after the other.
 
     Attributes:
         way: how.
@@ -119,7 +119,7 @@ class WrittenField:
     created: Json | None
 
     def surprises(self) -> Iterator[str]:
-        """Where the VM is not the one that the second manifest makes anew, but for what is documented."""
+        """The undocumented differences between the VM and the one that the second manifest creates anew."""
         if self.created is None:
             if self.stored is not None and self.way in DECLARING:
                 yield "the second manifest was admitted, though it makes no new VM"

@@ -25,7 +25,7 @@ DISKS = {"devices": {"disks": [{"name": "root", "disk": {}}, {"name": "d", "disk
 
 
 class SecretsWorld(MemoryCluster):
-    """Knows what the policies ask for first, and not the rest."""
+    """A cluster that has the given facts, and cannot read any other."""
 
     async def read(self, key: Key[Any], deadline: float) -> Any:
         return self.facts.get(self.given(key), Unavailable("no answer in time"))

@@ -1,4 +1,4 @@
-"""What the threat model and the pages beside it claim, a test shows; here it is made sure that the test is there."""
+"""A test shows each claim of the threat model and of the pages beside it; this module checks that it exists."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def missing(reference: re.Match[str]) -> str:
 
 
 def problem(row: ThreatRow) -> str:
-    """What is wrong with a row; empty where nothing is."""
+    """The errors in a row; empty for a correct one."""
     if len(row.cells) != 4:
         return f"it has {len(row.cells)} cells, not 4: letter, threat, controls, tests"
     if row.tests == ELSEWHERE:
@@ -99,7 +99,7 @@ def problem(row: ThreatRow) -> str:
 
 
 def unshown(tests: str) -> str:
-    """What is wrong with a cell that names tests; empty where nothing is."""
+    """The errors in a cell that names tests; empty for a correct one."""
     references = list(REFERENCE.finditer(tests))
     rest = REFERENCE.sub("", tests).replace("`", "").replace(",", "").strip()
     if rest:

@@ -56,12 +56,12 @@ def planted(value: Any, owed: Iterable[str] = (), path: str = "", number: Any = 
 
 
 class Shown(msgspec.Struct):
-    """What comes of a review.
+    """The results of a review.
 
     Attributes:
         requester: the answer without its patch, and the Event.
         audit: the line, without its details.
-        asked: the keys of what was looked up.
+        asked: the keys of the facts that were looked up.
     """
 
     verdict: Evaluation

@@ -1,4 +1,4 @@
-"""What a function costs, counted and not timed: how often each line of Python is run, and compares a tenant's texts.
+"""The cost of a function, counted and not timed: how often each line of Python is run, and compares a tenant's texts.
 
 Each turn of a loop is a line event, of a comprehension too, and each line is counted by itself, so that a loop within a
 loop shows however little it is beside the rest. What hides from line events are loops within C, of which the usual one

@@ -72,7 +72,7 @@ def comparisons(world: AttackWorld, places: Iterable[tuple[str, Path]], count: i
     ],
 )
 def test_each_list_and_map_by_itself(world: AttackWorld, alike: bool) -> None:
-    world.review(world.objects())()  # What is remembered for all reviews is not a review's cost.
+    world.review(world.objects())()  # A cache for all reviews is not a cost of one review.
     none = lines(world, (), 0, alike=alike)
     found = {}
 

@@ -1,4 +1,4 @@
-"""What an answer may reveal of revisions, instancetypes, preferences and namespaces: a test for each kind of object."""
+"""The facts that answers reveal of revisions, instancetypes, preferences and namespaces: a test for each kind."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ DAEMONSET = {
     },
     "data": {"spec": {"template": {"spec": {"containers": [{"env": [{"name": "TOKEN", "value": "s"}]}]}}}},
 }
-# What is written over a DaemonSet's revision to make it look like KubeVirt's.
+# Fields that make a DaemonSet's revision look like KubeVirt's.
 DISGUISES: dict[str, Json] = {
     "none": {},
     "kind": {"data": {"kind": "VirtualMachineInstancetype"}},
@@ -167,7 +167,7 @@ SET_TOO: Json = {"schedulerName": "mine", "nodeSelector": {"mine": "x"}, "ioThre
 
 
 def sized_facts() -> Facts:
-    """What the metadata says is nowhere to be seen; what the spec says, in the patch alone."""
+    """No output shows the metadata; only the patch shows the spec."""
     objects = [planted(one, (*_OWED, "spec")) for one in (FULL_INSTANCETYPE, FULL_PREFERENCE)]
     for one in objects:
         one["spec"] = json.loads(json.dumps(planted({"spec": one["spec"]}, _OWED)["spec"]).replace(CANARY, APPLIED))
@@ -232,7 +232,7 @@ def test_the_namespace(mode: str) -> None:
     silent(shown)
 
 
-# -- what is not read at all -------------------------------------------------------------------------------------------
+# -- objects that the webhook never reads ------------------------------------------------------------------------------
 
 
 def test_volumes_and_their_sources_are_never_read() -> None:

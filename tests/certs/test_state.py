@@ -1,4 +1,4 @@
-"""Which change of the Secret comes next, one decision at a time; test_rotation has them in their order."""
+"""The next change of the Secret, decision by decision; test_rotation has them in their order."""
 
 from __future__ import annotations
 

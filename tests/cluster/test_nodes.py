@@ -34,7 +34,7 @@ def view(resource: Resource[NodeView], image: str = "one", zone: str = "a") -> N
 
 
 def change(nodes: WatchedNodes, old: NodeView | None, new: NodeView | None) -> NodeView | None:
-    """What the watch does."""
+    """The effects of the watch."""
     kept = nodes._trim(new) if new else None
     nodes._on_change(old, kept)
     return kept

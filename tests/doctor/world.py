@@ -251,7 +251,7 @@ class DoctorWorld:
             namespace,
             metadata={"labels": {"kubevirt.io": "virt-launcher"}, "ownerReferences": [owner]},
             spec={
-                # What the owner chose, so that nothing else finds fault with it.
+                # The choice of the owner, so that no other check reports it.
                 "schedulerName": "kubevirt",
                 "nodeName": node,
                 "containers": [{"image": LAUNCHER_IMAGE, "resources": {"requests": requests}}],
@@ -334,7 +334,7 @@ def codes(findings: Iterable[Finding], verdict: str) -> list[str]:
 
 
 def lines(findings: Iterable[Finding]) -> str:
-    """Findings as a golden file holds them: without what is different in every run."""
+    """Findings as a golden file holds them: without the parts that differ in every run."""
     text = "".join(
         f"{one.verdict} {one.check} {one.code}\n  {one.subject}: {one.found}\n"
         + (f"  → {one.todo}\n" if one.todo else "")

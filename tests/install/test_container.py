@@ -1,4 +1,4 @@
-"""What the container may do."""
+"""The permissions of the container."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replicas on a real node: what they may do, and what is felt while they end in every way."""
+"""Replicas on a real node: their permissions, and what clients notice while they end in every way."""
 
 from __future__ import annotations
 

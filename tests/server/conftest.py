@@ -28,7 +28,7 @@ from webhook.server.lifecycle import listen
 
 @dataclass
 class CountedServer:
-    """What the server reported of its traffic."""
+    """The traffic that the server reported."""
 
     requests: list[tuple[str, int]] = field(default_factory=list)
     crashes: list[BaseException] = field(default_factory=list)

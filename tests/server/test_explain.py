@@ -1,4 +1,4 @@
-"""Explanations over HTTP: questions, who may ask, limits, and what is never let out."""
+"""Explanations over HTTP: requests, permissions, limits, and the facts that are never disclosed."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ async def test_an_address_that_is_taken(listening: Open) -> None:
         await listening(memory(), asking.url.removeprefix("http://"))
 
 
-# -- who may ask -------------------------------------------------------------------------------------------------------
+# -- permissions of users ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:80", "127.0.0.1:1", "[::1]", "[::1]:80"])

@@ -20,7 +20,7 @@ from webhook.server.tls import context
 
 
 def client_hello(name: str = "localhost", alpn: tuple[str, ...] = ("http/1.1",)) -> bytes:
-    """What a client says first."""
+    """The first bytes of a client."""
     trust = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     trust.set_alpn_protocols(list(alpn))
     outgoing = ssl.MemoryBIO()

@@ -1,4 +1,4 @@
-"""Whose review is next where there are more of them than turns."""
+"""The order of reviews where there are more of them than turns."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _QUOTED = (
 
 
 def differences(stage: str, expected: Json, ours: Json) -> list[str]:
-    """What differs, a line each; nothing where the answers agree.
+    """The differences, a line each; nothing where the answers agree.
 
     Only what KubeVirt's answer mentions is compared; of the VM that ``mutate`` returns the matchers and the template's
     spec, and of ControllerRevisions names, labels and data. A crash of KubeVirt's agrees with any error that says

@@ -23,7 +23,7 @@ STAGES = (*_ORIGINS, "error")
 def failures(case: VectorCase) -> dict[str, list[str]]:
     """The stages in which the webhook differs from kube-scheduler, and how.
 
-    Of a malformed pod, which the API server would not have accepted, only a reason is expected.
+    For a malformed pod, which the API server would have rejected, a reason is enough.
     """
     try:
         requirements = tuple(own(read(Placed, case.given.get("pod"), f"{case.id}.pod")))

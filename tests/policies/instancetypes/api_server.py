@@ -61,7 +61,7 @@ class ApiServer:
         """The VM as it is stored after an owner has written a manifest.
 
         Args:
-            before: the manifest that was written last; None: there is no such VM yet.
+            before: the manifest that was written last; None: the VM does not exist yet.
 
         Raises:
             `Refused`: the API server or a policy denied the manifest.
@@ -170,7 +170,7 @@ def _merged(old: Any, patch: Any) -> Any:
 
 
 def _only_removed(patch: Json) -> Json:
-    """What a merge patch removes."""
+    """The fields that a merge patch removes."""
     inner = {key: _only_removed(value) for key, value in patch.items() if isinstance(value, dict)}
     return {key: value for key, value in inner.items() if value} | {
         key: None for key, value in patch.items() if value is None

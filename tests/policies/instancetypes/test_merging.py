@@ -1,4 +1,4 @@
-"""Updates of owners who apply manifests: what is merged, and what they have said."""
+"""Updates of owners who apply manifests: the merged fields, and the fields that the owners have set."""
 
 from __future__ import annotations
 

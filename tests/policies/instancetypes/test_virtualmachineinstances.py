@@ -179,7 +179,7 @@ class TestWhatIsNot:
 
         decision = decide(vmi(nodeSelector={"c": "d"}), world, **BOTH)
 
-        # The preference is none the worse for it.
+        # The preference applies all the same.
         assert set(decision.notes) == {"preference"}
         assert ("spec", "domain", "memory") not in changes(decision)
         why = "VMI conflicts with instancetype spec in fields: [spec.nodeSelector]"

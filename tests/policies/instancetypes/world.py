@@ -1,4 +1,4 @@
-"""What the tests of this policy share: objects of a small cluster, and asking an endpoint."""
+"""Shared helpers for the tests of this policy: objects of a small cluster, and requests to an endpoint."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def facts(
     configuration: ClusterConfig | Unavailable | None = DEFAULTS,
     presets: Iterable[Json] | Unavailable = (),
 ) -> dict[Key[Any], object]:
-    """A cluster that has these objects; what is asked for beyond them raises `NotRead`."""
+    """A cluster that has these objects; any other look-up raises `NotRead`."""
     result = known() | {KubeVirtKey(): None if configuration is None else installed(configuration)}
     found = (
         presets if isinstance(presets, Unavailable) else tuple(msgspec.convert(one, Unstructured) for one in presets)
