@@ -21,8 +21,8 @@ from .support.balancer import Balancer
 from .support.installed import LiveInstallation
 from .support.kube import KubeError, eventually
 from .support.pki import service_account
+from .support.processes import ROOT
 from .support.tenant import Tenant
-from .support.webhook_server import ROOT
 from .support.workloads import scheduler_of, vm
 
 FLOW_CONTROL = ROOT / "manifests" / "base" / "flowcontrol.yaml"

@@ -29,7 +29,8 @@ from .support.installed import ServerReplica
 from .support.kube import Json, eventually
 from .support.objects import ensure_namespace, make_node
 from .support.plane import ControlPlane
-from .support.webhook_server import CONFIGURATIONS, ROOT, SCHEDULING
+from .support.processes import ROOT
+from .support.webhook_server import CONFIGURATIONS, SCHEDULING
 
 MUTATING = CONFIGURATIONS[0]
 LAST = "zz-kubevirt-webhook"

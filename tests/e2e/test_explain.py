@@ -23,9 +23,9 @@ from .support.commands import LOOPBACK
 from .support.kube import Json, eventually
 from .support.migrations import WEST, MigrationMover, guest
 from .support.objects import ZONE
-from .support.processes import free_port
+from .support.processes import ROOT, free_port
 from .support.tenant import Tenant
-from .support.webhook_server import MIGRATION, ROOT, WebhookServer
+from .support.webhook_server import MIGRATION, WebhookServer
 
 ROLES = ROOT / "manifests" / "roles" / "migrate.yaml"
 

@@ -15,7 +15,8 @@ import yaml
 
 from .support.access import Access
 from .support.kube import Json, KubeError
-from .support.webhook_server import CONFIGURATIONS, ROOT
+from .support.processes import ROOT
+from .support.webhook_server import CONFIGURATIONS
 
 Renamed: TypeAlias = Callable[..., list[Json]]
 

@@ -17,8 +17,9 @@ from webhook import names
 from .conftest import ModuleWebhook, NewTenant, NewWebhook, OwnPlane
 from .support.kube import Json, KubeObject, eventually
 from .support.objects import launcher_pod, make_node
+from .support.processes import ROOT
 from .support.tenant import Tenant
-from .support.webhook_server import ROOT, WebhookServer
+from .support.webhook_server import WebhookServer
 from .support.workloads import PODS, VMS, launcher_of, migration_target_of, vm
 
 NODES = 4

@@ -19,9 +19,9 @@ from .conftest import NewTenant, NewWebhook
 from .support.access import Access
 from .support.commands import LOOPBACK
 from .support.kube import Json, KubeError, eventually
-from .support.processes import free_port
+from .support.processes import ROOT, free_port
 from .support.tenant import Tenant
-from .support.webhook_server import INSTANCETYPES, ROOT, WebhookServer
+from .support.webhook_server import INSTANCETYPES, WebhookServer
 from .support.workloads import PODS, vm
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\u202egpj.exe\u2066\u200b\r\nError from server: nothing\u2028\U000e0041\x9b31m"

@@ -12,7 +12,8 @@ import pytest
 from tests.e2e.support.kube import KubeError, KubeObject, eventually
 from tests.e2e.support.messages import parse
 from tests.e2e.support.objects import CONFLICT
-from tests.e2e.support.webhook_server import DOMAIN, ROOT, WebhookServer
+from tests.e2e.support.processes import ROOT
+from tests.e2e.support.webhook_server import DOMAIN, WebhookServer
 from tests.e2e.support.workloads import MIGRATIONS, VMIS
 
 from .conftest import SETTINGS

@@ -14,7 +14,8 @@ import pytest
 
 from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.objects import CRDS
-from tests.e2e.support.webhook_server import ROOT, WebhookServer
+from tests.e2e.support.processes import ROOT
+from tests.e2e.support.webhook_server import WebhookServer
 from tests.e2e.support.workloads import MIGRATIONS, PODS, VMIS
 from tests.e2e.support.workloads import VMS as VIRTUAL_MACHINES
 from webhook.kubevirt.config import ClusterConfig
