@@ -9,9 +9,9 @@ from webhook.kubevirt.launcher import NotLauncher
 from webhook.names import Code
 
 
-def being_deleted(what: str) -> Reason:
+def being_deleted(subject: str) -> Reason:
     """The object is on its way out, so nothing that it says matters any more."""
-    return Reason(Code.BEING_DELETED, f"skipped: {what} is being deleted")
+    return Reason(Code.BEING_DELETED, f"skipped: {subject} is being deleted")
 
 
 def disabled(setting: str) -> Reason:
@@ -19,9 +19,9 @@ def disabled(setting: str) -> Reason:
     return Reason(Code.DISABLED, f"skipped: {setting} is off in the settings")
 
 
-def immutable_after_create(what: str, operation: str) -> Reason:
+def immutable_after_create(subject: str, operation: str) -> Reason:
     """What the policy would write can only be written at CREATE."""
-    return Reason(Code.OTHER_OPERATION, f"skipped: {what} cannot change after CREATE (this is {operation})")
+    return Reason(Code.OTHER_OPERATION, f"skipped: {subject} cannot change after CREATE (this is {operation})")
 
 
 def other_operation(operation: str) -> Reason:
@@ -73,6 +73,6 @@ def opted_out(policy: str) -> Reason:
     return Reason(Code.OWNER_OPTED_OUT, f"skipped: the owner set {names.policy_label(policy)}=off on the object")
 
 
-def not_a_launcher_pod(found: NotLauncher) -> Reason:
+def not_a_launcher_pod(why_not: NotLauncher) -> Reason:
     """The pod carries no VM."""
-    return Reason(found.code, found.text)
+    return Reason(why_not.code, why_not.text)

@@ -150,10 +150,10 @@ def _plugins(
     gaps = []
     runtime_class = RuntimeClass()
     if name := configuration.default_runtime_class:
-        found = facts.get(ObjectKey(RUNTIME_CLASSES, "", name))
-        if isinstance(found, Unavailable):
-            gaps.append(f"what RuntimeClass {quote(name)} requires of nodes is not known: {found.why}")
-        runtime_class = found if isinstance(found, RuntimeClass) else runtime_class
+        default_class = facts.get(ObjectKey(RUNTIME_CLASSES, "", name))
+        if isinstance(default_class, Unavailable):
+            gaps.append(f"what RuntimeClass {quote(name)} requires of nodes is not known: {default_class.why}")
+        runtime_class = default_class if isinstance(default_class, RuntimeClass) else runtime_class
     labels = runtime_class.labels
     left = podadmission.unexplained_labels(pod, vmi, configuration, added_before, labels) if pod else {}
     if left:
@@ -194,8 +194,8 @@ def _previously_added(pod: LauncherPod | None, namespace: str, facts: Facts) -> 
     name = pod.meta.annotation(JOB_NAME) if pod else None
     if pod is None or not name:
         return {}
-    found = read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
-    if found is None or found.meta.uid != pod.meta.label(JOB_UID):
+    migration = read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
+    if migration is None or migration.meta.uid != pod.meta.label(JOB_UID):
         # KubeVirt keeps five of a VM's. A wish that was for once must not be taken for a requirement of KubeVirt's.
         return pod.node_selector
-    return found.added_selector
+    return migration.added_selector

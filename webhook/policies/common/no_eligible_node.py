@@ -23,7 +23,7 @@ def no_node(verdict: Verdict) -> Reason:
         return Reason(Code.NO_ELIGIBLE_NODE, f"{availability(verdict)}: the cluster has no nodes")
     text = f"{availability(verdict)}: {_classes(verdict.failures)}"
     # To give up what was just requested is not advice.
-    best = next((one for one in verdict.openings() if one.failure.requirement.origin != ADDED), None)
+    best = next((opening for opening in verdict.openings() if opening.failure.requirement.origin != ADDED), None)
     if best:
         text += f"; for {best.count} node(s) the only reason is: {best.failure.lacking}"
     return Reason(Code.NO_ELIGIBLE_NODE, text)
@@ -44,13 +44,13 @@ def _classes(failures: Sequence[Failure]) -> str:
 
 def details(verdict: Verdict) -> dict[str, Any]:
     """All nodes by what they fail, for the audit record; those of the rarest combinations of reasons together."""
-    found = verdict.groups()
+    node_groups = verdict.groups()
     lacking = Lacking(verdict)
     groups = [
         _describe_fails(lacking.first(group.failures, _AUDITED_FAILURES), verdict.names(group))
-        for group in found[:_AUDITED_GROUPS]
+        for group in node_groups[:_AUDITED_GROUPS]
     ]
-    if rest := found[_AUDITED_GROUPS:]:
+    if rest := node_groups[_AUDITED_GROUPS:]:
         names = sorted(name for group in rest for name in verdict.names(group))
         groups.append(_describe_fails([f"other reasons, in {len(rest)} combinations"], names))
     return {"nodes": groups}

@@ -43,11 +43,11 @@ class Manifests:
     A record that cannot be read declares nothing. Nothing is decoded before the first question.
 
     Args:
-        found: the object, with its ``managedFields`` and its last-applied annotation.
+        obj: the object, with its ``managedFields`` and its last-applied annotation.
     """
 
-    def __init__(self, found: Object) -> None:
-        self._found: Final = found
+    def __init__(self, obj: Object) -> None:
+        self._object: Final = obj
         self._declared: list[dict[str, Any]] | None = None
         self._last_applied: dict[str, Any] | msgspec.UnsetType | None = msgspec.UNSET
 
@@ -59,9 +59,9 @@ class Manifests:
             value: what stands there now. A manifest of client-side apply that says something else is an old one.
         """
         if self._declared is None:
-            self._declared = _declared_fields(self._found)
+            self._declared = _declared_fields(self._object)
         if self._last_applied is msgspec.UNSET:
-            self._last_applied = _last_applied(self._found)
+            self._last_applied = _last_applied(self._object)
         if any(_lists(tree, path) for tree in self._declared):
             return True
         return self._last_applied is not None and _value_at(self._last_applied, path) == value
@@ -79,16 +79,16 @@ class Manifests:
             The items' trees in ``fieldsV1``, by the values of these fields.
         """
         if self._declared is None:
-            self._declared = _declared_fields(self._found)
+            self._declared = _declared_fields(self._object)
         listed = [f"f:{segment}" for segment in path]
-        found: dict[tuple[object, ...], Mapping[str, Any]] = {}
+        items_by_key: dict[tuple[object, ...], Mapping[str, Any]] = {}
         for tree in self._declared:
             items = _value_at(tree, listed)
             for name, item in items.items() if isinstance(items, dict) else ():
                 key = _key(name)
                 if key is not None and isinstance(item, dict):
-                    found.setdefault(tuple(key.get(field) for field in fields), item)
-        return found
+                    items_by_key.setdefault(tuple(key.get(field) for field in fields), item)
+        return items_by_key
 
 
 def _key(name: str) -> dict[str, Any] | None:
@@ -101,19 +101,19 @@ def _key(name: str) -> dict[str, Any] | None:
         return None
 
 
-def writers(found: Object, path: Sequence[str]) -> set[str]:
+def writers(obj: Object, path: Sequence[str]) -> set[str]:
     """Who has written the field at a path, in any way: the names of field managers. A webhook is never among them."""
-    return {entry.manager for entry, tree in _trees(found) if _lists(tree, path)}
+    return {entry.manager for entry, tree in _trees(obj) if _lists(tree, path)}
 
 
-def _declared_fields(found: Object) -> list[dict[str, Any]]:
+def _declared_fields(obj: Object) -> list[dict[str, Any]]:
     """The fields of each server-side apply, as trees."""
-    return [tree for entry, tree in _trees(found) if entry.operation == "Apply"]
+    return [tree for entry, tree in _trees(obj) if entry.operation == "Apply"]
 
 
-def _trees(found: Object) -> list[tuple[_ManagedFieldsEntry, dict[str, Any]]]:
+def _trees(obj: Object) -> list[tuple[_ManagedFieldsEntry, dict[str, Any]]]:
     """The entries about the object itself, with their fields; none where they cannot be read."""
-    meta = found.metadata
+    meta = obj.metadata
     raw = meta.managed_fields if isinstance(meta, OwnedMeta) else msgspec.UNSET
     if raw is msgspec.UNSET:
         return []
@@ -128,9 +128,9 @@ def _lists(tree: dict[str, Any], path: Sequence[str]) -> bool:
     return _value_at(tree, [f"f:{segment}" for segment in path]) is not ABSENT
 
 
-def _last_applied(found: Object) -> dict[str, Any] | None:
+def _last_applied(obj: Object) -> dict[str, Any] | None:
     """The manifest of the latest client-side apply."""
-    text = found.meta.annotation(LAST_APPLIED)
+    text = obj.meta.annotation(LAST_APPLIED)
     if not text:
         return None
     try:

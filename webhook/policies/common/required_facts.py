@@ -25,13 +25,13 @@ class Unreadable(Exception):  # noqa: N818 - a state of affairs
         self.why = why
 
 
-def read(facts: Facts, key: Key[T], what: str) -> T | None:
+def read(facts: Facts, key: Key[T], noun: str) -> T | None:
     """The fact; None where the API server said 404.
 
     Args:
         facts: the review's facts.
         key: the fact to read.
-        what: a noun phrase for the fact, for the clause.
+        noun: a noun phrase for the fact, for the clause.
 
     Raises:
         Unreadable: it could not be read.
@@ -39,7 +39,7 @@ def read(facts: Facts, key: Key[T], what: str) -> T | None:
     """
     fact = facts.get(key)
     if isinstance(fact, Unavailable):
-        raise _unreadable(what, fact)
+        raise _unreadable(noun, fact)
     return fact
 
 
@@ -60,5 +60,5 @@ def read_configuration(facts: Facts) -> ClusterConfig | None:
     return configuration
 
 
-def _unreadable(what: str, fact: Unavailable) -> Unreadable:
-    return Unreadable(f"{what} cannot be read: {fact.why}")
+def _unreadable(noun: str, fact: Unavailable) -> Unreadable:
+    return Unreadable(f"{noun} cannot be read: {fact.why}")

@@ -30,9 +30,10 @@ def claimed_evacuations(unfinished: Iterable[Migration]) -> tuple[Place, ...]:
         unfinished: migrations that have not ended.
     """
     by_namespace: dict[tuple[bool, str], dict[str, None]] = {}
-    for one in unfinished:
-        if one.evacuates:
-            by_namespace.setdefault((not one.is_prioritized, one.meta.namespace or ""), {})[one.vmi_name] = None
+    for migration in unfinished:
+        if migration.evacuates:
+            group = (not migration.is_prioritized, migration.meta.namespace or "")
+            by_namespace.setdefault(group, {})[migration.vmi_name] = None
     turns = sorted(
         (doubtful, turn, namespace, name)
         for (doubtful, namespace), names in by_namespace.items()

@@ -29,9 +29,9 @@ def blackout(blackouts: Iterable[Blackout], now: float) -> Reason | None:
         now: Unix time in seconds.
     """
     minute = (int(now // 60) + _EPOCH) % WEEK
-    for one in blackouts:
-        if any(begin <= minute < end for begin, end in one.spans):
-            return messages.blackout(one.text)
+    for entry in blackouts:
+        if any(begin <= minute < end for begin, end in entry.spans):
+            return messages.blackout(entry.text)
     return None
 
 
@@ -46,7 +46,7 @@ def cool_down(migrations: Iterable[Migration], now: float, settings: EvictionSet
         now: Unix time in seconds.
         settings: the section of the policy, with the cool-down in seconds.
     """
-    ends = sorted((at for one in migrations if (at := one.ended_at) is not None), reverse=True)
+    ends = sorted((at for migration in migrations if (at := migration.ended_at) is not None), reverse=True)
     if not ends or not settings.cool_down_seconds:
         return None
     in_a_row = 1

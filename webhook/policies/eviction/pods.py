@@ -52,13 +52,13 @@ def pods(eviction: Eviction, request: Request[Eviction], facts: Facts, settings:
     try:
         if accounts.is_kubevirts(request.user_info, names.CONTROLLER_ACCOUNT, facts, settings.kubevirt_namespace):
             return skip(messages.by_kubevirt())
-        found = _present_vm(request.name or "", namespace, facts)
-        if isinstance(found, Decision):
-            return found
-        decision = _by_strategy(found, namespace, facts) or _evaluate(found, namespace, facts, settings)
+        vmi = _present_vm(request.name or "", namespace, facts)
+        if isinstance(vmi, Decision):
+            return vmi
+        decision = _by_strategy(vmi, namespace, facts) or _evaluate(vmi, namespace, facts, settings)
     except Unreadable as error:
         return skip(common.lookup_failed("the eviction was not evaluated", error.why), warn=True)
-    about = {"vmi": found.meta.name or "", "requester": requester, "why": eviction.meta.annotation(_WHY) or ""}
+    about = {"vmi": vmi.meta.name or "", "requester": requester, "why": eviction.meta.annotation(_WHY) or ""}
     return msgspec.structs.replace(decision, details={**about, **decision.details})
 
 
@@ -119,8 +119,10 @@ def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings
         return _deny(messages.name_too_long(problem))
     key = ListKey(MIGRATIONS, namespace, f"{names.VMI_NAME_LABEL}={name}")
     migrations = read(facts, key, "the VM's migrations") or ()
-    own = [one for one in migrations if one.meta.namespace == namespace and one.vmi_name == name]
-    if any(one.is_unfinished for one in own):
+    own = [
+        migration for migration in migrations if migration.meta.namespace == namespace and migration.vmi_name == name
+    ]
+    if any(migration.is_unfinished for migration in own):
         return skip(messages.already_evacuating(f"{namespace}/{name}"))
     too_soon = pace.blackout(settings.blackouts, facts.now) or pace.cool_down(own, facts.now, settings)
     if too_soon:

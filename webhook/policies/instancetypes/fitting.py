@@ -77,12 +77,12 @@ class Findings:
         if warn:
             self.warnings.append(reason)
 
-    def note_unfit(self, defaults: Sequence[Default], found: Fit) -> None:
+    def note_unfit(self, defaults: Sequence[Default], fit: Fit) -> None:
         """Warns of the defaults that the VM stays without."""
         for default in defaults:
-            if default not in found.chosen:
+            if default not in fit.chosen:
                 self.note(
-                    messages.default_conflicts(default.matcher.field, default.injected_value, found.why_not), warn=True
+                    messages.default_conflicts(default.matcher.field, default.injected_value, fit.why_not), warn=True
                 )
 
     def decision(self, *, changes: Sequence[Change] = (), notes: dict[str, str] | None = None) -> Decision:
@@ -183,9 +183,9 @@ def preference_of(vm: Json, lookups: Lookups) -> Json:
 
 def _is_demanding(vm: Json, lookups: Lookups) -> bool:
     """Whether a preference fits some instancetypes only: by requirements, by a spread, or by CPU features."""
-    found = preference_of(vm, lookups)
-    spreads = cpu_topology.preferred_topology(found) is Topology.SPREAD
-    return spreads or "requirements" in found or "preferredCPUFeatures" in found.get("cpu", {})
+    preference = preference_of(vm, lookups)
+    spreads = cpu_topology.preferred_topology(preference) is Topology.SPREAD
+    return spreads or "requirements" in preference or "preferredCPUFeatures" in preference.get("cpu", {})
 
 
 def deny_crash(crash: Crash) -> Decision:

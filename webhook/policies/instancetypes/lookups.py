@@ -65,11 +65,11 @@ class Lookups:
             # A matcher that is still to be inferred names nothing yet.
             return None
         key = ObjectKey(resource, namespace if resource.namespaced else "", name)
-        found = read(self._facts, key, f"{kind} {name}")
-        if found is None:
+        stored = read(self._facts, key, f"{kind} {name}")
+        if stored is None:
             return None
-        plain = found.plain()
-        return plain if kind != "ControllerRevision" or _is_captured(found, plain) else None
+        plain = stored.plain()
+        return plain if kind != "ControllerRevision" or _is_captured(stored, plain) else None
 
     def get_fresh(self, kind: str, namespace: str, name: str) -> Json | None:
         """An object from the API server itself, not from a watched copy; None where there is none.
@@ -96,8 +96,8 @@ class Lookups:
         Raises:
             NotRead: it has not been read yet; for the Reviewer.
         """
-        resources = ((UNSTRUCTURED[found.kind], found.name) for found in references)
-        keys = [ObjectKey(one, namespace if one.namespaced else "", name) for one, name in resources]
+        resources = ((UNSTRUCTURED[reference.kind], reference.name) for reference in references)
+        keys = [ObjectKey(resource, namespace if resource.namespaced else "", name) for resource, name in resources]
         self._facts.need(*keys, *([ListKey(PRESETS, namespace)] if presets else []))
 
     def sizing_preset(self, namespace: str, metadata: Any) -> tuple[str, str] | None:
@@ -114,13 +114,13 @@ class Lookups:
             Unreadable: the presets cannot be read now.
             NotRead: they have not been read yet; for the Reviewer.
         """
-        found = None
+        sizing = None
         for facts in (self._facts, self._facts.fresh()):
             presets = read(facts, ListKey(PRESETS, namespace), "the namespace's VirtualMachineInstancePresets")
-            found = preset.sizing_preset((one.plain() for one in presets or ()), metadata)
-            if found is None:
+            sizing = preset.sizing_preset((stored.plain() for stored in presets or ()), metadata)
+            if sizing is None:
                 break
-        return found
+        return sizing
 
     def configuration(self) -> ClusterConfig:
         """The cluster's settings of KubeVirt; KubeVirt's own defaults where there is no KubeVirt.
@@ -130,10 +130,10 @@ class Lookups:
             Unreadable: the KubeVirt object cannot be read now.
             NotRead: it has not been read yet; for the Reviewer.
         """
-        found = read_configuration(self._facts) or DEFAULTS
-        if not found.rules.release.is_supported:
-            raise UnsupportedReleaseError(found.rules.release)
-        return found
+        configuration = read_configuration(self._facts) or DEFAULTS
+        if not configuration.rules.release.is_supported:
+            raise UnsupportedReleaseError(configuration.rules.release)
+        return configuration
 
     @property
     def rules(self) -> Rules:

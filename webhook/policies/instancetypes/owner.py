@@ -87,11 +87,11 @@ def preset_size(metadata: Any, namespace: str, lookups: Lookups, warnings: list[
         NotRead: the presets have not been read yet; for the Reviewer.
     """
     try:
-        found = lookups.sizing_preset(namespace, metadata)
+        sizing = lookups.sizing_preset(namespace, metadata)
     except Unreadable as error:
         warnings.append(messages.preset_unknown(error.why))
         return None
-    return messages.preset_size(*found) if found else None
+    return messages.preset_size(*sizing) if sizing else None
 
 
 def goes_beside_a_size(matcher: Matcher, settings: InstancetypeSettings) -> bool:

@@ -138,12 +138,12 @@ def evaluate_update(
     outgrown = _outgrown(update, settings)
     carried, put_back = _preserved_defaults(update, settings, findings), []
     try:
-        found, unfit = _fit(update, outgrown, carried, lookups)
-        if found.crash:
-            return deny_crash(found.crash)
+        fit, unfit = _fit(update, outgrown, carried, lookups)
+        if fit.crash:
+            return deny_crash(fit.crash)
         outgrown |= unfit
-        put_back = [default for default in carried if default in found.chosen]
-        findings.note_unfit(carried, found)
+        put_back = [default for default in carried if default in fit.chosen]
+        findings.note_unfit(carried, fit)
     except Unreadable as error:
         # What the owner wrote into the default is certain all the same.
         if not (outgrown or any(slot.changes for slot in update.slots)):
@@ -174,12 +174,12 @@ def _fit(
     # What an update doesn't touch stays, whatever has become of the objects that it names.
     standing = update.kept_defaults if update.is_decisive else []
     evaluated = [default for default in standing if default.matcher not in outgrown]
-    found = fit_defaults(update.read(standing), sorted([*evaluated, *carried], key=_place), lookups)
-    unfit = {default.matcher: found.why_not for default in evaluated if default not in found.chosen}
+    fit = fit_defaults(update.read(standing), sorted([*evaluated, *carried], key=_place), lookups)
+    unfit = {default.matcher: fit.why_not for default in evaluated if default not in fit.chosen}
     if unfit and objection(update.read_old(), update.kept_defaults, lookups) is not None:
         # It didn't fit before either, so that is not the owner's doing.
         unfit = {}
-    return found, unfit
+    return fit, unfit
 
 
 def _place(default: Default) -> int:

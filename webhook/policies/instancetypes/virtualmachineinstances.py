@@ -88,7 +88,7 @@ def virtualmachineinstances(
         return skip(common.lookup_failed("no default was applied to the VMI", error.why), warn=True)
     except InputError as error:
         reason = messages.vmi_not_filled(str(error))
-        if any(one.asked for one in wanted):
+        if any(wish.asked for wish in wanted):
             return Decision((reason,), denial=Denial(422, reason.text))
         return skip(reason, warn=True)
 
@@ -127,15 +127,15 @@ def _fill(
 ) -> Decision:
     warnings: list[Reason] = []
     references: dict[Matcher, tuple[_Wanted, SpecReference]] = {}
-    for one in wanted:
-        named = _resolve(one, namespace, settings, warnings)
+    for wish in wanted:
+        named = _resolve(wish, namespace, settings, warnings)
         if named:
-            references[one.matcher] = one, named
+            references[wish.matcher] = wish, named
     # A preset's size counts like the VMI's own.
     beside_none = [
-        one.matcher
-        for one, _ in references.values()
-        if not (one.asked or owner.goes_beside_a_size(one.matcher, settings))
+        wish.matcher
+        for wish, _ in references.values()
+        if not (wish.asked or owner.goes_beside_a_size(wish.matcher, settings))
     ]
     lookups.expect((named for _, named in references.values()), namespace, presets=bool(beside_none))
     metadata = {"labels": vmi.meta.labels, "annotations": vmi.meta.annotations}
@@ -144,18 +144,18 @@ def _fill(
         del references[matcher]
     if sizing and not references:
         return Decision((messages.sized(sizing, "instancetype or preference"),), warnings=tuple(warnings))
-    found: dict[Matcher, tuple[SpecReference, Json]] = {}
-    for matcher, (one, named) in references.items():
+    existing: dict[Matcher, tuple[SpecReference, Json]] = {}
+    for matcher, (wish, named) in references.items():
         whole = lookups.get(named.kind, namespace, named.name)
         if whole is not None:
-            found[matcher] = named, whole
+            existing[matcher] = named, whole
         else:
             missing = lookup.not_found(named.kind, named.name)
-            _give_up(one, Code.MISSING, Denial(422, f"{_place(one)}: {missing.what}"), warnings)
-    filled, fitting = _fit(vmi, namespace, found, references, lookups, warnings)
+            _give_up(wish, Code.MISSING, Denial(422, f"{_place(wish)}: {missing.what}"), warnings)
+    filled, fitting = _fit(vmi, namespace, existing, references, lookups, warnings)
     if filled is None:
         return Decision((messages.no_default_applied(),), warnings=tuple(warnings))
-    said = {matcher.field: str(found[matcher][0]) for matcher in fitting}
+    said = {matcher.field: str(existing[matcher][0]) for matcher in fitting}
     return Decision(
         (messages.applied(said),),
         tuple(_changes(vmi, filled, said)),
@@ -165,15 +165,15 @@ def _fill(
 
 
 def _resolve(
-    one: _Wanted, namespace: str, settings: InstancetypeSettings, warnings: list[Reason]
+    wish: _Wanted, namespace: str, settings: InstancetypeSettings, warnings: list[Reason]
 ) -> SpecReference | None:
     try:
-        named = reference.parse(one.matcher, one.text, _place(one))
+        named = reference.parse(wish.matcher, wish.text, _place(wish))
     except InputError as error:
-        _give_up(one, Code.DENIED, Denial(422, str(error)), warnings)
+        _give_up(wish, Code.DENIED, Denial(422, str(error)), warnings)
         return None
-    if not owner.is_allowed(one.matcher, named, settings):
-        _give_up(one, Code.NOT_ALLOWED, Denial(403, owner.not_allowed(named, namespace, settings)), warnings)
+    if not owner.is_allowed(wish.matcher, named, settings):
+        _give_up(wish, Code.NOT_ALLOWED, Denial(403, owner.not_allowed(named, namespace, settings)), warnings)
         return None
     return named
 
@@ -181,7 +181,7 @@ def _resolve(
 def _fit(
     vmi: Unstructured,
     namespace: str,
-    found: dict[Matcher, tuple[SpecReference, Json]],
+    existing: dict[Matcher, tuple[SpecReference, Json]],
     references: dict[Matcher, tuple[_Wanted, SpecReference]],
     lookups: Lookups,
     warnings: list[Reason],
@@ -193,43 +193,43 @@ def _fit(
     """
     plain = vmi.plain()
     plain = {**plain, "metadata": {**plain["metadata"], "namespace": namespace}, "status": {}}
-    asked = [matcher for matcher in found if references[matcher][0].asked]
-    alone = [[matcher] for matcher in found if len(found) > 1 and asked in ([], [matcher])]
+    asked = [matcher for matcher in existing if references[matcher][0].asked]
+    alone = [[matcher] for matcher in existing if len(existing) > 1 and asked in ([], [matcher])]
     rejections: dict[tuple[Matcher, ...], Rejection] = {}
     fitting: list[Matcher] = []
     filled: Filled | None = None
-    for attempt in ([*found], *alone) if found else ():
+    for attempt in ([*existing], *alone) if existing else ():
         try:
             filled = standalone_vmi.fill(
-                plain, {matcher: found[matcher] for matcher in attempt}, lookups.configuration()
+                plain, {matcher: existing[matcher] for matcher in attempt}, lookups.configuration()
             )
             fitting = attempt
             break
         except Rejection as rejection:
             rejections[tuple(attempt)] = rejection
-    for matcher in found:
+    for matcher in existing:
         if matcher not in fitting:
             # Why it cannot be applied by itself; if it was not tried so, why both cannot.
-            why = rejections.get((matcher,)) or rejections[tuple(found)]
+            why = rejections.get((matcher,)) or rejections[tuple(existing)]
             _give_up(references[matcher][0], Code.DENIED, _denial(why), warnings)
     return filled, fitting
 
 
-def _give_up(one: _Wanted, code: str, denial: Denial, warnings: list[Reason]) -> None:
+def _give_up(wish: _Wanted, code: str, denial: Denial, warnings: list[Reason]) -> None:
     """Deny the request for what the owner named; leave a default out with a warning.
 
     Raises:
         _Refused: the owner named it.
     """
-    if one.asked:
+    if wish.asked:
         raise _Denied(code, denial)
-    warnings.append(messages.vmi_default_unusable(one.matcher.field, one.text, denial.message))
+    warnings.append(messages.vmi_default_unusable(wish.matcher.field, wish.text, denial.message))
 
 
-def _place(one: _Wanted) -> str:
-    if one.asked:
-        return f"metadata.annotations[{_ASKED[one.matcher.field]}]"
-    return owner.DEFAULT_ANNOTATIONS[one.matcher.field]
+def _place(wish: _Wanted) -> str:
+    if wish.asked:
+        return f"metadata.annotations[{_ASKED[wish.matcher.field]}]"
+    return owner.DEFAULT_ANNOTATIONS[wish.matcher.field]
 
 
 def _denial(rejection: Rejection) -> Denial:

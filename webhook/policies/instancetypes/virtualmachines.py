@@ -97,11 +97,11 @@ def _evaluate_create(vm: Unstructured, namespace: str, lookups: Lookups, setting
         for matcher, named in wanted.items()
         if _exists(matcher, named, namespace, lookups, findings)
     ]
-    found = fit_defaults(read, defaults, lookups)
-    if found.crash:
-        return deny_crash(found.crash)
-    chosen = found.chosen
-    findings.note_unfit(defaults, found)
+    fit = fit_defaults(read, defaults, lookups)
+    if fit.crash:
+        return deny_crash(fit.crash)
+    chosen = fit.chosen
+    findings.note_unfit(defaults, fit)
     if settings.expand and not owner.has_opted_out(vm):
         expanded = _expand(vm, candidate, chosen, lookups, settings, findings)
         if expanded:
@@ -230,7 +230,7 @@ def _expand(
     written = changes(("spec",), vm.spec, before["spec"], after["spec"], Code.EXPANDED)
     injected_values = [default.annotation_change(Code.EXPANDED) for default in defaults]
     return findings.decision(
-        changes=[*written, *injected_values], notes={field: str(found) for field, found in made.items()}
+        changes=[*written, *injected_values], notes={field: str(source) for field, source in made.items()}
     )
 
 

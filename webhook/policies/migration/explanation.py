@@ -87,8 +87,8 @@ def explain(
     assert nodes is not None
     target, hotplugged = _with_volumes(target, namespace, nodes, facts, deputy=deputy)
     verdict = nodes.review(target.requirements)
-    found = tuple(
-        ContradictionReport(str(each), tuple(_why(one) for one in each.requirements), each.is_dropped)
+    conflicts = tuple(
+        ContradictionReport(str(each), tuple(_why(item) for item in each.requirements), each.is_dropped)
         for each in contradictions(target.requirements)
     )
     eligible = tuple(fit for each in verdict.names() if (fit := nodes.get(each)))
@@ -98,11 +98,11 @@ def explain(
         name=name,
         running_on=vmi.node_name,
         added_node_selector=dict(added),
-        summary=_summary(verdict, found),
+        summary=_summary(verdict, conflicts),
         total=verdict.total,
         eligible=Nodes(verdict.count, verdict.names()),
         obstacles=tuple(_obstacles(vmi, name)),
-        contradictions=found,
+        contradictions=conflicts,
         kubevirt=_alone(target, nodes, verdict),
         reasons=_reasons(verdict),
         openings=_openings(verdict),
@@ -149,15 +149,15 @@ def _why(required: Requirement) -> Why:
     return Why(required.origin, required.clause)
 
 
-def _summary(verdict: Verdict, found: tuple[ContradictionReport, ...]) -> str:
+def _summary(verdict: Verdict, conflicts: tuple[ContradictionReport, ...]) -> str:
     if verdict.count:
         verb = "is" if verdict.count == 1 else "are"
         total = f"{verdict.total} node{'' if verdict.total == 1 else 's'}"
         return f"{verdict.count} of {total} {verb} eligible: {few(verdict.names())}"
     if not verdict.total:
         return "no node is eligible: the cluster has no nodes"
-    if found:
-        return f"no node is eligible: {found[0].text}"
+    if conflicts:
+        return f"no node is eligible: {conflicts[0].text}"
     most = max(verdict.failures, key=lambda failure: failure.count)
     rest = ", and others" if most.count < verdict.total else ""
     return f"no node is eligible: {most.count} of {verdict.total} {most.lacking}{rest}"
@@ -175,10 +175,10 @@ def _obstacles(vmi: Vmi, name: str) -> Iterator[str]:
 
 
 def _reserved_keys(added: Mapping[str, str]) -> Iterator[str]:
-    found = syntax.reserved_keys(added)
-    if found:
-        reserved, them = ("is reserved", "it") if len(found) == 1 else ("are reserved", "them")
-        yield f"{', '.join(found)} {reserved} for KubeVirt; the migration policy denies {them} by default"
+    keys = syntax.reserved_keys(added)
+    if keys:
+        reserved, them = ("is reserved", "it") if len(keys) == 1 else ("are reserved", "them")
+        yield f"{', '.join(keys)} {reserved} for KubeVirt; the migration policy denies {them} by default"
 
 
 def _alone(target: Target, nodes: NodeIndex, verdict: Verdict) -> Alone:
@@ -222,14 +222,14 @@ def _reasons(verdict: Verdict) -> tuple[ReasonReport, ...]:
 
 def _openings(verdict: Verdict) -> tuple[OpeningReport, ...]:
     only = {group.failures[0]: group for group in verdict.groups() if len(group.failures) == 1}
-    found = []
+    reports = []
     for opening in verdict.openings():
         change = change_of(opening.failure)
         if change:
             reached = Nodes(opening.count, verdict.names(only[opening.failure]))
-            found.append((opening.failure.requirement.origin, OpeningReport(change, reached)))
+            reports.append((opening.failure.requirement.origin, OpeningReport(change, reached)))
     # To give up what is being requested is the last advice.
-    return tuple(opening for _, opening in sorted(found, key=lambda each: each[0] == requirement.ADDED))
+    return tuple(opening for _, opening in sorted(reports, key=lambda each: each[0] == requirement.ADDED))
 
 
 def change_of(failure: Failure) -> str | None:
@@ -316,5 +316,5 @@ def _bound_volumes(claims: Mapping[str, str], namespace: str, facts: Facts) -> d
         if claim and claim.volume:
             bound[name] = ObjectKey(VOLUMES, "", claim.volume)
     facts.need(*bound.values())
-    found = {name: read(facts, key, f"PersistentVolume {key.name}") for name, key in bound.items()}
-    return {name: volume for name, volume in found.items() if volume}
+    volumes = {name: read(facts, key, f"PersistentVolume {key.name}") for name, key in bound.items()}
+    return {name: volume for name, volume in volumes.items() if volume}

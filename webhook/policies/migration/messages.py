@@ -56,22 +56,22 @@ def lookup_failed(why: str) -> Reason:
     return Reason(Code.LOOKUP_FAILED, f"the migration was not evaluated: {why}; retry, or remove {FIELD}")
 
 
-def pinned(found: Sequence[Contradiction]) -> Reason:
+def pinned(conflicts: Sequence[Contradiction]) -> Reason:
     """What the VM requires contradicts itself, whatever the migration adds."""
-    text = f"this migration cannot succeed: {describe(found)}; remove one of the requirements from the VM"
+    text = f"this migration cannot succeed: {describe(conflicts)}; remove one of the requirements from the VM"
     return Reason(Code.PINNED, text)
 
 
-def selector_conflict(found: Sequence[Contradiction], availability: str) -> Reason:
+def selector_conflict(conflicts: Sequence[Contradiction], availability: str) -> Reason:
     """The added selector contradicts what the VM requires.
 
     Args:
-        found: the contradictions between the added labels and the VM's own requirements.
+        conflicts: the contradictions between the added labels and the VM's own requirements.
         availability: ``0/6 nodes are available``.
     """
-    keys = ", ".join(sorted({key for one in found for key in one.keys}))
-    what = f"{keys} from addedNodeSelector" if keys else "the conflicting keys from addedNodeSelector"
-    text = f"{availability}: {describe(found)}; remove {what}, or change the VM"
+    keys = ", ".join(sorted({key for conflict in conflicts for key in conflict.keys}))
+    removable = f"{keys} from addedNodeSelector" if keys else "the conflicting keys from addedNodeSelector"
+    text = f"{availability}: {describe(conflicts)}; remove {removable}, or change the VM"
     return Reason(Code.SELECTOR_CONFLICT, text)
 
 
@@ -85,10 +85,10 @@ def pending(code: str, why: str) -> Reason:
     return Reason(code, f"the target pod will stay Pending: {why}")
 
 
-def describe(found: Sequence[Contradiction]) -> str:
+def describe(conflicts: Sequence[Contradiction]) -> str:
     """Contradictions as one clause, of many the first."""
-    named = [str(contradiction) for contradiction in found[:_NAMED_CONTRADICTIONS]]
-    if more := len(found) - len(named):
+    named = [str(contradiction) for contradiction in conflicts[:_NAMED_CONTRADICTIONS]]
+    if more := len(conflicts) - len(named):
         named.append(pluralize(more, "more contradiction"))
     return "; ".join(named)
 

@@ -83,9 +83,9 @@ def warn(migration: Migration, request: Request[Migration], facts: Facts, _: Mig
         verdict = target.review(facts)
     except Unreadable as error:
         return skip(messages.lookup_failed(error.why))
-    found = contradictions.contradictions(target.requirements)
-    if found:
-        return skip(messages.pinned(found), warn=True)
+    conflicts = contradictions.contradictions(target.requirements)
+    if conflicts:
+        return skip(messages.pinned(conflicts), warn=True)
     if not verdict.count:
         return skip(no_node(verdict), warn=True)
     return _eligible(verdict)
@@ -147,7 +147,11 @@ def _too_many(namespace: str, facts: Facts, settings: MigrationSettings) -> Deci
     if not settings.max_unfinished:
         return None
     all_of_them = read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations") or ()
-    unfinished = [one.meta.name or "" for one in all_of_them if one.is_unfinished and not _kubevirts_own(one)]
+    unfinished = [
+        migration.meta.name or ""
+        for migration in all_of_them
+        if migration.is_unfinished and not _kubevirts_own(migration)
+    ]
     if len(unfinished) < settings.max_unfinished:
         return None
     reason = messages.too_many(len(unfinished), settings.max_unfinished, namespace)
@@ -187,8 +191,10 @@ def _evaluate_placement(
 
 def _colliding(target: Target) -> list[Contradiction]:
     """The contradictions that the migration brings; what contradicts itself without it is not its fault."""
-    found = contradictions.contradictions(target.requirements)
-    return [one for one in found if any(requirement.origin == ADDED for requirement in one.requirements)]
+    conflicts = contradictions.contradictions(target.requirements)
+    return [
+        conflict for conflict in conflicts if any(requirement.origin == ADDED for requirement in conflict.requirements)
+    ]
 
 
 def _deny_by_nodes(reason: Reason, verdict: Verdict, user: UserInfo, facts: Facts) -> Decision:

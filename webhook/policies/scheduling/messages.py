@@ -13,13 +13,13 @@ _DEFAULT: Final = f'"{names.DEFAULT_SCHEDULER}"'
 _UNSET: Final = "schedulerName was not set"
 
 
-def injected(what: str) -> Reason:
+def injected(subject: str) -> Reason:
     """The scheduler's name is written, for the owner set none.
 
     Args:
-        what: sets none: ``the VM``, ``the VMI`` or ``VirtualMachineInstance NAMESPACE/NAME``.
+        subject: sets none: ``the VM``, ``the VMI`` or ``VirtualMachineInstance NAMESPACE/NAME``.
     """
-    return Reason(Code.INJECTED, f"schedulerName is set: {what} sets none")
+    return Reason(Code.INJECTED, f"schedulerName is set: {subject} sets none")
 
 
 def already_injected(name: str) -> Reason:

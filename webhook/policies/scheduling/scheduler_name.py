@@ -168,20 +168,20 @@ def _evaluate_update(
     if manifests.declare(_VM_SCHEDULER, vm.scheduler_name) or not _is_injected(vm, settings):
         chosen = _skip_chosen(vm.scheduler_name, None)
         return msgspec.structs.replace(chosen, changes=tuple(_remove_annotations(vm, manifests, chosen.code)))
-    found = _instancetype_objects(vm, namespace, facts, status)
-    if found and (found.code == Code.INSTANCETYPE_SETS_SCHEDULER or _is_new(vm, request.old_object, found)):
-        return _withdrawn(vm, manifests, found.reasons[0].text)
+    objection = _instancetype_objects(vm, namespace, facts, status)
+    if objection and (objection.code == Code.INSTANCETYPE_SETS_SCHEDULER or _is_new(vm, request.old_object, objection)):
+        return _withdrawn(vm, manifests, objection.reasons[0].text)
     return _restore_annotations(vm)
 
 
-def _is_new(vm: VirtualMachine, old: VirtualMachine | None, found: Decision) -> bool:
+def _is_new(vm: VirtualMachine, old: VirtualMachine | None, objection: Decision) -> bool:
     """Whether an update names an instancetype that cannot be resolved yet.
 
     A new VM would not get an injected scheduler beside it.
     """
     before = old.spec.instancetype if old and old.spec else None
     named = vm.spec.instancetype if vm.spec else None
-    return found.code == Code.INSTANCETYPE_UNRESOLVED and named != before
+    return objection.code == Code.INSTANCETYPE_UNRESOLVED and named != before
 
 
 def _withdrawn(vm: VirtualMachine, manifests: Manifests, why: str) -> Decision:
@@ -300,13 +300,13 @@ def _instancetype_objects(vm: VirtualMachine, namespace: str, facts: Facts, stat
     matcher = vm.spec.instancetype if vm.spec else None
     if matcher is None:
         return None
-    found = _instancetype_scheduler(matcher, namespace, facts, status)
-    if isinstance(found, Unavailable):
-        return skip(messages.instancetype_unreadable(found.why), warn=True)
-    if isinstance(found, find.Unresolved):
-        return skip(messages.instancetype_unresolved(found.why))
-    if found:
-        return skip(messages.instancetype_sets_scheduler(found))
+    scheduler = _instancetype_scheduler(matcher, namespace, facts, status)
+    if isinstance(scheduler, Unavailable):
+        return skip(messages.instancetype_unreadable(scheduler.why), warn=True)
+    if isinstance(scheduler, find.Unresolved):
+        return skip(messages.instancetype_unresolved(scheduler.why))
+    if scheduler:
+        return skip(messages.instancetype_sets_scheduler(scheduler))
     return None
 
 

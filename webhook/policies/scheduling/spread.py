@@ -102,20 +102,20 @@ def virtualmachines(
 
 
 def launchers_of(
-    found: VirtualMachineInstance | VirtualMachine, settings: SchedulingSettings, *, annotation: object
+    vm_or_vmi: VirtualMachineInstance | VirtualMachine, settings: SchedulingSettings, *, annotation: object
 ) -> Decision:
     """What the next launcher pods of a VM get, as far as the VM says: KubeVirt copies constraints and annotations.
 
     Args:
-        found: the VMI, or the VM where no VMI exists.
+        vm_or_vmi: the VMI, or the VM where no VMI exists.
         settings: the section of the policy for the namespace.
         annotation: the value of the owner's annotation on the VMI or on the VM's template; None for none.
     """
     if _is_unwanted(annotation, settings):
         return skip(messages.spread_off())
-    path = _VM_CONSTRAINTS if isinstance(found, VirtualMachine) else _CONSTRAINTS
+    path = _VM_CONSTRAINTS if isinstance(vm_or_vmi, VirtualMachine) else _CONSTRAINTS
     return _evaluate_create(
-        found, annotation, settings, path, _TEMPLATE_ANNOTATION if path is _VM_CONSTRAINTS else _INJECTED_ANNOTATION
+        vm_or_vmi, annotation, settings, path, _TEMPLATE_ANNOTATION if path is _VM_CONSTRAINTS else _INJECTED_ANNOTATION
     )
 
 
