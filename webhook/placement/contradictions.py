@@ -64,7 +64,11 @@ class Contradiction(msgspec.Struct, frozen=True, gc=False):
     @property
     def keys(self) -> tuple[str, ...]:
         """The labels that the migration adds and that take part in it."""
-        return tuple(one.expression.key for one in self.requirements if isinstance(one, Label) and one.origin == ADDED)
+        return tuple(
+            requirement.expression.key
+            for requirement in self.requirements
+            if isinstance(requirement, Label) and requirement.origin == ADDED
+        )
 
 
 # By itself.
@@ -84,23 +88,23 @@ def contradictions(requirements: Requirements) -> tuple[Contradiction, ...]:
             if requirement.hostname:
                 expression = Expression(HOSTNAME, NOT_IN, (requirement.hostname,))
                 asked.setdefault(HOSTNAME, []).append((requirement, expression))
-    found: list[Contradiction] = []
+    conflicts: list[Contradiction] = []
     for each in asked.values():
         # Most labels are required once, and one value, or any, is always possible.
         expression = each[0][1]
         if len(each) > 1 or (
             expression.operator not in _ALWAYS_POSSIBLE and not (expression.operator == IN and expression.values)
         ):
-            found += _of_one_label(each)
+            conflicts += _of_one_label(each)
     for requirement in requirements:
         if isinstance(requirement, OneOf):
-            found += _of_affinity(requirement, asked, names)
-    return tuple(found)
+            conflicts += _of_affinity(requirement, asked, names)
+    return tuple(conflicts)
 
 
 def without_dropped(requirements: Requirements) -> Requirements:
     """The requirements without what the migration adds and KubeVirt drops."""
-    dropped = {found.requirements[0] for found in contradictions(requirements) if found.is_dropped}
+    dropped = {conflict.requirements[0] for conflict in contradictions(requirements) if conflict.is_dropped}
     return tuple(each for each in requirements if each not in dropped)
 
 
@@ -151,7 +155,7 @@ def _bound(expression: Expression) -> int:
 def _of_one_label(asked: Sequence[_Asked]) -> Iterator[Contradiction]:
     # Every source of requirements asks for each label once: a handful of pairs, whatever the object.
     spend(len(asked) * len(asked), "requirements of one label")
-    pairs = [(one[0], two[0]) for one, two in combinations(asked, 2) if not compatible((one[1], two[1]))]
+    pairs = [(first[0], second[0]) for first, second in combinations(asked, 2) if not compatible((first[1], second[1]))]
     if pairs:
         yield from (_contradiction(pair) for pair in pairs)
     elif not compatible(tuple(expression for _, expression in asked)):

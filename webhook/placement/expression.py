@@ -75,23 +75,23 @@ class Expression(msgspec.Struct, frozen=True):
 
     def problems(self) -> tuple[str, ...]:
         """Why Kubernetes cannot evaluate it, clauses; empty where it can."""
-        found = []
+        clauses = []
         if problem := key_problem(self.key):
-            found.append(f"key {quote(self.key)} {problem}")
+            clauses.append(f"key {quote(self.key)} {problem}")
         if self.operator not in _OPERATORS:
-            return (*found, _no_operator(self.operator, _OPERATORS))
+            return (*clauses, _no_operator(self.operator, _OPERATORS))
         if self.operator in {IN, NOT_IN} and not self.values:
-            found.append(f"{self.operator} requires a value")
+            clauses.append(f"{self.operator} requires a value")
         if self.operator in {EXISTS, DOES_NOT_EXIST} and self.values:
-            found.append(f"{self.operator} takes no value")
+            clauses.append(f"{self.operator} takes no value")
         if self.operator in {GREATER, LESS}:
             if len(self.values) != 1:
-                found.append(f"{self.operator} takes one value, not {len(self.values)}")
-            found += [f"{quote(value)} is not a valid integer" for value in self.values if integer(value) is None]
+                clauses.append(f"{self.operator} takes one value, not {len(self.values)}")
+            clauses += [f"{quote(value)} is not a valid integer" for value in self.values if integer(value) is None]
         for value in self.values:
             if problem := value_problem(value):
-                found.append(f"value {quote(value)} {problem}")
-        return tuple(found)
+                clauses.append(f"value {quote(value)} {problem}")
+        return tuple(clauses)
 
     def field_problems(self) -> tuple[str, ...]:
         """Why the expression can match no node when it stands over fields instead of labels; empty if it can."""

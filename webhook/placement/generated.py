@@ -91,13 +91,13 @@ def host_model(labels: Mapping[str, str]) -> dict[str, str]:
 
     Empty where the node's labels do not name its model: KubeVirt then loses the features too.
     """
-    found = {
+    required_labels = {
         required + key.removeprefix(nodes): value
         for nodes, required in ((HOST_MODEL_CPU, CPU_MODEL_MIGRATION), (HOST_MODEL_FEATURES, CPU_FEATURE))
         for key, value in sorted(labels.items())
         if key.startswith(nodes)
     }
-    return found if any(key.startswith(CPU_MODEL_MIGRATION) for key in found) else {}
+    return required_labels if any(key.startswith(CPU_MODEL_MIGRATION) for key in required_labels) else {}
 
 
 def sticky(key: str) -> bool:

@@ -86,9 +86,13 @@ class Migration(Object, frozen=True):
         if self.status is None or self.is_unfinished:
             return None
         state, phases = self.status.migration_state, self.status.phase_transition_timestamps or ()
-        entered = (one.phase_transition_timestamp for one in phases if one and one.phase == self.phase)
-        told = (state.end_timestamp if state else None, *entered, self.meta.creation_timestamp)
-        return next((at for text in told if (at := unix_time(text)) is not None), None)
+        entered = (
+            transition.phase_transition_timestamp
+            for transition in phases
+            if transition and transition.phase == self.phase
+        )
+        times = (state.end_timestamp if state else None, *entered, self.meta.creation_timestamp)
+        return next((at for text in times if (at := unix_time(text)) is not None), None)
 
     @property
     def vmi_name(self) -> str:

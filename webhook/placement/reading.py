@@ -11,13 +11,13 @@ from webhook.errors import InputError
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-def read(view: type[T], json: Any, what: str) -> T:
+def read(view: type[T], json: Any, name: str) -> T:
     """Plain JSON as a view.
 
     Args:
         view: the class to convert to.
         json: the decoded object.
-        what: the name of the object in messages, for example ``vmi``.
+        name: the name of the object in messages, for example ``vmi``.
 
     Raises:
         InputError: a value has a type that the API server would not have accepted.
@@ -27,4 +27,4 @@ def read(view: type[T], json: Any, what: str) -> T:
     except msgspec.ValidationError as error:
         message, _, path = str(error).partition(" - at ")
         clause = message[:1].lower() + message[1:]
-        raise InputError(clause, what + path.strip("`").removeprefix("$")) from None
+        raise InputError(clause, name + path.strip("`").removeprefix("$")) from None

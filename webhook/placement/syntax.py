@@ -75,17 +75,17 @@ def selector(texts: Iterable[str], where: str) -> dict[str, str]:
     Raises:
         InputError: a text is not one, names an impossible label, or there are two values of one label.
     """
-    found: dict[str, str] = {}
+    labels: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.partition("=")
         if not equals:
             raise InputError(f"{quote(text)} is not a valid KEY=VALUE", where, "write, for example, zone=b")
-        if found.setdefault(key, value) != value:
-            what = f"{quote(key)} cannot be both {quote(found[key])} and {quote(value)}"
+        if labels.setdefault(key, value) != value:
+            what = f"{quote(key)} cannot be both {quote(labels[key])} and {quote(value)}"
             raise InputError(what, where, "a node has one value of a label; keep one")
-    for mistake in find_malformed(found, where):
+    for mistake in find_malformed(labels, where):
         raise mistake
-    return found
+    return labels
 
 
 def find_malformed(selector: Mapping[str, str], where: str) -> tuple[InputError, ...]:

@@ -124,8 +124,8 @@ class Verdict:
             twice |= once & failure.nodes
             once |= failure.nodes
         alone = once & ~twice
-        found = [Opening(failure, failure.nodes & alone) for failure in self.failures]
-        return tuple(sorted((opening for opening in found if opening.count), key=lambda o: -o.count))
+        candidates = [Opening(failure, failure.nodes & alone) for failure in self.failures]
+        return tuple(sorted((opening for opening in candidates if opening.count), key=lambda o: -o.count))
 
     def groups(self) -> tuple[Group, ...]:
         """The nodes by what exactly they fail, the largest group first; each is in one."""
@@ -139,8 +139,8 @@ class Verdict:
             spend(len(parts) * (1 + len(indices)) // _PARTS_A_STEP, "different ways in which nodes do not fit")
             parts = [half for part in parts for half in _split(part, indices, nodes)]
         last = len(self.failures)
-        found = sorted((-nodes.bit_count(), (*sorted(failed), last), nodes) for failed, nodes in parts)
-        return tuple(Group(tuple(map(self.failures.__getitem__, failed[:-1])), nodes) for _, failed, nodes in found)
+        ordered = sorted((-nodes.bit_count(), (*sorted(failed), last), nodes) for failed, nodes in parts)
+        return tuple(Group(tuple(map(self.failures.__getitem__, failed[:-1])), nodes) for _, failed, nodes in ordered)
 
     def _alike(self) -> list[_Part]:
         """All nodes by which of the failures of a few they have."""

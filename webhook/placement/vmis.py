@@ -148,8 +148,8 @@ class Vmi(Object, frozen=True):
     @property
     def migratable(self) -> bool:
         """Whether KubeVirt has found that it can be live-migrated; before it has looked, it cannot."""
-        found = self.condition("LiveMigratable")
-        return found is not None and found.status == "True"
+        condition = self.condition("LiveMigratable")
+        return condition is not None and condition.status == "True"
 
     @property
     def is_backed_up(self) -> bool:
