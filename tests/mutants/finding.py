@@ -100,8 +100,8 @@ ADMISSION = of(
         ("an image's architecture must be known", "if label in ARCHITECTURES), None)", "if label), None)"),
         (
             "a missing instancetype is admitted",
-            "            except Rejection:\n                found[matcher] = None",
-            "            except ValueError:\n                found[matcher] = None",
+            "            except Rejection:\n                specs[matcher] = None",
+            "            except ValueError:\n                specs[matcher] = None",
         ),
         (
             "what can't be divided is refused at admission",
@@ -116,17 +116,17 @@ ADMISSION = of(
         ("an architecture of the user's stays", '    if spec.get("architecture"):\n        return\n', ""),
         (
             "the preferred storage class is written at admission",
-            "        apply_preference.storage_class(found,",
+            "        apply_preference.storage_class(preference,",
             "        apply_preference.storage_class({},",
         ),
         (
             "the preferred machine type is written at admission",
-            '        apply_preference.machine_type(found, spec["domain"])\n',
+            '        apply_preference.machine_type(preference, spec["domain"])\n',
             "",
         ),
         (
             "requirements are checked at admission",
-            '    cause = requirements.check(found[0], found[1], template["spec"])',
+            '    cause = requirements.check(specs[0], specs[1], template["spec"])',
             "    cause = None",
         ),
     ],

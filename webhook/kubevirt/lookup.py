@@ -30,10 +30,10 @@ def get_required(get: Get, kind: str, namespace: str, name: str) -> Json:
     Raises:
         NotFound: it is not, in the API server's words.
     """
-    found = get(kind, namespace, name)
-    if found is None:
+    stored = get(kind, namespace, name)
+    if stored is None:
         raise not_found(kind, name)
-    return found
+    return stored
 
 
 def not_found(kind: str, name: str) -> NotFound:

@@ -93,15 +93,15 @@ def mapping(value: Json, *path: str, required: bool = False, where: str = "") ->
     Raises:
         InputError: something on the path is not a mapping, or the last part is required and missing.
     """
-    found: Any = value
+    child: Any = value
     for depth, key in enumerate(path):
-        found = found.get(key)
-        if found is None and not (required and depth + 1 == len(path)):
-            found = {}
-        if not isinstance(found, dict):
+        child = child.get(key)
+        if child is None and not (required and depth + 1 == len(path)):
+            child = {}
+        if not isinstance(child, dict):
             place = ".".join(filter(None, (where, *path[: depth + 1])))
-            raise InputError("is missing" if found is None else "must be a mapping", place, "see the API reference")
-    result: Json = found
+            raise InputError("is missing" if child is None else "must be a mapping", place, "see the API reference")
+    result: Json = child
     return result
 
 
@@ -126,8 +126,8 @@ def _namespace_field(metadata: Json) -> Json:
 
 
 def _generation(metadata: Json) -> int:
-    found = metadata.get("generation")
-    return found if isinstance(found, int) else 1
+    generation = metadata.get("generation")
+    return generation if isinstance(generation, int) else 1
 
 
 def _owner(owner: Json, name: str) -> Json:
@@ -144,8 +144,8 @@ def _owner(owner: Json, name: str) -> Json:
 
 
 def _items(value: Json, key: str) -> list[Json]:
-    found = value.get(key)
-    return [item for item in found if isinstance(item, dict)] if isinstance(found, list) else []
+    items = value.get(key)
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
 
 
 def _number_volumes(spec: Json, generation: Json, suffix: str) -> None:

@@ -92,11 +92,11 @@ def _generate_value(parameter: Json, where: str) -> str:
     if generator != "expression" or not isinstance(pattern, str):
         raise InputError("only the generator expression is supported, with from", where, "correct the parameter")
 
-    def characters(found: re.Match[str]) -> str:
-        count = int(found[2])
+    def characters(match: re.Match[str]) -> str:
+        count = int(match[2])
         if not 0 < count <= _MAX_GENERATED:
             raise InputError(f"from must generate 1 to {_MAX_GENERATED} characters", where, "correct the parameter")
-        first = found[1][:2] if found[1][0] == "\\" else found[1][0]
+        first = match[1][:2] if match[1][0] == "\\" else match[1][0]
         return _CLASSES.get(first, first[-1]) * count
 
     return _CLASS.sub(characters, pattern)
@@ -126,7 +126,7 @@ class _Substitution:
         return self._text(value)
 
     def _text(self, text: str) -> str:
-        return _REFERENCE.sub(lambda found: self._value(found[1]), text)
+        return _REFERENCE.sub(lambda match: self._value(match[1]), text)
 
     def _value(self, name: str) -> str:
         if name not in self._values:

@@ -76,14 +76,14 @@ def live(matcher: MatcherView, namespace: str) -> Live | Unresolved:
     return Live(resource, namespace if resource.namespaced else "", matcher.name)
 
 
-def counts(revision: Revision, found: ControllerRevision) -> bool:
+def counts(revision: Revision, controller_revision: ControllerRevision) -> bool:
     """Whether KubeVirt uses a revision from the VM's status: its label must name the matcher's object.
 
     The kind is not compared: so it is upstream.
     """
     if revision.object_name is None:
         return True
-    return found.meta.label(names.REVISION_OBJECT_NAME_LABEL) == revision.object_name
+    return controller_revision.meta.label(names.REVISION_OBJECT_NAME_LABEL) == revision.object_name
 
 
 def scheduler_of(revision: ControllerRevision) -> str | Unresolved:

@@ -75,8 +75,8 @@ class Matcher:
         kind, name = self.kind(vm), vm["spec"][self.field].get("name", "")
         namespace = vm["metadata"].get("namespace", "") if kind == self.namespaced else ""
         stored = get_required(get, kind, namespace, name)
-        found = decode(self.shape(rules), stored, f"{kind} {name}", quoting=False)
-        return {**found, "kind": kind}
+        decoded = decode(self.shape(rules), stored, f"{kind} {name}", quoting=False)
+        return {**decoded, "kind": kind}
 
     def find(self, vm: Json, get: Get, rules: Rules = NEWEST) -> Json | None:
         """The object that counts for a VM: captured, or live; None where the VM names none.
@@ -107,8 +107,8 @@ class Matcher:
 
     def find_spec(self, vm: Json, get: Get, rules: Rules = NEWEST) -> Json | None:
         """The ``spec`` of what `find` finds."""
-        found = self.find(vm, get, rules)
-        spec: Json | None = None if found is None else found["spec"]
+        decoded = self.find(vm, get, rules)
+        spec: Json | None = None if decoded is None else decoded["spec"]
         return spec
 
     def mistakes(self, vm: Json, rules: Rules = NEWEST) -> list[Cause]:

@@ -117,8 +117,8 @@ def payload(revision: Any, shape: Struct, rules: Rules = NEWEST) -> Json:
     """
     read = content(revision, rules)
     if read is None or rules.types.by_kind[read["kind"]] is not shape:
-        found = "<nil>" if read is None else f"*v1beta1.{read['kind']}"
-        raise Rejection(f"unexpected type in ControllerRevision: {found}")
+        actual = "<nil>" if read is None else f"*v1beta1.{read['kind']}"
+        raise Rejection(f"unexpected type in ControllerRevision: {actual}")
     return read
 
 

@@ -159,13 +159,13 @@ class _Seen:
 
     def __init__(self, get: Get) -> None:
         self._given: Final = get
-        self.found: Final[set[tuple[str, str]]] = set()
+        self.existing: Final[set[tuple[str, str]]] = set()
 
     def get(self, kind: str, namespace: str, name: str) -> Json | None:
-        found = self._given(kind, namespace, name)
-        if found is not None:
-            self.found.add((kind, name))
-        return found
+        stored = self._given(kind, namespace, name)
+        if stored is not None:
+            self.existing.add((kind, name))
+        return stored
 
 
 def _admit(ask: Callable[[], VmAdmission]) -> None:
@@ -195,7 +195,7 @@ def _find_named(vm: Json, volumes: Mapping[str, str], seen: _Seen) -> dict[Origi
             # A revision counts whatever kind the matcher says; without one the controller says what is wrong.
             kind = given["kind"]
         # Where a revision counts, KubeVirt does not read the live object.
-        live = (kind, name) in seen.found
+        live = (kind, name) in seen.existing
         named[_ORIGINS[matcher.field]] = Named(kind, name, volumes.get(matcher.field, ""), "" if live else revision)
     return named
 

@@ -98,11 +98,11 @@ def differences(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tu
         Rejection: the VM could not be started now.
         InputError: an object is malformed.
     """
-    found = _compare(vm, vmi, get, configuration)
-    if not found:
-        return found
+    differing = _compare(vm, vmi, get, configuration)
+    if not differing:
+        return differing
     explained = any(_is_explained_by(release, vm, vmi, get, configuration) for release in _older(configuration))
-    return () if explained else found
+    return () if explained else differing
 
 
 def _older(configuration: ClusterConfig) -> Iterator[Release]:

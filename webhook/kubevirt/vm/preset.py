@@ -38,7 +38,11 @@ def _selects(selector: Any, labels: Mapping[str, Any]) -> bool:
         return False
     equal = all(labels.get(key) == value for key, value in _member(selector, "matchLabels").items())
     expressions = selector.get("matchExpressions") or ()
-    return equal and isinstance(expressions, list | tuple) and all(_holds(one, labels) for one in expressions)
+    return (
+        equal
+        and isinstance(expressions, list | tuple)
+        and all(_holds(expression, labels) for expression in expressions)
+    )
 
 
 def _holds(expression: Any, labels: Mapping[str, Any]) -> bool:
@@ -58,5 +62,5 @@ def _holds(expression: Any, labels: Mapping[str, Any]) -> bool:
 
 
 def _member(value: Any, name: str) -> dict[str, Any]:
-    found = value.get(name) if isinstance(value, dict) else None
-    return found if isinstance(found, dict) else {}
+    member = value.get(name) if isinstance(value, dict) else None
+    return member if isinstance(member, dict) else {}

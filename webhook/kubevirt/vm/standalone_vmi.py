@@ -33,12 +33,12 @@ class Filled:
     after: Json
 
 
-def fill(vmi: Any, found: Mapping[Matcher, tuple[SpecReference, Any]], configuration: ClusterConfig) -> Filled:
+def fill(vmi: Any, objects: Mapping[Matcher, tuple[SpecReference, Any]], configuration: ClusterConfig) -> Filled:
     """The VMI that virt-controller would have made of a VM with this spec, instancetype and preference.
 
     Args:
         vmi: plain JSON.
-        found: the references of the VMI, each with the whole object of that name, plain JSON.
+        objects: the references of the VMI, each with the whole object of that name, plain JSON.
         configuration: the cluster's settings.
 
     Returns:
@@ -55,7 +55,7 @@ def fill(vmi: Any, found: Mapping[Matcher, tuple[SpecReference, Any]], configura
     before = encode(shape, decode(shape, vmi))
     # As of a VM's template, virt-controller sees what the API stores: empty maps, which would conflict, are gone.
     read = decode(shape, before)
-    wanted = [_spec(matcher, found, rules) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
+    wanted = [_spec(matcher, objects, rules) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
     spec, annotations = read["spec"], read["metadata"].setdefault("annotations", {})
     if wanted[0] is not None:
         cause = cpu_topology.check_divisible(wanted[0]["cpu"]["guest"], wanted[1])
@@ -69,7 +69,7 @@ def fill(vmi: Any, found: Mapping[Matcher, tuple[SpecReference, Any]], configura
     apply_preference.autoattach(wanted[1], spec)
     vmi_spec.input_device(spec)
     vmi_spec.network_interface(spec, configuration)
-    for matcher, (reference, _) in found.items():
+    for matcher, (reference, _) in objects.items():
         annotations[matcher.name_annotation(reference.kind)] = reference.name
     conflicts = apply_instancetype.apply(wanted[0], wanted[1], spec, annotations, VMI_BASE, rules=rules)
     if conflicts:
@@ -78,10 +78,10 @@ def fill(vmi: Any, found: Mapping[Matcher, tuple[SpecReference, Any]], configura
     return Filled(before, encode(shape, read))
 
 
-def _spec(matcher: Matcher, found: Mapping[Matcher, tuple[SpecReference, Any]], rules: Rules) -> Json | None:
-    if matcher not in found:
+def _spec(matcher: Matcher, objects: Mapping[Matcher, tuple[SpecReference, Any]], rules: Rules) -> Json | None:
+    if matcher not in objects:
         return None
-    reference, whole = found[matcher]
+    reference, whole = objects[matcher]
     spec: Json = decode(matcher.shape(rules), whole, str(reference))["spec"]
     return spec
 

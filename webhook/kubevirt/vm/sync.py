@@ -78,10 +78,10 @@ class Round:
         """
         vm, policy = self._vm, self._configuration.reference_policy
         if any(matcher.field in vm["spec"] for matcher in MATCHERS):
-            found = [matcher.find_spec(vm, self._store.get, self._rules) for matcher in MATCHERS]
+            specs = [matcher.find_spec(vm, self._store.get, self._rules) for matcher in MATCHERS]
             captured = [name for matcher in MATCHERS if (name := self._captured_name(matcher))]
             if policy == "expandAll" or (policy == "expand" and not captured):
-                self._expand(found, captured)
+                self._expand(specs, captured)
             elif policy != "expand":
                 if policy == "reference":
                     self._capture()
@@ -117,9 +117,9 @@ class Round:
         reference = self._vm["status"].get(matcher.reference, {}).get("controllerRevisionRef", {})
         return str(reference.get("name", ""))
 
-    def _expand(self, found: Sequence[Json | None], captured: Sequence[str]) -> None:
+    def _expand(self, specs: Sequence[Json | None], captured: Sequence[str]) -> None:
         try:
-            self._vm, origins = expand.resolve(self._vm, found[0], found[1], self._configuration)
+            self._vm, origins = expand.resolve(self._vm, specs[0], specs[1], self._configuration)
         except Conflicts as conflicts:
             raise Conflicts(conflicts.conflicts, f"{EXPANDING}{conflicts.what}") from None
         except Crash:
@@ -200,10 +200,10 @@ class Round:
     def _store_live(self, matcher: Matcher) -> str:
         """Make the revision of the live object, unless it is there; its name."""
         matcher.check_storable(self._vm, self._rules)
-        found = matcher.live(self._vm, self._store.get, self._rules)
+        live = matcher.live(self._vm, self._store.get, self._rules)
         if matcher is INSTANCETYPE_MATCHER:
-            self._check(found["spec"])
-        made = revision.capture(self._vm, found, self._rules)
+            self._check(live["spec"])
+        made = revision.capture(self._vm, live, self._rules)
         name: str = made["metadata"]["name"]
         stored = self._store.get("ControllerRevision", self._namespace, name)
         if stored is None:
@@ -212,12 +212,12 @@ class Round:
             raise Rejection(f"found existing ControllerRevision with unexpected data: {name}")
         return name
 
-    def _check(self, found: Json) -> None:
+    def _check(self, instancetype: Json) -> None:
         template = self._vm["spec"]["template"]
         # Of the spec a copy, of the annotations not: upstream, too, they leak from here into the VM in memory.
         annotations = template["metadata"].setdefault("annotations", {})
         conflicts = apply_instancetype.apply(
-            found, None, copy_json(template["spec"]), annotations, TEMPLATE_BASE, rules=self._rules
+            instancetype, None, copy_json(template["spec"]), annotations, TEMPLATE_BASE, rules=self._rules
         )
         self._origins.note(Origin.INSTANCETYPE)
         if conflicts:

@@ -102,8 +102,8 @@ def trace(
     rules = configuration.rules
     decoded = read_vm(vm, rules)
     wanted = [
-        None if found is None else decode(matcher.shape(rules), found, matcher.field)
-        for matcher, found in zip(MATCHERS, (found_instancetype, found_preference), strict=True)
+        None if whole is None else decode(matcher.shape(rules), whole, matcher.field)
+        for matcher, whole in zip(MATCHERS, (found_instancetype, found_preference), strict=True)
     ]
     built = start(decoded, wanted[1], configuration)
     apply(built, decoded, wanted[0], wanted[1])
@@ -200,9 +200,9 @@ def apply(built: Built, vm: Json, found_instancetype: Json | None, found_prefere
         Crash: KubeVirt would crash.
     """
     annotations = built.vmi["metadata"]["annotations"]
-    for matcher, found in ((INSTANCETYPE_MATCHER, found_instancetype), (PREFERENCE_MATCHER, found_preference)):
+    for matcher, whole in ((INSTANCETYPE_MATCHER, found_instancetype), (PREFERENCE_MATCHER, found_preference)):
         given = vm["spec"].get(matcher.field)
-        if found is not None and given is not None:
+        if whole is not None and given is not None:
             # An unknown kind, which a revision's name makes up for, has no annotation.
             with suppress(Rejection):
                 annotations[matcher.name_annotation(matcher.kind(vm))] = given.get("name", "")

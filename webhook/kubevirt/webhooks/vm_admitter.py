@@ -162,25 +162,25 @@ def _finding(get: Get, rules: Rules) -> _Find:
 
     KubeVirt only logs what is missing, and goes on without it.
     """
-    found: dict[Matcher, Json | None] = {}
+    specs: dict[Matcher, Json | None] = {}
 
     def find(matcher: Matcher, vm: Json) -> Json | None:
-        if matcher not in found:
+        if matcher not in specs:
             try:
-                found[matcher] = matcher.find_spec(vm, get, rules)
+                specs[matcher] = matcher.find_spec(vm, get, rules)
             except Rejection:
-                found[matcher] = None
-        return found[matcher]
+                specs[matcher] = None
+        return specs[matcher]
 
     return find
 
 
-def _prefer(vm: Json, found: Json | None) -> None:
-    if found is not None:
+def _prefer(vm: Json, preference: Json | None) -> None:
+    if preference is not None:
         spec = vm["spec"]["template"]["spec"]
-        apply_preference.architecture(found, spec)
-        apply_preference.machine_type(found, spec["domain"])
-        apply_preference.storage_class(found, vm["spec"].get("dataVolumeTemplates", []))
+        apply_preference.architecture(preference, spec)
+        apply_preference.machine_type(preference, spec["domain"])
+        apply_preference.storage_class(preference, vm["spec"].get("dataVolumeTemplates", []))
 
 
 def _architecture(vm: Json, get: Get, configuration: ClusterConfig, note: Note) -> None:
@@ -254,21 +254,21 @@ def evaluate(vm: Json, get: Get, configuration: ClusterConfig, find: _Find | Non
     """
     rules = configuration.rules
     find = find or _finding(get, rules)
-    found = [find(matcher, vm) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
+    specs = [find(matcher, vm) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
     template = vm["spec"]["template"]
     annotations = template["metadata"].setdefault("annotations", {})
-    if found[0] is not None:
-        cause = cpu_topology.check_divisible(found[0]["cpu"]["guest"], found[1])
+    if specs[0] is not None:
+        cause = cpu_topology.check_divisible(specs[0]["cpu"]["guest"], specs[1])
         if cause is not None:
             return deny([cause])
-    conflicts = apply_instancetype.apply(found[0], found[1], template["spec"], annotations, TEMPLATE_BASE, rules=rules)
+    conflicts = apply_instancetype.apply(specs[0], specs[1], template["spec"], annotations, TEMPLATE_BASE, rules=rules)
     if conflicts:
         return deny(conflicts)
     try:
         vmi_spec.spec_defaults(template["spec"], configuration)
     except Rejection as rejection:
         return VmAdmission(400, rejection.what)
-    cause = requirements.check(found[0], found[1], template["spec"])
+    cause = requirements.check(specs[0], specs[1], template["spec"])
     return VmAdmission() if cause is None else deny([cause])
 
 
