@@ -147,9 +147,9 @@ def _parse_json(data: bytes, where: str) -> Iterator[Document]:
     try:
         value = msgspec.json.decode(text)
     except msgspec.DecodeError as error:
-        what, _, byte = str(error).removeprefix("JSON is malformed: ").partition(" (byte ")
+        problem, _, byte = str(error).removeprefix("JSON is malformed: ").partition(" (byte ")
         line = text.encode().count(b"\n", 0, int(byte[:-1]) if byte else None) + 1
-        raise InputError(f"is not valid JSON: {what}", f"{where}:{line}") from error
+        raise InputError(f"is not valid JSON: {problem}", f"{where}:{line}") from error
     except RecursionError as error:
         raise InputError(TOO_DEEP_TEXT, where) from error
     level = [value] if isinstance(value, dict | list) else []

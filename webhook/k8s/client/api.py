@@ -170,12 +170,12 @@ def describe_timeout(seconds: float) -> Unavailable:
     return Unavailable(f"the request to the API server timed out after {duration(seconds)}")
 
 
-def undecodable(what: str) -> Unavailable:
+def undecodable(noun: str) -> Unavailable:
     """An answer of the API server that is not what was requested, a noun phrase for it.
 
     The decoder's own message would name the place, and with it keys that people wrote.
     """
-    return Unavailable(f"the API server's {what} cannot be decoded")
+    return Unavailable(f"the API server's {noun} cannot be decoded")
 
 
 def list_failure(error: Exception, resource: Resource[Any], namespace: str, seconds: float) -> Unavailable:
@@ -265,13 +265,13 @@ async def _get(
         return describe_timeout(seconds)
 
 
-def decode(body: bytes, view: type[S], what: str) -> S | Unavailable:
+def decode(body: bytes, view: type[S], noun: str) -> S | Unavailable:
     """An answer of the API server, decoded into a view.
 
     Args:
         body: encoded JSON.
         view: the class to decode into.
-        what: a noun phrase for the content, for the reason why it cannot be decoded.
+        noun: a noun phrase for the content, for the reason why it cannot be decoded.
 
     Returns:
         The view, or `Unavailable` where the body is not such an object.
@@ -279,4 +279,4 @@ def decode(body: bytes, view: type[S], what: str) -> S | Unavailable:
     try:
         return msgspec.json.decode(body, type=view)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return undecodable(what)
+        return undecodable(noun)

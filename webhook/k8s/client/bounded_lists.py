@@ -75,8 +75,8 @@ async def _list(transport: Transport, resource: Resource[V], namespace: str, lab
     async with aclosing(listed):
         async for page in listed:
             read += page.size
-            for found in page.items or ():
-                view = resource.keep(found) if resource.keep else found
+            for item in page.items or ():
+                view = resource.keep(item) if resource.keep else item
                 if view is not None:
                     held += len(msgspec.json.encode(view))
                     kept.append(view)
