@@ -215,8 +215,8 @@ def _validate(data: bytes, where: str) -> SettingsModel:
     try:
         return SettingsModel.model_validate(document.value)
     except ValidationError as error:
-        found = [_mistake(details, document) for details in error.errors(include_url=False)]
-        raise InputErrors(mistake for _, mistake in sorted(found, key=lambda each: each[0])) from error
+        mistakes = [_mistake(details, document) for details in error.errors(include_url=False)]
+        raise InputErrors(mistake for _, mistake in sorted(mistakes, key=lambda each: each[0])) from error
 
 
 def _mistake(details: ErrorDetails, document: Document) -> tuple[int, InputError]:
@@ -230,10 +230,10 @@ def _mistake(details: ErrorDetails, document: Document) -> tuple[int, InputError
             path = (*path, alias if alias in _node(path).get("properties", ()) else part)
     if context.get("key"):
         path = (*path, context["key"])
-    what, fix = _sentence(details, context, path)
+    clause, fix = _sentence(details, context, path)
     line = document.line_of(path)
-    place = f"{format_path(path)}: {what}" if path else what
-    return line, InputError(place, f"{document.file}:{line}", fix)
+    what = f"{format_path(path)}: {clause}" if path else clause
+    return line, InputError(what, f"{document.file}:{line}", fix)
 
 
 def _sentence(details: ErrorDetails, context: Mapping[str, Any], path: KeyPath) -> tuple[str, str]:

@@ -116,9 +116,9 @@ class Tls(Section):
     def _has_its_files(cls, mode: str, info: ValidationInfo) -> str:
         files = info.data.get("cert_file")
         if files is not None and bool(files) != (mode == "mounted"):
-            what = "requires tls.certFile and tls.keyFile" if mode == "mounted" else "excludes tls.certFile"
+            requirement = "requires tls.certFile and tls.keyFile" if mode == "mounted" else "excludes tls.certFile"
             fix = "set them" if mode == "mounted" else "remove tls.certFile, or use mounted"
-            raise mistake("mode-and-files", f"{mode} {what}", fix)
+            raise mistake("mode-and-files", f"{mode} {requirement}", fix)
         return mode
 
     @field_validator("ca_expiration_seconds")
