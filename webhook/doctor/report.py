@@ -115,8 +115,8 @@ async def examine(
         if settings is None:
             return Report(tuple(findings))
     installation = Installation(reader, settings, url, manifests, clock)
-    for found in await asyncio.gather(*(module.check(installation) for module in _CHECKS)):
-        findings += found
+    for check_findings in await asyncio.gather(*(module.check(installation) for module in _CHECKS)):
+        findings += check_findings
     findings += _check_malformed(reader)
     return Report(tuple(findings))
 

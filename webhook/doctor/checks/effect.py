@@ -143,25 +143,29 @@ async def _check_launchers(installation: Installation) -> list[Finding]:
 
 
 def _enforcing_namespaces(installation: Installation, namespaces: Iterable[Namespace]) -> set[str | None]:
-    return {one.meta.name for one in namespaces if installation.mode(one, names.SCHEDULING) == names.ENFORCE}
+    return {
+        namespace.meta.name
+        for namespace in namespaces
+        if installation.mode(namespace, names.SCHEDULING) == names.ENFORCE
+    }
 
 
 def _default_scheduled(launchers: Iterable[InstalledPod]) -> list[tuple[str, str]]:
     """Namespace and name of the VMs whose pods the default scheduler places, each once."""
-    found: dict[tuple[str, str], None] = {}
+    vms: dict[tuple[str, str], None] = {}
     for pod in launchers:
         owner = pod.meta.controller_owner()
         if owner and owner.name and pod.spec.scheduler_name == names.DEFAULT_SCHEDULER:
-            found[pod.meta.namespace or "", owner.name] = None
-    return list(found)
+            vms[pod.meta.namespace or "", owner.name] = None
+    return list(vms)
 
 
 async def _owner_scheduled(installation: Installation, namespaces: Iterable[str]) -> set[tuple[str, str]] | Unavailable:
     """Namespace and name of the VMIs that have a schedulerName."""
-    found: set[tuple[str, str]] = set()
+    chosen: set[tuple[str, str]] = set()
     for namespace in sorted(namespaces):
         vmis = await installation.reader.all(VMIS, namespace)
         if isinstance(vmis, Unavailable):
             return vmis
-        found |= {(namespace, vmi.meta.name or "") for vmi in vmis if vmi.scheduler_name}
-    return found
+        chosen |= {(namespace, vmi.meta.name or "") for vmi in vmis if vmi.scheduler_name}
+    return chosen

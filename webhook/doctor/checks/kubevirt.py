@@ -126,5 +126,5 @@ async def _check_configuration(installation: Installation, kubevirt: KubeVirt, s
 async def _evaluates(installation: Installation, policy: names.Policy) -> bool:
     namespaces = await installation.namespaces()
     return not isinstance(namespaces, Unavailable) and any(
-        installation.mode(one, policy) in (names.ENFORCE, names.WARN, names.AUDIT) for one in namespaces
+        installation.mode(namespace, policy) in (names.ENFORCE, names.WARN, names.AUDIT) for namespace in namespaces
     )

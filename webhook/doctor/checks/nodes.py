@@ -30,7 +30,7 @@ async def check(installation: Installation) -> list[Finding]:
     what += ", so ImageLocality may score the launcher image as missing there"
     namespaces = await installation.namespaces()
     used = isinstance(namespaces, Unavailable) or any(
-        installation.mode(one, names.SCHEDULING) == names.ENFORCE for one in namespaces
+        installation.mode(namespace, names.SCHEDULING) == names.ENFORCE for namespace in namespaces
     )
     if used:
         return [Finding(CHECK, "policy-applies", "images", "ok", f"{what}; the scheduling policy avoids this")]

@@ -173,10 +173,10 @@ async def _check_default(
     resource = RESOURCES[reference.kind]
     if resource.namespaced and not namespace:
         return []
-    found = await installation.reader.get(resource, namespace, reference.name)
-    if isinstance(found, Unavailable):
-        return [unreadable(CHECK, subject, found)]
-    if found is None:
+    answer = await installation.reader.get(resource, namespace, reference.name)
+    if isinstance(answer, Unavailable):
+        return [unreadable(CHECK, subject, answer)]
+    if answer is None:
         what = f"{place} names {reference}, which does not exist"
         return [Finding(CHECK, "default-missing", subject, "warning", what, "create it, or name another")]
     return []

@@ -73,12 +73,12 @@ async def check(installation: Installation) -> list[Finding]:
     """Name the pools that depend on a default; a warning where nothing would set it again."""
     pools = await depending_on_defaults(installation.reader)
     namespaces = await installation.namespaces()
-    for what, found in (("VirtualMachinePools", pools), ("namespaces", namespaces)):
-        if isinstance(found, Unavailable):
-            return [unreadable(CHECK, what, found)]
+    for subject, answer in (("VirtualMachinePools", pools), ("namespaces", namespaces)):
+        if isinstance(answer, Unavailable):
+            return [unreadable(CHECK, subject, answer)]
     assert not isinstance(pools, Unavailable)
     assert not isinstance(namespaces, Unavailable)
-    modes = {one.meta.name: installation.mode(one, names.INSTANCETYPES) for one in namespaces}
+    modes = {namespace.meta.name: installation.mode(namespace, names.INSTANCETYPES) for namespace in namespaces}
     left = [pool.title for pool in pools if modes.get(pool.meta.namespace) != names.ENFORCE]
     if left:
         what = (

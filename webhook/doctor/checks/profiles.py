@@ -39,7 +39,7 @@ async def check(installation: Installation, scheduler: SchedulerSettings) -> lis
                 return [unreadable(_CHECK, subject, mounted)]
             where = title(CONFIG_MAPS, mounted.meta) if mounted else ""
             for document in _configurations((mounted.data or {}).values() if mounted else (), where):
-                if any(one.get("schedulerName") == scheduler.name for _, one in profiles_of(document.value)):
+                if any(profile.get("schedulerName") == scheduler.name for _, profile in profiles_of(document.value)):
                     return _check_configuration(subject, where, document, scheduler)
     what = f"not checked: no Deployment in namespace {beside} mounts a ConfigMap that contains it"
     return [Finding(_CHECK, "profile-not-found", subject, "unknown", what, look)]

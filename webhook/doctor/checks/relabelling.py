@@ -22,9 +22,9 @@ _EVERY_USER: Final = ("system:authenticated", "system:unauthenticated", "system:
 async def check(installation: Installation) -> list[Finding]:
     """Name the subjects that may change namespaces, except for cluster-admin and the control plane."""
     roles, bindings = await installation.reader.all(ROLES), await installation.reader.all(BINDINGS)
-    for what, found in (("ClusterRoles", roles), ("ClusterRoleBindings", bindings)):
-        if isinstance(found, Unavailable):
-            return [unreadable(CHECK, what, found)]
+    for subject, answer in (("ClusterRoles", roles), ("ClusterRoleBindings", bindings)):
+        if isinstance(answer, Unavailable):
+            return [unreadable(CHECK, subject, answer)]
     assert not isinstance(roles, Unavailable)
     assert not isinstance(bindings, Unavailable)
     granting = {role.meta.name for role in roles if any(map(_grants, role.rules or ()))} - {_ADMIN}

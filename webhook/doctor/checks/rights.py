@@ -58,10 +58,10 @@ def _required_access(installation: Installation, *, managed: bool) -> Iterator[A
                 continue
             rules = [{**rule, "verbs": ["get"]} for rule in rules]
         for rule in rules:
-            for group, resource, verb, one in product(
+            for group, resource, verb, resource_name in product(
                 rule["apiGroups"], rule["resources"], rule["verbs"], rule.get("resourceNames", ("",))
             ):
-                yield _key(installation.namespace, verb, group, resource, role["kind"] == "Role", one)
+                yield _key(installation.namespace, verb, group, resource, role["kind"] == "Role", resource_name)
 
 
 def _key(namespace: str, verb: str, group: str, resource: str, inside: bool, name: str) -> AccessKey:

@@ -50,10 +50,12 @@ async def check(installation: Installation) -> list[Finding]:
         what = f'set schedulerName to "{wanted}", which is not declared under schedulers'
         todo = f'declare "{wanted}", or change schedulerName'
         findings.append(Finding(CHECK, "undeclared", "settings", "warning", what, todo))
-    for found in await asyncio.gather(*(_check_health(installation, one) for one in declared.values())):
-        findings += found
-    for one in declared.values():
-        findings += await profiles.check(installation, one)
+    for health_findings in await asyncio.gather(
+        *(_check_health(installation, scheduler) for scheduler in declared.values())
+    ):
+        findings += health_findings
+    for scheduler in declared.values():
+        findings += await profiles.check(installation, scheduler)
     return findings
 
 
@@ -84,7 +86,7 @@ async def _evaluate_health(
     """
     clock, guard = installation.clock, scheduler.guard
     namespaces = await installation.namespaces()
-    failures = [found for found in (pods, namespaces) if isinstance(found, Unavailable)]
+    failures = [answer for answer in (pods, namespaces) if isinstance(answer, Unavailable)]
     opted_in = {
         namespace.meta.name
         for namespace in (() if isinstance(namespaces, Unavailable) else namespaces)

@@ -27,9 +27,9 @@ _NAME: Final = "kubernetes.io/metadata.name"
 async def check(installation: Installation) -> list[Finding]:
     """Evaluate the cluster's selectors on the cluster's namespaces."""
     live, namespaces = await installation.every_configuration(), await installation.namespaces()
-    for what, read in (("webhook configurations", live), ("namespaces", namespaces)):
-        if isinstance(read, Unavailable):
-            return [unreadable(CHECK, what, read)]
+    for subject, answer in (("webhook configurations", live), ("namespaces", namespaces)):
+        if isinstance(answer, Unavailable):
+            return [unreadable(CHECK, subject, answer)]
     assert not isinstance(live, Unavailable)
     assert not isinstance(namespaces, Unavailable)
     findings: list[Finding] = []

@@ -36,23 +36,23 @@ async def check(installation: Installation) -> list[Finding]:
     assert not isinstance(pods, Unavailable)
     assert not isinstance(namespaces, Unavailable)
     wanted = {space.meta.name or "": _expected_constraints(installation, space) for space in namespaces}
-    found = take(nodes, pods, lambda name: wanted.get(name, names.OFF) in _SPREAD_BY_HOST)
-    if not found.open:
+    inventory = take(nodes, pods, lambda name: wanted.get(name, names.OFF) in _SPREAD_BY_HOST)
+    if not inventory.open:
         what = (
             f"0/{pluralize(len(nodes), 'node')} accept VMs: labeled kubevirt.io/schedulable=true, not cordoned, "
             "and without a NoSchedule or NoExecute taint"
         )
         return [Finding(CHECK, "no-nodes", "nodes", "ok", what)]
     version = await _version(installation)
-    findings: list[Finding] = [*causes.zones(found, set(wanted.values()))]
+    findings: list[Finding] = [*causes.zones(inventory, set(wanted.values()))]
     if isinstance(version, Unavailable):
         return [*findings, unreadable(CHECK, "VMs", version)]
-    findings.append(causes.balance(found, version))
-    if not found.guests:
+    findings.append(causes.balance(inventory, version))
+    if not inventory.guests:
         return [*findings, Finding(CHECK, "no-vms", "VMs", "ok", "0 VMs run on nodes that accept VMs")]
-    findings.append(causes.images(found))
-    findings += census.present(found)
-    return [*findings, *_cures(found, cures.outlook(found, version.number))]
+    findings.append(causes.images(inventory))
+    findings += census.present(inventory)
+    return [*findings, *_cures(inventory, cures.outlook(inventory, version.number))]
 
 
 def _expected_constraints(installation: Installation, namespace: Namespace) -> str:
@@ -62,10 +62,10 @@ def _expected_constraints(installation: Installation, namespace: Namespace) -> s
     return namespace.meta.annotation(names.SPREAD_ANNOTATION) or installation.settings.scheduling.spread
 
 
-def _cures(found: Inventory, outlook: Outlook) -> list[Finding]:
+def _cures(inventory: Inventory, outlook: Outlook) -> list[Finding]:
     """The estimate of each change, and the least change that is sufficient."""
     part = ""
-    if outlook.nodes < len(found.open):
+    if outlook.nodes < len(inventory.open):
         part = f", estimated on a sample of {pluralize(outlook.nodes, 'node')} and {pluralize(outlook.vms, 'VM')}"
     how = (
         "standard deviation of VMs per node and of requested memory after a restart of all VMs, by kube-scheduler's "

@@ -40,7 +40,7 @@ async def check(installation: Installation) -> list[Finding]:
         for manifest in wanted:
             findings += _compare(manifest, by_name.get(manifest["metadata"]["name"]))
         known = {manifest["metadata"]["name"] for manifest in wanted}
-        findings += _find_leftovers(kind, (one for one in live if one.meta.name not in known))
+        findings += _find_leftovers(kind, (leftover for leftover in live if leftover.meta.name not in known))
     return findings
 
 

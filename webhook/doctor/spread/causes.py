@@ -27,27 +27,27 @@ class ApiServerVersion(NamedTuple):
         return f"{self.number[0]}.{self.number[1]}"
 
 
-def zones(found: Inventory, wanted: set[str]) -> list[Finding]:
+def zones(inventory: Inventory, wanted: set[str]) -> list[Finding]:
     """Report nodes without a zone: a pod's soft constraints do not apply to nodes that lack a topology key."""
-    if not found.unzoned or wanted.isdisjoint({"zone", "both"}):
+    if not inventory.unzoned or wanted.isdisjoint({"zone", "both"}):
         return []
     what = (
-        f"{found.unzoned}/{pluralize(len(found.open), 'node')} that accept VMs lack the label "
+        f"{inventory.unzoned}/{pluralize(len(inventory.open), 'node')} that accept VMs lack the label "
         'topology.kubernetes.io/zone, so the spread constraints "zone" and "both" ignore them'
     )
     todo = "label all nodes with their zones, or set spread to hostname"
     return [Finding(CHECK, "zones-missing", "zones", "warning", what, todo)]
 
 
-def balance(found: Inventory, version: ApiServerVersion) -> Finding:
+def balance(inventory: Inventory, version: ApiServerVersion) -> Finding:
     """The bias of NodeResourcesBalancedAllocation on this cluster's nodes without VMs."""
-    demand = _usual(found)
-    biased = [host for host in found.open if bias(host, demand, version.number) > 0]
+    demand = _usual(inventory)
+    biased = [host for host in inventory.open if bias(host, demand, version.number) > 0]
     what = (
         f"kube-scheduler {version} (the API server's version) prefers a node with one VM to the same node without VMs "
-        f"on {len(biased)}/{pluralize(len(found.open), 'node')}"
+        f"on {len(biased)}/{pluralize(len(inventory.open), 'node')}"
     )
-    largest = max(found.open, key=lambda host: (host.cpu, host.memory))
+    largest = max(inventory.open, key=lambda host: (host.cpu, host.memory))
     piles = {
         "stock": pile(largest, demand, scores.STOCK, version.number),
         "withoutBalancedAllocation": pile(largest, demand, scores.STOCK._replace(balance=False), version.number),
@@ -60,18 +60,19 @@ def balance(found: Inventory, version: ApiServerVersion) -> Finding:
     figures = {
         "schedulerVersion": str(version),
         "biasedNodes": len(biased),
-        "nodes": len(found.open),
+        "nodes": len(inventory.open),
         "vm": {"cpuMillis": demand.cpu, "memoryBytes": demand.memory},
         "vmsOnOneNodeFirst": piles,
     }
     return Measurement(CHECK, "balanced-allocation", "NodeResourcesBalancedAllocation", "ok", what, figures=figures)
 
 
-def _usual(found: Inventory) -> GuestDemand:
+def _usual(inventory: Inventory) -> GuestDemand:
     """The requests of this cluster's median VM by memory."""
-    if not found.guests:
+    if not inventory.guests:
         return _USUAL
-    return sorted((guest.demand for guest in found.guests), key=lambda one: one.memory)[len(found.guests) // 2]
+    demands = sorted((guest.demand for guest in inventory.guests), key=lambda demand: demand.memory)
+    return demands[len(demands) // 2]
 
 
 def _size(demand: GuestDemand) -> str:
@@ -82,20 +83,19 @@ def _size(demand: GuestDemand) -> str:
     return f"{cpu} CPU and {memory} memory"
 
 
-def images(found: Inventory) -> Finding:
+def images(inventory: Inventory) -> Finding:
     """Which nodes list the launcher's image; a kubelet reports its largest images only."""
-    what = f"{found.listing}/{pluralize(len(found.open), 'node')} that accept VMs list {found.image}"
-    if found.full:
-        what += f"; {found.full} of the others list {MAX_IMAGES} or more images, the most that a kubelet reports"
-    if 0 < found.listing < len(found.open):
-        what += (
-            f"; ImageLocality prefers nodes that list it by {pluralize(found.points, 'point')} of {scores.MAX_SCORE}"
-        )
+    what = f"{inventory.listing}/{pluralize(len(inventory.open), 'node')} that accept VMs list {inventory.image}"
+    if inventory.full:
+        what += f"; {inventory.full} of the others list {MAX_IMAGES} or more images, the most that a kubelet reports"
+    if 0 < inventory.listing < len(inventory.open):
+        points = pluralize(inventory.points, "point")
+        what += f"; ImageLocality prefers nodes that list it by {points} of {scores.MAX_SCORE}"
     figures = {
-        "image": found.image,
-        "nodes": len(found.open),
-        "listing": found.listing,
-        "withoutItAndFull": found.full,
-        "points": found.points,
+        "image": inventory.image,
+        "nodes": len(inventory.open),
+        "listing": inventory.listing,
+        "withoutItAndFull": inventory.full,
+        "points": inventory.points,
     }
     return Measurement(CHECK, "launcher-image", "launcher image", "ok", what, figures=figures)

@@ -19,9 +19,9 @@ _NAMESPACES: Final = 5
 _NAMESPACES_IN_FIGURES: Final = 50
 
 
-def present(found: Inventory) -> list[Finding]:
+def present(inventory: Inventory) -> list[Finding]:
     """VMs and requests per node, then the largest namespaces."""
-    hosts = found.present()
+    hosts = inventory.present()
     spread = SpreadEstimate.of(hosts)
     total = sum(spread.counts)
     what = (
@@ -36,13 +36,13 @@ def present(found: Inventory) -> list[Finding]:
         sizes.update(host.guests)
     ordered = sorted(sizes, key=lambda name: (-sizes[name], name))
     if len(ordered) > 1:
-        findings.append(_namespaces(found, hosts, sizes, ordered))
+        findings.append(_namespaces(inventory, hosts, sizes, ordered))
     return findings
 
 
-def _namespaces(found: Inventory, hosts: Sequence[Host], sizes: Counter[str], ordered: Sequence[str]) -> Finding:
+def _namespaces(inventory: Inventory, hosts: Sequence[Host], sizes: Counter[str], ordered: Sequence[str]) -> Finding:
     texts, figures = [], []
-    requests = _requests(found)
+    requests = _requests(inventory)
     for index, name in enumerate(ordered[:_NAMESPACES_IN_FIGURES]):
         counts = [host.guests[name] for host in hosts]
         deviation = statistics.pstdev(counts)
@@ -66,13 +66,13 @@ def _namespaces(found: Inventory, hosts: Sequence[Host], sizes: Counter[str], or
     return Measurement(CHECK, "vms-by-namespace", "namespaces", "ok", "; ".join(texts), figures=whole)
 
 
-def _requests(found: Inventory) -> dict[str, tuple[Counter[str], Counter[str]]]:
+def _requests(inventory: Inventory) -> dict[str, tuple[Counter[str], Counter[str]]]:
     """CPU and memory that the VMs of each namespace request, by node."""
     requests: dict[str, tuple[Counter[str], Counter[str]]] = {}
-    for host in found.hosts:
+    for host in inventory.hosts:
         for name in host.guests:
             requests.setdefault(name, (Counter(), Counter()))
-    for guest in found.guests:
+    for guest in inventory.guests:
         cpu, memory = requests.setdefault(guest.namespace, (Counter(), Counter()))
         cpu[guest.node] += guest.demand.cpu
         memory[guest.node] += guest.demand.memory

@@ -61,24 +61,24 @@ _PROFILE: Final = "run manifests/scheduler/spread.yaml as a scheduler and declar
 _LINES: Final = "without its lines for devices.kubevirt.io/kvm"
 
 
-def outlook(found: Inventory, version: tuple[int, int]) -> Outlook:
+def outlook(inventory: Inventory, version: tuple[int, int]) -> Outlook:
     """Estimate every cure.
 
     Args:
-        found: the nodes and VMs, with at least one VM on an open node.
+        inventory: the nodes and VMs, with at least one VM on an open node.
         version: major and minor version of kube-scheduler.
     """
-    hosts, guests = part(found.open, found.guests)
-    stock = Conditions(version, found.points)
+    hosts, guests = part(inventory.open, inventory.guests)
+    stock = Conditions(version, inventory.points)
     now = estimate(hosts, guests, stock)
     cures = [
         Cure(key, title, todo, estimate(change(hosts), guests, conditions))
-        for key, title, todo, change, conditions in _cures(stock, some_list=0 < found.listing < len(found.open))
+        for key, title, todo, change, conditions in _cures(stock, some_list=0 < inventory.listing < len(inventory.open))
     ]
     if len({guest.namespace for guest in guests}) == 1:
         cures.pop()  # it is for many namespaces
-    measure = "vms" if _are_alike(found.open, guests) else "memory"
-    present = SpreadEstimate.of([host for host in found.present() if host.is_open])
+    measure = "vms" if _are_alike(inventory.open, guests) else "memory"
+    present = SpreadEstimate.of([host for host in inventory.present() if host.is_open])
     return Outlook(now, tuple(cures), measure, _cheapest(present, now, cures, measure), len(hosts), len(guests))
 
 

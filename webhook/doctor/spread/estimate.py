@@ -103,9 +103,9 @@ def estimate(hosts: Sequence[Host], guests: Sequence[VmGuest], conditions: Condi
         if not usable:
             unplaced += 1
             continue
-        found = _scores(usable, guest, conditions)
-        best = max(found)
-        tied = [host for host, score in zip(usable, found, strict=True) if score == best]
+        points = _scores(usable, guest, conditions)
+        best = max(points)
+        tied = [host for host, score in zip(usable, points, strict=True) if score == best]
         last = last if last is not None and any(host is last for host in tied) else chance.choice(tied)
         last.add_guest(guest)
     return SpreadEstimate.of([host for host in copies if host.is_open], unplaced)
@@ -153,8 +153,8 @@ def bias(host: Host, demand: GuestDemand, version: tuple[int, int]) -> int:
 
 
 def _score(host: Host, demand: GuestDemand, profile: scores.Profile, version: tuple[int, int]) -> int:
-    found = profile.fit_weight * scores.fit(host, demand, profile.devices_weight)
-    return found + scores.balance(host, demand, version) if profile.balance else found
+    points = profile.fit_weight * scores.fit(host, demand, profile.devices_weight)
+    return points + scores.balance(host, demand, version) if profile.balance else points
 
 
 def _deviation(values: Sequence[float]) -> float:

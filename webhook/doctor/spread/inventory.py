@@ -158,8 +158,8 @@ def _demand(pod: RunningPod) -> GuestDemand:
     )
 
 
-def _amount(found: podrequests.Nanos, resource: str) -> int:
-    return max(0, resources.to_scheduler_units(resource, found.get(resource, 0)))
+def _amount(amounts: podrequests.Nanos, resource: str) -> int:
+    return max(0, resources.to_scheduler_units(resource, amounts.get(resource, 0)))
 
 
 def _total(pod: RunningPod, assumed: podrequests.Nanos) -> podrequests.Nanos:
@@ -179,15 +179,15 @@ def _total(pod: RunningPod, assumed: podrequests.Nanos) -> podrequests.Nanos:
 
 def _image(launchers: Sequence[RunningPod]) -> tuple[str, int]:
     """The image of most launcher pods' containers, and in how many containers of such a pod it is."""
-    found = Counter(
-        (container.image, sum(one.image == container.image for one in _containers(pod)))
+    launchers_by_image = Counter(
+        (container.image, sum(other.image == container.image for other in _containers(pod)))
         for pod in launchers
         for container in (pod.spec.containers or ())[:1]
         if container.image
     )
-    if not found:
+    if not launchers_by_image:
         return "", 0
-    ((image, number), _), *_ = found.most_common(1)
+    ((image, number), _), *_ = launchers_by_image.most_common(1)
     return image or "", number
 
 
@@ -201,4 +201,4 @@ def _image_size(node: ImagesNode, image: str) -> int | None:
         return None
     # kube-scheduler itself adds the tag that a container runtime would (imagelocality, normalizedImageName).
     wanted = image if ":" in image.rpartition("/")[2] else f"{image}:latest"
-    return next((one.size_bytes or 0 for one in node.status.images or () if wanted in (one.names or ())), None)
+    return next((listed.size_bytes or 0 for listed in node.status.images or () if wanted in (listed.names or ())), None)

@@ -81,8 +81,8 @@ def image_points(sizes: Sequence[int], share: float) -> int:
         share: the share of the nodes that list them.
     """
     least, most = _MIN_IMAGE_BYTES, _MAX_IMAGE_BYTES * len(sizes)
-    found = sum(int(size * share) for size in sizes)
-    return MAX_SCORE * (min(max(found, least), most) - least) // (most - least) if sizes else 0
+    scaled = sum(int(size * share) for size in sizes)
+    return MAX_SCORE * (min(max(scaled, least), most) - least) // (most - least) if sizes else 0
 
 
 def topology(hosts: Sequence[Host], namespace: str) -> list[int]:
@@ -92,7 +92,7 @@ def topology(hosts: Sequence[Host], namespace: str) -> list[int]:
     least, most = min(raw), max(raw)
     if not most:
         return [_SPREAD_WEIGHT * MAX_SCORE] * len(raw)
-    return [_SPREAD_WEIGHT * (MAX_SCORE * (most + least - one) // most) for one in raw]
+    return [_SPREAD_WEIGHT * (MAX_SCORE * (most + least - weighted) // most) for weighted in raw]
 
 
 def total(
@@ -111,12 +111,12 @@ def total(
     spread = topology(hosts, guest.namespace) if is_spread else [0] * len(hosts)
     scores = []
     for host, score in zip(hosts, spread, strict=True):
-        found = score + profile.fit_weight * fit(host, guest.demand, profile.devices_weight)
+        node_score = score + profile.fit_weight * fit(host, guest.demand, profile.devices_weight)
         if profile.balance:
-            found += balance(host, guest.demand, version)
+            node_score += balance(host, guest.demand, version)
         if profile.images and host.lists_image:
-            found += points
-        scores.append(found)
+            node_score += points
+        scores.append(node_score)
     return scores
 
 

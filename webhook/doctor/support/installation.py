@@ -61,13 +61,13 @@ class Installation:
 
     async def every_configuration(self) -> tuple[tuple[str, InstalledWebhookConfiguration], ...] | Unavailable:
         """All of both kinds, each with its kind."""
-        found: list[tuple[str, InstalledWebhookConfiguration]] = []
+        configurations: list[tuple[str, InstalledWebhookConfiguration]] = []
         for kind in CONFIGURATIONS:
             live = await self.configurations(kind)
             if isinstance(live, Unavailable):
                 return live
-            found += [(kind, one) for one in live]
-        return tuple(found)
+            configurations += [(kind, configuration) for configuration in live]
+        return tuple(configurations)
 
     async def namespaces(self) -> tuple[Namespace, ...] | Unavailable:
         """All namespaces of the cluster; `Unavailable` where they cannot be listed."""

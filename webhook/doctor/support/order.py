@@ -36,14 +36,25 @@ async def check(installation: Installation) -> list[Finding]:
     live = await installation.every_configuration()
     if isinstance(live, Unavailable):
         return [unreadable(CHECK, "webhook configurations", live)]
-    mutating = sorted((one for kind, one in live if kind.startswith("Mutating")), key=lambda one: one.meta.name or "")
-    others = [one for one in mutating if not one.own_entries]
-    return [*_vms(others), *_pods(others), *_slow([one for _, one in live if not one.own_entries])]
+    mutating = sorted(
+        (configuration for kind, configuration in live if kind.startswith("Mutating")),
+        key=lambda configuration: configuration.meta.name or "",
+    )
+    others = [configuration for configuration in mutating if not configuration.own_entries]
+    return [
+        *_vms(others),
+        *_pods(others),
+        *_slow([configuration for _, configuration in live if not configuration.own_entries]),
+    ]
 
 
 def _vms(others: list[InstalledWebhookConfiguration]) -> list[Finding]:
     subject = "VMs"
-    first = [_name(one) for one in others if _name(one) < names.FIRST_CONFIGURATION and _matches_any(one, *_VMS)]
+    first = [
+        _name(configuration)
+        for configuration in others
+        if _name(configuration) < names.FIRST_CONFIGURATION and _matches_any(configuration, *_VMS)
+    ]
     if first:
         verb = "changes" if len(first) == 1 else "change"
         what = (
@@ -58,12 +69,16 @@ def _vms(others: list[InstalledWebhookConfiguration]) -> list[Finding]:
 
 
 def _pods(others: list[InstalledWebhookConfiguration]) -> list[Finding]:
-    after = [_name(one) for one in others if _name(one) > names.LAST_CONFIGURATION and _matches_any(one, *_PODS)]
+    after = [
+        _name(configuration)
+        for configuration in others
+        if _name(configuration) > names.LAST_CONFIGURATION and _matches_any(configuration, *_PODS)
+    ]
     if after:
         what = f"the API server calls {abbreviate(after)} after kubevirt-webhook, which can change schedulerName again"
         todo = f"rename configurations that set schedulerName so that they sort before {names.LAST_CONFIGURATION}"
         return [Finding(CHECK, "pods-changed-after", "pods", "warning", what, todo)]
-    before = [_name(one) for one in others if _matches_any(one, *_PODS)]
+    before = [_name(configuration) for configuration in others if _matches_any(configuration, *_PODS)]
     if not before:
         return [Finding(CHECK, "pods-alone", "pods", "ok", "no other webhook changes pods")]
     what = f"the API server calls kubevirt-webhook after {abbreviate(before)}"
@@ -73,10 +88,10 @@ def _pods(others: list[InstalledWebhookConfiguration]) -> list[Finding]:
 def _slow(others: Iterable[InstalledWebhookConfiguration]) -> list[Finding]:
     """Other webhooks that can hold requests up for long, which is often attributed to kubevirt-webhook."""
     slow = [
-        f"{_name(one)} ({entry.timeout_seconds or _LONG_SECONDS}s)"
-        for one in others
-        if not _name(one).startswith(_KUBEVIRTS)
-        for entry in one.entries
+        f"{_name(configuration)} ({entry.timeout_seconds or _LONG_SECONDS}s)"
+        for configuration in others
+        if not _name(configuration).startswith(_KUBEVIRTS)
+        for entry in configuration.entries
         if (entry.failure_policy or "Fail") == "Fail"
         and (entry.timeout_seconds or _LONG_SECONDS) >= _LONG_SECONDS
         and any(_matches(entry, group, resources) for group, resources in _WATCHED)

@@ -77,18 +77,18 @@ class Reader:
         self, resource: Resource[V], namespace: str, query: Mapping[str, str]
     ) -> tuple[V, ...] | Unavailable:
         raw = cast("Resource[Object]", msgspec.structs.replace(resource, view=msgspec.Raw))
-        found: list[V] = []
+        objects: list[V] = []
         try:
             async for page in pages(self.api, raw, namespace, query, limit=_PAGE, seconds=SECONDS):
                 for item in page.items or ():
-                    self._take(resource, cast("msgspec.Raw", item), found)
+                    self._take(resource, cast("msgspec.Raw", item), objects)
         except READ_ERRORS as error:
             missing = isinstance(error, ApiError) and error.status == 404
             return () if missing else list_failure(error, resource, namespace, SECONDS)
-        return tuple(found)
+        return tuple(objects)
 
-    def _take(self, resource: Resource[V], item: msgspec.Raw, found: list[V]) -> None:
+    def _take(self, resource: Resource[V], item: msgspec.Raw, objects: list[V]) -> None:
         try:
-            found.append(msgspec.json.decode(item, type=resource.view))
+            objects.append(msgspec.json.decode(item, type=resource.view))
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             self.malformed[resource.kind] += 1

@@ -17,7 +17,8 @@ def selects(selector: Selector | None, labels: Mapping[str, str]) -> bool:
         return True
     expressions = [Expression.equals(key, value) for key, value in (selector.match_labels or {}).items()]
     expressions += [
-        Expression(one.key, one.operator, tuple(one.values or ())) for one in selector.match_expressions or ()
+        Expression(requirement.key, requirement.operator, tuple(requirement.values or ()))
+        for requirement in selector.match_expressions or ()
     ]
     if any(expression.problems() for expression in expressions):
         return True

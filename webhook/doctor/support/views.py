@@ -68,13 +68,13 @@ class InstalledWebhookConfiguration(Object, frozen=True):
     @property
     def entries(self) -> list[WebhookEntry]:
         """The entries that can be decoded; others are skipped."""
-        found = []
+        entries = []
         for plain in self.webhooks or ():
             try:
-                found.append(msgspec.convert(plain, WebhookEntry))
+                entries.append(msgspec.convert(plain, WebhookEntry))
             except msgspec.ValidationError:
                 continue
-        return found
+        return entries
 
     @property
     def own_entries(self) -> list[WebhookEntry]:
