@@ -56,7 +56,7 @@ def event_of(endpoint: Endpoint, verdict: Evaluation) -> Event | None:
     elif verdict.label == "error":
         reason, said, text = "NotEvaluated", "was allowed without changes", decision.reasons[0].text
     elif decision.warnings:
-        reason, said, text = "Warned", "was allowed", "; ".join(one.text for one in decision.warnings)
+        reason, said, text = "Warned", "was allowed", "; ".join(warning.text for warning in decision.warnings)
     else:
         return None
     name = wire.object_name(request)

@@ -133,7 +133,7 @@ class EventWriter:
                 # The next one of its kind is a new try.
                 del self._series[key]
         now = self._clock.now()
-        ended = [key for key, one in self._series.items() if one.written and now - one.began >= WINDOW_SECONDS]
+        ended = [key for key, entry in self._series.items() if entry.written and now - entry.began >= WINDOW_SECONDS]
         for key in ended[:_PER_TICK]:
             series = self._series.pop(key)
             if series.count > 1:

@@ -142,11 +142,11 @@ class FidelityCheck:
                     if not vm.has_started:
                         continue
                     seen += 1
-                    one = (vm.meta.namespace or "", vm.meta.name or "")
+                    vm_key = (vm.meta.namespace or "", vm.meta.name or "")
                     if len(chosen) < size:
-                        chosen.append(one)
+                        chosen.append(vm_key)
                     elif (place := self._chance.randrange(seen)) < size:
-                        chosen[place] = one
+                        chosen[place] = vm_key
                 await self._clock.sleep(_PAUSE_SECONDS)
         return chosen
 
@@ -158,8 +158,8 @@ class FidelityCheck:
         plain = vm.plain()
         captured = {}
         for revision in fidelity.revisions(plain):
-            found = await self._get(_REVISIONS, namespace, revision)
-            captured[revision] = found.plain() if found else None
+            stored = await self._get(_REVISIONS, namespace, revision)
+            captured[revision] = stored.plain() if stored else None
 
         def get(kind: str, _: str, wanted: str) -> dict[str, Any] | None:
             # What was captured counts; what is live now says nothing about the day of the start.
@@ -173,14 +173,17 @@ class FidelityCheck:
         return "different"
 
     async def _get(self, resource: Resource[Any], namespace: str, name: str) -> Unstructured | None:
-        found = await fetch(self._transport, resource, namespace, name, _GET_SECONDS)
-        if isinstance(found, Unavailable):
-            raise _RoundGivenUp(found.why)
-        return found
+        answer = await fetch(self._transport, resource, namespace, name, _GET_SECONDS)
+        if isinstance(answer, Unavailable):
+            raise _RoundGivenUp(answer.why)
+        return answer
 
     def _report(self, namespace: str, name: str, uid: str, differences: tuple[Difference, ...]) -> None:
         self.differing += len(differences)
-        fields = [DifferingField(one.path, one.origin.value if one.origin else None) for one in differences]
+        fields = [
+            DifferingField(difference.path, difference.origin.value if difference.origin else None)
+            for difference in differences
+        ]
         named = AuditedObject("VirtualMachine", namespace, name)
         when = timestamp(self._clock.wall())
         self._audit(FidelityRecord(SCHEMA, when, uid, named, fields[:_FIELDS_SHOWN], len(fields)))

@@ -71,12 +71,12 @@ def looks(policies: Iterable[Policy], settings: Settings) -> list[Look]:
         (names.INSTANCETYPES, UNSTRUCTURED_VMS.plural): not settings.instancetypes.virtual_machines,
         (names.INSTANCETYPES, UNSTRUCTURED_VMIS.plural): not settings.instancetypes.virtual_machine_instances,
     }
-    enforced, found = frozenset(policies), []
+    enforced, chosen = frozenset(policies), []
     for look in LOOKS:
         evaluates = [e for e in look.endpoints if e.policy in enforced and not off.get((e.policy, e.resource))]
         if evaluates:
-            found.append(msgspec.structs.replace(look, endpoints=tuple(evaluates)))
-    return found
+            chosen.append(msgspec.structs.replace(look, endpoints=tuple(evaluates)))
+    return chosen
 
 
 def enforced_policies(namespace: Object, settings: Settings) -> frozenset[Policy]:
@@ -122,36 +122,36 @@ class Candidate(msgspec.Struct, frozen=True):
     review: bytes
 
 
-def candidate(look: Look, found: Unstructured, user: str) -> Candidate | None:
+def candidate(look: Look, stored: Unstructured, user: str) -> Candidate | None:
     """An object of a list; None where no policy can evaluate it.
 
     Args:
         look: the resource of the list, with its endpoints.
-        found: the object.
+        stored: the object.
         user: the user that counts as its creator.
     """
-    endpoints = tuple(endpoint for endpoint in look.endpoints if is_evaluated(endpoint, found))
+    endpoints = tuple(endpoint for endpoint in look.endpoints if is_evaluated(endpoint, stored))
     if not endpoints:
         return None
-    meta = found.meta
+    meta = stored.meta
     return Candidate(
         meta.namespace or "",
         meta.name or "",
         meta.uid or "",
         meta.creation_timestamp or "",
         endpoints,
-        review(endpoints[0], found, user),
+        review(endpoints[0], stored, user),
     )
 
 
-def is_evaluated(endpoint: Endpoint, found: Unstructured) -> bool:
+def is_evaluated(endpoint: Endpoint, stored: Unstructured) -> bool:
     """Whether a policy can say of an object that exists what it would say at its CREATE."""
-    status = found.status or {}
-    if found.meta.deletion_timestamp or (endpoint.kind == "Pod" and status.get("phase") in _ENDED):
+    status = stored.status or {}
+    if stored.meta.deletion_timestamp or (endpoint.kind == "Pod" and status.get("phase") in _ENDED):
         return False
-    if any(found.meta.annotation(injected_value) for injected_value in _ANNOTATIONS.get(endpoint.policy, ())):
+    if any(stored.meta.annotation(injected_value) for injected_value in _ANNOTATIONS.get(endpoint.policy, ())):
         return False
-    return endpoint.verb != "validate" or not _is_captured(found)
+    return endpoint.verb != "validate" or not _is_captured(stored)
 
 
 def _is_captured(vm: Unstructured) -> bool:
@@ -162,26 +162,26 @@ def _is_captured(vm: Unstructured) -> bool:
     )
 
 
-def review(endpoint: Endpoint, found: Unstructured, user: str) -> bytes:
+def review(endpoint: Endpoint, stored: Unstructured, user: str) -> bytes:
     """The AdmissionReview of creating an object anew, which fits all endpoints of its resource.
 
     Args:
         endpoint: one of them.
-        found: the object as it is stored.
+        stored: the object.
         user: the user that counts as its creator.
     """
-    obj = {**found.plain(), "apiVersion": _api_version(endpoint), "kind": endpoint.kind, "status": {}}
-    if endpoint.kind == "Pod" and found.spec:
-        obj["spec"] = {key: value for key, value in found.spec.items() if key != "nodeName"}
-    if is_too_deep(found):
+    obj = {**stored.plain(), "apiVersion": _api_version(endpoint), "kind": endpoint.kind, "status": {}}
+    if endpoint.kind == "Pod" and stored.spec:
+        obj["spec"] = {key: value for key, value in stored.spec.items() if key != "nodeName"}
+    if is_too_deep(stored):
         # Too deep it stays, but such that it can be encoded.
         obj = cut(obj, MAX_LEVELS + 1)
     request = {
-        "uid": found.meta.uid or "none",
+        "uid": stored.meta.uid or "none",
         "kind": {"group": endpoint.group, "version": endpoint.version, "kind": endpoint.kind},
         "resource": {"group": endpoint.group, "version": endpoint.version, "resource": endpoint.resource},
-        "name": found.meta.name,
-        "namespace": found.meta.namespace,
+        "name": stored.meta.name,
+        "namespace": stored.meta.namespace,
         "operation": "CREATE",
         "userInfo": {"username": user},
         "object": obj,

@@ -69,8 +69,8 @@ class Reports:
         """
         try:
             own = await self._own_reports()
-            for namespace, found in findings.items() if own is not None else ():
-                await self._apply(namespace, found)
+            for namespace, drifted in findings.items() if own is not None else ():
+                await self._apply(namespace, drifted)
             for namespace, uid in (own or {}).items():
                 if namespace not in findings:
                     await self._delete(namespace, uid)
@@ -89,25 +89,25 @@ class Reports:
         """
         query = {"labelSelector": "=".join(_MANAGED_BY)}
         listed = pages(self._api, POLICY_REPORTS, query=query, limit=_PAGE_LIMIT, seconds=_SECONDS)
-        found = {}
+        uids = {}
         try:
             async with aclosing(listed):
                 async for page in listed:
                     for report in page.items or ():
                         if report.meta.name == NAME:
-                            found[report.meta.namespace or ""] = report.meta.uid or ""
+                            uids[report.meta.namespace or ""] = report.meta.uid or ""
         except ApiError as refused:
             if refused.status == 404:
                 return None
             raise
-        return found
+        return uids
 
-    async def _apply(self, namespace: str, found: Sequence[DriftedObject]) -> None:
+    async def _apply(self, namespace: str, drifted: Sequence[DriftedObject]) -> None:
         status, body = await self._api.request(
             "PATCH",
             POLICY_REPORTS.path(namespace, NAME),
             {"fieldManager": NAME},
-            report(namespace, found),
+            report(namespace, drifted),
             "application/apply-patch+yaml",
             seconds=_SECONDS,
         )
@@ -129,19 +129,19 @@ class Reports:
         self._trouble = why
 
 
-def report(namespace: str, found: Sequence[DriftedObject]) -> dict[str, Any]:
+def report(namespace: str, drifted: Sequence[DriftedObject]) -> dict[str, Any]:
     """The report of a namespace; of very many findings the first ones, and the number of all."""
     return {
         "apiVersion": POLICY_REPORTS.api_version,
         "kind": POLICY_REPORTS.kind,
         "metadata": {"name": NAME, "namespace": namespace, "labels": dict([_MANAGED_BY])},
-        "summary": {"fail": len(found), "pass": 0, "warn": 0, "error": 0, "skip": 0},
-        "results": [_result(finding) for finding in found[:MAX_RESULTS]],
+        "summary": {"fail": len(drifted), "pass": 0, "warn": 0, "error": 0, "skip": 0},
+        "results": [_result(finding) for finding in drifted[:MAX_RESULTS]],
     }
 
 
 def _result(finding: DriftedObject) -> dict[str, Any]:
-    endpoint, found, reason = finding.endpoint, finding.candidate, finding.decision.reasons[0]
+    endpoint, candidate, reason = finding.endpoint, finding.candidate, finding.decision.reasons[0]
     would = "deny" if finding.decision.denial else "change"
     return {
         "source": NAME,
@@ -155,9 +155,9 @@ def _result(finding: DriftedObject) -> dict[str, Any]:
             {
                 "apiVersion": f"{endpoint.group}/{endpoint.version}" if endpoint.group else endpoint.version,
                 "kind": endpoint.kind,
-                "namespace": found.namespace,
-                "name": found.name,
-                "uid": found.uid,
+                "namespace": candidate.namespace,
+                "name": candidate.name,
+                "uid": candidate.uid,
             }
         ],
     }

@@ -136,7 +136,7 @@ class DriftScanner:
                 for endpoint in look.endpoints:
                     counts[endpoint.policy, endpoint.resource] += 0
                 listed = self._all(look.resource, namespace, look.query)
-                made = [candidates.candidate(look, found, maker) async for found in listed]
+                made = [candidates.candidate(look, stored, maker) async for stored in listed]
                 # A whole list, then its objects: a continued list that waits too long expires.
                 for candidate in filter(None, made):
                     hit = await self._evaluate(candidate)
@@ -168,7 +168,7 @@ class DriftScanner:
 
     async def _evaluate(self, candidate: Candidate) -> list[DriftedObject]:
         """What enforce would do to an object if it were created now."""
-        found = []
+        drifted = []
         for endpoint in candidate.endpoints:
             await self._clock.sleep(_BREATH_SECONDS)
             deadline = asyncio.get_running_loop().time() + _EVALUATE_SECONDS
@@ -176,8 +176,8 @@ class DriftScanner:
             # Admission may deny a request because a lookup failed, as the admin wants it; that says nothing about the
             # object.
             if verdict.label in ("patched", "denied") and verdict.decision.code != Code.LOOKUP_FAILED:
-                found.append(DriftedObject(endpoint, candidate, verdict.decision))
-        return found
+                drifted.append(DriftedObject(endpoint, candidate, verdict.decision))
+        return drifted
 
     def _maker(self) -> str:
         """KubeVirt's controller, for the real creator of a launcher pod is not recorded."""
@@ -187,18 +187,18 @@ class DriftScanner:
         return controller_account(place) if place else ""
 
     def _record(self, finding: DriftedObject) -> tuple[str, str]:
-        endpoint, found = finding.endpoint, finding.candidate
-        key = (endpoint.path, found.uid)
+        endpoint, candidate = finding.endpoint, finding.candidate
+        key = (endpoint.path, candidate.uid)
         if key not in self._told:
             decision = finding.decision
             self._audit(
                 DriftRecord(
                     SCHEMA,
                     timestamp(self._clock.wall()),
-                    found.uid,
+                    candidate.uid,
                     endpoint.path,
-                    AuditedObject(endpoint.kind, found.namespace, found.name),
-                    found.created,
+                    AuditedObject(endpoint.kind, candidate.namespace, candidate.name),
+                    candidate.created,
                     "would-deny" if decision.denial else "would-patch",
                     decision.reasons,
                     [change.redact() for change in decision.changes],
