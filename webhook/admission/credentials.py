@@ -175,8 +175,8 @@ class _Scrubber:
         """Where a secret begins that the word announces; None where it announces none."""
         text = self._text
         for mark in ("=", ":"):
-            name, found, _ = word.partition(mark)
-            if found and self._is_key(name, mark):
+            name, separator, _ = word.partition(mark)
+            if separator and self._is_key(name, mark):
                 return _end(_SPACE, text, start + len(name) + 1)
         if is_secret_flag(word):
             return _end(_SPACE, text, end)
@@ -232,8 +232,8 @@ class _Scrubber:
 
 
 def _end(pattern: re.Pattern[str], text: str, start: int) -> int:
-    found = pattern.match(text, start)
-    return found.end() if found else start
+    match = pattern.match(text, start)
+    return match.end() if match else start
 
 
 def _is_port(text: str, colon: int, end: int) -> bool:

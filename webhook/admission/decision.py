@@ -173,7 +173,7 @@ class Decision(msgspec.Struct, frozen=True):
         if self.denial:
             put(self, "denial", self.denial.redact())
         if self.warnings:
-            put(self, "warnings", tuple(Reason(one.code, sanitize(one.text)) for one in self.warnings))
+            put(self, "warnings", tuple(Reason(warning.code, sanitize(warning.text)) for warning in self.warnings))
         if self.notes:
             notes = {}
             for key, note in self.notes.items():
@@ -243,4 +243,6 @@ def _compose(warnings: tuple[Reason, ...], policy: str, mode: Mode) -> tuple[str
         most = MAX_WARNINGS - 1
         more = Reason(warnings[most].code, f"{len(warnings) - most} more warnings are not shown")
         warnings = (*warnings[:most], more)
-    return tuple(messages.compose(policy, sanitize(one.text), one.code, mode, most=MAX_WARNING) for one in warnings)
+    return tuple(
+        messages.compose(policy, sanitize(warning.text), warning.code, mode, most=MAX_WARNING) for warning in warnings
+    )

@@ -175,10 +175,10 @@ def _open(path: Path) -> int:
 
 
 def _end_last_line(descriptor: int) -> None:
-    found = os.fstat(descriptor)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
         raise OSError(0, "not a regular file")
-    if found.st_size and os.pread(descriptor, 1, found.st_size - 1) != b"\n":
+    if status.st_size and os.pread(descriptor, 1, status.st_size - 1) != b"\n":
         os.write(descriptor, b"\n")
 
 

@@ -140,8 +140,8 @@ class _Walk:
             self._characters -= len(text)
             shown = scrub(text) if self._characters >= 0 else REDACTED
             self._searched[text] = None if shown == text else REDACTED if shown == HIDDEN else shown
-        found = self._searched[text]
-        return text if found is None else found
+        replacement = self._searched[text]
+        return text if replacement is None else replacement
 
     def key(self, key: str) -> str:
         """A key that people chose: an object that is not as its kind has it may have anything there."""
