@@ -38,10 +38,10 @@ def with_confirmation(handler: Handler) -> Handler:
     return confirm
 
 
-def _content(found: object) -> object:
+def _content(fact: object) -> object:
     """What a decision rests on, of an object or a list: copies have no metadata but the name."""
-    if isinstance(found, tuple):
-        return [(one.meta.name, _content(one)) for one in found]
-    if isinstance(found, Object) and getattr(found, "data", None) is None:
-        return getattr(found, "spec", None)
-    return found
+    if isinstance(fact, tuple):
+        return [(item.meta.name, _content(item)) for item in fact]
+    if isinstance(fact, Object) and getattr(fact, "data", None) is None:
+        return getattr(fact, "spec", None)
+    return fact

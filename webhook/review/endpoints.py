@@ -35,20 +35,22 @@ def together(first: Handler, second: Callable[[Any, Request[Any], Facts, Any], D
     """
 
     def handler(view: Any, request: Request[Any], facts: Facts, settings: Any) -> Decision:
-        one, other = first(view, request, facts, settings), second(view, request, facts, settings)
-        if other is None:
-            return one
+        decision, addition = first(view, request, facts, settings), second(view, request, facts, settings)
+        if addition is None:
+            return decision
         # The most important reason comes first, and one that changes something is more important.
         reasons = (
-            (*other.reasons, *one.reasons) if other.changes and not one.changes else (*one.reasons, *other.reasons)
+            (*addition.reasons, *decision.reasons)
+            if addition.changes and not decision.changes
+            else (*decision.reasons, *addition.reasons)
         )
         return Decision(
             reasons,
-            (*one.changes, *other.changes),
-            one.denial,
-            (*one.warnings, *other.warnings),
-            {**one.notes, **other.notes},
-            one.details,
+            (*decision.changes, *addition.changes),
+            decision.denial,
+            (*decision.warnings, *addition.warnings),
+            {**decision.notes, **addition.notes},
+            decision.details,
         )
 
     return handler

@@ -51,8 +51,8 @@ def out_of_scope() -> Reason:
 
 def other_subresource(name: str | None) -> Reason:
     """The webhook is registered for another subresource."""
-    what = f"subresource {quote(name)}" if name else "object itself"
-    return Reason(Code.OTHER_OPERATION, f"skipped: the policy does not evaluate the {what}")
+    target = f"subresource {quote(name)}" if name else "object itself"
+    return Reason(Code.OTHER_OPERATION, f"skipped: the policy does not evaluate the {target}")
 
 
 def no_object(operation: str) -> Reason:

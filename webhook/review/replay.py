@@ -17,7 +17,7 @@ T = TypeVar("T")
 MAX_ROUNDS: Final = 8
 
 
-async def replay(decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, deadline: float, what: str) -> T:
+async def replay(decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, deadline: float, input_name: str) -> T:
     """What a deterministic function of facts says, once they are read.
 
     Args:
@@ -25,7 +25,7 @@ async def replay(decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, d
         cluster: answers the keys.
         facts: grows by what is read.
         deadline: on the running loop's clock, in seconds; look-ups end by then.
-        what: the name of the input, for the error.
+        input_name: the name of the input, for the error.
 
     Raises:
         InputError: all rounds together take more steps than ``facts.work`` allows.
@@ -34,14 +34,19 @@ async def replay(decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, d
     try:
         return facts.work.run(decide, facts)
     except TooComplex as error:
-        raise InputError(str(error), what) from None
+        raise InputError(str(error), input_name) from None
     except NotRead as missing:
         keys = missing.keys
-    return await resume(decide, cluster, facts, deadline, what, keys)
+    return await resume(decide, cluster, facts, deadline, input_name, keys)
 
 
 async def resume(
-    decide: Callable[[Facts], T], cluster: Cluster, facts: Facts, deadline: float, what: str, keys: tuple[Key[Any], ...]
+    decide: Callable[[Facts], T],
+    cluster: Cluster,
+    facts: Facts,
+    deadline: float,
+    input_name: str,
+    keys: tuple[Key[Any], ...],
 ) -> T:
     """What a deterministic function of facts returns, from its second call on.
 
@@ -50,7 +55,7 @@ async def resume(
         cluster: answers the keys.
         facts: gets the facts that are read.
         deadline: on the running loop's clock, in seconds; look-ups end by then.
-        what: the name of the input, for the error.
+        input_name: the name of the input, for the error.
         keys: the facts that the first call needed.
 
     Raises:
@@ -63,10 +68,10 @@ async def resume(
         try:
             return facts.work.run(decide, facts)
         except TooComplex as error:
-            raise InputError(str(error), what) from None
+            raise InputError(str(error), input_name) from None
         except NotRead as missing:
             keys = missing.keys
-    raise RuntimeError(f"{what} asked for facts in more than {MAX_ROUNDS} rounds")
+    raise RuntimeError(f"{input_name} asked for facts in more than {MAX_ROUNDS} rounds")
 
 
 async def _read(keys: tuple[Key[Any], ...], cluster: Cluster, deadline: float) -> list[object | None | Unavailable]:

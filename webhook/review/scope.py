@@ -124,28 +124,28 @@ def of_namespace(
         return _off(messages.no_namespace())
     if namespace in excluded or _runs_kubevirt(namespace, facts):
         return _off(messages.excluded_namespace(namespace))
-    found = facts.get(NamespaceKey(namespace))
-    scope = _of(found, policy, stage, cluster_wide)
+    answer = facts.get(NamespaceKey(namespace))
+    scope = _of(answer, policy, stage, cluster_wide)
     if scope is not None and scope.mode == names.OFF:
         # One copy is old: the API server's had the namespace opted in. Read it from the API server itself. What
         # no copy has, was read from the API server already: a name that is made up costs one GET.
-        found = facts.get(NamespaceKey(namespace, fresh=True))
-        scope = _of(found, policy, stage, cluster_wide)
+        answer = facts.get(NamespaceKey(namespace, fresh=True))
+        scope = _of(answer, policy, stage, cluster_wide)
     if scope is not None:
         return scope
-    why = found.why if isinstance(found, Unavailable) else "it does not exist"
+    why = answer.why if isinstance(answer, Unavailable) else "it does not exist"
     return _off(messages.namespace_unreadable(namespace, why))
 
 
-def _of(found: Namespace | Unavailable | None, policy: Policy, stage: Stage, cluster_wide: bool) -> Scope | None:
-    if found is None or isinstance(found, Unavailable):
+def _of(answer: Namespace | Unavailable | None, policy: Policy, stage: Stage, cluster_wide: bool) -> Scope | None:
+    if answer is None or isinstance(answer, Unavailable):
         return None
-    label = found.meta.label(names.policy_label(policy))
+    label = answer.meta.label(names.policy_label(policy))
     if label is None:
         if not cluster_wide:
             return _off(messages.not_opted_in(policy))
         label = names.ENFORCE
-    parameters = found.meta.annotations or _NO_PARAMETERS
+    parameters = answer.meta.annotations or _NO_PARAMETERS
     if label == names.ENFORCE:
         return Scope(names.ENFORCE if stage == "enforce" else names.AUDIT, parameters)
     if label in _OBSERVED:

@@ -64,13 +64,13 @@ def explain(namespace: str, name: str, settings: Settings, facts: Facts) -> Spre
         Unreadable: something that it depends on cannot be read.
         NotRead: a fact has not been read yet.
     """
-    found, own = _find_vmi(namespace, name, facts)
+    vm_or_vmi, own = _find_vmi(namespace, name, facts)
     scheduling = settings.scheduling
     where = scope.of_namespace(
         names.SCHEDULING, "enforce", namespace, facts, scheduling.cluster_wide, settings.excluded_namespaces
     )
     if where.reason is None:
-        decision = spread.launchers_of(found, scheduling.under(where.parameters), annotation=own)
+        decision = spread.launchers_of(vm_or_vmi, scheduling.under(where.parameters), annotation=own)
         code, reason = decision.code, decision.reasons[0].text
     else:
         decision, code, reason = None, where.reason.code, where.reason.text
@@ -78,12 +78,12 @@ def explain(namespace: str, name: str, settings: Settings, facts: Facts) -> Spre
         schema=SCHEMA,
         namespace=namespace,
         name=name,
-        kind="VirtualMachine" if isinstance(found, VirtualMachine) else "VirtualMachineInstance",
+        kind="VirtualMachine" if isinstance(vm_or_vmi, VirtualMachine) else "VirtualMachineInstance",
         mode=where.mode,
         code=code,
         reason=reason,
         injected=_injected_constraints(decision),
-        present=_present(found),
+        present=_present(vm_or_vmi),
     )
 
 
@@ -106,12 +106,12 @@ def _injected_constraints(decision: Decision | None) -> list[dict[str, Any]]:
     return spread.constraints(value) if isinstance(value, str) else []
 
 
-def _present(found: VirtualMachineInstance | VirtualMachine) -> list[dict[str, Any]]:
+def _present(vm_or_vmi: VirtualMachineInstance | VirtualMachine) -> list[dict[str, Any]]:
     written: Sequence[SpreadConstraint | dict[str, Any]] | None = None
-    if isinstance(found, VirtualMachine):
-        if found.template and found.template.spec:
-            written = found.template.spec.topology_spread_constraints
-    elif found.spec:
-        written = found.spec.topology_spread_constraints
+    if isinstance(vm_or_vmi, VirtualMachine):
+        if vm_or_vmi.template and vm_or_vmi.template.spec:
+            written = vm_or_vmi.template.spec.topology_spread_constraints
+    elif vm_or_vmi.spec:
+        written = vm_or_vmi.spec.topology_spread_constraints
     plain: list[dict[str, Any]] = msgspec.to_builtins(written or [])
-    return [{key: value for key, value in one.items() if value is not None} for one in plain]
+    return [{key: value for key, value in constraint.items() if value is not None} for constraint in plain]
