@@ -76,8 +76,12 @@ def lint(document: Document, scheduler: LintTarget) -> list[Problem]:
 
 def profiles_of(configuration: Mapping[str, Any]) -> list[tuple[int, Mapping[str, Any]]]:
     """The profiles with their positions; what is not a mapping is left out."""
-    found = configuration.get("profiles")
-    return [(index, one) for index, one in enumerate(found if isinstance(found, list) else ()) if isinstance(one, dict)]
+    listed = configuration.get("profiles")
+    return [
+        (index, profile)
+        for index, profile in enumerate(listed if isinstance(listed, list) else ())
+        if isinstance(profile, dict)
+    ]
 
 
 def _stale_version(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
@@ -108,8 +112,8 @@ def _no_profile(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iter
 
 
 def _default_profile(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[Problem]:
-    found = [index for index, one in profiles_of(configuration) if _name(one) == names.DEFAULT_SCHEDULER]
-    if scheduler.is_the_clusters and not found:
+    positions = [index for index, profile in profiles_of(configuration) if _name(profile) == names.DEFAULT_SCHEDULER]
+    if scheduler.is_the_clusters and not positions:
         yield Problem(
             "default-profile-missing",
             "error",
@@ -118,11 +122,11 @@ def _default_profile(configuration: Mapping[str, Any], scheduler: LintTarget) ->
             "every pod without a schedulerName of its own stays Pending, in the whole cluster",
             f"add a profile with schedulerName {names.DEFAULT_SCHEDULER}",
         )
-    if not scheduler.is_the_clusters and found:
+    if not scheduler.is_the_clusters and positions:
         yield Problem(
             "default-profile-twice",
             "error",
-            ("profiles", found[0]),
+            ("profiles", positions[0]),
             f"a profile has the schedulerName {quote(names.DEFAULT_SCHEDULER)}",
             "two schedulers place the same pods, and overcommit nodes",
             "remove the profile, unless this is the cluster's own scheduler (scheduler lint --cluster-scheduler)",
@@ -258,8 +262,8 @@ def _few_nodes(configuration: Mapping[str, Any], scheduler: LintTarget) -> Itera
 
 
 def _extenders(configuration: Mapping[str, Any], _: LintTarget) -> Iterator[Problem]:
-    found = configuration.get("extenders")
-    for index, extender in enumerate(found if isinstance(found, list) else ()):
+    listed = configuration.get("extenders")
+    for index, extender in enumerate(listed if isinstance(listed, list) else ()):
         if isinstance(extender, dict) and extender.get("ignorable") is not True:
             yield Problem(
                 "extender-not-ignorable",
@@ -287,7 +291,7 @@ _RULES: Final[tuple[Callable[[Mapping[str, Any], LintTarget], Iterator[Problem]]
 
 
 def _for_vms(configuration: Mapping[str, Any], scheduler: LintTarget) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    return ((index, one) for index, one in profiles_of(configuration) if _name(one) == scheduler.profile)
+    return ((index, profile) for index, profile in profiles_of(configuration) if _name(profile) == scheduler.profile)
 
 
 def _name(profile: Mapping[str, Any]) -> str:

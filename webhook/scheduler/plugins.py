@@ -50,8 +50,8 @@ def queue_sort(profile: Mapping[str, Any]) -> str:
 
 def arguments(profile: Mapping[str, Any], plugin: str) -> Mapping[str, Any]:
     """The arguments that a profile gives to a plugin; empty for none."""
-    found = profile.get("pluginConfig")
-    for entry in found if isinstance(found, list) else ():
+    entries = profile.get("pluginConfig")
+    for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and entry.get("name") == plugin:
             return _mapping(entry.get("args"))
     return {}
@@ -60,7 +60,7 @@ def arguments(profile: Mapping[str, Any], plugin: str) -> Mapping[str, Any]:
 def names(plugins: Any) -> set[str]:
     """The names in a list of plugins, of whatever type."""
     listed = plugins if isinstance(plugins, list) else []
-    return {str(one.get("name")) for one in listed if isinstance(one, dict)}
+    return {str(entry.get("name")) for entry in listed if isinstance(entry, dict)}
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -60,7 +60,9 @@ def _with_prometheus(text: str, variant: Variant, url: str) -> str:
     if variant not in LOAD_AWARE:
         fix = f"leave --prometheus out, or use one of {', '.join(LOAD_AWARE)}"
         raise InputError(f"the variant {variant} reads no metrics", "--prometheus", fix)
-    if not url.startswith(("http://", "https://")) or any(one.isspace() or one in "\"'\\" for one in url):
+    if not url.startswith(("http://", "https://")) or any(
+        character.isspace() or character in "\"'\\" for character in url
+    ):
         raise InputError(f"{quote(url)} is not a valid URL", "--prometheus", "start it with http:// or https://")
     before, _, after = text.partition(_METRICS_SERVER)
     indent = before.rpartition("\n")[2]
