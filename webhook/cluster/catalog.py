@@ -117,9 +117,9 @@ class Catalog:
             return NOT_READ
         if isinstance(key, ListKey):
             return self._list(copy, key)
-        found = copy.get(key.name, key.namespace)
+        stored = copy.get(key.name, key.namespace)
         # One that the copy lacks may have been created a moment ago.
-        return NOT_READ if found is None else _read(found, key.resource)
+        return NOT_READ if stored is None else _read(stored, key.resource)
 
     def copy(self, key: ObjectKey[Any] | ListKey[Any]) -> Reflector[Any] | None:
         """The copy that answers a key, if it is watched."""
@@ -151,8 +151,8 @@ class Catalog:
         )
         if entries is None:
             return NOT_READ
-        found = [_read(entry, key.resource) for entry in entries]
-        return tuple(found) if all(isinstance(one, Object) for one in found) else NOT_READ
+        objects = [_read(entry, key.resource) for entry in entries]
+        return tuple(objects) if all(isinstance(obj, Object) for obj in objects) else NOT_READ
 
 
 def _reflector(

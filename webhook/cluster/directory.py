@@ -58,7 +58,7 @@ def find_files(root: Path, mistakes: list[InputError]) -> list[Path]:
     """
     if not root.is_dir():
         return [root]
-    found: list[Path] = []
+    paths: list[Path] = []
     before = len(mistakes)
 
     def unreadable(error: OSError) -> None:
@@ -66,10 +66,10 @@ def find_files(root: Path, mistakes: list[InputError]) -> list[Path]:
 
     for directory, below, files in os.walk(root, onerror=unreadable):
         below[:] = sorted(name for name in below if not name.startswith("."))
-        found += [Path(directory, name) for name in files if name.endswith(_SUFFIXES) and not name.startswith(".")]
-    if not found and len(mistakes) == before:
+        paths += [Path(directory, name) for name in files if name.endswith(_SUFFIXES) and not name.startswith(".")]
+    if not paths and len(mistakes) == before:
         raise InputError("holds no YAML or JSON files", str(root), "write some there with kubectl get -o yaml")
-    return sorted(found)
+    return sorted(paths)
 
 
 def add_object(index: Index, document: Document) -> None:

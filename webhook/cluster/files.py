@@ -192,7 +192,7 @@ class FilesCluster(Cluster):
 
     def _list(self, key: ListKey[Any]) -> tuple[Object, ...] | Unavailable:
         name, _, value = key.label.partition("=")
-        found = []
+        views = []
         for (namespace, _), entry in self._index.get(key.resource.kind, {}).items():
             if key.namespace in ("", namespace) and (not name or _label(entry, name) == value):
                 view = self._view(key.resource, namespace, entry.view.meta.name or "")
@@ -200,8 +200,8 @@ class FilesCluster(Cluster):
                     return view
                 kept = key.resource.keep(view) if key.resource.keep else view
                 if kept is not None:
-                    found.append(kept)
-        return tuple(found)
+                    views.append(kept)
+        return tuple(views)
 
     def _view(self, resource: Resource[Any], namespace: str, name: str) -> Object | Unavailable | None:
         kind = KINDS.get(resource.kind)

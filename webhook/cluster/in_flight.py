@@ -75,8 +75,8 @@ class InFlight:
             The object; None where the API server answers 404; `Unavailable` where there is no answer in time.
         """
 
-        def positive(found: Found) -> bool:
-            return isinstance(found, Object) and (uid is None or found.meta.uid == uid)
+        def positive(answer: Found) -> bool:
+            return isinstance(answer, Object) and (uid is None or answer.meta.uid == uid)
 
         return cast("Found", await self._join(key, deadline, positive))
 
@@ -117,9 +117,9 @@ class InFlight:
                 return late
             if flight.task.cancelled():
                 return Unavailable("the server is being stopped")
-            found = flight.task.result()
-            if flight.started > arrived or counts(found):
-                return cast("object", found)
+            answer = flight.task.result()
+            if flight.started > arrived or counts(answer):
+                return cast("object", answer)
 
     def _launch(self, key: ObjectKey[Any] | ListKey[Any]) -> _InFlightGet:
         async def fly() -> object:

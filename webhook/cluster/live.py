@@ -268,8 +268,8 @@ class LiveCluster(Cluster):
 
     async def _read(self, key: Key[Any], deadline: float) -> object:
         if isinstance(key, VmiKey):
-            found = await self._requests.get(ObjectKey(VMIS, key.namespace, key.name), deadline, key.uid)
-            return self._remember(found) if isinstance(found, VirtualMachineInstance) else found
+            answer = await self._requests.get(ObjectKey(VMIS, key.namespace, key.name), deadline, key.uid)
+            return self._remember(answer) if isinstance(answer, VirtualMachineInstance) else answer
         if isinstance(key, NamespaceKey):
             return await self._namespace(key, deadline)
         if isinstance(key, ObjectKey):
@@ -292,10 +292,10 @@ class LiveCluster(Cluster):
             await self._clock.sleep(_APPEARS_SECONDS)
             known = self.peek(key)
             return Unavailable("too many lookups of namespaces that do not exist") if known is NOT_READ else known
-        found = await self._requests.get(ObjectKey(NAMESPACES, "", key.name), deadline)
-        if found is None:
+        answer = await self._requests.get(ObjectKey(NAMESPACES, "", key.name), deadline)
+        if answer is None:
             self._absent.add(self._clock.now())
-        return found
+        return answer
 
     def _remember(self, vmi: VirtualMachineInstance) -> VirtualMachineInstance:
         meta = vmi.meta

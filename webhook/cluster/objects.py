@@ -114,5 +114,5 @@ class LiveObjects(Objects):
             return []
         if status != 200:
             return explain("list", KUBEVIRTS, "", status, body)
-        found = decode(body, _KubeVirtList, "list of kubevirts")
-        return found if isinstance(found, Unavailable) else found.items or []
+        answer = decode(body, _KubeVirtList, "list of kubevirts")
+        return answer if isinstance(answer, Unavailable) else answer.items or []

@@ -69,15 +69,15 @@ class OnceCluster(Cluster):
 
     async def _all(self, resource: Resource[V], seconds: float) -> list[V] | Unavailable:
         """All objects of a kind; none where the cluster does not know it."""
-        found: list[V] = []
+        objects: list[V] = []
         try:
             async with asyncio.timeout(seconds):
                 async for page in pages(self._transport, resource, limit=_PAGE, seconds=seconds):
-                    found += page.items or ()
+                    objects += page.items or ()
         except READ_ERRORS as error:
             missing = isinstance(error, ApiError) and error.status == 404
             return [] if missing else list_failure(error, resource, "", seconds)
-        return found
+        return objects
 
     def staleness(self) -> Mapping[str, float]:
         """Always empty, since nothing is watched."""
