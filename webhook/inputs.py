@@ -79,10 +79,10 @@ def decompress(data: bytes, most: int, where: str) -> bytes:
     return bytes(result)
 
 
-def _check(found: os.stat_result, where: str) -> None:
-    if stat.S_ISDIR(found.st_mode):
+def _check(status: os.stat_result, where: str) -> None:
+    if stat.S_ISDIR(status.st_mode):
         raise InputError("cannot be read: Is a directory", where)
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise InputError(
             "is not a regular file", where, "use a regular file, or - for standard input where it is supported"
         )
