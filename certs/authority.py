@@ -64,20 +64,20 @@ class Authority:
         Raises:
             CertificateError: one of them is something else, or they do not belong together; names neither's content.
         """
-        found = parse_bundle(certificate)
-        if len(found) != 1:
-            raise CertificateError("no CA certificate in PEM" if not found else "more than one CA certificate")
+        certificates = parse_bundle(certificate)
+        if len(certificates) != 1:
+            raise CertificateError("no CA certificate in PEM" if not certificates else "more than one CA certificate")
         try:
             secret = serialization.load_pem_private_key(key, password=None)
         except (ValueError, TypeError, UnsupportedAlgorithm):
             raise CertificateError("the CA's key is missing or not unencrypted PEM") from None
         if not isinstance(secret, ec.EllipticCurvePrivateKey):
             raise CertificateError("the CA's key is not an ECDSA key")
-        if public_bytes(secret.public_key()) != public_bytes(found[0].public_key()):
+        if public_bytes(secret.public_key()) != public_bytes(certificates[0].public_key()):
             raise CertificateError("the CA's key does not belong to its certificate")
-        if not _is_authority(found[0]):
+        if not _is_authority(certificates[0]):
             raise CertificateError("the certificate is not a CA's")
-        return cls(found[0], secret)
+        return cls(certificates[0], secret)
 
     def issue(self, hosts: Sequence[str], now: datetime, life: timedelta) -> Pair:
         """A serving certificate with a key of its own, not valid beyond the CA itself."""

@@ -226,18 +226,18 @@ class Rotation:
     async def _step(self) -> float:
         # The order matters: a CA that is in the Secret, and was not in the caBundles before, is to be published. In
         # the other order it may have been published and removed already.
-        found = await self._bundles.read()
+        configurations = await self._bundles.read()
         now = self._now()
         stored = await self._store.read()
-        self.found = found
-        self._missing = tuple(name for name, configuration in found.items() if configuration is None)
+        self.found = configurations
+        self._missing = tuple(name for name, configuration in configurations.items() if configuration is None)
         state, problems = CaState.decode(stored.data if stored else {}, now + self._terms.overlap)
         self._log_problems(stored, problems)
-        self._remember(state, found)
-        if await self._advance_secret(state, stored, found, now, repair=bool(problems and stored)):
+        self._remember(state, configurations)
+        if await self._advance_secret(state, stored, configurations, now, repair=bool(problems and stored)):
             return BUSY_SECONDS
-        issued = self._issue_leaf(state, found, now)
-        written = await self._write_ca_bundles(state, found)
+        issued = self._issue_leaf(state, configurations, now)
+        written = await self._write_ca_bundles(state, configurations)
         self.authority_end = state.issuer.certificate.not_valid_after_utc if state.issuer else None
         self.rotated = state.rotated
         if issued or written:
@@ -250,7 +250,7 @@ class Rotation:
         self,
         state: CaState,
         stored: StoredSecret | None,
-        found: Mapping[str, WebhookConfiguration | None],
+        configurations: Mapping[str, WebhookConfiguration | None],
         now: datetime,
         *,
         repair: bool,
@@ -259,7 +259,7 @@ class Rotation:
         leaf = self._leaf
         observed = Observation(
             now,
-            _all(found),
+            _all(configurations),
             serving_ca=leaf.authority if leaf and leaf.valid(now) else None,
             has_leaf=leaf is not None and leaf.valid(now) and now < leaf.renew,
             is_rotation_requested=bool(stored and stored.is_rotation_requested),
@@ -284,7 +284,9 @@ class Rotation:
             self._log_change(state, planned_state)
         return True
 
-    def _issue_leaf(self, state: CaState, found: Mapping[str, WebhookConfiguration | None], now: datetime) -> bool:
+    def _issue_leaf(
+        self, state: CaState, configurations: Mapping[str, WebhookConfiguration | None], now: datetime
+    ) -> bool:
         """Serve with a new leaf certificate, if one is due and every caBundle verifies it."""
         issuer, leaf = state.issuer, self._leaf
         if issuer is None or (why := issuer.unusable(self._terms.hosts, now)):
@@ -293,8 +295,8 @@ class Rotation:
         same = leaf is not None and leaf.authority == issuer.certificate
         if leaf and same and leaf.valid(now) and now < leaf.renew:
             return False
-        bundles = _all(found)
-        lacking = [name for name, each in found.items() if each and not _has(each, issuer)]
+        bundles = _all(configurations)
+        lacking = [name for name, each in configurations.items() if each and not _has(each, issuer)]
         if lacking and not same:
             self._problem = f"the caBundles of {', '.join(lacking)} lack the CA"
             return False
@@ -316,7 +318,9 @@ class Rotation:
         )
         return True
 
-    async def _write_ca_bundles(self, state: CaState, found: Mapping[str, WebhookConfiguration | None]) -> bool:
+    async def _write_ca_bundles(
+        self, state: CaState, configurations: Mapping[str, WebhookConfiguration | None]
+    ) -> bool:
         """Write the Secret's CAs into every caBundle that does not contain the same CAs."""
         wanted = state.trust_bundle()
         certificates = set(parse_bundle(wanted))
@@ -324,7 +328,7 @@ class Rotation:
             return False
         failures: list[str] = []
         changed = False
-        for name, configuration in found.items():
+        for name, configuration in configurations.items():
             if configuration is None:
                 continue
             entries = {
@@ -347,11 +351,11 @@ class Rotation:
     def _now(self) -> datetime:
         return datetime.fromtimestamp(self._clock.wall(), UTC)
 
-    def _remember(self, state: CaState, found: Mapping[str, WebhookConfiguration | None]) -> None:
+    def _remember(self, state: CaState, configurations: Mapping[str, WebhookConfiguration | None]) -> None:
         """Record when each retired CA was first read, and when the incoming one was first in every caBundle."""
         now = self._clock.now()
         incoming = state.incoming.certificate if state.incoming else None
-        if incoming is None or any(incoming not in parse_bundle(each) for each in _all(found)):
+        if incoming is None or any(incoming not in parse_bundle(each) for each in _all(configurations)):
             self._published = None
         elif self._published is None or self._published[0] != incoming:
             self._published = (incoming, now)
@@ -386,8 +390,8 @@ class Rotation:
             self._log.warning(event, **fields)
 
 
-def _all(found: Mapping[str, WebhookConfiguration | None]) -> set[bytes]:
-    return {pem for each in found.values() if each for pem in each.bundles.values()}
+def _all(configurations: Mapping[str, WebhookConfiguration | None]) -> set[bytes]:
+    return {pem for each in configurations.values() if each for pem in each.bundles.values()}
 
 
 def _has(configuration: WebhookConfiguration, authority: Authority) -> bool:

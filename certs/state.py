@@ -111,7 +111,7 @@ class CaState:
             end: how long to trust a CA whose certificate is valid but whose key is not.
         """
         problems: list[str] = []
-        found: list[Authority | None] = []
+        authorities: list[Authority | None] = []
         retired: list[Retired] = []
         for crt, key in ((CA_CRT, CA_KEY), (NEXT_CRT, NEXT_KEY)):
             authority = None
@@ -121,7 +121,7 @@ class CaState:
                 except CertificateError as error:
                     problems.append(f"{crt} and {key}: {error}")
                     retired += [Retired(each, end) for each in parse_bundle(data.get(crt, b""))]
-            found.append(authority)
+            authorities.append(authority)
         try:
             retired += [_parse_retired(each) for each in json.loads(data.get(RETIRED, b"[]"))]
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -131,7 +131,7 @@ class CaState:
         except ValueError:
             rotated = None
             problems.append(f"{ROTATED} is not a valid time")
-        issuer, incoming = found
+        issuer, incoming = authorities
         # A Secret with retired CAs alone is valid: a replica leaves it so while it may not create a CA.
         if data and issuer is None and incoming is None and not retired and not problems:
             problems.append("the Secret contains no CA")
