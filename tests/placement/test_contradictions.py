@@ -21,7 +21,13 @@ from tests.placement.samples import (
     vmis,
 )
 from webhook.placement.constraints import of, own
-from webhook.placement.contradictions import Contradiction, compatible, contradictions, kept_by_kubevirt, satisfiable
+from webhook.placement.contradictions import (
+    Contradiction,
+    are_compatible,
+    are_satisfiable,
+    contradictions,
+    kept_by_kubevirt,
+)
 from webhook.placement.eligibility import eligibility
 from webhook.placement.expression import Expression
 from webhook.placement.migrations import Migration
@@ -81,13 +87,13 @@ def party(requirement: Requirement) -> str:
     ],
 )
 def test_one_label(possible: bool, asked: list[tuple[str, ...]]) -> None:
-    assert compatible([Expression("key", operator, tuple(values)) for operator, *values in asked]) is possible
+    assert are_compatible([Expression("key", operator, tuple(values)) for operator, *values in asked]) is possible
 
 
 def test_what_every_node_has_can_not_be_absent() -> None:
-    assert not satisfiable([Expression("metadata.name", "DoesNotExist")])
-    assert satisfiable([Expression("metadata.name", "NotIn", ("n1",))])
-    assert satisfiable([])
+    assert not are_satisfiable([Expression("metadata.name", "DoesNotExist")])
+    assert are_satisfiable([Expression("metadata.name", "NotIn", ("n1",))])
+    assert are_satisfiable([])
 
 
 valid = st.one_of(
@@ -111,7 +117,7 @@ def test_no_value_means_no_value(asked: list[Expression]) -> None:
     candidates = [None, *VALUES, "00", "01", "02", "03", "05", "08", "-9", "other"]
     found = any(all(expression.accepts(value) for expression in asked) for value in candidates)
 
-    assert compatible(asked) is found
+    assert are_compatible(asked) is found
 
 
 # -- requirements ------------------------------------------------------------------------------------------------------

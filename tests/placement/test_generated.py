@@ -6,7 +6,7 @@ import pytest
 
 from tests.placement.samples import kubevirt, vmi
 from webhook.kubevirt.config import DEFAULTS
-from webhook.placement.generated import absent, architecture, host_model, is_emulated, keys, sticky
+from webhook.placement.generated import architecture, forbidden_labels, host_model, is_emulated, is_sticky, keys
 
 CROSS = kubevirt(featureGates=["CrossArchitectureVirtualization"])
 STRICT = kubevirt(featureGates=["HypervStrictCheck"])
@@ -136,8 +136,12 @@ def test_what_nodes_must_not_have() -> None:
     obsolete = "node-labeller.kubevirt.io/obsolete-host-model"
     forbidden = [{"name": "svm", "policy": "forbid"}]
 
-    assert list(absent(vmi())) == list(absent(vmi(None, {"cpu": {"model": "host-model"}}))) == [obsolete]
-    assert list(absent(vmi(None, {"cpu": {"model": "Westmere", "features": forbidden}}))) == [
+    assert (
+        list(forbidden_labels(vmi()))
+        == list(forbidden_labels(vmi(None, {"cpu": {"model": "host-model"}})))
+        == [obsolete]
+    )
+    assert list(forbidden_labels(vmi(None, {"cpu": {"model": "Westmere", "features": forbidden}}))) == [
         "cpu-feature.node.kubevirt.io/svm"
     ]
 
@@ -173,4 +177,4 @@ def test_without_its_model_a_host_has_no_features_either() -> None:
     ],
 )
 def test_what_later_migrations_inherit(key: str, copied: bool) -> None:
-    assert sticky(key) is copied
+    assert is_sticky(key) is copied

@@ -42,7 +42,7 @@ def own(placed: Placed) -> Iterator[Requirement]:
     selector = placed.node_selector or {}
     yield from (Label(requirement.VM, Expression.equals(key, value)) for key, value in selector.items())
     yield from _affinity(placed)
-    yield from _tolerating(placed)
+    yield from _taint_requirements(placed)
 
 
 def of(  # noqa: PLR0913 - what a target pod is made from, each with a default
@@ -83,7 +83,7 @@ def of(  # noqa: PLR0913 - what a target pod is made from, each with a default
         if carried.get(key, value) == value  # else KubeVirt overwrites it
     }
     # A feature that is named again forbids nothing more.
-    absent = tuple(Expression(key, DOES_NOT_EXIST) for key in dict.fromkeys(generated.absent(vmi)))
+    absent = tuple(Expression(key, DOES_NOT_EXIST) for key in dict.fromkeys(generated.forbidden_labels(vmi)))
     known = {**layer, **carried}
     return (
         *(Label(requirement.ADDED, Expression.equals(key, value)) for key, value in added),
@@ -93,8 +93,8 @@ def of(  # noqa: PLR0913 - what a target pod is made from, each with a default
         *(_vendor(known, labels or made) if configuration.release.has(REQUIRES_CPU_VENDOR) else ()),
         *_mirrored_labels(known, made),
         *_affinity(spec, absent),
-        *_elsewhere(vmi, migration, source_node),
-        *_tolerating(spec, tolerated=_TOLERATED_BY_DEFAULT, admitted=(*_tolerations(source_pod), *tolerations)),
+        *_exclude_source(vmi, migration, source_node),
+        *_taint_requirements(spec, tolerated=_TOLERATED_BY_DEFAULT, admitted=(*_tolerations(source_pod), *tolerations)),
         *admitted,
         *_resources(requests or {}, configuration),
     )
@@ -194,7 +194,7 @@ def _tolerations(pod: LauncherPod | None) -> tuple[Toleration, ...]:
     return tuple(toleration or Toleration() for toleration in (spec.tolerations if spec else None) or ())
 
 
-def _tolerating(
+def _taint_requirements(
     placed: Placed, *, tolerated: tuple[str, ...] = (), admitted: tuple[Toleration, ...] = ()
 ) -> Iterator[Requirement]:
     """The requirements on taints and on cordoned nodes.
@@ -220,7 +220,7 @@ def _host_model(vmi: Vmi, pod: Mapping[str, str], labels: Mapping[str, str]) -> 
     """
     if vmi.cpu.model != HOST_MODEL:
         return {}
-    return {key: value for key, value in pod.items() if generated.sticky(key)} or generated.host_model(labels)
+    return {key: value for key, value in pod.items() if generated.is_sticky(key)} or generated.host_model(labels)
 
 
 def _vendor(known: Mapping[str, object], labels: Mapping[str, str]) -> Iterator[Requirement]:
@@ -251,7 +251,7 @@ def _mirrored_labels(known: Mapping[str, object], made: Mapping[str, str]) -> It
             yield Label(requirement.KUBEVIRT, Expression.equals(key, value))
 
 
-def _elsewhere(vmi: Vmi, migration: Migration, node: Node | None) -> Iterator[Requirement]:
+def _exclude_source(vmi: Vmi, migration: Migration, node: Node | None) -> Iterator[Requirement]:
     if migration.receives:
         if source := vmi.source_state.node:
             # KubeVirt excludes it in the first term of the node affinity only.

@@ -117,19 +117,19 @@ def kept_by_kubevirt(requirements: Requirements) -> Requirements:
     return tuple(each for each in without_dropped(requirements) if guarded or each.origin != VENDOR)
 
 
-def compatible(together: Sequence[Expression]) -> bool:
+def are_compatible(together: Sequence[Expression]) -> bool:
     """Whether any value of one label, or its absence, satisfies all these expressions."""
-    return all(expression.accepts(None) for expression in together) or satisfiable(together)
+    return all(expression.accepts(None) for expression in together) or are_satisfiable(together)
 
 
-def satisfiable(together: Sequence[Expression]) -> bool:
-    """Whether any value does: as `compatible`, of what every node has."""
+def are_satisfiable(together: Sequence[Expression]) -> bool:
+    """Whether any value does: as `are_compatible`, of what every node has."""
     if any(expression.operator == DOES_NOT_EXIST for expression in together):
         return False
     listed = [set(expression.values) for expression in together if expression.operator == IN]
     if listed:
         forbidden = {value for each in together if each.operator == NOT_IN for value in each.values}
-        bounds = _tightest(together)
+        bounds = _tightest_bounds(together)
         return any(_all_accept(bounds, value) for value in set.intersection(*listed) - forbidden)
     # Numbers are written in many ways and texts are endless, so a few forbidden ones never exhaust them.
     above = max((_bound(each) for each in together if each.operator == GREATER), default=_INT64.start - 1)
@@ -137,7 +137,7 @@ def satisfiable(together: Sequence[Expression]) -> bool:
     return below - above > 1
 
 
-def _tightest(together: Sequence[Expression]) -> list[Expression]:
+def _tightest_bounds(together: Sequence[Expression]) -> list[Expression]:
     """Of all lower bounds the greatest, and of all upper ones the least: they say what all together say."""
     lower = max((each for each in together if each.operator == GREATER), key=_bound, default=None)
     upper = min((each for each in together if each.operator == LESS), key=_bound, default=None)
@@ -155,10 +155,12 @@ def _bound(expression: Expression) -> int:
 def _of_one_label(asked: Sequence[_Asked]) -> Iterator[Contradiction]:
     # Every source of requirements asks for each label once: a handful of pairs, whatever the object.
     spend(len(asked) * len(asked), "requirements of one label")
-    pairs = [(first[0], second[0]) for first, second in combinations(asked, 2) if not compatible((first[1], second[1]))]
+    pairs = [
+        (first[0], second[0]) for first, second in combinations(asked, 2) if not are_compatible((first[1], second[1]))
+    ]
     if pairs:
         yield from (_contradiction(pair) for pair in pairs)
-    elif not compatible(tuple(expression for _, expression in asked)):
+    elif not are_compatible(tuple(expression for _, expression in asked)):
         yield _contradiction(requirement for requirement, _ in asked)
 
 
@@ -169,14 +171,14 @@ def _of_affinity(
     for term in affinity.terms:
         if term.hopeless:
             continue
-        against = _against(term, asked, names)
+        against = _term_exclusions(term, asked, names)
         if against is None:
             return
         blockers += against
     yield _contradiction(dict.fromkeys((affinity, *blockers)))
 
 
-def _against(
+def _term_exclusions(
     term: Term, asked: Mapping[str, Sequence[_Asked]], names: Sequence[_Asked]
 ) -> Sequence[Requirement] | None:
     """What excludes a term; empty if it excludes itself; None if nothing does."""
@@ -187,16 +189,16 @@ def _against(
     for expression in term.expressions:
         by_label.setdefault(expression.key, []).append(expression)
     for key, inside in by_label.items():
-        against = _among(inside, asked.get(key, ()), compatible)
+        against = _label_exclusions(inside, asked.get(key, ()), are_compatible)
         if against is not None:
             return against
-    return _among([field for field in term.fields if field.key == NAME_FIELD], names, satisfiable)
+    return _label_exclusions([field for field in term.fields if field.key == NAME_FIELD], names, are_satisfiable)
 
 
-def _among(
+def _label_exclusions(
     inside: Sequence[Expression], others: Sequence[_Asked], possible: Callable[[Sequence[Expression]], bool]
 ) -> Sequence[Requirement] | None:
-    """What a term's expressions over one label exclude, as `_against` says it."""
+    """What a term's expressions over one label exclude, as `_term_exclusions` says it."""
     if not possible(inside):
         return ()
     single = [other for other, outside in others if not possible((*inside, outside))]

@@ -79,7 +79,7 @@ def keys(vmi: Vmi, configuration: ClusterConfig, source: Mapping[str, str]) -> I
         yield VM_ARCHITECTURE + _guest(vmi)
 
 
-def absent(vmi: Vmi) -> Iterator[str]:
+def forbidden_labels(vmi: Vmi) -> Iterator[str]:
     """The labels that a node must not have; KubeVirt appends them to every term of the node affinity."""
     if vmi.cpu.model in {None, "", HOST_MODEL}:
         yield OBSOLETE_HOST_MODEL
@@ -100,7 +100,7 @@ def host_model(labels: Mapping[str, str]) -> dict[str, str]:
     return required_labels if any(key.startswith(CPU_MODEL_MIGRATION) for key in required_labels) else {}
 
 
-def sticky(key: str) -> bool:
+def is_sticky(key: str) -> bool:
     """Whether KubeVirt copies this key of a host-model VM's pod into the pods of all later migrations."""
     return CPU_FEATURE in key or CPU_MODEL_MIGRATION in key
 

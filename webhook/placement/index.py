@@ -123,7 +123,7 @@ class NodeIndex:
         failures = []
         eligible = self._all
         for requirement in requirements:
-            for taint, nodes in self._failing(requirement):
+            for taint, nodes in self._failing_nodes(requirement):
                 if nodes:
                     eligible &= ~nodes
                     failures.append(Failure(requirement, taint, nodes))
@@ -175,16 +175,16 @@ class NodeIndex:
         for key in before.keys() ^ after.keys():
             _flip(self._labelled, key, bit)
 
-    def _failing(self, requirement: Requirement) -> Iterator[tuple[Taint | None, int]]:
+    def _failing_nodes(self, requirement: Requirement) -> Iterator[tuple[Taint | None, int]]:
         """The nodes that a requirement keeps out; of taints for each taint apart."""
         match requirement:
             case Label():
-                yield None, self._all ^ self._accepting(requirement.expression)
+                yield None, self._all ^ self._nodes_accepting(requirement.expression)
             case OneOf():
                 matching = 0
                 spend(len(requirement.terms), "terms of the node affinity")
                 for term in requirement.terms:
-                    matching |= self._matching(term)
+                    matching |= self._nodes_matching(term)
                 yield None, self._all ^ matching
             case Untainted():
                 spend(len(requirement.tolerations) + len(self._taints), "tolerations")
@@ -200,26 +200,26 @@ class NodeIndex:
             case Kvm():
                 yield None, self._no_kvm
             case Allocatable():
-                yield None, self._lacking(requirement.resource, requirement.amount)
+                yield None, self._nodes_lacking(requirement.resource, requirement.amount)
             case _:
                 raise TypeError(f"the index knows no {type(requirement).__name__}")
 
-    def _lacking(self, resource: str, amount: int) -> int:
+    def _nodes_lacking(self, resource: str, amount: int) -> int:
         levels = self._levels.get(resource, _NO_LEVELS)
         return (self._all ^ self._unreported ^ levels.nodes) | levels.below(amount)
 
-    def _matching(self, term: Term) -> int:
+    def _nodes_matching(self, term: Term) -> int:
         if term.hopeless:
             return 0
         spend(len(term.expressions) + len(term.fields), "expressions of the node affinity")
         nodes = self._all
         for expression in term.expressions:
-            nodes &= self._accepting(expression)
+            nodes &= self._nodes_accepting(expression)
         for field in term.fields:
-            nodes &= self._accepting_field(field)
+            nodes &= self._nodes_accepting_field(field)
         return nodes
 
-    def _accepting(self, expression: Expression) -> int:
+    def _nodes_accepting(self, expression: Expression) -> int:
         key, operator = expression.key, expression.operator
         if operator == EXISTS:
             return self._labelled.get(key, 0)
@@ -246,7 +246,7 @@ class NodeIndex:
         self._thresholds[key] = known
         return known
 
-    def _accepting_field(self, field: Expression) -> int:
+    def _nodes_accepting_field(self, field: Expression) -> int:
         if field.key != NAME_FIELD:
             return self._all if field.accepts(field_value(field.key, "")) else 0
         named = 0

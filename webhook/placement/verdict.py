@@ -129,7 +129,7 @@ class Verdict:
 
     def groups(self) -> tuple[Group, ...]:
         """The nodes by what exactly they fail, the largest group first; each is in one."""
-        parts = self._alike()
+        parts = self._group_alike()
         together: dict[int, list[int]] = {}  # where a selector has thousands of keys that no node has
         for index, failure in enumerate(self.failures):
             if failure.count > _FEW:
@@ -142,7 +142,7 @@ class Verdict:
         ordered = sorted((-nodes.bit_count(), (*sorted(failed), last), nodes) for failed, nodes in parts)
         return tuple(Group(tuple(map(self.failures.__getitem__, failed[:-1])), nodes) for _, failed, nodes in ordered)
 
-    def _alike(self) -> list[_Part]:
+    def _group_alike(self) -> list[_Part]:
         """All nodes by which of the failures of a few they have."""
         failed: dict[int, list[int]] = {}
         for index, failure in enumerate(self.failures):

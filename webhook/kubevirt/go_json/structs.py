@@ -345,7 +345,7 @@ def decode(shape: Struct, value: Any, where: str = "", *, quoting: bool = True) 
     """
     if is_too_large(value):
         raise InputError(f"holds more than {MAX_VALUES} values", where)
-    return _through(shape, value, where, live=True, quoting=quoting)
+    return _take(shape, value, where, live=True, quoting=quoting)
 
 
 def encode(shape: Struct, value: Any, where: str = "") -> Json:
@@ -359,10 +359,10 @@ def encode(shape: Struct, value: Any, where: str = "") -> Json:
     Raises:
         InputError: a value is of the wrong kind or absurdly large.
     """
-    return _through(shape, value, where, live=False)
+    return _take(shape, value, where, live=False)
 
 
-def _through(shape: Struct, value: Any, where: str, *, live: bool, quoting: bool = True) -> Json:
+def _take(shape: Struct, value: Any, where: str, *, live: bool, quoting: bool = True) -> Json:
     try:
         return shape.take(value, live)
     except WrongValue as wrong:

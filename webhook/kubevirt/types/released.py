@@ -38,10 +38,10 @@ class Types:
     def __init__(self, release: Release) -> None:
         machine = _changes(release, fields.MACHINE)
         template = {f"template.spec.{path}": change for path, change in machine.items()}
-        self.vmi: Final = _of(machines.VMI, machine)
-        self.vm: Final = _of(machines.VM, _changes(release, fields.VIRTUAL_MACHINE) | template)
-        self.instancetype: Final = _of(instancetypes.INSTANCETYPE, _changes(release, fields.INSTANCETYPE))
-        self.preference: Final = _of(instancetypes.PREFERENCE, _changes(release, fields.PREFERENCE))
+        self.vmi: Final = _change_fields(machines.VMI, machine)
+        self.vm: Final = _change_fields(machines.VM, _changes(release, fields.VIRTUAL_MACHINE) | template)
+        self.instancetype: Final = _change_fields(instancetypes.INSTANCETYPE, _changes(release, fields.INSTANCETYPE))
+        self.preference: Final = _change_fields(instancetypes.PREFERENCE, _changes(release, fields.PREFERENCE))
         self.by_kind: Final = {
             "VirtualMachineInstancetype": self.instancetype,
             "VirtualMachineClusterInstancetype": self.instancetype,
@@ -50,7 +50,7 @@ class Types:
         }
 
 
-def _of(shape: Struct, changes: _Changes) -> Struct:
+def _change_fields(shape: Struct, changes: _Changes) -> Struct:
     return replace_fields(shape, {f"spec.{path}": change for path, change in changes.items()})
 
 

@@ -135,7 +135,7 @@ def _compare(vm: Any, vmi: Any, get: Get, configuration: ClusterConfig) -> tuple
     traced = _build(vm, get, configuration, traced=True)
     origins = traced.origins.by_path(traced.to_json())
     wanted, there = dict(leaves(expected, "spec")), dict(leaves(actual, "spec"))
-    return tuple(_differing(wanted, there, origins))
+    return tuple(_compare_leaves(wanted, there, origins))
 
 
 def _build(vm: Any, get: Get, configuration: ClusterConfig, *, traced: bool) -> Built:
@@ -193,8 +193,8 @@ def _leave_out(expected: Json, actual: Json, annotations: dict[str, str]) -> Non
     # `virtctl addvolume` without --persist plugs into the VMI alone.
     known = {volume["name"] for volume in expected.get("volumes", ())}
     plugged = {volume["name"] for volume in actual.get("volumes", ()) if _is_plugged(volume)} - known
-    _without(actual, "volumes", plugged)
-    _without(actual["domain"]["devices"], "disks", plugged)
+    _remove_plugged(actual, "volumes", plugged)
+    _remove_plugged(actual["domain"]["devices"], "disks", plugged)
     # virt-controller switches it on and off while backups are made.
     for spec in (expected, actual):
         for disk in spec["domain"]["devices"].get("disks", ()):
@@ -206,7 +206,7 @@ def _is_plugged(volume: Json) -> bool:
     return any(source.get("hotpluggable") for source in sources)
 
 
-def _without(parent: Json, field: str, plugged: set[str]) -> None:
+def _remove_plugged(parent: Json, field: str, plugged: set[str]) -> None:
     kept = [item for item in parent.get(field, ()) if item["name"] not in plugged]
     if kept:
         parent[field] = kept
@@ -214,7 +214,7 @@ def _without(parent: Json, field: str, plugged: set[str]) -> None:
         parent.pop(field, None)
 
 
-def _differing(wanted: Json, there: Json, origins: dict[str, Origin]) -> Iterator[Difference]:
+def _compare_leaves(wanted: Json, there: Json, origins: dict[str, Origin]) -> Iterator[Difference]:
     for path in sorted(wanted.keys() | there.keys()):
         origin = origins.get(path) if path in wanted else None
         if wanted.get(path, _ABSENT) != there.get(path, _ABSENT) and origin is not Origin.CLUSTER:

@@ -133,7 +133,7 @@ def amend(  # noqa: PLR0913 - the arguments of KubeVirt's own function
     except Rejection as rejection:
         return VmAdmission(400, rejection.what)
     template = vm["spec"]["template"]
-    _prefer(vm, (find or _finding(get, rules))(PREFERENCE_MATCHER, vm))
+    _prefer(vm, (find or _remember_specs(get, rules))(PREFERENCE_MATCHER, vm))
     note(Origin.PREFERENCE)
     if old is None:
         firmware = template["spec"]["domain"].setdefault("firmware", {})
@@ -157,7 +157,7 @@ def _fill_kinds(vm: Json) -> None:
             vm["spec"][matcher.field].setdefault("kind", matcher.cluster.lower())
 
 
-def _finding(get: Get, rules: Rules) -> _Find:
+def _remember_specs(get: Get, rules: Rules) -> _Find:
     """Finds the specs of what a VM names, each once: nothing in a webhook changes matchers that are there.
 
     KubeVirt only logs what is missing, and goes on without it.
@@ -253,7 +253,7 @@ def evaluate(vm: Json, get: Get, configuration: ClusterConfig, find: _Find | Non
         InputError: an instancetype, preference or revision is malformed.
     """
     rules = configuration.rules
-    find = find or _finding(get, rules)
+    find = find or _remember_specs(get, rules)
     specs = [find(matcher, vm) for matcher in (INSTANCETYPE_MATCHER, PREFERENCE_MATCHER)]
     template = vm["spec"]["template"]
     annotations = template["metadata"].setdefault("annotations", {})
@@ -287,7 +287,7 @@ def objection(vm: Json, get: Get, configuration: ClusterConfig) -> Rejection | N
         InputError: an object is malformed.
     """
     rules = configuration.rules
-    changed, find = copy_json(vm), _finding(get, rules)
+    changed, find = copy_json(vm), _remember_specs(get, rules)
     try:
         answer = amend(changed, get, str, configuration, find=find)
         if answer.is_allowed:

@@ -127,8 +127,8 @@ def _evaluate(vmi: Vmi, namespace: str, facts: Facts, settings: EvictionSettings
     too_soon = pace.blackout(settings.blackouts, facts.now) or pace.cool_down(own, facts.now, settings)
     if too_soon:
         return _deny(too_soon)
-    capped, doubt = _too_many(namespace, facts, settings)
-    return _deny(capped) if capped else _with_doubt(_evaluate_placement(vmi, namespace, facts), doubt)
+    capped, doubt = _reached_cap(namespace, facts, settings)
+    return _deny(capped) if capped else _add_doubt(_evaluate_placement(vmi, namespace, facts), doubt)
 
 
 def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
@@ -139,7 +139,7 @@ def _evaluate_placement(vmi: Vmi, namespace: str, facts: Facts) -> Decision:
     return Decision((common.eligible(verdict.count, verdict.total),), notes={"eligible-nodes": str(verdict.count)})
 
 
-def _too_many(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple[Reason | None, Reason | None]:
+def _reached_cap(namespace: str, facts: Facts, settings: EvictionSettings) -> tuple[Reason | None, Reason | None]:
     """Which cap is reached, None where none is, and why the cluster's could not be looked at.
 
     No VMI is read where no more evacuations are claimed than the caps allow.
@@ -181,7 +181,7 @@ def _visible_caps(settings: EvictionSettings, facts: Facts) -> EvictionSettings:
     )
 
 
-def _with_doubt(decision: Decision, doubt: Reason | None) -> Decision:
+def _add_doubt(decision: Decision, doubt: Reason | None) -> Decision:
     """The decision with what it could not take into account."""
     if doubt is None:
         return decision

@@ -135,7 +135,7 @@ def evaluate_update(
     versions = _Versions(vm, old, manifests, namespace)
     slots = (_slot(matcher, versions, lookups, findings) for matcher in MATCHERS)
     update = _Update(vm, old, namespace, tuple(slots), lookups.rules)
-    outgrown = _outgrown(update, settings)
+    outgrown = _outgrown_defaults(update, settings)
     carried, put_back = _preserved_defaults(update, settings, findings), []
     try:
         fit, unfit = _fit(update, outgrown, carried, lookups)
@@ -271,7 +271,7 @@ def _remove_annotation(matcher: Matcher, vm: Unstructured, manifests: Manifests)
         yield Change(path, injected_value, None, Code.DEFAULT_WITHDRAWN)
 
 
-def _outgrown(update: _Update, settings: InstancetypeSettings) -> dict[Matcher, str]:
+def _outgrown_defaults(update: _Update, settings: InstancetypeSettings) -> dict[Matcher, str]:
     """The defaults that stand beside a size which the owner says now, and why a new VM would not get them."""
     field, before = _size(update.vm), _size(update.old)
     if field is None or before is not None:

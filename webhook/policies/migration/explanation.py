@@ -80,7 +80,7 @@ def explain(
         Unreadable: something that it depends on cannot be read.
         NotRead: a fact has not been read yet.
     """
-    vmi = _running(namespace, name, facts, deputy=deputy)
+    vmi = _running_vmi(namespace, name, facts, deputy=deputy)
     facts.need(NodesKey(), KubeVirtKey())
     target = migration_targets.of(vmi, namespace, facts, Migration.adding(dict(added), receives=vmi.waits_for_source))
     nodes = read(facts, NodesKey(), "the nodes")
@@ -103,7 +103,7 @@ def explain(
         eligible=Nodes(verdict.count, verdict.names()),
         obstacles=tuple(_obstacles(vmi, name)),
         contradictions=conflicts,
-        kubevirt=_alone(target, nodes, verdict),
+        kubevirt=_evaluate_alone(target, nodes, verdict),
         reasons=_reasons(verdict),
         openings=_openings(verdict),
         groups=tuple(
@@ -127,7 +127,7 @@ def few(listed: Iterable[str], most: int = _FEW) -> str:
     return f"{', '.join(every[:most])} and {len(every) - most} more"
 
 
-def _running(namespace: str, name: str, facts: Facts, *, deputy: bool) -> Vmi:
+def _running_vmi(namespace: str, name: str, facts: Facts, *, deputy: bool) -> Vmi:
     vmi = read(facts, ObjectKey(VMIS, namespace, name), f"VirtualMachineInstance {namespace}/{name}")
     if vmi and not vmi.has_ended:
         return vmi
@@ -181,7 +181,7 @@ def _reserved_keys(added: Mapping[str, str]) -> Iterator[str]:
         yield f"{', '.join(keys)} {reserved} for KubeVirt; the migration policy denies {them} by default"
 
 
-def _alone(target: Target, nodes: NodeIndex, verdict: Verdict) -> Alone:
+def _evaluate_alone(target: Target, nodes: NodeIndex, verdict: Verdict) -> Alone:
     kept = kept_by_kubevirt(target.requirements)
     alone = nodes.review(kept)
     remaining = {each for each in kept if isinstance(each, Label)}
@@ -278,11 +278,11 @@ def _with_volumes(
     if not claims or not nodes.review(target.requirements).count:
         return target, {}
     if deputy:
-        return _lacking(target, "which nodes reach the VM's volumes was not looked up"), {}
+        return _add_gap(target, "which nodes reach the VM's volumes was not looked up"), {}
     try:
         bound = _bound_volumes(claims, namespace, facts)
     except Unreadable as error:
-        return _lacking(target, f"which nodes reach the VM's volumes is not known: {error.why}"), {}
+        return _add_gap(target, f"which nodes reach the VM's volumes is not known: {error.why}"), {}
     hotplugged = {each.name or "" for each in _volumes(target.vmi) if each.is_hotplugged}
     required = tuple(
         Reachable(requirement.VOLUMES, volume.terms, name)
@@ -293,7 +293,7 @@ def _with_volumes(
     return more, {name: volume for name, volume in bound.items() if name in hotplugged}
 
 
-def _lacking(target: Target, gap: str) -> Target:
+def _add_gap(target: Target, gap: str) -> Target:
     return msgspec.structs.replace(target, gaps=(*target.gaps, gap))
 
 

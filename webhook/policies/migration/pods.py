@@ -95,7 +95,7 @@ def _constrain(
         # KubeVirt takes the user's key for its own rule, which keeps a VM on its CPU vendor.
         guards = [item.expression for item in requirements if isinstance(item, Label) and item.origin == VENDOR]
         expressions += [_equals(guard.key, guard.values[0]) for guard in guards]
-    changes = [*_terms(pod, expressions), *_unstuck(selector, migration.added_selector, requirements)]
+    changes = [*_terms(pod, expressions), *_remove_stuck_keys(selector, migration.added_selector, requirements)]
     said = ", ".join(f"{key}={value}" for key, value in wanted.items())
     if not changes:
         return Decision((messages.already_constrained(said), *unsure), warnings=unsure)
@@ -135,10 +135,10 @@ def _label(expression: Any) -> tuple[str, str] | None:
     return None
 
 
-def _unstuck(selector: dict[str, str], added: dict[str, str], requirements: Requirements) -> list[Change]:
+def _remove_stuck_keys(selector: dict[str, str], added: dict[str, str], requirements: Requirements) -> list[Change]:
     """The node selector without the CPU keys that only this migration adds: its affinity has them this once."""
     required = {item.expression.key for item in requirements if isinstance(item, Label) and item.origin != ADDED}
-    stuck = {key for key in added if key in selector and generated.sticky(key) and key not in required}
+    stuck = {key for key in added if key in selector and generated.is_sticky(key) and key not in required}
     if not stuck or not requirements:
         return []
     kept = {key: value for key, value in selector.items() if key not in stuck}

@@ -50,8 +50,8 @@ def validate(migration: Migration, request: Request[Migration], facts: Facts, se
     namespace = request.namespace or ""
     try:
         return (
-            _may_not_pin(request.user_info, namespace, facts, settings)
-            or _too_many(namespace, facts, settings)
+            _evaluate_permission(request.user_info, namespace, facts, settings)
+            or _evaluate_limit(namespace, facts, settings)
             or _evaluate_placement(migration, namespace, request.user_info, facts, settings)
         )
     except Unreadable as error:
@@ -73,7 +73,7 @@ def warn(migration: Migration, request: Request[Migration], facts: Facts, _: Mig
         return skip(messages.validated_elsewhere())
     if migration.sends:
         return skip(messages.on_sending_side())
-    if _kubevirts_own(migration):
+    if _is_kubevirts_own(migration):
         return skip(messages.by_kubevirt())
     namespace = request.namespace or ""
     try:
@@ -127,7 +127,7 @@ def _deny(reason: Reason, status: int, causes: Sequence[str] = ()) -> Decision:
     return Decision((reason,), denial=Denial(status, reason.text, fields))
 
 
-def _may_not_pin(user: UserInfo, namespace: str, facts: Facts, settings: MigrationSettings) -> Decision | None:
+def _evaluate_permission(user: UserInfo, namespace: str, facts: Facts, settings: MigrationSettings) -> Decision | None:
     if not settings.require_right:
         return None
     place = settings.kubevirt_namespace
@@ -143,14 +143,14 @@ def _may_not_pin(user: UserInfo, namespace: str, facts: Facts, settings: Migrati
     return Decision((reason,), denial=Denial(403, reason.text))
 
 
-def _too_many(namespace: str, facts: Facts, settings: MigrationSettings) -> Decision | None:
+def _evaluate_limit(namespace: str, facts: Facts, settings: MigrationSettings) -> Decision | None:
     if not settings.max_unfinished:
         return None
     all_of_them = read(facts, ListKey(UNFINISHED, namespace), "the namespace's migrations") or ()
     unfinished = [
         migration.meta.name or ""
         for migration in all_of_them
-        if migration.is_unfinished and not _kubevirts_own(migration)
+        if migration.is_unfinished and not _is_kubevirts_own(migration)
     ]
     if len(unfinished) < settings.max_unfinished:
         return None
@@ -158,7 +158,7 @@ def _too_many(namespace: str, facts: Facts, settings: MigrationSettings) -> Deci
     return Decision((reason,), denial=Denial(429, reason.text))
 
 
-def _kubevirts_own(migration: Migration) -> bool:
+def _is_kubevirts_own(migration: Migration) -> bool:
     """Whether KubeVirt made it. Any user can write its annotations, but KubeVirt never adds a selector."""
     updates = migration.meta.annotation(WORKLOAD_UPDATE) is not None
     return not migration.added_selector and (migration.evacuates or updates)
@@ -170,7 +170,7 @@ def _evaluate_placement(
     target = migration_targets.find(namespace, _vmi_name(migration), facts, migration)
     if target is None:
         return _allow_missing_vmi(namespace, migration)
-    colliding = _colliding(target) if settings.collision != "ignore" else []
+    colliding = _added_conflicts(target) if settings.collision != "ignore" else []
     if settings.collision == "ignore":
         # KubeVirt drops it, and the target pod is not held to it either: the rest is what is evaluated.
         kept = contradictions.without_dropped(target.requirements)
@@ -189,7 +189,7 @@ def _evaluate_placement(
     return _eligible(verdict)
 
 
-def _colliding(target: Target) -> list[Contradiction]:
+def _added_conflicts(target: Target) -> list[Contradiction]:
     """The contradictions that the migration brings; what contradicts itself without it is not its fault."""
     conflicts = contradictions.contradictions(target.requirements)
     return [

@@ -170,7 +170,7 @@ def _evaluate_update(
         return msgspec.structs.replace(chosen, changes=tuple(_remove_annotations(vm, manifests, chosen.code)))
     objection = _instancetype_objects(vm, namespace, facts, status)
     if objection and (objection.code == Code.INSTANCETYPE_SETS_SCHEDULER or _is_new(vm, request.old_object, objection)):
-        return _withdrawn(vm, manifests, objection.reasons[0].text)
+        return _withdraw(vm, manifests, objection.reasons[0].text)
     return _restore_annotations(vm)
 
 
@@ -184,7 +184,7 @@ def _is_new(vm: VirtualMachine, old: VirtualMachine | None, objection: Decision)
     return objection.code == Code.INSTANCETYPE_UNRESOLVED and named != before
 
 
-def _withdrawn(vm: VirtualMachine, manifests: Manifests, why: str) -> Decision:
+def _withdraw(vm: VirtualMachine, manifests: Manifests, why: str) -> Decision:
     """The decision to remove the injected scheduler from a VM that KubeVirt would deny with it."""
     reason = messages.withdrawn(vm.scheduler_name, why)
     field = Change(_VM_SCHEDULER, vm.scheduler_name, None, reason.code)

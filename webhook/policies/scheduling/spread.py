@@ -242,7 +242,7 @@ def _owners(present: list[dict[str, Any]], injected_value: str, manifests: Manif
         if key not in injected or (key not in declared and constraint != injected[key]):
             yield constraint
         elif key in declared:
-            yield _only(constraint, declared[key])
+            yield _select_declared(constraint, declared[key])
 
 
 def _key(constraint: Mapping[str, Any]) -> tuple[object, ...]:
@@ -250,11 +250,15 @@ def _key(constraint: Mapping[str, Any]) -> tuple[object, ...]:
     return tuple(value if isinstance(value := constraint.get(field), str) else None for field in _KEY)
 
 
-def _only(value: Any, declared: Mapping[str, Any]) -> Any:
+def _select_declared(value: Any, declared: Mapping[str, Any]) -> Any:
     """The part of plain JSON that a tree of ``fieldsV1`` declares."""
     if not isinstance(value, dict) or not declared:
         return value
-    return {name: _only(member, declared[f"f:{name}"]) for name, member in value.items() if f"f:{name}" in declared}
+    return {
+        name: _select_declared(member, declared[f"f:{name}"])
+        for name, member in value.items()
+        if f"f:{name}" in declared
+    }
 
 
 def _write(
