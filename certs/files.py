@@ -21,11 +21,11 @@ class FileWatcher:
 
     def __init__(self, *paths: Path) -> None:
         self._paths: Final = paths
-        self._seen = self._evaluated = self._look()
+        self._seen = self._evaluated = self._digests()
 
     def has_changed(self) -> bool:
         """Whether the files have settled on a content that is not the last one; reads them, so call it in a thread."""
-        now = self._look()
+        now = self._digests()
         settled = now == self._seen
         self._seen = now
         if not settled or now == self._evaluated:
@@ -33,7 +33,7 @@ class FileWatcher:
         self._evaluated = now
         return True
 
-    def _look(self) -> tuple[str, ...]:
+    def _digests(self) -> tuple[str, ...]:
         return tuple(_digest(path) for path in self._paths)
 
 

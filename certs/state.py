@@ -198,10 +198,10 @@ def _needs_new_ca(state: CaState, terms: Terms, observed: Observation) -> bool:
     if observed.is_rotation_requested:
         return True
     hosts = () if observed.has_leaf else terms.hosts
-    return observed.may_create and _due(state.issuer, hosts, observed.now)
+    return observed.may_create and _is_due(state.issuer, hosts, observed.now)
 
 
-def _due(issuer: Authority | None, hosts: Sequence[str], now: datetime) -> bool:
+def _is_due(issuer: Authority | None, hosts: Sequence[str], now: datetime) -> bool:
     if issuer is None or issuer.unusable(hosts, now):
         return True
     certificate = issuer.certificate

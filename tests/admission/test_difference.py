@@ -8,7 +8,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.admission.difference import changes, overlaid
+from webhook.admission.difference import changes, overlay
 from webhook.admission.patch import operations
 
 LEAVES = st.one_of(st.integers(0, 3), st.sampled_from(["a", "b", "1024Mi"]), st.booleans())
@@ -52,7 +52,7 @@ def test_only_what_differs_is_a_change() -> None:
 
 
 def test_what_is_gone_is_removed_from_a_whole() -> None:
-    assert overlaid({"a": 1, "b": 2, "x": 3}, {"a": 1, "b": 2}, {"a": 1}) == {"a": 1, "x": 3}
+    assert overlay({"a": 1, "b": 2, "x": 3}, {"a": 1, "b": 2}, {"a": 1}) == {"a": 1, "x": 3}
 
 
 def test_what_is_gone_is_removed_where_it_stands() -> None:
@@ -66,20 +66,20 @@ def test_nothing_of_the_original_is_changed() -> None:
     original = {"a": [{"b": 1}]}
     kept = copy.deepcopy(original)
 
-    overlaid(original, {"a": [{"b": 1}]}, {"a": [{"b": 2}]})
+    overlay(original, {"a": [{"b": 1}]}, {"a": [{"b": 2}]})
 
     assert original == kept
 
 
 @given(objects(), objects())
 def test_an_exact_reading_is_replaced_exactly(before: dict[str, Any], after: dict[str, Any]) -> None:
-    assert overlaid(before, before, after) == after or any(isinstance(value, list) for value in before.values())
-    assert overlaid(before, before, before) is before
+    assert overlay(before, before, after) == after or any(isinstance(value, list) for value in before.values())
+    assert overlay(before, before, before) is before
 
 
 @given(objects(), objects())
 def test_an_object_becomes_any_other(before: dict[str, Any], after: dict[str, Any]) -> None:
-    assert patched(before, before, after) == overlaid(before, before, after)
+    assert patched(before, before, after) == overlay(before, before, after)
 
 
 @given(objects(), objects())

@@ -168,7 +168,7 @@ class _Scrubber:
             # An address without its scheme: what follows the question mark may be a signature.
             return self._hide(start + word.index("?") + 1, _end(_UNBROKEN, text, start))
         if len(word) >= 20:
-            self._shapes(start, end)
+            self._hide_shapes(start, end)
         return end
 
     def _find_announced_secret(self, word: str, start: int, end: int) -> int | None:
@@ -213,10 +213,10 @@ class _Scrubber:
         if marks and min(marks) + 1 < end:
             return self._hide(min(marks) + 1, end)
         if authority < end:
-            self._shapes(authority, end)
+            self._hide_shapes(authority, end)
         return max(end, self._done)
 
-    def _shapes(self, start: int, end: int) -> None:
+    def _hide_shapes(self, start: int, end: int) -> None:
         for shape in _SHAPE.finditer(self._text, start, end):
             self._hide(shape.start(), shape.end())
         if self._done <= start:

@@ -195,7 +195,7 @@ class Decision(msgspec.Struct, frozen=True):
                 return Outcome(self.denial.for_user(policy, self.code), (), warnings, self.notes)
             return Outcome(None, self.changes, warnings, self.notes)
         if mode == names.WARN:
-            return Outcome(None, (), _compose((*_would(self), *self.warnings), policy, mode), self.notes)
+            return Outcome(None, (), _compose((*_describe_effects(self), *self.warnings), policy, mode), self.notes)
         return Outcome(None, (), (), self.notes)
 
 
@@ -218,7 +218,7 @@ def skip(reason: Reason, *, warn: bool = False) -> Decision:
     return Decision((reason,), warnings=(reason,) if warn else ())
 
 
-def _would(decision: Decision) -> tuple[Reason, ...]:
+def _describe_effects(decision: Decision) -> tuple[Reason, ...]:
     """What mode ``enforce`` would do, a sentence for each thing that the user would notice."""
     if decision.denial:
         return (Reason(decision.code, f"would deny this request: {decision.denial.message}"),)

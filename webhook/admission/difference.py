@@ -13,7 +13,7 @@ from typing import Any
 from webhook.admission.decision import Change
 
 
-def overlaid(original: Any, before: Any, after: Any) -> Any:
+def overlay(original: Any, before: Any, after: Any) -> Any:
     """``original`` with the difference between ``before`` and ``after``; shares what has not changed.
 
     In lists, items keep their places, and new ones follow.
@@ -24,10 +24,10 @@ def overlaid(original: Any, before: Any, after: Any) -> Any:
         old, read = _object(original), _object(before)
         kept = {key: value for key, value in old.items() if key in after or key not in read}
         changed = {key: value for key, value in after.items() if key not in read or read[key] != value}
-        return kept | {key: overlaid(old.get(key), read.get(key), value) for key, value in changed.items()}
+        return kept | {key: overlay(old.get(key), read.get(key), value) for key, value in changed.items()}
     if isinstance(after, list) and isinstance(before, list) and isinstance(original, list):
         items = zip(original, before, after, strict=False)
-        return [overlaid(*item) for item in items] + after[len(before) :]
+        return [overlay(*item) for item in items] + after[len(before) :]
     return after
 
 
@@ -54,7 +54,7 @@ def changes(
         if isinstance(value, dict) and isinstance(there, dict):
             yield from changes((*path, key), there, _object(inner), value, reason)
         else:
-            yield Change((*path, key), there, overlaid(there, inner, value), reason)
+            yield Change((*path, key), there, overlay(there, inner, value), reason)
 
 
 def _object(value: Any) -> dict[str, Any]:

@@ -58,14 +58,14 @@ class Descriptor(Output):
         done = 0
         try:
             while done < len(data):
-                done += self._some(memoryview(data)[done:])
+                done += self._write_some(memoryview(data)[done:])
         except OSError as error:
             lost = min(data.count(b"\n", done), len(lines))
             self._torn = data[done - 1 : done] != b"\n" if done else self._torn
             raise Lost(lost, _why(error)) from None
         self._torn = False
 
-    def _some(self, data: memoryview) -> int:
+    def _write_some(self, data: memoryview) -> int:
         while True:
             try:
                 return os.write(self._descriptor, data)
@@ -138,8 +138,8 @@ class RotatedFile(Output):
         try:
             for number in range(self._keep - 1, 0, -1):
                 with suppress(FileNotFoundError):
-                    self._full(number).replace(self._full(number + 1))
-            self._path.replace(self._full(1))
+                    self._numbered_path(number).replace(self._numbered_path(number + 1))
+            self._path.replace(self._numbered_path(1))
         except OSError as error:
             if not self._stuck:
                 logger.warning("%s: cannot be rotated, so that it grows: %s", self._path, _why(error))
@@ -149,7 +149,7 @@ class RotatedFile(Output):
         self._reopen()
         return 0
 
-    def _full(self, number: int) -> Path:
+    def _numbered_path(self, number: int) -> Path:
         return self._path.with_name(f"{self._path.name}.{number}")
 
     def _reopen(self) -> None:

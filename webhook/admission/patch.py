@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from webhook.admission.decision import Change
-from webhook.k8s.json_path import present
+from webhook.k8s.json_path import count_present
 
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -72,7 +72,7 @@ def operations(root: object, changes: Sequence[Change]) -> list[Operation]:
         depth = len(path) - 1
         if change.old is None:
             # The deepest parent that exists, or that an earlier operation has made, takes the rest as one value.
-            there = present(root, path)
+            there = count_present(root, path)
             while depth > there and path[:depth] not in made:
                 value = {path[depth]: value}
                 made.add(path[:depth])

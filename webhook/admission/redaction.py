@@ -119,14 +119,18 @@ class _Walk:
             return TOO_MUCH
         if depth >= MAX_DEPTH:
             return TOO_DEEP
-        return self._list(value, depth, headers) if isinstance(value, list) else self._dict(value, depth, headers)
+        return (
+            self._redact_list(value, depth, headers)
+            if isinstance(value, list)
+            else self._redact_dict(value, depth, headers)
+        )
 
     def free(self, entries: dict[str, Any], depth: int) -> Any:
         """Entries whose keys people choose."""
         self._values -= len(entries)
         if self._values < 0:
             return TOO_MUCH
-        return _unless_same(
+        return _keep_if_same(
             entries,
             {
                 self.key(key): REDACTED if item and _TELLING.search(key) else self.value(item, depth + 1)
@@ -147,7 +151,7 @@ class _Walk:
         """A key that people chose: an object that is not as its kind has it may have anything there."""
         return key if len(key) < 20 else self.text(key)
 
-    def _list(self, items: list[Any], depth: int, headers: bool) -> list[Any]:
+    def _redact_list(self, items: list[Any], depth: int, headers: bool) -> list[Any]:
         shown, flag = [], False
         for item in items:
             shown.append(REDACTED if flag and item else self.value(item, depth + 1, headers=headers))
@@ -155,7 +159,7 @@ class _Walk:
             flag = isinstance(item, str) and is_secret_flag(item)
         return items if all(old is new for old, new in zip(items, shown, strict=True)) else shown
 
-    def _dict(self, entries: dict[str, Any], depth: int, header: bool) -> dict[str, Any]:
+    def _redact_dict(self, entries: dict[str, Any], depth: int, header: bool) -> dict[str, Any]:
         secret, value_too = entries.get("kind") == "Secret", _logs_in(entries, header)
         shown: dict[str, Any] = {}
         for key, item in entries.items():
@@ -165,10 +169,10 @@ class _Walk:
                 shown[key] = self.free(item, depth + 1) if depth < MAX_DEPTH else TOO_DEEP
             else:
                 shown[self.key(key)] = self.value(item, depth + 1, headers=key == "httpHeaders")
-        return _unless_same(entries, shown)
+        return _keep_if_same(entries, shown)
 
 
-def _unless_same(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+def _keep_if_same(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return old if old.keys() == new.keys() and all(new[key] is item for key, item in old.items()) else new
 
 

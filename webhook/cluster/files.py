@@ -220,7 +220,7 @@ class FilesCluster(Cluster):
         if guard.kind == "off":
             return SchedulerHealth("available", "its health is not checked")
         pods = self._pods.get(scheduler.name)
-        if pods and (why := self._waiting(scheduler.name).evidence(self._clock(), namespace)):
+        if pods and (why := self._waiting_pods(scheduler.name).evidence(self._clock(), namespace)):
             return SchedulerHealth("unavailable", why)
         if guard.kind == "pods":
             return SchedulerHealth("available", "no pod waits unnoticed")
@@ -232,7 +232,7 @@ class FilesCluster(Cluster):
             return SchedulerHealth("unavailable", f"{text} has been released by its holder")
         return SchedulerHealth("available", f"{text} is held; a snapshot shows no renewals")
 
-    def _waiting(self, scheduler: str) -> WaitingPods:
+    def _waiting_pods(self, scheduler: str) -> WaitingPods:
         """The pods that wait for a scheduler, as its health check would see them."""
         waiting = WaitingPods(self._has_opted_in)
         for pod in self._pods.get(scheduler, ()):

@@ -75,10 +75,10 @@ class InFlight:
             The object; None where the API server answers 404; `Unavailable` where there is no answer in time.
         """
 
-        def positive(answer: Found) -> bool:
+        def is_positive(answer: Found) -> bool:
             return isinstance(answer, Object) and (uid is None or answer.meta.uid == uid)
 
-        return cast("Found", await self._join(key, deadline, positive))
+        return cast("Found", await self._join(key, deadline, is_positive))
 
     async def list(self, key: ListKey[Any], deadline: float) -> Listed:
         """All objects of a list, from a request that began after this call.

@@ -44,7 +44,7 @@ def lookup(root: object, path: Sequence[str]) -> object:
     return ABSENT if value is None else value
 
 
-def present(root: object, path: Sequence[str]) -> int:
+def count_present(root: object, path: Sequence[str]) -> int:
     """How many leading segments of a path lead to a value; all of them if the whole path does.
 
     Args:

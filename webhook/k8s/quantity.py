@@ -184,7 +184,7 @@ def parse(text: str) -> Quantity:
         nanos, rest = (digits * 10**power, 0) if power >= 0 else divmod(digits, 10**-power)
     # If you want some resources, you should get some: what is too fine is rounded up.
     nanos += rest > 0
-    scale = _fast(number, fraction, exponent, format_)
+    scale = _int64_scale(number, fraction, exponent, format_)
     kept = scale is not None and _looks_canonical(number + fraction, scale, format_)
     if scale is None:
         if not any(character.isdigit() for character in text[: match.start(4)]):
@@ -210,7 +210,7 @@ def _suffix(suffix: str) -> tuple[int, int, Format]:
     return 10, exponent, Format.DECIMAL_EXPONENT
 
 
-def _fast(number: str, fraction: str, exponent: int, format_: Format) -> int | None:
+def _int64_scale(number: str, fraction: str, exponent: int, format_: Format) -> int | None:
     """The power of ten of the int64 in which apimachinery holds it: few digits, nothing finer than nano; or None."""
     if format_ is Format.BINARY_SI:
         return 0 if not fraction and 14 - len(number) - exponent * 3 // 10 >= 0 else None

@@ -109,7 +109,7 @@ def _problem(pod: StartingPod) -> StartProblem | None:
     conditions = {condition.type: condition for condition in status.conditions or ()}
     scheduled, ready = conditions.get("PodScheduled"), conditions.get("Ready")
     if scheduled and scheduled.status == "False":
-        return _made(pod, scheduled.reason, scheduled.message, failed=True)
+        return _describe_problem(pod, scheduled.reason, scheduled.message, failed=True)
     if ready and ready.status == "True":
         return None
     return _container_problem(pod, status.container_statuses or ())
@@ -122,15 +122,15 @@ def _container_problem(pod: StartingPod, containers: Sequence[ContainerStatus]) 
         if ended:
             reason = state.waiting.reason if state.waiting else ended.reason
             message = f"the container ended with status {ended.exit_code} ({ended.reason})"
-            return _made(pod, reason, message, failed=True, log="--previous")
+            return _describe_problem(pod, reason, message, failed=True, log="--previous")
         if state.waiting and state.waiting.reason not in _STARTING:
-            return _made(pod, state.waiting.reason, state.waiting.message, failed=True)
+            return _describe_problem(pod, state.waiting.reason, state.waiting.message, failed=True)
         if not state.waiting and not container.ready:
-            return _made(pod, "Running", "its readiness probe does not succeed", log="--tail=20")
-    return _made(pod, "ContainerCreating" if containers else "Pending", "")
+            return _describe_problem(pod, "Running", "its readiness probe does not succeed", log="--tail=20")
+    return _describe_problem(pod, "ContainerCreating" if containers else "Pending", "")
 
 
-def _made(
+def _describe_problem(
     pod: StartingPod, reason: str | None, message: str | None, *, failed: bool = False, log: str = ""
 ) -> StartProblem:
     namespace, name = pod.meta.namespace or "", pod.meta.name or ""

@@ -26,7 +26,7 @@ from webhook.settings.snapshot import Settings
 V = TypeVar("V", bound=Object)
 
 
-def together(first: Handler, second: Callable[[Any, Request[Any], Facts, Any], Decision | None]) -> Handler:
+def combine(first: Handler, second: Callable[[Any, Request[Any], Facts, Any], Decision | None]) -> Handler:
     """The policy that decides what two say that change different fields.
 
     Args:
@@ -137,7 +137,9 @@ _MIGRATIONS: Final = _Target(
 )
 
 
-def _both(verb: Literal["mutate", "validate"], policy: Policy, target: _Target, handler: Handler) -> Iterable[Endpoint]:
+def _both_stages(
+    verb: Literal["mutate", "validate"], policy: Policy, target: _Target, handler: Handler
+) -> Iterable[Endpoint]:
     """The endpoints of both stages. What mutates allows a request that it cannot evaluate; what validates does not."""
     codec = Codec(target.view, target.group if target.kinds_group is None else target.kinds_group, target.kind)
     stages: tuple[Stage, ...] = ("enforce", "observe")
@@ -160,27 +162,27 @@ def _both(verb: Literal["mutate", "validate"], policy: Policy, target: _Target, 
 
 # In the order of the configurations' entries: instancetypes before scheduling, which must know what a VM's sets.
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
-    *_both("mutate", "instancetypes", _WHOLE_VMS, with_confirmation(virtualmachines.virtualmachines)),
-    *_both("mutate", "instancetypes", _WHOLE_VMIS, virtualmachineinstances.virtualmachineinstances),
-    *_both(
+    *_both_stages("mutate", "instancetypes", _WHOLE_VMS, with_confirmation(virtualmachines.virtualmachines)),
+    *_both_stages("mutate", "instancetypes", _WHOLE_VMIS, virtualmachineinstances.virtualmachineinstances),
+    *_both_stages(
         "mutate",
         "scheduling",
         _VMS,
-        with_confirmation(together(scheduler_name.virtualmachines, spread.virtualmachines)),
+        with_confirmation(combine(scheduler_name.virtualmachines, spread.virtualmachines)),
     ),
-    *_both(
+    *_both_stages(
         "mutate",
         "scheduling",
         _VMIS,
-        together(scheduler_name.virtualmachineinstances, spread.virtualmachineinstances),
+        combine(scheduler_name.virtualmachineinstances, spread.virtualmachineinstances),
     ),
-    *_both("mutate", "scheduling", _PODS, together(scheduler_name.pods, spread.pods)),
-    *_both("mutate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.warn),
-    *_both("mutate", "migration", _TARGET_PODS, pods.pods),
+    *_both_stages("mutate", "scheduling", _PODS, combine(scheduler_name.pods, spread.pods)),
+    *_both_stages("mutate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.warn),
+    *_both_stages("mutate", "migration", _TARGET_PODS, pods.pods),
     # It never changes anything, but only a mutating webhook is called before virt-api sets the VM's evacuationNodeName.
-    *_both("mutate", "eviction", _EVICTIONS, evictions.pods),
-    *_both("validate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.validate),
-    *_both("validate", "instancetypes", _WHOLE_VMS, with_confirmation(validation.virtualmachines)),
+    *_both_stages("mutate", "eviction", _EVICTIONS, evictions.pods),
+    *_both_stages("validate", "migration", _MIGRATIONS, virtualmachineinstancemigrations.validate),
+    *_both_stages("validate", "instancetypes", _WHOLE_VMS, with_confirmation(validation.virtualmachines)),
 )
 
 BY_PATH: Final = {endpoint.path: endpoint for endpoint in ENDPOINTS}

@@ -125,19 +125,19 @@ def of_namespace(
     if namespace in excluded or _runs_kubevirt(namespace, facts):
         return _off(messages.excluded_namespace(namespace))
     answer = facts.get(NamespaceKey(namespace))
-    scope = _of(answer, policy, stage, cluster_wide)
+    scope = _scope_of(answer, policy, stage, cluster_wide)
     if scope is not None and scope.mode == names.OFF:
         # One copy is old: the API server's had the namespace opted in. Read it from the API server itself. What
         # no copy has, was read from the API server already: a name that is made up costs one GET.
         answer = facts.get(NamespaceKey(namespace, fresh=True))
-        scope = _of(answer, policy, stage, cluster_wide)
+        scope = _scope_of(answer, policy, stage, cluster_wide)
     if scope is not None:
         return scope
     why = answer.why if isinstance(answer, Unavailable) else "it does not exist"
     return _off(messages.namespace_unreadable(namespace, why))
 
 
-def _of(answer: Namespace | Unavailable | None, policy: Policy, stage: Stage, cluster_wide: bool) -> Scope | None:
+def _scope_of(answer: Namespace | Unavailable | None, policy: Policy, stage: Stage, cluster_wide: bool) -> Scope | None:
     if answer is None or isinstance(answer, Unavailable):
         return None
     label = answer.meta.label(names.policy_label(policy))

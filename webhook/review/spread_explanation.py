@@ -83,7 +83,7 @@ def explain(namespace: str, name: str, settings: Settings, facts: Facts) -> Spre
         code=code,
         reason=reason,
         injected=_injected_constraints(decision),
-        present=_present(vm_or_vmi),
+        present=_present_constraints(vm_or_vmi),
     )
 
 
@@ -106,7 +106,7 @@ def _injected_constraints(decision: Decision | None) -> list[dict[str, Any]]:
     return spread.constraints(value) if isinstance(value, str) else []
 
 
-def _present(vm_or_vmi: VirtualMachineInstance | VirtualMachine) -> list[dict[str, Any]]:
+def _present_constraints(vm_or_vmi: VirtualMachineInstance | VirtualMachine) -> list[dict[str, Any]]:
     written: Sequence[SpreadConstraint | dict[str, Any]] | None = None
     if isinstance(vm_or_vmi, VirtualMachine):
         if vm_or_vmi.template and vm_or_vmi.template.spec:

@@ -161,7 +161,7 @@ class SettingsFile:
 
     async def poll(self) -> None:
         """Read the file once; valid content takes effect once two reads in a row have found it."""
-        read = await asyncio.to_thread(self._look)
+        read = await asyncio.to_thread(self._try_read)
         seen = str(read) if isinstance(read, InputError) else hashlib.sha256(read).hexdigest()
         settled = seen == self._seen
         self._seen = seen
@@ -178,7 +178,7 @@ class SettingsFile:
             self._refused = mistake
             self._on_rejected(mistake)
 
-    def _look(self) -> bytes | InputError:
+    def _try_read(self) -> bytes | InputError:
         try:
             return _read(self._path)
         except InputError as mistake:
@@ -245,8 +245,11 @@ def _sentence(details: ErrorDetails, context: Mapping[str, Any], path: KeyPath) 
     if kind == "missing":
         return "required setting is missing", f"use for example {path[-1]}: {node['examples'][0]}"
     if kind == "literal_error":
-        near = _nearest(str(given), node["enum"])
-        return f"must be {_either(node['enum'])}, not {_describe(given)}", f"did you mean {near}?" if near else ""
+        near = _nearest_choice(str(given), node["enum"])
+        return (
+            f"must be {_join_alternatives(node['enum'])}, not {_describe(given)}",
+            f"did you mean {near}?" if near else "",
+        )
     if "minimum" in node and isinstance(given, int) and not isinstance(given, bool):
         return f"must be from {node['minimum']} to {node['maximum']}, not {given}", ""
     wanted = _WANTED.get(kind)
@@ -269,12 +272,12 @@ def _describe(value: Any) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _either(choices: Iterable[str]) -> str:
+def _join_alternatives(choices: Iterable[str]) -> str:
     *others, last = choices
     return f"{', '.join(others)} or {last}" if others else last
 
 
-def _nearest(text: str, choices: Iterable[str]) -> str | None:
+def _nearest_choice(text: str, choices: Iterable[str]) -> str | None:
     folded = {_fold(choice): choice for choice in choices}
     near = difflib.get_close_matches(_fold(text), folded, n=1)
     return folded[near[0]] if near else None
@@ -290,10 +293,12 @@ def _suggest(path: KeyPath) -> str:
     *parent, key = path
     siblings = list(_node(parent).get("properties", ()))
     likely: list[KeyPath] = [place for place in _places() if _fold(place[-1]) == _fold(str(key))]
-    if not likely and (near := _nearest(str(key), siblings)):
+    if not likely and (near := _nearest_choice(str(key), siblings)):
         likely = [(*parent, near)]
     return (
-        f"did you mean {_either(map(format_path, likely))}?" if likely else f"valid settings are {', '.join(siblings)}"
+        f"did you mean {_join_alternatives(map(format_path, likely))}?"
+        if likely
+        else f"valid settings are {', '.join(siblings)}"
     )
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tests.doctor.spread.clusters import cluster
 from webhook.doctor.spread import scores
-from webhook.doctor.spread.estimate import MOST_LOOKS, Conditions, SpreadEstimate, estimate, part
+from webhook.doctor.spread.estimate import MOST_LOOKS, Conditions, SpreadEstimate, estimate, sample
 from webhook.doctor.spread.hosts import GuestDemand, Host, VmGuest
 
 SMALL = GuestDemand.of(105, 450 * 2**20, 1)
@@ -85,7 +85,7 @@ def test_a_large_cluster_is_estimated_by_a_part(nodes: int, vms: int) -> None:
     hosts = [Host(f"{number}", 1, 1) for number in range(nodes)]
     guests = [VmGuest("shop", f"{number}", SMALL) for number in range(10 * vms)]
 
-    some_hosts, some_guests = part(hosts, guests)
+    some_hosts, some_guests = sample(hosts, guests)
 
     assert len(some_hosts) * len(some_guests) <= 1.2 * MOST_LOOKS + len(hosts) + len(guests)
     assert bool(some_hosts) == bool(hosts)

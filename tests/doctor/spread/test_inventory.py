@@ -59,7 +59,7 @@ def test_vms_are_apart_from_what_else_is_on_their_nodes() -> None:
         ("b", 0, 0, 0),
     ]
     assert [(guest.name, guest.node) for guest in found.guests] == [("old", "b"), ("young", "a")]
-    assert [host.count for host in found.present()] == [1, 1]
+    assert [host.count for host in found.occupied_hosts()] == [1, 1]
     assert (found.hosts[0].cpu, found.hosts[0].pods, found.hosts[0].devices) == (64_000, 250, 1000)
 
 
@@ -92,7 +92,7 @@ def test_nodes_that_take_no_vms_keep_theirs() -> None:
 
     assert [host.name for host in found.open] == ["soft"]
     assert found.guests == ()
-    assert [(host.name, host.count) for host in found.present()] == [("cordoned", 1), ("soft", 0)]
+    assert [(host.name, host.count) for host in found.occupied_hosts()] == [("cordoned", 1), ("soft", 0)]
 
 
 def test_who_lists_the_image() -> None:

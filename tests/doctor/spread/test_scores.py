@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from webhook.doctor.spread import scores
-from webhook.doctor.spread.estimate import bias, pile
+from webhook.doctor.spread.estimate import bias, count_piled
 from webhook.doctor.spread.hosts import GuestDemand, Host, VmGuest
 
 SMALL = GuestDemand.of(105, 450 * 2**20, 1)
@@ -62,11 +62,11 @@ def test_devices_count_where_the_profile_weighs_them() -> None:
 def test_so_many_go_to_one_node_first(
     cpus: int, version: tuple[int, int], profile: scores.Profile, number: int
 ) -> None:
-    assert pile(host(cpus), SMALL, profile, version) == number
+    assert count_piled(host(cpus), SMALL, profile, version) == number
 
 
 def test_a_pile_ends() -> None:
-    assert pile(host(), GuestDemand(0, 0), scores.STOCK, NEW) == 1000
+    assert count_piled(host(), GuestDemand(0, 0), scores.STOCK, NEW) == 1000
 
 
 @pytest.mark.parametrize(

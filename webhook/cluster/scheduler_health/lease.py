@@ -72,7 +72,7 @@ class LeaseState:
         self._held = bool(spec and spec.holder_identity)
         self._duration = float(seconds if seconds > 0 else DEFAULT_LEASE_SECONDS)
         if first_sight:
-            self._proven = self._plausible(renewed, wall)
+            self._proven = self._is_plausible(renewed, wall)
             self._changed_at = now
         elif renewed != self._renewed:
             self._proven = True
@@ -107,6 +107,6 @@ class LeaseState:
         """Seconds for which what was read last still counts. A released Lease has a duration of one second."""
         return max(self._duration, float(DEFAULT_LEASE_SECONDS))
 
-    def _plausible(self, renewed: str | None, wall: float) -> bool:
+    def _is_plausible(self, renewed: str | None, wall: float) -> bool:
         moment = unix_time(renewed)
         return moment is not None and 0 < moment + self._duration - wall <= self._duration + _CLOCK_SKEW

@@ -177,17 +177,17 @@ class WaitingPods:
         if now - self._tried_at <= UNNOTICED_SECONDS:
             return None
         if namespace in self._owners and len(self._owners[namespace]) >= _ENOUGH and self._opted_in(namespace):
-            return _clause(self._of(namespace), 1, now)
+            return _clause(self._evidence_in(namespace), 1, now)
         agreeing = [each for each in self._owners if self._opted_in(each)]
         if len(agreeing) < _ENOUGH:
             return None
-        return _clause((pod for each in agreeing for pod in self._of(each)), len(agreeing), now)
+        return _clause((pod for each in agreeing for pod in self._evidence_in(each)), len(agreeing), now)
 
     def witnesses(self) -> list[str]:
         """The pods that are evidence, as ``NAMESPACE/NAME``: for logs only, since tenants may not see each other's."""
         return sorted(f"{pod.namespace}/{pod.meta.name}" for pod in self._evidence.values())
 
-    def _of(self, namespace: str) -> Iterable[Waiting]:
+    def _evidence_in(self, namespace: str) -> Iterable[Waiting]:
         return (pod for pod in self._evidence.values() if pod.namespace == namespace)
 
     def _take_due(self, now: float) -> None:

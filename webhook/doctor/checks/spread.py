@@ -51,7 +51,7 @@ async def check(installation: Installation) -> list[Finding]:
     if not inventory.guests:
         return [*findings, Finding(CHECK, "no-vms", "VMs", "ok", "0 VMs run on nodes that accept VMs")]
     findings.append(causes.images(inventory))
-    findings += census.present(inventory)
+    findings += census.count_vms(inventory)
     return [*findings, *_cures(inventory, cures.outlook(inventory, version.number))]
 
 

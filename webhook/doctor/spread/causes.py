@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from webhook.doctor.spread import scores
-from webhook.doctor.spread.estimate import bias, pile
+from webhook.doctor.spread.estimate import bias, count_piled
 from webhook.doctor.spread.hosts import GuestDemand
 from webhook.doctor.spread.inventory import MAX_IMAGES, Inventory
 from webhook.doctor.support.finding import Finding, Measurement
@@ -41,7 +41,7 @@ def zones(inventory: Inventory, wanted: set[str]) -> list[Finding]:
 
 def balance(inventory: Inventory, version: ApiServerVersion) -> Finding:
     """The bias of NodeResourcesBalancedAllocation on this cluster's nodes without VMs."""
-    demand = _usual(inventory)
+    demand = _median_demand(inventory)
     biased = [host for host in inventory.open if bias(host, demand, version.number) > 0]
     what = (
         f"kube-scheduler {version} (the API server's version) prefers a node with one VM to the same node without VMs "
@@ -49,8 +49,8 @@ def balance(inventory: Inventory, version: ApiServerVersion) -> Finding:
     )
     largest = max(inventory.open, key=lambda host: (host.cpu, host.memory))
     piles = {
-        "stock": pile(largest, demand, scores.STOCK, version.number),
-        "withoutBalancedAllocation": pile(largest, demand, scores.STOCK._replace(balance=False), version.number),
+        "stock": count_piled(largest, demand, scores.STOCK, version.number),
+        "withoutBalancedAllocation": count_piled(largest, demand, scores.STOCK._replace(balance=False), version.number),
     }
     cpus = resources.format_request(resources.CPU, largest.cpu)
     what += (
@@ -67,7 +67,7 @@ def balance(inventory: Inventory, version: ApiServerVersion) -> Finding:
     return Measurement(CHECK, "balanced-allocation", "NodeResourcesBalancedAllocation", "ok", what, figures=figures)
 
 
-def _usual(inventory: Inventory) -> GuestDemand:
+def _median_demand(inventory: Inventory) -> GuestDemand:
     """The requests of this cluster's median VM by memory."""
     if not inventory.guests:
         return _USUAL

@@ -19,9 +19,9 @@ _NAMESPACES: Final = 5
 _NAMESPACES_IN_FIGURES: Final = 50
 
 
-def present(inventory: Inventory) -> list[Finding]:
+def count_vms(inventory: Inventory) -> list[Finding]:
     """VMs and requests per node, then the largest namespaces."""
-    hosts = inventory.present()
+    hosts = inventory.occupied_hosts()
     spread = SpreadEstimate.of(hosts)
     total = sum(spread.counts)
     what = (

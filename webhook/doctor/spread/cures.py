@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from webhook.doctor.spread import scores
-from webhook.doctor.spread.estimate import Conditions, SpreadEstimate, estimate, part
+from webhook.doctor.spread.estimate import Conditions, SpreadEstimate, estimate, sample
 from webhook.doctor.spread.hosts import Host, VmGuest
 from webhook.doctor.spread.inventory import Inventory
 
@@ -68,7 +68,7 @@ def outlook(inventory: Inventory, version: tuple[int, int]) -> Outlook:
         inventory: the nodes and VMs, with at least one VM on an open node.
         version: major and minor version of kube-scheduler.
     """
-    hosts, guests = part(inventory.open, inventory.guests)
+    hosts, guests = sample(inventory.open, inventory.guests)
     stock = Conditions(version, inventory.points)
     now = estimate(hosts, guests, stock)
     cures = [
@@ -78,7 +78,7 @@ def outlook(inventory: Inventory, version: tuple[int, int]) -> Outlook:
     if len({guest.namespace for guest in guests}) == 1:
         cures.pop()  # it is for many namespaces
     measure = "vms" if _are_alike(inventory.open, guests) else "memory"
-    present = SpreadEstimate.of([host for host in inventory.present() if host.is_open])
+    present = SpreadEstimate.of([host for host in inventory.occupied_hosts() if host.is_open])
     return Outlook(now, tuple(cures), measure, _cheapest(present, now, cures, measure), len(hosts), len(guests))
 
 
@@ -110,7 +110,7 @@ def _cures(stock: Conditions, *, some_list: bool) -> list[tuple[str, str, str, _
             "constraintAndProfileByDevices",
             f"constraint and profile with virtualMachineInstancesPerNode: {_FEW_DEVICES}",
             f"{_ANNOTATION}; {_PROFILE}, and set virtualMachineInstancesPerNode: {_FEW_DEVICES} in the KubeVirt CR",
-            _with_few_devices,
+            _reduce_devices,
             stock._replace(profile=scores.SPREAD_BY_DEVICES, is_spread=True),
         ),
     ]
@@ -120,7 +120,7 @@ def _identity(hosts: Sequence[Host]) -> Sequence[Host]:
     return hosts
 
 
-def _with_few_devices(hosts: Sequence[Host]) -> Sequence[Host]:
+def _reduce_devices(hosts: Sequence[Host]) -> Sequence[Host]:
     changed = [host.copy() for host in hosts]
     for host in changed:
         host.devices = min(host.devices, _FEW_DEVICES)

@@ -117,7 +117,7 @@ def _scores(hosts: Sequence[Host], guest: VmGuest, conditions: Conditions) -> li
     return scores.total(hosts, guest, profile, conditions.version, conditions.points, is_spread=is_spread)
 
 
-def part(hosts: Sequence[Host], guests: Sequence[VmGuest]) -> tuple[list[Host], list[VmGuest]]:
+def sample(hosts: Sequence[Host], guests: Sequence[VmGuest]) -> tuple[list[Host], list[VmGuest]]:
     """As much of a cluster as can be estimated in a moment: an even sample of its nodes and VMs."""
     step = 1
     while (len(hosts) // step) * (len(guests) // step) > MOST_LOOKS:
@@ -125,7 +125,7 @@ def part(hosts: Sequence[Host], guests: Sequence[VmGuest]) -> tuple[list[Host], 
     return list(hosts[::step]), list(guests[::step])
 
 
-def pile(host: Host, demand: GuestDemand, profile: scores.Profile, version: tuple[int, int]) -> int:
+def count_piled(host: Host, demand: GuestDemand, profile: scores.Profile, version: tuple[int, int]) -> int:
     """How many equal VMs the scheduler puts on one of two equal nodes before the other one looks better.
 
     Args:

@@ -53,7 +53,7 @@ class Inventory(NamedTuple):
         """Nodes that new VMs can go to."""
         return [host for host in self.hosts if host.is_open]
 
-    def present(self) -> list[Host]:
+    def occupied_hosts(self) -> list[Host]:
         """Nodes that can take VMs, or have some, with everything on them."""
         copies = {host.name: host.copy() for host in self.hosts}
         for guest in self.guests:

@@ -48,11 +48,11 @@ SPREAD_BY_DEVICES: Final = SPREAD._replace(devices_weight=2)
 
 def fit(host: Host, demand: GuestDemand, devices_weight: int = 0) -> int:
     """NodeResourcesFit with its strategy LeastAllocated: the free share of the node with the pod on it."""
-    total = _free(host.cpu, host.scored_cpu + demand.scored_cpu)
-    total += _free(host.memory, host.scored_memory + demand.scored_memory)
+    total = _free_score(host.cpu, host.scored_cpu + demand.scored_cpu)
+    total += _free_score(host.memory, host.scored_memory + demand.scored_memory)
     weights = 2
     if devices_weight and demand.devices and host.devices:
-        total += devices_weight * _free(host.devices, host.used_devices + demand.devices)
+        total += devices_weight * _free_score(host.devices, host.used_devices + demand.devices)
         weights += devices_weight
     return total // weights
 
@@ -120,7 +120,7 @@ def total(
     return scores
 
 
-def _free(allocatable: int, requested: int) -> int:
+def _free_score(allocatable: int, requested: int) -> int:
     return (allocatable - requested) * MAX_SCORE // allocatable if 0 <= requested <= allocatable and allocatable else 0
 
 
