@@ -115,12 +115,23 @@ class TestPrioritize:
             b'{"Pod": 1}',
             b"\xff",
             body(nodes=None),
+            body(nodes=5),
+            body(nodes={"a": 1}),
+            b'{"Pod": {"spec": {"schedulerName": "kubevirt"}}, "NodeNames": ' + b"[" * 100_000,
             b'{"Pod": {"spec": {"containers": 1}}}',
         ],
     )
     def test_what_kube_scheduler_would_not_send_is_an_error(self, world: World, request_body: bytes) -> None:
         with pytest.raises(ExtenderError) as caught:
             world.extender.prioritize(request_body)
+        assert caught.value.status == 400
+
+    def test_names_that_are_none_are_an_error_once_they_are_read(self, world: World) -> None:
+        for number in range(10):
+            world.index.put(f"n{number}", AMD, ["one"])
+        assert world.scores(body(nodes=["n3"])) == {"n3": 3}
+        with pytest.raises(ExtenderError) as caught:
+            world.extender.prioritize(body(nodes=[1]))
         assert caught.value.status == 400
 
     @pytest.mark.parametrize(("pull_secrets", "expected"), [(False, ()), (True, ("one", "two"))])

@@ -105,17 +105,46 @@ class ScoredPod(Object, frozen=True):
 _NO_SPEC: Final = ScoredPodSpec()
 
 
-class ExtenderArguments(msgspec.Struct, rename={"pod": "Pod", "node_names": "NodeNames"}, gc=False):
+class NodeNames:
+    """The names of nodes as they were sent, which are decoded only if somebody asks for them.
+
+    Args:
+        text: a list as JSON.
+    """
+
+    def __init__(self, text: bytes) -> None:
+        self._text: Final = text
+
+    def __len__(self) -> int:
+        """How many there are: names of nodes have no commas. Of an empty list it is 1."""
+        return self._text.count(b",") + 1
+
+    def __iter__(self) -> Iterator[str]:
+        """The names.
+
+        Raises:
+            msgspec.DecodeError: it is another list.
+        """
+        return iter(_decode_names(self._text))
+
+
+class ExtenderArguments(msgspec.Struct, rename={"pod": "Pod", "sent": "NodeNames"}, gc=False):
     """A request to prioritize nodes.
 
     Attributes:
         pod: the pod.
-        node_names: the names of nodes that fit; None where kube-scheduler sends whole nodes, which it does without
-            ``nodeCacheCapable: true``.
+        sent: ``NodeNames`` as it was sent.
     """
 
     pod: ScoredPod
-    node_names: list[str] | None = None
+    sent: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def node_names(self) -> NodeNames | None:
+        """The names of nodes that fit; None where kube-scheduler sends whole nodes, as without ``nodeCacheCapable``."""
+        text = bytes(self.sent)
+        return NodeNames(text) if text.startswith(b"[") else None
 
 
 decode_arguments: Final = msgspec.json.Decoder(ExtenderArguments).decode
+_decode_names: Final = msgspec.json.Decoder(list[str]).decode

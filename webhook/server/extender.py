@@ -147,10 +147,14 @@ class Extender:
         if pod.scheduler_name not in self._schedulers:
             self.results["other-scheduler"] += 1
             return _NOTHING
-        if arguments.node_names is None:
+        names = arguments.node_names
+        if names is None:
             raise ExtenderError(400, "NodeNames is missing; set nodeCacheCapable: true for the extender")
         wanted = self._wanted(pod)
-        answer = self._index.answer(wanted, arguments.node_names) if wanted else _NOTHING
+        try:
+            answer = self._index.answer(wanted, names) if wanted else _NOTHING
+        except msgspec.DecodeError:
+            raise ExtenderError(400, "NodeNames has other values than names; send what kube-scheduler sends") from None
         self.results["no-scores" if answer == _NOTHING else "scored"] += 1
         return answer
 
