@@ -234,6 +234,16 @@ class TestNodes:
         index.learn(Image("one", AMD), [Layer("L1", 1)])
         assert index.known_images == 0
 
+    def test_the_number_of_layers_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(layer_index, "MAX_LAYERS", 3)
+        images = {"one": {"L1": 1, "L2": 1}, "two": {"L1": 1, "L3": 1}, "three": {"L4": 1}}
+        index = filled({"a": ["one"], "b": ["two"], "c": ["three"]}, images)
+        assert (index.known_images, index.denied) == (2, 1)
+        # There is room again once a node has lost its image.
+        index.put("a", AMD, [])
+        index.learn(Image("two", AMD), [Layer("L1", 1), Layer("L3", 1)])
+        assert index.known_images == 2
+
     def test_the_number_of_images_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(layer_index, "MAX_IMAGES", 3)
         index = LayerIndex()

@@ -116,7 +116,7 @@ async def test_other_registries_are_not_looked_at() -> None:
     async with running(source, on_manifest=nodes.on_manifest) as images:
         nodes.use(images)
         put(nodes, node("a", digest_of(manifest()), registry="other.example"))
-        assert (nodes.unknown, len(images.queue)) == (0, 0)
+        assert (nodes.unknown, images.waiting) == (0, 0)
 
 
 async def test_the_sweep_lets_others_have_their_turn(monkeypatch: pytest.MonkeyPatch) -> None:

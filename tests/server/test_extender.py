@@ -15,7 +15,7 @@ from webhook.layers.index import LayerIndex
 from webhook.layers.manifests import Layer
 from webhook.layers.references import Reference
 from webhook.registry.fetch_queue import Scope
-from webhook.server.extender import MAX_BODY_BYTES, PATH, Extender, ExtenderError, extending
+from webhook.server.extender import MAX_BODY_BYTES, MAX_LAYERS, PATH, Extender, ExtenderError, extending
 
 AMD, ARM = "linux/amd64", "linux/arm64"
 DISK = "quay.io/disk:40"
@@ -125,6 +125,24 @@ class TestPrioritize:
         with pytest.raises(ExtenderError) as caught:
             world.extender.prioritize(request_body)
         assert caught.value.status == 400
+
+    def test_the_layers_of_one_pod_are_bounded(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A tenant's pod may have 64 images of 512 layers each; the scheduler waits for the answer."""
+        for number in range(64):
+            layers = tuple(Layer(f"L{number}-{layer}", 1) for layer in range(512))
+            world.known.of[f"disk{number}", AMD] = layers
+            for image in world.index.put("b", AMD, [f"image-{one}" for one in range(number + 1)]):
+                world.index.learn(image, layers)
+        wanted: list[int] = []
+        real = world.index.answer
+
+        def answer(asked: dict[str, dict[str, int]], names: Any) -> bytes:
+            wanted.append(sum(map(len, asked.values())))
+            return real(asked, names)
+
+        monkeypatch.setattr(world.index, "answer", answer)
+        assert world.scores(body(images=tuple(f"quay.io/disk{number}:1" for number in range(64)))) == {"b": 10}
+        assert wanted == [MAX_LAYERS]
 
     def test_names_that_are_none_are_an_error_once_they_are_read(self, world: World) -> None:
         for number in range(10):

@@ -24,6 +24,8 @@ _MAX_SUMS: Final = 512
 _GRAIN: Final = 1024
 # Images that nodes list and whose layers are kept; a cluster has some hundreds.
 MAX_IMAGES: Final = 50_000
+# Of all these images; tenants decide how many one has. Images beyond it stay unknown.
+MAX_LAYERS: Final = 100_000
 # Of the pods that come again and again; one for 5,000 nodes takes 300 KB.
 _CACHED_TABLES: Final = 64
 # Nodes whose text is put together again when one of them has another score.
@@ -56,7 +58,7 @@ class _Node(msgspec.Struct, gc=False):
 
 
 class NodeNames(Protocol):
-    """The names of nodes in a request; `webhook.layers.pods.NodeNames` reads them only if somebody iterates."""
+    """The names of nodes in a request; `webhook.layers.pods.NodeNames` reads them only when they are iterated."""
 
     def __len__(self) -> int: ...
 
@@ -83,7 +85,7 @@ class LayerIndex:
     """The layers on all nodes.
 
     Attributes:
-        denied: images that were not kept because there were `MAX_IMAGES` already.
+        denied: images that were not kept because there were `MAX_IMAGES`, or `MAX_LAYERS`, already.
     """
 
     def __init__(self) -> None:
@@ -99,6 +101,7 @@ class LayerIndex:
         self._holders: Final[dict[str, int]] = {}
         self._tables: Final[OrderedDict[object, _KnownTable]] = OrderedDict()
         self._version = 0
+        self._kept_layers = 0
         self.denied = 0
 
     def __len__(self) -> int:
@@ -177,7 +180,12 @@ class LayerIndex:
         """Take the layers of an image that nodes list; others are not kept."""
         if image not in self._on or image in self._layers:
             return
-        digests = self._layers[image] = tuple(layer.digest for layer in layers)
+        digests = tuple(layer.digest for layer in layers)
+        if self._kept_layers + len(digests) > MAX_LAYERS:
+            self.denied += 1
+            return
+        self._kept_layers += len(digests)
+        self._layers[image] = digests
         for digest in digests:
             self._images.setdefault(digest, set()).add(image)
             self._holders.pop(digest, None)
@@ -286,7 +294,9 @@ class LayerIndex:
             self._on[image] = left
             return
         del self._on[image]
-        for digest in self._layers.pop(image, ()):
+        digests = self._layers.pop(image, ())
+        self._kept_layers -= len(digests)
+        for digest in digests:
             images = self._images[digest]
             images.discard(image)
             if not images:

@@ -6,6 +6,7 @@ names of Go's fields.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -19,6 +20,8 @@ MAX_PULL_SECRETS: Final = 8
 _LAUNCHER_CONTAINER: Final = "compute"
 _LAUNCHER_LABEL: Final = "kubevirt.io"
 _ARCHITECTURE: Final = "kubernetes.io/arch"
+# The name of a Secret: a DNS subdomain.
+_is_name: Final = re.compile("[a-z0-9][-.a-z0-9]{0,252}").fullmatch
 
 
 class Container(View, frozen=True):
@@ -77,7 +80,8 @@ class ScoredPod(Object, frozen=True):
     def pull_secrets(self) -> tuple[str, ...]:
         """The names of the pod's pull secrets, those that its service account brought among them."""
         secrets = (self.spec.image_pull_secrets if self.spec else None) or []
-        return tuple(secret.name for secret in secrets if secret.name)[:MAX_PULL_SECRETS]
+        # The API server takes any name here, also one of a megabyte, which no Secret has.
+        return tuple(secret.name for secret in secrets if secret.name and _is_name(secret.name))[:MAX_PULL_SECRETS]
 
     def images(self) -> list[str]:
         """The references of the images that a node may have to pull, each once.
@@ -106,7 +110,7 @@ _NO_SPEC: Final = ScoredPodSpec()
 
 
 class NodeNames:
-    """The names of nodes as they were sent, which are decoded only if somebody asks for them.
+    """The names of nodes as they were sent, which are decoded only when they are iterated.
 
     Args:
         text: a list as JSON.
