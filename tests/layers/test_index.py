@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webhook.layers import index as layer_index
-from webhook.layers.index import MAX_SCORE, Image, LayerIndex
+from webhook.layers.index import MAX_SCORE, LayerIndex, PlatformImage
 from webhook.layers.manifests import Layer
 
 AMD, ARM = "linux/amd64", "linux/arm64"
@@ -137,7 +137,7 @@ class TestAnswer:
     def test_names_are_read_only_where_few_were_sent(self) -> None:
         """Reading 5,000 names takes longer than all else together."""
         index = filled({f"n{number}": ["one"] for number in range(10)}, {"one": {"L1": 10}})
-        many, few = Names(5), Names(4)
+        many, few = CountedNames(5), CountedNames(4)
         index.answer({AMD: {"L1": 10}}, many)
         index.answer({AMD: {"L1": 10}}, few)
         assert (many.read, few.read) == (0, 1)
@@ -182,8 +182,8 @@ class TestAnswer:
         assert [key for key in index._tables if key == ((AMD, (("L1", 1),)),)]
 
 
-class Names:
-    """Names that count how often they are read."""
+class CountedNames:
+    """CountedNames that count how often they are read."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -197,22 +197,22 @@ class Names:
         return iter([f"n{number}" for number in range(self._count)])
 
 
-class TestNodes:
+class TestNodesOfTheIndex:
     def test_unknown_images_are_named_once(self) -> None:
         index = LayerIndex()
-        assert index.put("a", AMD, ["one"]) == [Image("one", AMD)]
+        assert index.put("a", AMD, ["one"]) == [PlatformImage("one", AMD)]
         assert index.put("a", AMD, ["one"]) == []
         assert (index.known_images, index.unknown_images) == (0, 1)
-        index.learn(Image("one", AMD), [Layer("L1", 1)])
+        index.learn(PlatformImage("one", AMD), [Layer("L1", 1)])
         assert index.put("b", AMD, ["one"]) == []
         assert (index.known_images, index.unknown_images) == (1, 0)
 
     def test_the_last_node_takes_the_layers_along(self) -> None:
         index = filled({"a": ["one"], "b": ["one"]}, {"one": {"L1": 1}})
         index.remove("a")
-        assert index.is_on_nodes(Image("one", AMD))
+        assert index.is_on_nodes(PlatformImage("one", AMD))
         index.put("b", AMD, [])
-        assert not index.is_on_nodes(Image("one", AMD))
+        assert not index.is_on_nodes(PlatformImage("one", AMD))
         assert (index.known_images, index._images, index._holders) == (0, {}, {})
 
     def test_a_node_that_comes_back_begins_anew(self) -> None:
@@ -231,7 +231,7 @@ class TestNodes:
 
     def test_layers_of_images_on_no_node_are_not_kept(self) -> None:
         index = LayerIndex()
-        index.learn(Image("one", AMD), [Layer("L1", 1)])
+        index.learn(PlatformImage("one", AMD), [Layer("L1", 1)])
         assert index.known_images == 0
 
     def test_the_number_of_layers_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -241,7 +241,7 @@ class TestNodes:
         assert (index.known_images, index.denied) == (2, 1)
         # There is room again once a node has lost its image.
         index.put("a", AMD, [])
-        index.learn(Image("two", AMD), [Layer("L1", 1), Layer("L3", 1)])
+        index.learn(PlatformImage("two", AMD), [Layer("L1", 1), Layer("L3", 1)])
         assert index.known_images == 2
 
     def test_the_number_of_images_is_bounded(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,4 +251,4 @@ class TestNodes:
         assert index.denied == 1
         assert index.unknown_images == 3
         index.put("a", AMD, ["four"])
-        assert index.is_on_nodes(Image("four", AMD))
+        assert index.is_on_nodes(PlatformImage("four", AMD))

@@ -24,7 +24,7 @@ _ARCHITECTURE: Final = "kubernetes.io/arch"
 _is_name: Final = re.compile("[a-z0-9][-.a-z0-9]{0,252}").fullmatch
 
 
-class Container(View, frozen=True):
+class ContainerWithImage(View, frozen=True):
     """One of the containers of a pod."""
 
     name: str | None = None
@@ -53,8 +53,8 @@ class ScoredPodSpec(View, frozen=True):
     """``spec`` of a pod that is to be placed."""
 
     scheduler_name: str | None = None
-    containers: list[Container] | None = None
-    init_containers: list[Container] | None = None
+    containers: list[ContainerWithImage] | None = None
+    init_containers: list[ContainerWithImage] | None = None
     volumes: list[ImageVolume] | None = None
     image_pull_secrets: list[PullSecret] | None = None
     node_selector: dict[str, str] | None = None

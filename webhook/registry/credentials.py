@@ -1,4 +1,4 @@
-"""Credentials for registries in the formats of pull secrets, found as the kubelet finds them.
+"""RegistryCredentials for registries in the formats of pull secrets, found as the kubelet finds them.
 
 The rules are those of ``pkg/credentialprovider`` of Kubernetes: a key is a host, perhaps with a port, a path and ``*``
 within the parts of the host; of several keys the longest path counts first.
@@ -28,14 +28,14 @@ _MAX_CREDENTIAL: Final = 16_384
 _HUB_NAMES: Final = ("index.docker.io", "registry-1.docker.io", DOCKER_HUB)
 
 
-class Credentials(msgspec.Struct, frozen=True):
+class RegistryCredentials(msgspec.Struct, frozen=True):
     """A user name and a password. Neither has a readable representation, so that no log line shows them."""
 
     username: str
     password: str
 
     def __repr__(self) -> str:
-        return "Credentials(...)"
+        return "RegistryCredentials(...)"
 
     def basic(self) -> str:
         """The value of the ``Authorization`` header for Basic authentication."""
@@ -45,7 +45,7 @@ class Credentials(msgspec.Struct, frozen=True):
 class _Entry(msgspec.Struct, frozen=True):
     host: str
     path: str
-    credentials: Credentials
+    credentials: RegistryCredentials
 
 
 class Keyring:
@@ -55,7 +55,7 @@ class Keyring:
         entries: the credentials by key, as the secrets have them.
     """
 
-    def __init__(self, entries: Iterable[tuple[str, Credentials]] = ()) -> None:
+    def __init__(self, entries: Iterable[tuple[str, RegistryCredentials]] = ()) -> None:
         split = (_Entry(*_split(key), credentials) for key, credentials in entries)
         kept = [entry for entry in split if len(entry.host) <= _MAX_HOST]
         self._entries: Final = sorted(kept, key=lambda entry: len(entry.path), reverse=True)
@@ -63,7 +63,7 @@ class Keyring:
     def __bool__(self) -> bool:
         return bool(self._entries)
 
-    def find(self, registry: str, repository: str) -> Credentials | None:
+    def find(self, registry: str, repository: str) -> RegistryCredentials | None:
         """The credentials for a repository; None where the secrets have none."""
         for entry in self._entries:
             if _host_matches(entry.host, registry) and _path_matches(entry.path, repository):
@@ -71,7 +71,7 @@ class Keyring:
         return None
 
 
-def entries_of(kind: str, data: Mapping[str, str]) -> list[tuple[str, Credentials]]:
+def entries_of(kind: str, data: Mapping[str, str]) -> list[tuple[str, RegistryCredentials]]:
     """The entries of a pull secret; whatever is not valid in it is left out.
 
     Args:
@@ -92,7 +92,7 @@ def entries_of(kind: str, data: Mapping[str, str]) -> list[tuple[str, Credential
     return [(host, credentials) for host, credentials in found if credentials]
 
 
-def _credentials(entry: Any) -> Credentials | None:
+def _credentials(entry: Any) -> RegistryCredentials | None:
     if not isinstance(entry, dict):
         return None
     username, password = entry.get("username"), entry.get("password")
@@ -105,7 +105,7 @@ def _credentials(entry: Any) -> Credentials | None:
         return None
     if max(len(username), len(password)) > _MAX_CREDENTIAL:
         return None
-    return Credentials(username, password)
+    return RegistryCredentials(username, password)
 
 
 def _split(key: str) -> tuple[str, str]:

@@ -71,7 +71,7 @@ class HostileRegistry:
         registry = self
         self.paths: list[str] = []
 
-        class Handler(BaseHTTPRequestHandler):
+        class HostileHandler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 registry.paths.append(self.path)
                 with contextlib.suppress(OSError):
@@ -83,7 +83,7 @@ class HostileRegistry:
             def log_message(self, *_: Any) -> None:
                 """Nothing is logged."""
 
-        self._server = ThreadingHTTPServer((LOOPBACK, 0), Handler)
+        self._server = ThreadingHTTPServer((LOOPBACK, 0), HostileHandler)
         self.address = f"{LOOPBACK}:{self._server.server_port}"
 
     def __enter__(self) -> Self:
