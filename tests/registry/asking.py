@@ -1,4 +1,4 @@
-"""RegistryCredentials of a user, and why a fetch failed."""
+"""Credentials of a user, and why a fetch failed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RegistryCredentials for registries in the formats of pull secrets, found as the kubelet finds them.
+"""Credentials for registries in the formats of pull secrets, found as the kubelet finds them.
 
 The rules are those of ``pkg/credentialprovider`` of Kubernetes: a key is a host, perhaps with a port, a path and ``*``
 within the parts of the host; of several keys the longest path counts first.
