@@ -110,8 +110,12 @@ mutants: $(READY) ## Break KubeVirt's rules one by one, and see whether the test
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
 .PHONY: bench
-bench: $(READY) ## Measure reviews beside Go's and the usual Python webhooks
+bench: $(READY) ## Measure reviews beside Go's and the usual Python webhooks, and write the figures into the pages
 	@$(BIN)/python -m bench.reviews $(BENCH)
+
+.PHONY: figures
+figures: $(READY) ## See whether the pages' figures are those of this code
+	@$(BIN)/python -m bench.reviews.published
 
 .PHONY: bench-instancetypes
 bench-instancetypes: $(READY) ## Measure defaults and filled VMIs beside pydantic and make_patch
