@@ -102,9 +102,7 @@ def _lines(node: ast.AST, depth: int = 0) -> Iterator[str]:
             if isinstance(each, ast.AST):
                 if not _is_prose(each):
                     yield from _lines(each, depth + 1)
-            elif each is not None and not isinstance(each, str | bytes):
-                yield f"{' ' * depth}.{name} {each!r}"
-            elif each and not isinstance(node, ast.Constant):
+            elif each is not None and not (isinstance(node, ast.Constant) and isinstance(each, str | bytes)):
                 yield f"{' ' * depth}.{name} {each!r}"
 
 
