@@ -140,8 +140,7 @@ class Reflector(Generic[V]):
         self._trouble: Unavailable | None = None
         self._heard_at: float | None = None
         self._version: str | None = None  # None: to be listed
-        self._failures = 0
-        self._rejections = 0
+        self._failures = self._rejections = 0
 
     def get(self, name: str, namespace: str = "") -> V | None:
         """The view of one object, None if there is no such object in the copy."""
@@ -289,7 +288,8 @@ class Reflector(Generic[V]):
 
     def _take(self, fresh: Room[V], page: Page[V]) -> Iterator[None]:
         for view, size in zip(page.items or (), page.sizes or (), strict=True):
-            yield self._put(fresh, view, size)
+            self._put(fresh, view, size)
+            yield
 
     def _drop(self, name: ObjectName) -> None:
         old = self._store.drop(name)
@@ -321,8 +321,7 @@ class Reflector(Generic[V]):
     async def _replace(self, fresh: Room[V]) -> None:
         """Swap the whole copy at once, so that no reader sees a part of a list, and report what has changed.
 
-        An index of thousands of objects takes a while, so other tasks get their turn in between. Only this task changes
-        the copy, so nothing that is still to be reported becomes untrue meanwhile.
+        Other tasks get their turn in between: only this one changes the copy, so what is still to be told stays true.
         """
         former, self._store = self._store, fresh
         if self._on_change:
