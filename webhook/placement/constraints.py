@@ -15,6 +15,7 @@ from webhook.placement import generated, requirement, resources
 from webhook.placement.affinity import Placed, Toleration
 from webhook.placement.allocation import Allocatable
 from webhook.placement.expression import DOES_NOT_EXIST, IN, NOT_IN, Expression, Term
+from webhook.placement.labels import plain
 from webhook.placement.launcher_pods import LauncherPod
 from webhook.placement.migrations import NO_MIGRATION, Migration
 from webhook.placement.node import HOSTNAME, NO_EXECUTE, Node
@@ -77,7 +78,7 @@ def of(  # noqa: PLR0913 - what a target pod is made from, each with a default
     spec, added = vmi.spec or _NO_SPEC, migration.added_selector
     # Of the node that the VM comes from; from another cluster only those that say what its CPU is.
     source = (vmi.source_state.node_selectors or {}) if receives else {}
-    labels = source if receives else source_node.labels if source_node else {}
+    labels = source if receives else plain(source_node.labels) if source_node else {}
     asked = len(pod) + len(added) + len(spec.node_selector or ()) + len(vmi.cpu.features or ()) + len(source)
     # An upper bound: each one is built, compared and looked up.
     spend(_LABEL_STEPS * asked, "labels that are required of nodes")
@@ -102,7 +103,7 @@ def of(  # noqa: PLR0913 - what a target pod is made from, each with a default
     if made:
         required += _mirrored_labels(known, made)
     required += _affinity(spec, absent)
-    required += _elsewhere(vmi, source_node, receives=receives)
+    required += _elsewhere(vmi, source_node, labels, receives=receives)
     required += _tolerating(spec, tolerated=_TOLERATED_BY_DEFAULT, admitted=(*_tolerations(source_pod), *tolerations))
     required += admitted
     required += _resources(requests or {}, configuration)
@@ -178,8 +179,7 @@ def _resources(requests: Mapping[str, int], configuration: ClusterConfig) -> lis
 
 def _tolerations(pod: LauncherPod | None) -> tuple[Toleration, ...]:
     """The present pod's, which has the VM's and those that admission plugins add: a RuntimeClass's, a namespace's."""
-    spec = pod.spec if pod else None
-    return _given(spec.tolerations if spec else None)
+    return _given(pod.spec.tolerations) if pod and pod.spec else ()
 
 
 def _given(tolerations: Iterable[Toleration | None] | None) -> tuple[Toleration, ...]:
@@ -244,7 +244,7 @@ def _mirrored_labels(known: Mapping[str, object], made: Mapping[str, str]) -> It
             yield Label(requirement.KUBEVIRT, Expression.equals(key, value))
 
 
-def _elsewhere(vmi: Vmi, node: Node | None, *, receives: bool) -> tuple[Requirement, ...]:
+def _elsewhere(vmi: Vmi, node: Node | None, labels: Mapping[str, str], *, receives: bool) -> tuple[Requirement, ...]:
     if receives:
         source = vmi.source_state.node
         # KubeVirt excludes it in the first term of the node affinity only.
@@ -252,5 +252,5 @@ def _elsewhere(vmi: Vmi, node: Node | None, *, receives: bool) -> tuple[Requirem
     name = vmi.node_name
     if not name:
         return ()
-    hostname = node.labels.get(HOSTNAME, "") if node and node.name == name else ""
+    hostname = labels.get(HOSTNAME, "") if node and node.name == name else ""
     return (Elsewhere(requirement.SOURCE_NODE, name, hostname),)

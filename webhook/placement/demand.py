@@ -134,7 +134,7 @@ def _render_requests(vmi: Vmi, compute: Nanos, pod: LauncherPod | None, configur
     memory = domain.memory or Memory()
     overcommit = configuration.memory_overcommit
     guest = _guest(memory)
-    asked = explicit.get(MEMORY) or podrequests.read(own.limits or {}).get(MEMORY)
+    asked = explicit.get(MEMORY) or (podrequests.read(own.limits).get(MEMORY) if own.limits else None)
     is_overcommitted = not asked and overcommit > MEMORY_OVERCOMMIT
     if not asked and guest:
         asked = resources.to_scheduler_units(MEMORY, guest) * 100 // overcommit * _NANOS

@@ -24,6 +24,7 @@ from webhook.placement.expression import (
     field_value,
     integer,
 )
+from webhook.placement.labels import plain
 from webhook.placement.levels import Levels
 from webhook.placement.node import HOSTNAME, Node, Taint
 from webhook.placement.requirement import (
@@ -175,6 +176,10 @@ class NodeIndex:
                 del self._levels[resource]
 
     def _change_labels(self, bit: int, before: Mapping[str, str], after: Mapping[str, str]) -> None:
+        before, after = plain(before), plain(after)
+        if not before:
+            self._add_labels(bit, after)
+            return
         for key, value in before.items() ^ after.items():
             self._thresholds.pop(key, None)
             values = self._values.setdefault(key, {})
@@ -183,6 +188,17 @@ class NodeIndex:
                 del self._values[key]
         for key in before.keys() ^ after.keys():
             _flip(self._labelled, key, bit)
+
+    def _add_labels(self, bit: int, labels: Mapping[str, str]) -> None:
+        """Those of a node that is new: at the start, all of them are."""
+        for key in self._thresholds.keys() & labels.keys():
+            del self._thresholds[key]
+        for key, value in labels.items():
+            values = self._values.get(key)
+            if values is None:
+                values = self._values[key] = {}
+            values[value] = values.get(value, 0) | bit
+            self._labelled[key] = self._labelled.get(key, 0) | bit
 
     def _failing(self, requirement: Requirement) -> int:
         """The nodes that a requirement keeps out, whatever their taints."""

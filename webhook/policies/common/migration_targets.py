@@ -92,7 +92,7 @@ def of(vmi: Vmi, namespace: str, facts: Facts, migration: Migration = NO_MIGRATI
     here = vmi.node_name
     node = nodes.get(here) if here else None
     pod = _present_pod(vmi, here, namespace, facts)
-    added_before = _previously_added(pod, namespace, facts)
+    added_before = _previously_added(pod, namespace, facts) if pod else {}
     plugins = _plugins(vmi, pod, added_before, namespace, configuration, facts)
     requested = demand.of(vmi, pod, node, configuration)
     return Target(
@@ -194,10 +194,10 @@ def _present_pod(vmi: Vmi, node: str, namespace: str, facts: Facts) -> LauncherP
     return max(running, key=lambda pod: pod.meta.creation_timestamp or "", default=None)
 
 
-def _previously_added(pod: LauncherPod | None, namespace: str, facts: Facts) -> dict[str, str]:
+def _previously_added(pod: LauncherPod, namespace: str, facts: Facts) -> dict[str, str]:
     """What the migration had added by which the present pod was made; all that it may have where it is gone."""
-    name = pod.meta.annotation(JOB_NAME) if pod else None
-    if pod is None or not name:
+    name = pod.meta.annotation(JOB_NAME)
+    if not name:
         return {}
     found = read(facts, ObjectKey(MIGRATIONS, namespace, name), f"the migration {name}")
     if found is None or found.meta.uid != pod.meta.label(JOB_UID):
