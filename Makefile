@@ -142,6 +142,10 @@ bench-creation: binaries ## Measure what a VM costs at admission beside a real v
 	@$(BIN)/python hack/controlplane/build.py --kubevirt >/dev/null
 	@$(BIN)/python -m bench.creation $(BENCH)
 
+.PHONY: bench-start
+bench-start: $(READY) ## Measure a replica's start and memory, with 5,000 nodes and namespaces too
+	@$(BIN)/python -m bench.start $(BENCH)
+
 .PHONY: bench-layers
 bench-layers: binaries ## Count what nodes pull with and without scores for image layers, and time the scores
 	@$(BIN)/python -m bench.layers $(BENCH)
