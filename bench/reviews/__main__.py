@@ -11,8 +11,8 @@ from bench.options import writable
 from bench.reviews import golang, host, interpreter, published
 from bench.reviews.errors import BenchError
 from bench.reviews.load import Pressure
-from bench.reviews.report import Report
-from bench.reviews.rounds import Bench, Plan
+from bench.reviews.report import ReviewsReport
+from bench.reviews.rounds import Bench, ReviewsPlan
 from bench.reviews.servers import NEWER, ROOT, TITLES, Pythons
 
 # Of at least three rounds there is a median; at two seconds each, all fits into six minutes.
@@ -77,7 +77,7 @@ def _servers(names: str) -> list[str]:
     return list(dict.fromkeys(keys))
 
 
-def _measured(options: argparse.Namespace) -> Report:
+def _measured(options: argparse.Namespace) -> ReviewsReport:
     cores = host.cores()
     cache = host.cache_directory()
     built = golang.build(cache)
@@ -89,7 +89,7 @@ def _measured(options: argparse.Namespace) -> Report:
         interpreter.environment(python, lock, cache), interpreter.environment(newer, lock, cache) if newer else None
     )
     rounds, pressure = _QUICK if options.quick else _FULL
-    plan = Plan([key for key in options.servers if key != NEWER or newer], rounds, pressure)
+    plan = ReviewsPlan([key for key in options.servers if key != NEWER or newer], rounds, pressure)
     _say(f"about {plan.seconds:.0f} s; {cores}")
     outcome = Bench(plan, pythons, built, cores).measure(_say)
     libraries = interpreter.versions(pythons.chosen)
@@ -107,7 +107,7 @@ def _measured(options: argparse.Namespace) -> Report:
         "Method": f"median of interleaved rounds ({rounds} of {pressure.seconds:g} s each); TLS 1.3 with a P-256 key, "
         "HTTP/1.1 keep-alive; ours with look-ups, metrics and an audit line for each review, the others without",
     }
-    return Report(plan, outcome, machine)
+    return ReviewsReport(plan, outcome, machine)
 
 
 def _say(text: str) -> None:

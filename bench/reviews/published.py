@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.reviews import sources
-from bench.reviews.report import Report
+from bench.reviews.report import ReviewsReport
 from bench.reviews.servers import ROOT
 
 # The digests of what was measured, beside the figures.
@@ -27,7 +27,7 @@ _END: Final = "<!-- to here -->\n"
 _BLOCK: Final = re.compile(f"(?<={re.escape(_BEGIN)}).*?(?={re.escape(_END)})", re.DOTALL)
 
 
-def write(report: Report, root: Path = ROOT, record: Path = RECORD) -> list[str]:
+def write(report: ReviewsReport, root: Path = ROOT, record: Path = RECORD) -> list[str]:
     """Write the figures of a run into the pages.
 
     Args:

@@ -28,7 +28,7 @@ from webhook.review.endpoints import BY_PATH
 _HERE: Final = Path(__file__).parent
 _OWN: Final = "webhook"
 _GO_COMMENT: Final = re.compile(rb"^\s*//(?!go:).*\n?", re.MULTILINE)
-# What the servers are asked, know and are set up with, and those that stand beside ours.
+# The reviews, the cluster and the settings of the servers, and the sources of the other servers.
 _BESIDE: Final = ("settings.yaml", "cluster", "data", "go", "naive.py")
 _DIGITS: Final = 16
 _LOCK: Final = "requirements.lock"

@@ -75,6 +75,7 @@ def start(nodes: int, namespaces: int, pair: Certificate, cores: Cores, director
             watch.longest = 0.0
             cluster.send_signal(signal.SIGUSR1)
             watch.during(_IDLE_SECONDS + ready)
+            watch.close()
             return Start(ready, cpu, idle, _memory(process.pid, "VmHWM"), stall * 1000, watch.longest * 1000)
 
 
@@ -93,7 +94,7 @@ def _cluster(
         yield process, int(said)
     finally:
         process.kill()
-        process.wait()
+        process.communicate()
 
 
 @contextmanager
@@ -127,6 +128,9 @@ class _Watch:
         self._ops = ops
         self._process = process
         self._connection = http.client.HTTPConnection("127.0.0.1", ops, timeout=_PATIENCE)
+
+    def close(self) -> None:
+        self._connection.close()
 
     def until(self, enough: Callable[[int], bool]) -> None:
         deadline = time.monotonic() + _PATIENCE

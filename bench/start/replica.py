@@ -1,4 +1,4 @@
-"""A server as in a pod, with a service account of a directory of ours: ``python -m bench.start.replica``."""
+"""A server as in a pod, with a service account from another directory: ``python -m bench.start.replica``."""
 
 from __future__ import annotations
 

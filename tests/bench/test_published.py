@@ -11,8 +11,8 @@ import pytest
 from bench.reviews import published, sources
 from bench.reviews.load import Pressure, Sample
 from bench.reviews.payloads import PAYLOADS
-from bench.reviews.report import Report
-from bench.reviews.rounds import CONCURRENCIES, Outcome, Plan
+from bench.reviews.report import ReviewsReport
+from bench.reviews.rounds import CONCURRENCIES, ReviewsOutcome, ReviewsPlan
 from bench.reviews.servers import TITLES
 from webhook.placement.migrations import Migration, MigrationSpec
 
@@ -114,7 +114,7 @@ def test_the_pages_have_a_place_for_the_figures() -> None:
     assert published.faults({**record, "sources": {}}, {}) == []
 
 
-def _report() -> Report:
+def _report() -> ReviewsReport:
     servers, rounds = ["ours", "plain"], 3
     samples = [
         _sample(server, payload.name, concurrency, round_)
@@ -123,7 +123,9 @@ def _report() -> Report:
         for concurrency in CONCURRENCIES
         for server in servers
     ]
-    return Report(Plan(servers, rounds, Pressure(1.0, 0.1)), Outcome(samples), {"Machine": "a machine"})
+    return ReviewsReport(
+        ReviewsPlan(servers, rounds, Pressure(1.0, 0.1)), ReviewsOutcome(samples), {"Machine": "a machine"}
+    )
 
 
 def _sample(server: str, payload: str, concurrency: int, round_: int) -> Sample:
