@@ -142,6 +142,11 @@ bench-creation: binaries ## Measure what a VM costs at admission beside a real v
 	@$(BIN)/python hack/controlplane/build.py --kubevirt >/dev/null
 	@$(BIN)/python -m bench.creation $(BENCH)
 
+# Five minutes and a half.
+.PHONY: bench-pods
+bench-pods: binaries ## Create 100 launcher pods in a second through a real API server, with and without the webhook
+	@$(BIN)/python -m bench.creation.pods $(BENCH)
+
 .PHONY: bench-start
 bench-start: $(READY) ## Measure a replica's start and memory, with 5,000 nodes and namespaces too
 	@$(BIN)/python -m bench.start $(BENCH)
