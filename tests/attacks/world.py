@@ -24,7 +24,7 @@ from webhook.facts import (
     ListKey,
     NamespaceKey,
     ObjectKey,
-    uncached,
+    uncached_key,
 )
 from webhook.k8s.pods import TargetPod
 from webhook.k8s.views import Object
@@ -64,7 +64,7 @@ class AttackWorld:
 
     Attributes:
         name: for tests and tables.
-        endpoint: that is asked.
+        endpoint: that receives the review.
         subjects: the objects that are read, by name.
         facts: the others, which tenants don't write.
         request: more of the request.
@@ -124,7 +124,9 @@ class AttackWorld:
             if subject.key is not None:
                 known[subject.key] = decoded(subject.view, objects[name])
         fresh = {
-            uncached(key): fact for key, fact in known.items() if isinstance(key, NamespaceKey | ObjectKey | ListKey)
+            uncached_key(key): fact
+            for key, fact in known.items()
+            if isinstance(key, NamespaceKey | ObjectKey | ListKey)
         }
         known.update(fresh)
         user = msgspec.convert(objects[USER], UserInfo)
@@ -183,5 +185,5 @@ def decoded(view: Any, json: Any) -> Any:
 
 
 def view(endpoint: Endpoint) -> Any:
-    """What an endpoint decodes objects into."""
+    """The type into which an endpoint decodes objects."""
     return endpoint.codec._typed.type.__args__[0]  # type: ignore[attr-defined]

@@ -134,7 +134,7 @@ def place(plane: ControlPlane, written: Json) -> str:
 
 
 def ask(port: int, written: Json, nodes: list[str], tls: ssl.SSLContext | None = None) -> Json:
-    """What the extender answers."""
+    """The extender's answer."""
     body = json.dumps({"Pod": written, "Nodes": None, "NodeNames": nodes}).encode()
     request = urllib.request.Request(
         f"{'https' if tls else 'http'}://localhost:{port}/v1/layers/prioritize",
@@ -204,7 +204,7 @@ def test_scheduling_goes_on_beside_a_registry_that_hangs(
     registry.pause()
     list_images(plane, "node-1", [entry(registry, "image-1", digests["image-1"])])
     start_scheduler(plane, port, weight=2)
-    # Nobody waits: all pods are placed while both manifests are still being waited for.
+    # No pod waits: the scheduler places all of them while the server still waits for both manifests.
     placed = [place(plane, pod(registry, f"hung-{number}", "image-1")) for number in range(3)]
     assert sorted(placed) == NODES
     assert server.metric("kubevirt_webhook_layers_fetches_total") == 0
@@ -279,7 +279,7 @@ def test_manifests_of_private_images_are_read_with_the_pods_own_secret(
         server = new_webhook(settings(private, port, pullSecrets="on"), access=plane)
         eventually(partial(knows, port, written), what="the layers of a private image")
         assert ask(port, written, NODES) == {"node-1": 10}
-        # In the namespace of somebody else the same name is another Secret, which is not there.
+        # In another namespace the same name is another Secret, which does not exist.
         stranger = json.loads(json.dumps(written))
         stranger["metadata"]["namespace"] = "kubevirt"
         assert ask(port, stranger, NODES) == {}

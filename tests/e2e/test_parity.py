@@ -1,4 +1,4 @@
-"""The parity watch on a real API server, with the rights that its documentation names and no others."""
+"""The fidelity check on a real API server, with only the permissions that its documentation names."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from webhook.admission.audit import ParityRecord
+from webhook.admission.audit import FidelityRecord
 from webhook.background.fidelity import FidelityCheck
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS
 from webhook.kubevirt.vm.sync import run
 from webhook.kubevirt.webhooks.vmi_mutator import create
-from webhook.settings.snapshot import ParitySettings
+from webhook.settings.snapshot import FidelitySettings
 
 from .support.access import Access
 from .support.workloads import CLUSTER_INSTANCETYPES, REVISIONS, VMIS, VMS, instancetype, vm
@@ -29,7 +29,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 @pytest.fixture
 def watcher(plane: Access, namespace: str) -> Iterator[str]:
-    """The kubeconfig of a user with those rights."""
+    """The kubeconfig of a user with those permissions."""
     name = f"{WATCHER}-{namespace}"
     metadata = {"name": name}
     role = {"apiVersion": f"{RBAC}/v1", "kind": "ClusterRole", "metadata": metadata, "rules": RIGHTS}
@@ -70,12 +70,12 @@ async def test_a_vmi_that_was_changed_behind_kubevirts_back_is_found(
     found = started(plane, namespace, "different", size)
     started(plane, namespace, "changed", size)
     plane.kubevirt_controller.patch(VMIS, "different", {"spec": {"domain": {"cpu": {"cores": 3}}}}, namespace)
-    # What counts is what was captured, and a VM that was changed since is another one.
+    # The captured object counts, and a VM that was changed since is another one.
     plane.admin.delete(CLUSTER_INSTANCETYPES, size["metadata"]["name"])
     plane.admin.patch(VMS, "changed", {"spec": {"template": {"spec": {"hostname": "new"}}}}, namespace)
-    records: list[ParityRecord] = []
+    records: list[FidelityRecord] = []
     transport = await connect(watcher)
-    watch = FidelityCheck(transport, lambda: DEFAULTS, ParitySettings, records.append)
+    watch = FidelityCheck(transport, lambda: DEFAULTS, FidelitySettings, records.append)
     try:
         await watch.compare(1000)
     finally:

@@ -132,7 +132,7 @@ class TestAnswer:
         wanted = {AMD: {"L1": 10}}
         table = index.table(wanted)
         kept = index._tables[next(iter(index._tables))].scores
-        # What has no layer of the pod makes no difference.
+        # An image without a layer of the pod makes no difference.
         for image in index.put("b", AMD, ["two"]):
             index.learn(image, [Layer("L2", 5)])
         assert index.table(wanted) is table

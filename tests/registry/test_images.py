@@ -41,7 +41,7 @@ def pinned(body: bytes) -> ImageReference:
 
 
 class ImageSource:
-    """A registry, its clock, and everything that was asked of it."""
+    """A registry, its clock, and all requests to it."""
 
     def __init__(self) -> None:
         self.contents: dict[str, bytes] = {}
