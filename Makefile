@@ -110,8 +110,12 @@ mutants: $(READY) ## Break KubeVirt's rules one by one, and see whether the test
 	@$(BIN)/python -m tests.mutants $(MUTANTS)
 
 .PHONY: bench
-bench: $(READY) ## Measure reviews beside Go's and the usual Python webhooks
+bench: $(READY) ## Measure reviews beside Go's and the usual Python webhooks, and write the figures into the pages
 	@$(BIN)/python -m bench.reviews $(BENCH)
+
+.PHONY: figures
+figures: $(READY) ## See whether the pages' figures are those of this code
+	@$(BIN)/python -m bench.reviews.published
 
 .PHONY: bench-instancetypes
 bench-instancetypes: $(READY) ## Measure defaults and filled VMIs beside pydantic and make_patch
@@ -137,6 +141,15 @@ bench-reliability: binaries ## Attack the server at full size, and count what th
 bench-creation: binaries ## Measure what a VM costs at admission beside a real virt-api
 	@$(BIN)/python hack/controlplane/build.py --kubevirt >/dev/null
 	@$(BIN)/python -m bench.creation $(BENCH)
+
+# Five minutes and a half.
+.PHONY: bench-pods
+bench-pods: binaries ## Create 100 launcher pods in a second through a real API server, with and without the webhook
+	@$(BIN)/python -m bench.creation.pods $(BENCH)
+
+.PHONY: bench-start
+bench-start: $(READY) ## Measure a replica's start and memory, with 5,000 nodes and namespaces too
+	@$(BIN)/python -m bench.start $(BENCH)
 
 .PHONY: bench-layers
 bench-layers: binaries ## Count what nodes pull with and without scores for image layers, and time the scores
