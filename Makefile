@@ -37,7 +37,7 @@ run: $(READY) ## Start the real server over an example cluster, ask it, show the
 .PHONY: serve
 serve: $(READY) ## Keep the server running over the example cluster
 	@$(BIN)/kubevirt-webhook serve --cluster-from examples/cluster --config examples/settings.yaml \
-	  --listen 127.0.0.1:8443 --ops-listen 127.0.0.1:8080
+	  --listen 127.0.0.1:8443 --ops-listen 127.0.0.1:8080 --page-listen 127.0.0.1:8091
 
 # The control plane and Helm first, alone: their builds would take the time that the tests beside them are allowed.
 .PHONY: binaries

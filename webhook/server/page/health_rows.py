@@ -69,9 +69,10 @@ def health_rows(history: Mapping[Subject, tuple[Span, ...]], since: float, now: 
     return [_row(subject, spans, now, seconds) for subject, spans in history.items()]
 
 
-def moment(wall: float) -> str:
-    """Unix time in seconds for people: the time of the day, and the date where it is another day."""
-    return time.strftime("%m-%d %H:%M:%S", time.gmtime(wall))
+def moment(wall: float, now: float) -> str:
+    """Unix time in seconds for people: the time of the day, with the date where it was another day."""
+    then, today = time.gmtime(wall), time.gmtime(now)
+    return time.strftime("%H:%M:%S" if then[:3] == today[:3] else "%b %d %H:%M:%S", then)
 
 
 def _row(subject: Subject, spans: tuple[Span, ...], now: float, seconds: float) -> HealthRow:
@@ -80,7 +81,7 @@ def _row(subject: Subject, spans: tuple[Span, ...], now: float, seconds: float) 
     good = sum(bar.width for bar in bars if bar.state == "good")
     covered = sum(bar.width for bar in bars) or 1
     changes = (
-        (moment(span.begin), span.condition.word, span.condition.why) for span in reversed(spans[-_SHOWN_CHANGES:])
+        (moment(span.begin, now), span.condition.word, span.condition.why) for span in reversed(spans[-_SHOWN_CHANGES:])
     )
     return HealthRow(
         kind=subject.kind,
@@ -88,7 +89,7 @@ def _row(subject: Subject, spans: tuple[Span, ...], now: float, seconds: float) 
         name=subject.name,
         state=last.condition.state,
         word=last.condition.word,
-        since=moment(last.begin),
+        since=moment(last.begin, now),
         why=last.condition.why,
         summary=f"{last.condition.word} now; good for {100 * good // covered} % of the time shown",
         bars=tuple(bars),

@@ -16,11 +16,13 @@ from webhook.review.scope import of_namespace
 from webhook.server.page.counts import OTHERS, DayCounts
 from webhook.settings.snapshot import Settings
 
-POLICIES: Final[tuple[Policy, ...]] = get_args(Policy)
+# In the order in which a VM meets them.
+POLICIES: Final[tuple[Policy, ...]] = (names.INSTANCETYPES, names.SCHEDULING, names.MIGRATION, names.EVICTION)
 # Looking at so many namespaces' labels takes a fraction of a millisecond.
 SLICE: Final = 500
 UNKNOWN: Final = "unknown"
 
+_SHOWN: Final[tuple[Label, ...]] = tuple(label for label in get_args(Label) if label != "skipped")
 _LABELS: Final = tuple(names.policy_label(policy) for policy in POLICIES)
 
 
@@ -29,7 +31,7 @@ class PolicyCell(msgspec.Struct, frozen=True):
 
     Attributes:
         mode: ``enforce``, ``warn``, ``audit``, ``off`` or ``unknown``.
-        counts: what it did today, without requests that it skipped; the most frequent first.
+        counts: what it did today, without requests that it skipped.
     """
 
     policy: Policy
@@ -92,8 +94,9 @@ async def namespace_table(
 def _row(name: str, cluster: Cluster, settings: Settings, counts: DayCounts) -> NamespaceRow:
     cells = []
     for policy in POLICIES:
-        did = [(label, number) for label, number in counts.of(name, policy).most_common() if label != "skipped"]
-        cells.append(PolicyCell(policy, _mode(name, policy, cluster, settings), tuple(did)))
+        did = counts.of(name, policy)
+        shown = tuple((label, did[label]) for label in _SHOWN if did[label])
+        cells.append(PolicyCell(policy, _mode(name, policy, cluster, settings), shown))
     return NamespaceRow(name, tuple(cells))
 
 

@@ -29,8 +29,9 @@ def _finalized(value: Any) -> Any:
 
 
 def _sentence(clause: str) -> str:
-    """A clause that begins with a capital letter."""
-    return clause[:1].upper() + clause[1:]
+    """A clause that begins with a capital letter, unless its first word is a name, such as that of a field."""
+    first = clause.partition(" ")[0]
+    return clause[:1].upper() + clause[1:] if first.isalpha() and first.islower() else clause
 
 
 def _brief(text: str) -> str:

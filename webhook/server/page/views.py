@@ -15,7 +15,7 @@ from webhook.reasons import MEANINGS
 from webhook.server.explain import ExplainRequest
 from webhook.server.page.decisions import CAPACITY, NAMESPACE_CAPACITY, ShownDecision
 from webhook.server.page.health import HealthHistory
-from webhook.server.page.health_rows import HealthRow, health_rows, moment, window
+from webhook.server.page.health_rows import HealthRow, health_rows, window
 from webhook.server.page.overview import POLICIES, namespace_table
 from webhook.server.page.paging import ROWS, pager
 from webhook.server.page.placement import Places
@@ -29,12 +29,12 @@ _FEW_ROWS: Final = 8
 
 _LABELS: Final[tuple[Label, ...]] = tuple(label for label in get_args(Label) if label != "skipped")
 _TILES: Final[Mapping[Label, str]] = {
-    "denied": "requests that were denied",
-    "error": "could not be evaluated",
-    "patched": "objects that were changed",
-    "allowed": "without a change",
-    "would-deny": "in the modes warn and audit",
-    "would-patch": "in the modes warn and audit",
+    "denied": "requests",
+    "error": "not evaluated",
+    "patched": "objects changed",
+    "allowed": "without changes",
+    "would-deny": "modes warn and audit",
+    "would-patch": "modes warn and audit",
 }
 _EFFECTS: Final[Mapping[Label, str]] = {
     "allowed": "The request was allowed without changes.",
@@ -253,7 +253,7 @@ def _live(template: str, path: str, query: PageQuery, values: dict[str, Any]) ->
         raise InputError("is not one of the intervals", "refresh", f"use {', '.join(map(str, REFRESH_SECONDS))}")
     live = {
         "seconds": seconds,
-        "now": moment(time.time())[6:],
+        "now": time.strftime("%H:%M:%S", time.gmtime()),
         "again": query.link(path),
         "stop": query.link(path, refresh=""),
         "every": query.link(path, refresh=REFRESH_SECONDS[0]),
