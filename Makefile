@@ -57,7 +57,7 @@ test: binaries ## Run all tests, on a real control plane too
 
 .PHONY: unit
 unit: $(READY) ## Run the tests that need no control plane
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not e2e'
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not e2e and not page'
 
 # What is left out of it, and why, stands in hack/interpreters.py.
 .PHONY: interpreters
@@ -67,6 +67,16 @@ interpreters: $(READY) ## Run the unit tests on the other supported interpreters
 .PHONY: e2e
 e2e: binaries ## Run only the tests on a real control plane
 	@E2E_REQUIRED=1 $(BIN)/python -m pytest -n 3 --dist worksteal tests/e2e
+
+# Chromium from PATH or CHROMIUM=; without it `make test` skips these tests.
+.PHONY: e2e-page
+e2e-page: $(READY) ## Run the tests of the page in a real browser
+	@PAGE_REQUIRED=1 $(BIN)/python -m pytest tests/page
+
+# Look at them before you commit them.
+.PHONY: page-pictures
+page-pictures: $(READY) ## Take the pictures of the page in docs/images anew
+	@PAGE_REQUIRED=1 REWRITE_PICTURES=1 $(BIN)/python -m pytest -q tests/page/test_pictures.py
 
 # The texts that users read. Read the diff that this makes: it is all that changed of them.
 .PHONY: golden

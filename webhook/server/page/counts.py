@@ -9,6 +9,8 @@ from typing import Final
 from webhook.admission.audit import Label, Record
 from webhook.names import Policy
 from webhook.review.endpoints import BY_PATH
+from webhook.server.page.decisions import MAX_NAME
+from webhook.text import shorten
 
 # A client that is not the API server can make names up, so there is an end to them.
 MAX_NAMESPACES: Final = 5000
@@ -38,7 +40,7 @@ class DayCounts:
             self.day, self.total, self._counts = day, Counter(), {}
         if record.dry_run:
             return
-        namespace = record.object.namespace
+        namespace = shorten(record.object.namespace, MAX_NAME)
         if namespace not in self._counts and len(self._counts) >= MAX_NAMESPACES:
             namespace = OTHERS
         policies = self._counts.setdefault(namespace, {})
