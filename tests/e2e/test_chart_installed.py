@@ -19,8 +19,9 @@ from .support.helm import CHART, IMAGE, Helm
 from .support.kube import Json, Kube, eventually
 from .support.manifests import MANIFESTS
 from .support.plane import ControlPlane
+from .support.processes import ROOT
 from .support.program import command
-from .support.webhook_server import CONFIGURATIONS, ROOT
+from .support.webhook_server import CONFIGURATIONS
 from .test_install import DEPLOYMENT, NAMESPACE, objects, settings_file
 
 FIRST = (CONFIGURATIONS[0], "kubevirt-webhook")

@@ -14,7 +14,7 @@ import pytest
 from .support.access import Access
 from .support.kube import Json
 from .support.pki import ADMIN
-from .support.webhook_server import ROOT
+from .support.processes import ROOT
 
 GROUP = "instancetype.kubevirt.io/v1beta1"
 Expand = Callable[..., subprocess.CompletedProcess[str]]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .support.webhook_server import ROOT
+from .support.processes import ROOT
 
 
 @contextlib.contextmanager

@@ -18,10 +18,10 @@ from tests.e2e.support.readers import RBAC, bind
 from .conftest import NewTenant, NewWebhook
 from .support.access import Access
 from .support.commands import LOOPBACK
-from .support.kube import ApiError, Json, eventually
-from .support.processes import free_port
+from .support.kube import Json, KubeError, eventually
+from .support.processes import ROOT, free_port
 from .support.tenant import Tenant
-from .support.webhook_server import INSTANCETYPES, ROOT, WebhookServer
+from .support.webhook_server import INSTANCETYPES, WebhookServer
 from .support.workloads import PODS, vm
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\u202egpj.exe\u2066\u200b\r\nError from server: nothing\u2028\U000e0041\x9b31m"
@@ -57,7 +57,7 @@ def test_a_presigned_address_stays_in_the_object(new_tenant: NewTenant) -> None:
     bad = {**good, "spec": {**good["spec"], "instancetype": {"name": PRESIGNED}}}
 
     made = tenant.create(good)
-    with pytest.raises(ApiError) as refused:
+    with pytest.raises(KubeError) as refused:
         tenant.create({**bad, "metadata": {"name": "bad"}})
 
     assert PRESIGNED in json.dumps(made), "what was stored is whole"
@@ -149,6 +149,6 @@ def tries(tenant: Tenant, priority: str | None) -> str:
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "p-"}, "spec": spec}
     try:
         tenant.owner.create(PODS, pod, tenant.namespace, dryRun="All")
-    except ApiError as error:
+    except KubeError as error:
         return error.message
     return ""

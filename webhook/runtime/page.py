@@ -11,7 +11,7 @@ from typing import Final
 from webhook.admission.audit import Sink
 from webhook.cluster.source import BrowsableCluster
 from webhook.runtime.certificates import EXPIRY, MATCH, Certificates, cancel
-from webhook.server.page.health import Condition, HealthHistory, Subject, certificates, schedulers
+from webhook.server.page.health import HealthCondition, HealthHistory, HealthSubject, certificates, schedulers
 from webhook.server.page.listener import PageObserver, paging
 from webhook.server.page.recorder import DecisionRecorder
 from webhook.server.page.views import PageViews
@@ -67,7 +67,7 @@ class PageParts:
         finally:
             await cancel(task)
 
-    def _health(self) -> dict[Subject, Condition]:
+    def _health(self) -> dict[HealthSubject, HealthCondition]:
         return {
             **schedulers(self._cluster, self._settings()),
             **certificates(self._expiry(), self._matches(), time.time()),

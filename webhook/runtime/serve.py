@@ -30,7 +30,7 @@ from webhook.runtime.page_switch import page_parts
 from webhook.runtime.settings_follower import SettingsFollower
 from webhook.runtime.signals import Stop, Stopped
 from webhook.runtime.sources import cluster_source, fidelity_check
-from webhook.runtime.tracing import traced, untraced
+from webhook.runtime.tracing import with_tracing, without_tracing
 from webhook.server.explain import explaining
 from webhook.server.lifecycle import drain, finish, listen
 from webhook.server.ops import Metrics, Ops
@@ -78,7 +78,9 @@ async def _serve(options: Options, stop: Stop, log: Any) -> None:
         if not options.cluster_from:
             beside = await ends.enter_async_context(background(options.kubeconfig, settings.current, cluster, audit))
         observer = beside.announcing(metrics, settings.current)
-        observer, kind = await ends.enter_async_context(traced(observer) if server.traces else untraced(observer))
+        observer, kind = await ends.enter_async_context(
+            with_tracing(observer) if server.traces else without_tracing(observer)
+        )
         page = page_parts(server, audit, cluster, settings.current, certificates)
         reviewer = Reviewer(cluster, settings.current, page.recorder if page else audit, observer)
         app = kind(reviewer, BY_PATH, metrics, server.max_in_flight, server.client_names)

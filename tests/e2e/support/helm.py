@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from .kube import Json
-from .webhook_server import ROOT
+from .processes import ROOT
 
 CHART = ROOT / "charts" / "kubevirt-webhook"
 IMAGE = {"repository": "registry.example/kubevirt-webhook", "tag": "1"}

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+ROOT = Path(__file__).parents[3]
 TETHER = Path(__file__).with_name("tether.py")
 # Below the range that Linux takes ports of outgoing connections from: nobody gets one of ours while a server restarts.
 PORTS = range(20_000, 30_000)
@@ -39,6 +40,15 @@ def free_port() -> int:
             return port
         claim.close()
     raise StartError(f"no free port on 127.0.0.1 from {PORTS.start} to {PORTS.stop}: is something using them all?")
+
+
+def environment() -> dict[str, str]:
+    """The environment of a program of this project that a test starts.
+
+    Its coverage is not measured: the unit tests cover the code, and tracing doubles what a server does.
+    """
+    measured = "COVERAGE_PROCESS_CONFIG"
+    return {name: value for name, value in os.environ.items() if name != measured} | {"PYTHONPATH": str(ROOT)}
 
 
 class Process:

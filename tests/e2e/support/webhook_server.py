@@ -25,11 +25,10 @@ from .commands import LOOPBACK
 from .kube import PATIENCE, Json, Kube, eventually
 from .objects import launcher_pod
 from .pki import service_account
-from .processes import TETHER, free_port, tail
+from .processes import ROOT, TETHER, environment, free_port, tail
 from .workloads import VMS, vm
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
 ACCOUNT = service_account("kubevirt-webhook", "kubevirt-webhook")
 CONFIGURATIONS = tuple(
     f"admissionregistration.k8s.io/v1/{kind}webhookconfigurations" for kind in ("mutating", "validating")
@@ -101,7 +100,7 @@ class WebhookServer:
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
                 stderr=stderr,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
+                env=environment(),
                 process_group=0,
             )
 

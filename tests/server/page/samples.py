@@ -20,7 +20,7 @@ from webhook.admission.decision import Change, Reason
 from webhook.facts import Key
 from webhook.k8s.views import Namespace, ObjectMeta
 from webhook.server import tls
-from webhook.server.page.health import Condition, HealthHistory, Subject
+from webhook.server.page.health import HealthCondition, HealthHistory, HealthSubject
 from webhook.server.page.listener import paging
 from webhook.server.page.recorder import DecisionRecorder
 from webhook.server.page.views import PageViews
@@ -136,7 +136,9 @@ async def opened(
         DecisionRecorder(Sunk()),
     )
     in_force = settings or builders.settings()
-    history = HealthHistory(lambda: {Subject("scheduler", "kubevirt"): Condition("good", "available", "it runs")})
+    history = HealthHistory(
+        lambda: {HealthSubject("scheduler", "kubevirt"): HealthCondition("good", "available", "it runs")}
+    )
     history.sample()
     views = PageViews(cluster, lambda: in_force, recorder, history, lambda: missing)
     pair = self_signed(["localhost", "127.0.0.1"])

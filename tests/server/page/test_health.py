@@ -7,13 +7,20 @@ from typing import Any
 from tests import builders
 from tests.review.memory import MemoryCluster
 from webhook.facts import Key, SchedulerHealth, SchedulerKey
-from webhook.server.page.health import MAX_SPANS, Condition, HealthHistory, Subject, certificates, schedulers
+from webhook.server.page.health import (
+    MAX_SPANS,
+    HealthCondition,
+    HealthHistory,
+    HealthSubject,
+    certificates,
+    schedulers,
+)
 
-SCHEDULER = Subject("scheduler", "kubevirt")
-UP, DOWN = Condition("good", "available", "it runs"), Condition("bad", "unavailable", "it does not")
+SCHEDULER = HealthSubject("scheduler", "kubevirt")
+UP, DOWN = HealthCondition("good", "available", "it runs"), HealthCondition("bad", "unavailable", "it does not")
 
 
-class Watched:
+class WatchedHealth:
     """A history whose time and state the test sets."""
 
     def __init__(self) -> None:
@@ -21,14 +28,14 @@ class Watched:
         self.found = {SCHEDULER: UP}
         self.history = HealthHistory(lambda: self.found, lambda: self.now)
 
-    def at(self, now: float, condition: Condition) -> None:
+    def at(self, now: float, condition: HealthCondition) -> None:
         self.now, self.found = now, {SCHEDULER: condition}
         self.history.sample()
 
 
 def test_a_state_lasts_until_the_next_one() -> None:
-    watched = Watched()
-    for now, condition in ((0, UP), (5, Condition("good", "available", "it still runs")), (10, DOWN), (15, UP)):
+    watched = WatchedHealth()
+    for now, condition in ((0, UP), (5, HealthCondition("good", "available", "it still runs")), (10, DOWN), (15, UP)):
         watched.at(now, condition)
 
     spans = watched.history.spans()[SCHEDULER]
@@ -42,9 +49,9 @@ def test_a_state_lasts_until_the_next_one() -> None:
 
 
 def test_one_that_flaps_does_not_fill_the_memory() -> None:
-    watched = Watched()
+    watched = WatchedHealth()
     for now in range(10 * MAX_SPANS):
-        watched.at(now, UP if now % 2 else Condition("bad", "unavailable", "x" * 100_000))
+        watched.at(now, UP if now % 2 else HealthCondition("bad", "unavailable", "x" * 100_000))
 
     spans = watched.history.spans()[SCHEDULER]
     assert len(spans) == MAX_SPANS
@@ -52,7 +59,7 @@ def test_one_that_flaps_does_not_fill_the_memory() -> None:
 
 
 def test_schedulers_that_are_not_declared_any_more_go() -> None:
-    watched = Watched()
+    watched = WatchedHealth()
     watched.at(0, UP)
     watched.found = {}
     watched.history.sample()
@@ -66,8 +73,8 @@ def test_the_declared_schedulers_are_looked_at() -> None:
     known: dict[Key[Any], object] = {SchedulerKey(name): SchedulerHealth("unavailable", "its Lease expired")}
     found = schedulers(MemoryCluster({**known, **{SchedulerKey(other): None for other in others}}), settings)
 
-    assert found[Subject("scheduler", name)] == Condition("bad", "unavailable", "its Lease expired")
-    assert {found[Subject("scheduler", other)].state for other in others} == {"unknown"}
+    assert found[HealthSubject("scheduler", name)] == HealthCondition("bad", "unavailable", "its Lease expired")
+    assert {found[HealthSubject("scheduler", other)].state for other in others} == {"unknown"}
 
 
 def test_certificates_and_bundles() -> None:

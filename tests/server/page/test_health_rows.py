@@ -5,16 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webhook.server.page.health import Condition, Span, Subject
+from webhook.server.page.health import HealthCondition, HealthSpan, HealthSubject
 from webhook.server.page.health_rows import WIDTH, health_rows, moment, window
 
-SUBJECT = Subject("scheduler", "kubevirt")
-UP, DOWN = Condition("good", "available"), Condition("bad", "unavailable", "no Lease")
+SUBJECT = HealthSubject("scheduler", "kubevirt")
+UP, DOWN = HealthCondition("good", "available"), HealthCondition("bad", "unavailable", "no Lease")
 DAY = 86_400.0
 
 
 def test_a_short_outage_is_seen() -> None:
-    spans = (Span(0, 40_000, UP), Span(40_000, 40_005, DOWN), Span(40_005, None, UP))
+    spans = (HealthSpan(0, 40_000, UP), HealthSpan(40_000, 40_005, DOWN), HealthSpan(40_005, None, UP))
     (row,) = health_rows({SUBJECT: spans}, 0, DAY)
 
     assert [bar.state for bar in row.bars] == ["good", "bad", "good"]
@@ -24,7 +24,7 @@ def test_a_short_outage_is_seen() -> None:
 
 
 def test_what_was_before_the_window_is_not_drawn() -> None:
-    (row,) = health_rows({SUBJECT: (Span(0, 10, DOWN), Span(10, None, UP))}, 0, 5 * DAY)
+    (row,) = health_rows({SUBJECT: (HealthSpan(0, 10, DOWN), HealthSpan(10, None, UP))}, 0, 5 * DAY)
 
     assert [(bar.state, bar.x, bar.width) for bar in row.bars] == [("good", 0, WIDTH)]
 
@@ -33,7 +33,7 @@ def test_what_was_before_the_window_is_not_drawn() -> None:
 def test_bars_stay_in_their_place(begins: list[float], now: float) -> None:
     begins.sort()
     ends: list[float | None] = [*begins[1:], None]
-    spans = tuple(Span(begin, end, UP) for begin, end in zip(begins, ends, strict=True))
+    spans = tuple(HealthSpan(begin, end, UP) for begin, end in zip(begins, ends, strict=True))
     (row,) = health_rows({SUBJECT: spans}, begins[0], now)
 
     assert all(0 <= bar.x < WIDTH and bar.width >= 2 and bar.x + bar.width <= WIDTH + 1 for bar in row.bars)

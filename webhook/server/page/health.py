@@ -26,14 +26,14 @@ HealthState = Literal["good", "bad", "unknown"]
 Kind = Literal["scheduler", "certificate", "caBundle"]
 
 
-class Subject(msgspec.Struct, frozen=True):
+class HealthSubject(msgspec.Struct, frozen=True):
     """What has health: a scheduler, a certificate, or the caBundles of a webhook configuration."""
 
     kind: Kind
     name: str
 
 
-class Condition(msgspec.Struct, frozen=True):
+class HealthCondition(msgspec.Struct, frozen=True):
     """How a subject is.
 
     Attributes:
@@ -47,7 +47,7 @@ class Condition(msgspec.Struct, frozen=True):
     why: str = ""
 
 
-class Span(msgspec.Struct, frozen=True):
+class HealthSpan(msgspec.Struct, frozen=True):
     """A time during which a subject had one state.
 
     Attributes:
@@ -58,7 +58,7 @@ class Span(msgspec.Struct, frozen=True):
 
     begin: float
     end: float | None
-    condition: Condition
+    condition: HealthCondition
 
 
 class HealthHistory:
@@ -72,10 +72,12 @@ class HealthHistory:
         since: when it began to look.
     """
 
-    def __init__(self, read: Callable[[], Mapping[Subject, Condition]], wall: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, read: Callable[[], Mapping[HealthSubject, HealthCondition]], wall: Callable[[], float] = time.time
+    ) -> None:
         self._read: Final = read
         self._wall: Final = wall
-        self._spans: Final[dict[Subject, deque[Span]]] = {}
+        self._spans: Final[dict[HealthSubject, deque[HealthSpan]]] = {}
         self.since: Final = wall()
 
     async def run(self) -> None:
@@ -94,18 +96,18 @@ class HealthHistory:
             last = spans[-1] if spans else None
             shown = msgspec.structs.replace(condition, why=shorten(condition.why, _MAX_WHY))
             if last and (last.condition.state, last.condition.word) == (condition.state, condition.word):
-                spans[-1] = Span(last.begin, None, shown)
+                spans[-1] = HealthSpan(last.begin, None, shown)
                 continue
             if last:
-                spans[-1] = Span(last.begin, now, last.condition)
-            spans.append(Span(now, None, shown))
+                spans[-1] = HealthSpan(last.begin, now, last.condition)
+            spans.append(HealthSpan(now, None, shown))
 
-    def spans(self) -> Mapping[Subject, tuple[Span, ...]]:
+    def spans(self) -> Mapping[HealthSubject, tuple[HealthSpan, ...]]:
         """The spans of all subjects, the oldest first; there is at least one of each."""
         return {subject: tuple(spans) for subject, spans in self._spans.items()}
 
 
-def schedulers(cluster: Cluster, settings: Settings) -> dict[Subject, Condition]:
+def schedulers(cluster: Cluster, settings: Settings) -> dict[HealthSubject, HealthCondition]:
     """How the declared schedulers are."""
     found = {}
     for name in settings.scheduling.schedulers:
@@ -113,11 +115,13 @@ def schedulers(cluster: Cluster, settings: Settings) -> dict[Subject, Condition]
         if not isinstance(health, SchedulerHealth):
             health = SchedulerHealth("unknown", "it has not been looked at yet")
         states: dict[str, HealthState] = {"available": "good", "unavailable": "bad", "unknown": "unknown"}
-        found[Subject("scheduler", name)] = Condition(states[health.state], health.state, health.why)
+        found[HealthSubject("scheduler", name)] = HealthCondition(states[health.state], health.state, health.why)
     return found
 
 
-def certificates(expiry: Mapping[str, float], matches: Mapping[str, float], now: float) -> dict[Subject, Condition]:
+def certificates(
+    expiry: Mapping[str, float], matches: Mapping[str, float], now: float
+) -> dict[HealthSubject, HealthCondition]:
     """How the certificates and the caBundles are.
 
     Args:
@@ -128,16 +132,16 @@ def certificates(expiry: Mapping[str, float], matches: Mapping[str, float], now:
     found = {}
     for name, end in expiry.items():
         day = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(end))
-        condition = Condition("good", "valid", f"expires {day}")
+        condition = HealthCondition("good", "valid", f"expires {day}")
         if end <= now:
-            condition = Condition("bad", "expired", f"expired {day}")
+            condition = HealthCondition("bad", "expired", f"expired {day}")
         elif end - now < DAY_SECONDS:
-            condition = Condition("unknown", "expires within a day", f"expires {day}")
-        found[Subject("certificate", name)] = condition
+            condition = HealthCondition("unknown", "expires within a day", f"expires {day}")
+        found[HealthSubject("certificate", name)] = condition
     for name, match in matches.items():
-        found[Subject("caBundle", name)] = (
-            Condition("good", "matches", "verifies the serving certificate")
+        found[HealthSubject("caBundle", name)] = (
+            HealthCondition("good", "matches", "verifies the serving certificate")
             if match
-            else Condition("bad", "does not match", "does not verify the serving certificate")
+            else HealthCondition("bad", "does not match", "does not verify the serving certificate")
         )
     return found

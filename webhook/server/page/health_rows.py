@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from webhook.server.page.health import DAY_SECONDS, HealthState, Kind, Span, Subject
+from webhook.server.page.health import DAY_SECONDS, HealthSpan, HealthState, HealthSubject, Kind
 
 TITLES: Final[Mapping[Kind, str]] = {
     "scheduler": "Scheduler",
@@ -57,7 +57,7 @@ def window(since: float, now: float) -> float:
     return min(DAY_SECONDS, max(_MIN_WINDOW_SECONDS, now - since))
 
 
-def health_rows(history: Mapping[Subject, tuple[Span, ...]], since: float, now: float) -> list[HealthRow]:
+def health_rows(history: Mapping[HealthSubject, tuple[HealthSpan, ...]], since: float, now: float) -> list[HealthRow]:
     """The rows of all subjects.
 
     Args:
@@ -75,7 +75,7 @@ def moment(wall: float, now: float) -> str:
     return time.strftime("%H:%M:%S" if then[:3] == today[:3] else "%b %d %H:%M:%S", then)
 
 
-def _row(subject: Subject, spans: tuple[Span, ...], now: float, seconds: float) -> HealthRow:
+def _row(subject: HealthSubject, spans: tuple[HealthSpan, ...], now: float, seconds: float) -> HealthRow:
     last = spans[-1]
     bars = [_bar(span, now, seconds) for span in spans if (span.end or now) > now - seconds]
     good = sum(bar.width for bar in bars if bar.state == "good")
@@ -97,7 +97,7 @@ def _row(subject: Subject, spans: tuple[Span, ...], now: float, seconds: float) 
     )
 
 
-def _bar(span: Span, now: float, seconds: float) -> Bar:
+def _bar(span: HealthSpan, now: float, seconds: float) -> Bar:
     begin = max(0.0, 1 - (now - span.begin) / seconds)
     end = 1 - (now - (span.end or now)) / seconds
     x = int(begin * WIDTH)

@@ -77,7 +77,7 @@ class PageObserver(Protocol):
         """An exception reached the edge of the server: a bug."""
 
 
-class Page:
+class PageHandler:
     """Answers requests for the page.
 
     Args:
@@ -198,7 +198,7 @@ async def paging(
         InputError: nothing can listen there.
     """
     alone = is_loopback(address)
-    page = Page(cluster, views, traffic, guarded=not alone)
+    page = PageHandler(cluster, views, traffic, guarded=not alone)
     runner = web.ServerRunner(page.server(), shutdown_timeout=seconds)
     bound = await listen(runner, address, None if alone else tls(), "page.listen")
     try:
