@@ -37,7 +37,7 @@ run: $(READY) ## Start the real server over an example cluster, ask it, show the
 .PHONY: serve
 serve: $(READY) ## Keep the server running over the example cluster
 	@$(BIN)/kubevirt-webhook serve --cluster-from examples/cluster --config examples/settings.yaml \
-	  --listen 127.0.0.1:8443 --ops-listen 127.0.0.1:8080
+	  --listen 127.0.0.1:8443 --ops-listen 127.0.0.1:8080 --page-listen 127.0.0.1:8091
 
 # The control plane and Helm first, alone: their builds would take the time that the tests beside them are allowed.
 .PHONY: binaries
@@ -57,7 +57,7 @@ test: binaries ## Run all tests, on a real control plane too
 
 .PHONY: unit
 unit: $(READY) ## Run the tests that need no control plane
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not e2e'
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not e2e and not page'
 
 # What is left out of it, and why, stands in hack/interpreters.py.
 .PHONY: interpreters
@@ -67,6 +67,16 @@ interpreters: $(READY) ## Run the unit tests on the other supported interpreters
 .PHONY: e2e
 e2e: binaries ## Run only the tests on a real control plane
 	@E2E_REQUIRED=1 $(BIN)/python -m pytest -n 3 --dist worksteal tests/e2e
+
+# Chromium from PATH or CHROMIUM=; without it `make test` skips these tests.
+.PHONY: e2e-page
+e2e-page: $(READY) ## Run the tests of the page in a real browser
+	@PAGE_REQUIRED=1 $(BIN)/python -m pytest tests/page
+
+# Look at them before you commit them.
+.PHONY: page-pictures
+page-pictures: $(READY) ## Take the pictures of the page in docs/images anew
+	@PAGE_REQUIRED=1 REWRITE_PICTURES=1 $(BIN)/python -m pytest -q tests/page/test_pictures.py
 
 # The texts that users read. Read the diff that this makes: it is all that changed of them.
 .PHONY: golden
