@@ -1,0 +1,42 @@
+"""Runs the program on a terminal of its own."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import struct
+import sys
+import termios
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def on_terminal(*words: str, columns: int = 80) -> tuple[str, int]:
+    """What a command writes on a terminal, with its colors, and its exit status.
+
+    Args:
+        words: the words after the program's name.
+        columns: the width of the terminal.
+    """
+    argv = [sys.executable, "-m", "webhook", *words]
+    child, terminal = pty.fork()
+    if not child:  # pragma: no cover - another program
+        os.chdir(ROOT)
+        kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+        os.execve(sys.executable, argv, {**kept, "TERM": "xterm-256color"})
+    written = b""
+    while piece := _read(terminal):
+        written += piece
+    os.close(terminal)
+    return written.decode().replace("\r\n", "\n"), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        # The terminal of a child that has ended.
+        return b""
