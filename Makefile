@@ -179,6 +179,7 @@ docs: $(READY) ## Draw pictures and write outputs and the reference anew, then b
 	@$(BIN)/python -m hack.messages >/dev/null
 	@$(BIN)/python -m hack.reference
 	@$(BIN)/python -m hack.picture 2>/dev/null
+	@$(BIN)/python -m hack.recording
 	@$(MAKE) --no-print-directory site
 
 # What builds the site has an environment of its own: nothing that is tested needs it. Links are checked, strictly.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from rich.text import Text
 
+from hack.recording.terminal import on_terminal
 from tests.cli.runner import run
-from tests.cli.terminal import on_terminal
 from webhook.cli.paragraphs import WIDTH, Paragraph, fill
 
 COMMANDS = [

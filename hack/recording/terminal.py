@@ -1,4 +1,4 @@
-"""Runs the program on a terminal of its own."""
+"""Runs the program on a terminal of its own, as a person would."""
 
 from __future__ import annotations
 
@@ -9,24 +9,26 @@ import struct
 import sys
 import termios
 from pathlib import Path
+from typing import Final
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT: Final = Path(__file__).resolve().parents[2]
 
 
-def on_terminal(*words: str, columns: int = 80) -> tuple[str, int]:
+def on_terminal(*words: str, columns: int = 80, rows: int = 40) -> tuple[str, int]:
     """What a command writes on a terminal, with its colors, and its exit status.
 
     Args:
         words: the words after the program's name.
         columns: the width of the terminal.
+        rows: its height.
     """
     argv = [sys.executable, "-m", "webhook", *words]
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
     child, terminal = pty.fork()
-    if not child:  # pragma: no cover - another program
+    if not child:
         os.chdir(ROOT)
-        kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "NO_COLOR")}
-        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
-        os.execve(sys.executable, argv, {**kept, "TERM": "xterm-256color"})
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        os.execve(sys.executable, argv, {**kept, "TERM": "xterm-256color"})  # noqa: S606 - the caller's own words
     written = b""
     while piece := _read(terminal):
         written += piece
