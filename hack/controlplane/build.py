@@ -51,7 +51,7 @@ class BuildError(Exception):
 
 
 @dataclass(frozen=True)
-class Part:
+class ToolModule:
     """A module beside this file whose tools are built.
 
     Attributes:
@@ -88,7 +88,7 @@ class Bundle:
     name: str
     title: str
     takes: str
-    parts: tuple[Part, ...]
+    parts: tuple[ToolModule, ...]
     assets: tuple[str, ...] = ()
 
     @property
@@ -125,8 +125,8 @@ CONTROL_PLANE = Bundle(
     "Kubernetes control plane",
     "about four minutes",
     (
-        Part("k8s", "k8s.io/kubernetes", KUBERNETES, ldflags=_kubernetes_ldflags),
-        Part("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), output="etcd"),
+        ToolModule("k8s", "k8s.io/kubernetes", KUBERNETES, ldflags=_kubernetes_ldflags),
+        ToolModule("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), output="etcd"),
     ),
     # setup-envtest's directories hold these (and kubectl), never a scheduler or a controller manager.
     assets=("kube-apiserver", "etcd"),
@@ -135,20 +135,22 @@ DESCHEDULER = Bundle(
     "descheduler",
     "descheduler",
     "about two minutes",
-    (Part("descheduler", "sigs.k8s.io/descheduler", ("descheduler",), output="descheduler"),),
+    (ToolModule("descheduler", "sigs.k8s.io/descheduler", ("descheduler",), output="descheduler"),),
 )
-HELM = Bundle("helm", "Helm", "about two minutes", (Part("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),))
+HELM = Bundle(
+    "helm", "Helm", "about two minutes", (ToolModule("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),)
+)
 NODE = Bundle(
     "node",
     "Kubernetes node",
     "about two minutes",
-    (Part("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
+    (ToolModule("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
 )
 KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 
 def _kubevirt(module: str) -> Bundle:
-    part = Part(module, "kubevirt.io/kubevirt", KUBEVIRT_BINARIES)
+    part = ToolModule(module, "kubevirt.io/kubevirt", KUBEVIRT_BINARIES)
     return Bundle("kubevirt", "KubeVirt control plane", "about three minutes", (part,))
 
 
@@ -168,7 +170,7 @@ def older_versions() -> list[str]:
 
 def older_scheduler(minor: str) -> Bundle:
     """The kube-scheduler of a minor version that ``older_versions`` lists, such as 1.34."""
-    part = Part(f"{OLDER}{minor}", "k8s.io/kubernetes", ("kube-scheduler",), ldflags=_kubernetes_ldflags)
+    part = ToolModule(f"{OLDER}{minor}", "k8s.io/kubernetes", ("kube-scheduler",), ldflags=_kubernetes_ldflags)
     return Bundle("scheduler", "Kubernetes scheduler", "about three minutes", (part,))
 
 
