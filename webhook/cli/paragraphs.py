@@ -11,7 +11,7 @@ from rich.text import Text
 from webhook.admission.credentials import scrub_prose
 from webhook.cli.show import console, safe
 
-# Of a terminal that nobody has widened, and where the output goes into a file.
+# Of a terminal as it opens, and of output that goes into a file.
 WIDTH: Final = 80
 # Longer lines are hard to read, however wide the terminal is.
 _WIDEST: Final = 100
@@ -40,8 +40,9 @@ def fill(paragraph: Paragraph, width: int) -> str:
         paragraph: what to write.
         width: of a line, in characters.
     """
+    # A line feed that a tenant wrote begins no line.
     return textwrap.fill(
-        scrub_prose(safe(paragraph.text)),
+        scrub_prose(safe(paragraph.text.replace("\n", " "))),
         width,
         initial_indent=paragraph.indent,
         subsequent_indent=" " * (len(paragraph.indent) if paragraph.hanging is None else paragraph.hanging),
