@@ -196,10 +196,28 @@ manifests: binaries ## Print the webhook configurations anew, render the overlay
 	@$(BIN)/python hack/manifests.py
 
 .PHONY: docs
-docs: $(READY) ## Draw the pictures of the code again, and write what commands print into the pages
+docs: $(READY) ## Draw pictures and write outputs and the reference anew, then build the site
 	@$(BIN)/python -m hack.diagrams
 	@$(BIN)/python -m hack.outputs
+	@$(BIN)/python -m hack.messages >/dev/null
+	@$(BIN)/python -m hack.reference
 	@$(BIN)/python -m hack.picture 2>/dev/null
+	@$(BIN)/python -m hack.recording
+	@$(MAKE) --no-print-directory site
+
+# What builds the site has an environment of its own: nothing that is tested needs it. Links are checked, strictly.
+SITE := $(VENV)-docs
+$(SITE)/.ready: requirements-docs.lock
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing; install Python 3.11 or newer, or set PYTHON="; exit 1; }
+	@echo "setting up $(SITE) (once)"
+	@$(PYTHON) -m venv --clear $(SITE)
+	@$(SITE)/bin/python -m pip --disable-pip-version-check --quiet install --require-hashes -r requirements-docs.lock
+	@touch $@
+
+.PHONY: site
+site: $(SITE)/.ready ## Build the documentation's site into build/site, and check its links
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs --quiet build --clean
+	@$(SITE)/bin/python -m hack.site.check build/site
 
 .PHONY: plugin
 plugin: $(READY) ## Build the kubectl plugin and its manifest for krew; URL= says where the archive will be
