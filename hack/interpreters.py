@@ -3,8 +3,8 @@
 The image runs the newest one, Debian and RHEL have older ones: none of them may be the first to find out. To keep this
 short, tests that draw random inputs, attack, or run control planes are left to ``make test``.
 
-Interpreters are found on PATH as ``python3.N``, and where pyenv keeps its own. Their environments are kept in the
-cache, one for each interpreter and lock. Standard library only.
+Interpreters are found on PATH as ``python3.N``, and where pyenv keeps its own. Each has an environment below ``.venv``,
+with this project and its programs installed, which ends with it. Standard library only.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LOCK = ROOT / "requirements-dev.lock"
+PROJECT = ROOT / "pyproject.toml"
+ENVIRONMENTS = ROOT / ".venv" / "interpreters"
 SELECTION = ("-m", "not e2e and not hypothesis and not kubevirt", "-n", "2", "--dist", "worksteal", "-q")
 # Attacks and drawn inputs, tests of the tests, and tools for developers.
 LEFT_OUT = ("attacks", "bench", "costs", "e2e", "fuzz", "hack", "mutants")
@@ -29,7 +31,7 @@ LEFT_OUT = ("attacks", "bench", "costs", "e2e", "fuzz", "hack", "mutants")
 
 def supported() -> list[str]:
     """The supported versions, such as 3.11, as pyproject.toml lists them."""
-    listed = re.findall(r"Programming Language :: Python :: (3\.\d+)", (ROOT / "pyproject.toml").read_text())
+    listed = re.findall(r"Programming Language :: Python :: (3\.\d+)", PROJECT.read_text())
     return sorted(listed, key=lambda version: int(version.partition(".")[2]))
 
 
@@ -51,20 +53,19 @@ def _is(interpreter: Path, version: str) -> bool:
     return done.stdout.strip() == version
 
 
-def environment(interpreter: Path, version: str, cache: Path) -> Path:
-    """The Python of an environment with the locked dependencies and this project, made where it is missing."""
-    digest = hashlib.sha256(LOCK.read_bytes()).hexdigest()[:12]
-    directory = cache / "interpreters" / f"{version}-{digest}"
-    python = directory / "bin" / "python"
-    ready = directory / ".ready"
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with directory.with_name(f"{directory.name}.lock").open("w") as lock:
+def environment(interpreter: Path, version: str, directory: Path = ENVIRONMENTS) -> Path:
+    """The Python of an environment with the locked dependencies and this project, made where it is missing or old."""
+    digest = hashlib.sha256(LOCK.read_bytes() + PROJECT.read_bytes()).hexdigest()
+    place = directory / version
+    ready = place / ".ready"
+    directory.mkdir(parents=True, exist_ok=True)
+    with place.with_name(f"{version}.lock").open("w") as lock:
         # Dropped by the kernel when this process ends; another one may have made it meanwhile.
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not ready.exists():
-            _make(interpreter, version, directory)
-            ready.touch()
-    return python
+        if not ready.exists() or ready.read_text() != digest:
+            _make(interpreter, version, place)
+            ready.write_text(digest)
+    return place / "bin" / "python"
 
 
 def _make(interpreter: Path, version: str, directory: Path) -> None:
@@ -73,6 +74,8 @@ def _make(interpreter: Path, version: str, directory: Path) -> None:
     subprocess.run([interpreter, "-m", "venv", directory], check=True)
     pip = [str(directory / "bin" / "python"), "-m", "pip", "--disable-pip-version-check", "--quiet", "install"]
     subprocess.run([*pip, "--require-hashes", "-r", str(LOCK)], check=True)
+    # Its programs too, which tests start by their names.
+    subprocess.run([*pip, "--no-deps", "--no-build-isolation", "--editable", str(ROOT)], check=True)
 
 
 def test(python: Path, paths: Sequence[str]) -> bool:
@@ -80,8 +83,6 @@ def test(python: Path, paths: Sequence[str]) -> bool:
     ignored = [f"--ignore={ROOT / 'tests' / name}" for name in LEFT_OUT]
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     command = [str(python), "-m", "pytest", "-p", "no:cacheprovider", *SELECTION, *ignored, *paths]
-    # Programs that tests start find this project as they find it in its own environment.
-    environ["PYTHONPATH"] = str(ROOT)
     return subprocess.run(command, cwd=ROOT, env=environ, check=False).returncode == 0
 
 
@@ -91,7 +92,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("paths", nargs="*", help="tests to run (default: all that are selected)")
     options = parser.parse_args(arguments)
     own = "{}.{}".format(*sys.version_info[:2])
-    cache = _cache(os.environ)
     failed = []
     for version in supported():
         interpreter = None if version == own else find(version, os.environ)
@@ -101,16 +101,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _say(f"Python {version}: skipped, since this machine does not have it")
         else:
             _say(f"Python {version}: {interpreter}")
-            failed += [] if test(environment(interpreter, version, cache), options.paths) else [version]
+            failed += [] if test(environment(interpreter, version), options.paths) else [version]
     if failed:
         _say(f"error: tests failed on Python {', '.join(failed)}")
     return 1 if failed else 0
-
-
-def _cache(environ: Mapping[str, str]) -> Path:
-    if own := environ.get("KUBEVIRT_WEBHOOK_CACHE"):
-        return Path(own).expanduser()
-    return Path(environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "kubevirt-webhook"
 
 
 def _say(text: str) -> None:
