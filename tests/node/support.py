@@ -7,16 +7,15 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from hack.node.cluster import Cluster
 from tests.e2e.support.access import Access
 from tests.e2e.support.kube import ApiError, Json, Object, eventually
 from tests.e2e.support.objects import ensure_namespace
 from tests.e2e.support.pki import ADMIN
+from tests.e2e.support.repeated import Repeated
 from tests.e2e.support.workloads import VMS, scheduler_of, vm
 
 PLACE = "NODE_DIRECTORY"
@@ -98,7 +97,7 @@ class Installation(Access):
         return {pod["spec"]["containers"][0]["image"] for pod in self.pods()}
 
 
-class Load:
+class Load(Repeated):
     """Creates VMs one after the other, as a dry run, which calls webhooks as a request that is kept does.
 
     Attributes:
@@ -107,33 +106,24 @@ class Load:
         unchanged: how many were created without the scheduler.
     """
 
+    PAUSE_SECONDS = 0.01
+
     def __init__(self, installation: Installation) -> None:
+        super().__init__()
         self._installation = installation
-        self._end = threading.Event()
-        self._thread = threading.Thread(target=self._run)
         self.created = 0
         self.denied: list[str] = []
         self.unchanged = 0
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._end.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._end.wait(0.01):
-            try:
-                scheduler = self._installation.try_vm()
-            except ApiError as error:
-                self.denied.append(str(error))
-                continue
-            self.created += 1
-            self.unchanged += scheduler != "kubevirt"
+    def step(self) -> None:
+        """Create one."""
+        try:
+            scheduler = self._installation.try_vm()
+        except ApiError as error:
+            self.denied.append(str(error))
+            return
+        self.created += 1
+        self.unchanged += scheduler != "kubevirt"
 
     def more(self, number: int = 20) -> None:
         """Wait for so many VMs more."""
