@@ -1,7 +1,8 @@
 """`make interpreters`: the unit tests on every supported interpreter that this machine has, besides that of ``.venv``.
 
 The image runs the newest one, Debian and RHEL have older ones: none of them may be the first to find out. To keep this
-short, tests that draw random inputs, attack, or run control planes are left to ``make test``.
+short, tests that draw random inputs, attack, or run control planes are left to ``make test``. `--quick` is for every
+change: only the interpreter of the image, and only what depends on interpreters most: sockets, TLS, tasks and parsing.
 
 Interpreters are found on PATH as ``python3.N``, and where pyenv keeps its own. Each has an environment below ``.venv``,
 with this project and its programs installed, which ends with it. Standard library only.
@@ -27,6 +28,13 @@ ENVIRONMENTS = ROOT / ".venv" / "interpreters"
 SELECTION = ("-m", "not e2e and not hypothesis and not kubevirt", "-n", "2", "--dist", "worksteal", "-q")
 # Attacks and drawn inputs, tests of the tests, and tools for developers.
 LEFT_OUT = ("attacks", "bench", "costs", "e2e", "fuzz", "hack", "mutants")
+QUICK = tuple(f"tests/{name}" for name in ("certs", "k8s", "review", "runtime", "server", "settings"))
+
+
+def of_the_image() -> str:
+    """The version of the interpreter that the image runs, such as 3.13."""
+    found = re.search(r"^ARG BASE=python:(3\.\d+)", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
+    return found[1] if found else ""
 
 
 def supported() -> list[str]:
@@ -90,18 +98,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Test on each interpreter; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m hack.interpreters", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("paths", nargs="*", help="tests to run (default: all that are selected)")
+    parser.add_argument("--quick", action="store_true", help="only the image's interpreter, and the tests next to it")
     options = parser.parse_args(arguments)
+    paths = options.paths or (QUICK if options.quick else ())
     own = "{}.{}".format(*sys.version_info[:2])
     failed = []
     for version in supported():
         interpreter = None if version == own else find(version, os.environ)
         if version == own:
             _say(f"Python {version}: tested by make test")
+        elif options.quick and version != of_the_image():
+            _say(f"Python {version}: skipped, since --quick tests only that of the image")
         elif interpreter is None:
             _say(f"Python {version}: skipped, since this machine does not have it")
         else:
             _say(f"Python {version}: {interpreter}")
-            failed += [] if test(environment(interpreter, version), options.paths) else [version]
+            failed += [] if test(environment(interpreter, version), paths) else [version]
     if failed:
         _say(f"error: tests failed on Python {', '.join(failed)}")
     return 1 if failed else 0
