@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import tarfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,12 +19,13 @@ from tests.e2e.support.processes import Process
 
 SERVICES: Final = "10.0.0.0/24"
 API_SERVER: Final = "10.0.0.1"
-IMAGE: Final = "localhost/kubevirt-webhook:one"
+NAME: Final = "localhost/kubevirt-webhook"
+IMAGE: Final = f"{NAME}:one"
 # Another name of the same bytes: a rollout as an upgrade makes one.
-UPGRADED: Final = "localhost/kubevirt-webhook:two"
+UPGRADED: Final = f"{NAME}:two"
 PAUSE: Final = "localhost/pause:1"
 # Starts, and never becomes ready.
-BROKEN: Final = "localhost/kubevirt-webhook:broken"
+BROKEN: Final = f"{NAME}:broken"
 CONTAINERD: Final = """version = 2
 root = "{root}"
 state = "{state}"
@@ -68,6 +70,7 @@ class Node:
         for archive in sorted(images.glob("*.tar")):
             self._ctr("images", "import", str(archive))
         self._ctr("images", "tag", IMAGE, UPGRADED)
+        self._ctr("images", "tag", IMAGE, f"{NAME}@{digest_of(images / 'kubevirt-webhook.tar')}")
         self._ctr("images", "tag", PAUSE, BROKEN)
 
     def start(self) -> None:
@@ -137,6 +140,8 @@ class Node:
             "podLogsDir": str(self._place / "logs"),
             "resolvConf": "",
             "serializeImagePulls": False,
+            # Changed Secrets and ConfigMaps are in the pods after this; by default it is a minute.
+            "syncFrequency": "10s",
             "volumePluginDir": str(self._place / "plugins"),
         }
         file = self._place / "kubelet.json"
@@ -311,6 +316,14 @@ class Cluster:
         file = self.directory / "kube-proxy.json"
         file.write_text(json.dumps(configuration))
         return [str(self.kubelet / "kube-proxy"), f"--config={file}"]
+
+
+def digest_of(archive: Path) -> str:
+    """The digest of the image in an OCI archive: by it a registry would name the same bytes."""
+    with tarfile.open(archive) as opened:
+        index = opened.extractfile("index.json")
+        assert index
+        return str(json.load(index)["manifests"][0]["digest"])
 
 
 def make_cgroups(name: str, root: Path = Path("/sys/fs/cgroup")) -> None:
