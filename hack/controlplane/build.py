@@ -51,7 +51,7 @@ class BuildError(Exception):
 
 
 @dataclass(frozen=True)
-class Part:
+class ToolModule:
     """A module beside this file whose tools are built.
 
     Attributes:
@@ -90,7 +90,7 @@ class Bundle:
     name: str
     title: str
     takes: str
-    parts: tuple[Part, ...]
+    parts: tuple[ToolModule, ...]
     assets: tuple[str, ...] = ()
 
     @property
@@ -127,8 +127,8 @@ CONTROL_PLANE = Bundle(
     "Kubernetes control plane",
     "about four minutes",
     (
-        Part("k8s", "k8s.io/kubernetes", KUBERNETES, ldflags=_kubernetes_ldflags),
-        Part("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), output="etcd"),
+        ToolModule("k8s", "k8s.io/kubernetes", KUBERNETES, ldflags=_kubernetes_ldflags),
+        ToolModule("etcd", "go.etcd.io/etcd/server/v3", ("etcd",), output="etcd"),
     ),
     # setup-envtest's directories hold these (and kubectl), never a scheduler or a controller manager.
     assets=("kube-apiserver", "etcd"),
@@ -137,14 +137,17 @@ DESCHEDULER = Bundle(
     "descheduler",
     "descheduler",
     "about two minutes",
-    (Part("descheduler", "sigs.k8s.io/descheduler", ("descheduler",), output="descheduler"),),
+    (ToolModule("descheduler", "sigs.k8s.io/descheduler", ("descheduler",), output="descheduler"),),
+)
+HELM = Bundle(
+    "helm", "Helm", "about two minutes", (ToolModule("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),)
 )
 CERT_MANAGER = Bundle(
     "cert-manager",
     "cert-manager",
     "about three minutes",
     (
-        Part(
+        ToolModule(
             "cert-manager",
             "github.com/cert-manager/cert-manager",
             ("cert-manager-controller", "cert-manager-cainjector"),
@@ -157,7 +160,7 @@ METRICS_SERVER = Bundle(
     "metrics-server",
     "about two minutes",
     (
-        Part(
+        ToolModule(
             "metrics-server",
             "sigs.k8s.io/metrics-server",
             ("metrics-server",),
@@ -166,12 +169,11 @@ METRICS_SERVER = Bundle(
         ),
     ),
 )
-HELM = Bundle("helm", "Helm", "about two minutes", (Part("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),))
 NODE = Bundle(
     "node",
     "Kubernetes node",
     "about two minutes",
-    (Part("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
+    (ToolModule("node", "k8s.io/kubernetes", ("kubelet", "kube-proxy"), ldflags=_kubernetes_ldflags),),
 )
 # An option each, of the same name.
 ALONE = (DESCHEDULER, HELM, NODE, CERT_MANAGER, METRICS_SERVER)
@@ -179,7 +181,7 @@ KUBEVIRT_BINARIES = ("virt-api", "virt-controller", "virt-operator-objects")
 
 
 def _kubevirt(module: str) -> Bundle:
-    part = Part(module, "kubevirt.io/kubevirt", KUBEVIRT_BINARIES)
+    part = ToolModule(module, "kubevirt.io/kubevirt", KUBEVIRT_BINARIES)
     return Bundle("kubevirt", "KubeVirt control plane", "about three minutes", (part,))
 
 
@@ -199,7 +201,7 @@ def older_versions() -> list[str]:
 
 def older_scheduler(minor: str) -> Bundle:
     """The kube-scheduler of a minor version that ``older_versions`` lists, such as 1.34."""
-    part = Part(f"{OLDER}{minor}", "k8s.io/kubernetes", ("kube-scheduler",), ldflags=_kubernetes_ldflags)
+    part = ToolModule(f"{OLDER}{minor}", "k8s.io/kubernetes", ("kube-scheduler",), ldflags=_kubernetes_ldflags)
     return Bundle("scheduler", "Kubernetes scheduler", "about three minutes", (part,))
 
 
@@ -303,7 +305,7 @@ def _go_build(go: str, module: Path, output: Path | str, ldflags: str, environ: 
         raise BuildError(f"'go build' of the tools in {module / 'go.mod'} failed; its last lines:\n{tail}")
 
 
-def _module_directory(go: str, part: Part, environ: Mapping[str, str]) -> Path:
+def _module_directory(go: str, part: ToolModule, environ: Mapping[str, str]) -> Path:
     """Where Go keeps the module that a part requires; the build has fetched it."""
     done = subprocess.run(
         [go, "list", "-m", "-f", "{{.Dir}}", part.requires],

@@ -42,7 +42,7 @@ NO_AUDIT: Final = NoAudit()
 
 
 @dataclass(frozen=True)
-class Subject:
+class AttackedServer:
     """An object that a policy reads.
 
     Attributes:
@@ -59,7 +59,7 @@ class Subject:
 
 
 @dataclass(frozen=True)
-class World:
+class AttackWorld:
     """A review that takes a certain way through a policy.
 
     Attributes:
@@ -73,7 +73,7 @@ class World:
 
     name: str
     endpoint: Endpoint
-    subjects: Mapping[str, Subject]
+    subjects: Mapping[str, AttackedServer]
     facts: Mapping[Key[Any], object] = field(default_factory=dict)
     request: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -159,7 +159,7 @@ class World:
         return msgspec.structs.replace(settings, **{self.endpoint.policy: policy})
 
 
-class Lines:
+class AuditLines:
     """Makes audit lines as the server does, and drops them."""
 
     def write(self, record: Record) -> None:

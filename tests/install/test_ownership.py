@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.install.manifests import planned
-from tests.install.memory import Memory
+from tests.install.memory import InstallMemory
 from webhook.errors import InputError
 from webhook.install import plan
 from webhook.install.ownership import HandOver, renamed
@@ -38,7 +38,7 @@ def test_what_the_former_tool_does_not_own_stays() -> None:
 
 
 async def test_only_the_version_that_was_read_is_changed() -> None:
-    api = Memory()
+    api = InstallMemory()
     api.put(
         plan.path(DEPLOYMENT),
         {**DEPLOYMENT, "metadata": {**DEPLOYMENT["metadata"], "managedFields": [entry("old", IMAGE)]}},
@@ -60,7 +60,7 @@ async def test_only_the_version_that_was_read_is_changed() -> None:
     (None, "no answer"),
 ])  # fmt: skip
 async def test_refusals_are_one_sentence(answer: Any, part: str) -> None:
-    api = Memory()
+    api = InstallMemory()
     api.answers["GET", plan.path(DEPLOYMENT)] = answer
 
     with pytest.raises(InputError, match=part):

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hack.node.cluster import Cluster
+from hack.node.cluster import NodeCluster
 from tests.e2e.support.access import Access
-from tests.e2e.support.kube import ApiError, Json, Object, eventually
+from tests.e2e.support.kube import Json, KubeError, KubeObject, eventually
 from tests.e2e.support.manifests import MANIFESTS
 from tests.e2e.support.objects import ensure_namespace
 from tests.e2e.support.pki import ADMIN
@@ -45,11 +45,11 @@ SELECTOR = f"app.kubernetes.io/name={NAMESPACE}"
 USER = 65532
 
 
-class Installation(Access):
+class NodeInstallation(Access):
     """The cluster around an installation."""
 
     def __init__(self, directory: Path, binaries: Path) -> None:
-        super().__init__(directory, f"https://{Cluster.ADDRESSES[0]}:{Cluster.PORT}", binaries)
+        super().__init__(directory, f"https://{NodeCluster.ADDRESSES[0]}:{NodeCluster.PORT}", binaries)
         self.settings = directory / "settings.yaml"
         self.settings.write_text(json.dumps(SETTINGS))
 
@@ -80,12 +80,12 @@ class Installation(Access):
         """The scheduler that a new VM is given; the VM is not kept."""
         return scheduler_of(self.admin.create(VMS, vm("probe"), SHOP, dryRun="All"))
 
-    def pods(self) -> list[Object]:
+    def pods(self) -> list[KubeObject]:
         """The replicas that are not being deleted."""
         found = self.admin.list("v1/pods", NAMESPACE, labelSelector=SELECTOR)
         return [pod for pod in found if "deletionTimestamp" not in pod["metadata"]]
 
-    def ready_pods(self) -> list[Object]:
+    def ready_pods(self) -> list[KubeObject]:
         """The replicas that are ready."""
         wanted = {"type": "Ready", "status": "True"}.items()
         return [pod for pod in self.pods() if any(wanted <= one.items() for one in pod["status"].get("conditions", ()))]
@@ -144,7 +144,7 @@ def kustomization(directory: Path, *components: str, settings: Json = SETTINGS) 
     return str(directory)
 
 
-class Load(Repeated):
+class NodeReviews(Repeated):
     """Creates VMs one after the other, as a dry run, which calls webhooks as a request that is kept does.
 
     Attributes:
@@ -155,7 +155,7 @@ class Load(Repeated):
 
     PAUSE_SECONDS = 0.01
 
-    def __init__(self, installation: Installation) -> None:
+    def __init__(self, installation: NodeInstallation) -> None:
         super().__init__()
         self._installation = installation
         self.created = 0
@@ -166,7 +166,7 @@ class Load(Repeated):
         """Create one."""
         try:
             scheduler = self._installation.try_vm()
-        except ApiError as error:
+        except KubeError as error:
             self.denied.append(str(error))
             return
         self.created += 1

@@ -17,14 +17,14 @@ from tests.e2e.support.kube import Json, eventually
 from tests.e2e.support.pki import ADMIN
 from tests.e2e.support.processes import Process
 
-from .support import CONFIGURATIONS, NAMESPACE, Installation, Load, kustomization, served_certificate
+from .support import CONFIGURATIONS, NAMESPACE, NodeInstallation, NodeReviews, kustomization, served_certificate
 
 CERTIFICATES = "cert-manager.io/v1/certificates"
 SERVING = "kubevirt-webhook-serving"
 
 
 @pytest.fixture(scope="module")
-def cert_manager(node: Installation) -> Iterator[None]:
+def cert_manager(node: NodeInstallation) -> Iterator[None]:
     """The kinds and the controllers of cert-manager."""
     place = location(os.environ, bundle=CERT_MANAGER)
     for file in sorted((place / "crds").glob("*.yaml")):
@@ -44,7 +44,7 @@ def cert_manager(node: Installation) -> Iterator[None]:
 
 
 @pytest.fixture
-def certified(node: Installation, cert_manager: None, tmp_path: Path) -> Iterator[Installation]:
+def certified(node: NodeInstallation, cert_manager: None, tmp_path: Path) -> Iterator[NodeInstallation]:
     """An installation by kustomize whose certificates are cert-manager's."""
     node.run("uninstall")
     node.kubectl("apply", "--server-side", "-k", kustomization(tmp_path, "cert-manager"), timeout=100)
@@ -55,29 +55,29 @@ def certified(node: Installation, cert_manager: None, tmp_path: Path) -> Iterato
     node.remove_everything()
 
 
-def content(node: Installation) -> dict[str, bytes]:
+def content(node: NodeInstallation) -> dict[str, bytes]:
     """The Secret that cert-manager writes."""
     data = node.admin.get("v1/secrets", SERVING, NAMESPACE)["data"]
     return {key: base64.b64decode(value) for key, value in data.items()}
 
 
-def leaf(node: Installation) -> bytes:
+def leaf(node: NodeInstallation) -> bytes:
     """The certificate in it, as DER."""
     return x509.load_pem_x509_certificates(content(node)["tls.crt"])[0].public_bytes(Encoding.DER)
 
 
-def bundles(node: Installation) -> set[bytes]:
+def bundles(node: NodeInstallation) -> set[bytes]:
     """The CAs that the API server trusts, over all entries."""
     entries = [entry for where in CONFIGURATIONS for entry in node.admin.get(*where)["webhooks"]]
     return {base64.b64decode(entry["clientConfig"].get("caBundle") or "") for entry in entries}
 
 
-def served(node: Installation) -> set[bytes]:
+def served(node: NodeInstallation) -> set[bytes]:
     """The certificates that the replicas serve with."""
     return {served_certificate(pod["status"]["podIP"]) for pod in node.ready_pods()}
 
 
-def renew(node: Installation, name: str) -> None:
+def renew(node: NodeInstallation, name: str) -> None:
     """Ask for a certificate to be issued now, as `cmctl renew` does; returns once it is."""
     before: Json = node.admin.get(CERTIFICATES, name, NAMESPACE)
     now = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "by a test"}
@@ -93,14 +93,14 @@ def renew(node: Installation, name: str) -> None:
     )
 
 
-def follow(node: Installation, before: bytes) -> None:
+def follow(node: NodeInstallation, before: bytes) -> None:
     """Wait until all replicas serve with the new certificate."""
     assert leaf(node) != before
     eventually(lambda: served(node) == {leaf(node)}, what="replicas to serve with the new certificate", timeout=150)
     eventually(lambda: bundles(node) == {content(node)["ca.crt"]}, what="caBundles to be the CA", timeout=60)
 
 
-def test_issued_trusted_and_rotated_without_a_request_that_is_denied(certified: Installation) -> None:
+def test_issued_trusted_and_rotated_without_a_request_that_is_denied(certified: NodeInstallation) -> None:
     node = certified
     assert bundles(node) == {content(node)["ca.crt"]}
     assert served(node) == {leaf(node)}
@@ -110,7 +110,7 @@ def test_issued_trusted_and_rotated_without_a_request_that_is_denied(certified: 
         answer = node.kubectl("auth", "can-i", verb, "secrets", "-n", NAMESPACE, account, check=False)
         assert answer.stdout.strip() == "no"
 
-    with Load(node) as load:
+    with NodeReviews(node) as load:
         load.more()
         before = leaf(node)
         renew(node, NAMESPACE)

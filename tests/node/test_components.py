@@ -12,7 +12,7 @@ import yaml
 from tests.e2e.support.kube import eventually
 from tests.e2e.support.manifests import MANIFESTS
 
-from .support import NAMESPACE, ROOT, SETTINGS, Installation, accepts, kustomization
+from .support import NAMESPACE, ROOT, SETTINGS, NodeInstallation, accepts, kustomization
 
 # Those for cert-manager have tests of their own; and kinds of the Prometheus operator are not served here.
 ELSEWHERE = {"cert-manager", "metrics-monitoring-cert-manager"}
@@ -32,14 +32,14 @@ WITH_ALL: dict[str, Any] = {
 
 
 @pytest.fixture
-def empty(node: Installation) -> Iterator[Installation]:
+def empty(node: NodeInstallation) -> Iterator[NodeInstallation]:
     """The cluster without an installation, before and after."""
     node.run("uninstall")
     yield node
     node.remove_everything()
 
 
-def test_all_of_them_together(empty: Installation, tmp_path: Path) -> None:
+def test_all_of_them_together(empty: NodeInstallation, tmp_path: Path) -> None:
     node = empty
     for definition in yaml.safe_load_all((ROOT / "tests" / "e2e" / "policyreports.yaml").read_text()):
         node.admin.apply(definition)
@@ -67,7 +67,7 @@ def test_all_of_them_together(empty: Installation, tmp_path: Path) -> None:
 
 
 def test_those_for_the_prometheus_operator_are_refused_whole_without_its_kinds(
-    empty: Installation, tmp_path: Path
+    empty: NodeInstallation, tmp_path: Path
 ) -> None:
     directory = kustomization(tmp_path, "metrics", "monitoring", "metrics-monitoring")
     done = empty.kubectl("apply", "--server-side", "-k", directory, check=False, timeout=100)

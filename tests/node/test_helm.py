@@ -12,7 +12,7 @@ import pytest
 from hack.controlplane.build import HELM, location
 from tests.e2e.support.helm import CHART, Helm
 
-from .support import IMAGE, NAMESPACE, SETTINGS, UPGRADED, Installation, Load
+from .support import IMAGE, NAMESPACE, SETTINGS, UPGRADED, NodeInstallation, NodeReviews
 
 RELEASE = "kubevirt-webhook"
 WAIT = ("--wait", "--timeout=120s")
@@ -25,7 +25,7 @@ def values(image: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-def helm(node: Installation, tmp_path: Path) -> Iterator[Helm]:
+def helm(node: NodeInstallation, tmp_path: Path) -> Iterator[Helm]:
     node.run("uninstall")
     restricted = {"pod-security.kubernetes.io/enforce": "restricted"}
     node.admin.create("v1/namespaces", {"metadata": {"name": NAMESPACE, "labels": restricted}})
@@ -37,11 +37,11 @@ def helm(node: Installation, tmp_path: Path) -> Iterator[Helm]:
     node.run("uninstall")
 
 
-def test_installed_upgraded_rolled_back_and_uninstalled_under_load(node: Installation, helm: Helm) -> None:
+def test_installed_upgraded_rolled_back_and_uninstalled_under_load(node: NodeInstallation, helm: Helm) -> None:
     helm.run("install", RELEASE, CHART, *WAIT, values=values(IMAGE))
     node.wait_ready()
     node.offer_namespace()
-    with Load(node) as load:
+    with NodeReviews(node) as load:
         helm.run("upgrade", RELEASE, CHART, *WAIT, values=values(UPGRADED))
         node.wait_ready()
         assert node.images() == {UPGRADED}

@@ -16,7 +16,7 @@ from hack.node.cluster import NAME, digest_of
 from tests.e2e.support.kube import eventually
 from tests.e2e.support.pki import ADMIN
 
-from .support import ROOT, Installation
+from .support import ROOT, NodeInstallation
 
 SECTION = re.search(r"^## Install\n(.*?)^## ", (ROOT / "README.md").read_text(), re.MULTILINE | re.DOTALL)
 assert SECTION
@@ -44,7 +44,7 @@ def test_there_are_three() -> None:
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.split()[0])
-def test_a_command_installs(node: Installation, checkout: Path, command: str) -> None:
+def test_a_command_installs(node: NodeInstallation, checkout: Path, command: str) -> None:
     node.run("uninstall")
     programs = (location(os.environ, bundle=HELM), node.binaries, Path(sys.executable).parent)
     environ = {

@@ -24,7 +24,7 @@ from webhook.runtime import gauges, sources
 from webhook.runtime.background import Background
 from webhook.runtime.certificates import Certificates
 from webhook.runtime.options import Options
-from webhook.server.budget import Budget
+from webhook.server.budget import BodyBudget
 from webhook.settings.snapshot import InstancetypeSettings, ParitySettings, Settings
 
 CLUSTER: Any = MemoryCluster({KubeVirtKey(): installed()})
@@ -56,7 +56,7 @@ def audit() -> Iterator[LineWriter]:
 def scraped(audit: LineWriter, settings: Any, parity: Any) -> str:
     class Idle:
         in_flight = 0
-        bodies = Budget()
+        bodies = BodyBudget()
 
     registry = CollectorRegistry()
     app: Any = Idle()

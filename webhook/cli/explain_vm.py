@@ -22,7 +22,7 @@ from webhook.cli.given import GivenObjects
 from webhook.cli.machine import parse_machine
 from webhook.cli.options import CLUSTER_FROM, VM_NAMESPACE, config_option, kubeconfig_option, output_option
 from webhook.cli.search import Search, configuration_of
-from webhook.cli.vm_requests import Json, Requests, eviction_of, migration_of, pod_of
+from webhook.cli.vm_requests import Json, VmRequests, eviction_of, migration_of, pod_of
 from webhook.cli.vm_text import print_vm
 from webhook.cli.yamltext import dump
 from webhook.cluster.objects import FileObjects, LiveObjects, Objects
@@ -72,11 +72,11 @@ def vm(**options: Any) -> None:
     Exit status 0 if the VM is accepted, 1 if a policy or KubeVirt would deny it, 2 on invalid input, or if the VM does
     not exist, 3 if the cluster cannot be read.
     """
-    _run(_Options(**options))
+    _run(_ExplainVmOptions(**options))
 
 
 @dataclass(frozen=True)
-class _Options:
+class _ExplainVmOptions:
     """The options of the command."""
 
     vm: str
@@ -87,7 +87,7 @@ class _Options:
     output: str
 
 
-def _run(options: _Options) -> None:
+def _run(options: _ExplainVmOptions) -> None:
     namespace, name = parse_machine(options.vm, options.namespace)
     settings = load(options.config_file) if options.config_file else default_settings()
     require_single_source(options.cluster_from, options.kubeconfig)
@@ -115,7 +115,7 @@ class _Sources(NamedTuple):
 
 
 @asynccontextmanager
-async def _open(options: _Options, settings: Settings) -> AsyncIterator[_Sources]:
+async def _open(options: _ExplainVmOptions, settings: Settings) -> AsyncIterator[_Sources]:
     async with open_cluster(options.cluster_from, options.kubeconfig, settings) as cluster:
         if options.cluster_from:
             from webhook.cluster.files import FilesCluster
@@ -133,7 +133,7 @@ async def _open(options: _Options, settings: Settings) -> AsyncIterator[_Sources
             await transport.close()
 
 
-async def _explain(namespace: str, name: str, settings: Settings, options: _Options) -> VmExplanation:
+async def _explain(namespace: str, name: str, settings: Settings, options: _ExplainVmOptions) -> VmExplanation:
     async with _open(options, settings) as sources:
         deadline = asyncio.get_running_loop().time() + _SECONDS
         return await _Explaining(sources, settings, namespace, name, deadline).explain()
@@ -155,7 +155,7 @@ class _Explaining:
         self._settings: Final = settings
         self._place: Final = (namespace, name)
         self._deadline: Final = deadline
-        self._requests: Final = Requests(sources.cluster, settings, deadline)
+        self._requests: Final = VmRequests(sources.cluster, settings, deadline)
 
     async def explain(self) -> VmExplanation:
         """The explanation.

@@ -82,7 +82,7 @@ class FileObjects(Objects):
         return self._files.kubevirts
 
 
-class _List(msgspec.Struct):
+class _KubeVirtList(msgspec.Struct):
     items: list[KubeVirt] | None = None
 
 
@@ -114,5 +114,5 @@ class LiveObjects(Objects):
             return []
         if status != 200:
             return explain("list", KUBEVIRTS, "", status, body)
-        found = decode(body, _List, "list of kubevirts")
+        found = decode(body, _KubeVirtList, "list of kubevirts")
         return found if isinstance(found, Unavailable) else found.items or []

@@ -18,7 +18,7 @@ from webhook.drain.report import BlockedPod, DrainPlan, Limits, Step, VmPlan
 from webhook.drain.room import Amounts, Room, occupy, offers_of, requests_of
 from webhook.drain.snapshot import CREATED_BY, Place, Snapshot, World, place_of
 from webhook.drain.terms import Wearer
-from webhook.drain.views import RunningPod
+from webhook.drain.views import ConstrainedPod
 from webhook.drain.wording import no_node_left
 from webhook.errors import InputError, quote
 from webhook.placement.bits import positions
@@ -107,7 +107,7 @@ class _Planner:
         self._world: Final = world
         self._limits: Final = limits
         self.blocked: Final[list[Blocked]] = []
-        self._on: Final[dict[str, dict[Place, RunningPod]]] = {}
+        self._on: Final[dict[str, dict[Place, ConstrainedPod]]] = {}
         self._vms: Final[dict[str, dict[Place, Vmi]]] = {}
         index = world.index
         self._names: Final = {index.position(name): name for name in world.views}
@@ -126,7 +126,7 @@ class _Planner:
         self._count(running)
         self._packer: Final = Packer(index, self._room, self._neighbours)
 
-    def _count(self, running: Sequence[RunningPod]) -> None:
+    def _count(self, running: Sequence[ConstrainedPod]) -> None:
         """Have the neighbours know all rules first, and then all pods."""
         wearers = [(wearer_of(pod, self._world.labels), pod) for pod in running]
         for wearer, _ in wearers:
@@ -163,7 +163,7 @@ class _Planner:
             pace.at_most(jobs, self._limits),
         )
 
-    def _drain(self, nodes: Sequence[str]) -> tuple[list[VmPlan], list[pace.Job]]:
+    def _drain(self, nodes: Sequence[str]) -> tuple[list[VmPlan], list[pace.QueuedMigration]]:
         plans: dict[Place, VmPlan] = {}
         movers = []
         leaving = [(name, vmi) for name in nodes for _, vmi in sorted(self._vms.get(name, {}).items())]
@@ -178,7 +178,7 @@ class _Planner:
                 self._leave(vmi, node, moves=False)
         plans.update(self._find_nodes(movers, plans))
         jobs = [
-            pace.Job(each.node, each.memory, each.outcome == report.BLOCKS)
+            pace.QueuedMigration(each.node, each.memory, each.outcome == report.BLOCKS)
             for each in plans.values()
             if each.outcome == report.MOVES or each.code in report.PENDING
         ]

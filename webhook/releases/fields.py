@@ -18,7 +18,7 @@ PREFERENCE: Final = "VirtualMachinePreference"
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ReleaseField:
     """A field and the release that has brought it.
 
     Attributes:
@@ -36,9 +36,9 @@ class Field:
         return reached((self.since,), version)
 
 
-def _fields(kind: str, since: str, *paths: str) -> tuple[Field, ...]:
+def _fields(kind: str, since: str, *paths: str) -> tuple[ReleaseField, ...]:
     (first,) = releases(since)
-    return tuple(Field(kind, path, first) for path in paths)
+    return tuple(ReleaseField(kind, path, first) for path in paths)
 
 
 FIELDS: Final = (

@@ -20,7 +20,7 @@ from webhook.errors import InputError
 from webhook.review.endpoints import Endpoint
 from webhook.review.reviewer import Evaluation, Observer
 from webhook.server.app import App
-from webhook.server.exchange import Answer, Request
+from webhook.server.exchange import Answer, HttpRequest
 from webhook.text import shorten
 
 _NAME: Final = "kubevirt-webhook"
@@ -30,13 +30,13 @@ _MAX_LENGTH: Final = 256
 _NANOSECONDS: Final = 1_000_000_000
 
 # The request that is being answered: the observer of its review does not get it.
-_request: ContextVar[Request | None] = ContextVar("request", default=None)
+_request: ContextVar[HttpRequest | None] = ContextVar("request", default=None)
 
 
 class TracedApp(App):
     """An `App` whose reviews know the request that they belong to."""
 
-    def answer_at_once(self, request: Request) -> Answer | None:
+    def answer_at_once(self, request: HttpRequest) -> Answer | None:
         """As `App`, with the request at hand for its span."""
         token = _request.set(request)
         try:
@@ -44,7 +44,7 @@ class TracedApp(App):
         finally:
             _request.reset(token)
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: HttpRequest) -> Answer:
         """As `App`, with the request at hand for its span."""
         token = _request.set(request)
         try:

@@ -27,7 +27,7 @@ _STYLES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
-class Format(Protocol):
+class OutputFormat(Protocol):
     """An output. Fragments are made in several processes, the document in the one that prints it.
 
     Attributes:
