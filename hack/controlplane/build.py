@@ -142,32 +142,16 @@ DESCHEDULER = Bundle(
 HELM = Bundle(
     "helm", "Helm", "about two minutes", (ToolModule("helm", "helm.sh/helm/v3", ("helm",), "helm", _helm_ldflags),)
 )
+CERT_MANAGER_TOOLS = ("cert-manager-controller", "cert-manager-cainjector")
 CERT_MANAGER = Bundle(
     "cert-manager",
     "cert-manager",
     "about three minutes",
-    (
-        ToolModule(
-            "cert-manager",
-            "github.com/cert-manager/cert-manager",
-            ("cert-manager-controller", "cert-manager-cainjector"),
-            data=("deploy/crds",),
-        ),
-    ),
+    (ToolModule("cert-manager", "github.com/cert-manager/cert-manager", CERT_MANAGER_TOOLS, data=("deploy/crds",)),),
 )
+METRICS = ("metrics-server", "sigs.k8s.io/metrics-server", ("metrics-server",), "metrics-server")
 METRICS_SERVER = Bundle(
-    "metrics-server",
-    "metrics-server",
-    "about two minutes",
-    (
-        ToolModule(
-            "metrics-server",
-            "sigs.k8s.io/metrics-server",
-            ("metrics-server",),
-            output="metrics-server",
-            data=("manifests/base",),
-        ),
-    ),
+    "metrics-server", "metrics-server", "about two minutes", (ToolModule(*METRICS, data=("manifests/base",)),)
 )
 NODE = Bundle(
     "node",
