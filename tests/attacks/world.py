@@ -24,7 +24,7 @@ from webhook.facts import (
     ListKey,
     NamespaceKey,
     ObjectKey,
-    uncached,
+    uncached_key,
 )
 from webhook.k8s.pods import TargetPod
 from webhook.k8s.views import Object
@@ -124,7 +124,9 @@ class AttackWorld:
             if subject.key is not None:
                 known[subject.key] = decoded(subject.view, objects[name])
         fresh = {
-            uncached(key): fact for key, fact in known.items() if isinstance(key, NamespaceKey | ObjectKey | ListKey)
+            uncached_key(key): fact
+            for key, fact in known.items()
+            if isinstance(key, NamespaceKey | ObjectKey | ListKey)
         }
         known.update(fresh)
         user = msgspec.convert(objects[USER], UserInfo)

@@ -17,14 +17,14 @@ from tests.kubevirt import samples
 from tests.kubevirt.vm.started_vms import running as running_vm
 from tests.kubevirt.vm.started_vms import started
 from tests.waiting import until
-from webhook.admission.audit import ParityRecord
+from webhook.admission.audit import FidelityRecord
 from webhook.background.fidelity import FidelityCheck
 from webhook.errors import Unavailable
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS, ClusterConfig
 from webhook.kubevirt.go_json.structs import Json
 from webhook.kubevirt.resources import STORED_VMIS, STORED_VMS, UNSTRUCTURED
-from webhook.settings.snapshot import ParitySettings
+from webhook.settings.snapshot import FidelitySettings
 
 REVISIONS = UNSTRUCTURED["ControllerRevision"]
 VMS = STORED_VMS.path()
@@ -36,8 +36,8 @@ class FidelityCase:
     def __init__(self, server: FakeApiServer, clock: FakeClock, transport: Any) -> None:
         self.server = server
         self.clock = clock
-        self.records: list[ParityRecord] = []
-        self.settings = ParitySettings(sample=5, every_seconds=600.0)
+        self.records: list[FidelityRecord] = []
+        self.settings = FidelitySettings(sample=5, every_seconds=600.0)
         self.configuration: ClusterConfig | Unavailable | None = DEFAULTS
         self.watch = FidelityCheck(
             transport,
@@ -217,11 +217,11 @@ async def test_a_round_takes_its_time(case: FidelityCase) -> None:
 
 async def test_rounds_follow_the_settings(case: FidelityCase) -> None:
     case.put()
-    case.settings = ParitySettings(sample=0)
+    case.settings = FidelitySettings(sample=0)
     async with watching(case):
         await until(lambda: len(case.clock.slept) > 60)
         assert case.server.asked == []
-        case.settings = ParitySettings(sample=1, every_seconds=60.0)
+        case.settings = FidelitySettings(sample=1, every_seconds=60.0)
         await until(lambda: case.watch.checked["same"] == 2)
         began = case.clock.now()
         await until(lambda: case.watch.checked["same"] == 3)

@@ -14,7 +14,7 @@ from webhook.background.event_recorder import WINDOW_SECONDS, Event, EventWriter
 from webhook.background.fidelity import FidelityCheck
 from webhook.k8s.client.transport import connect
 from webhook.kubevirt.config import DEFAULTS
-from webhook.settings.snapshot import ParitySettings
+from webhook.settings.snapshot import FidelitySettings
 
 from .conftest import OwnPlane
 from .support import manifests
@@ -161,7 +161,7 @@ async def beside_admission(plane: Access, tenant: Tenant) -> None:
         watch = FidelityCheck(
             api,
             lambda: DEFAULTS,
-            lambda: ParitySettings(sample=9, every_seconds=60.0),
+            lambda: FidelitySettings(sample=9, every_seconds=60.0),
             lambda _: None,
             clock=FakeClock(),
         )

@@ -38,7 +38,7 @@ TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
 async def traced(start: Start, cluster: MemoryCluster | None = None) -> AsyncIterator[tuple[ServedApp, Any]]:  # noqa: F811
     """A server whose spans can be read once it has ended."""
     exporter, kept = InMemorySpanExporter(), KeptInMemory()
-    async with tracing.traced(kept, exporter) as (observer, kind):
+    async with tracing.with_tracing(kept, exporter) as (observer, kind):
         yield await start(cluster, observer=observer, kind=kind), exporter
 
 
@@ -141,7 +141,7 @@ async def test_without_the_extra_the_setting_is_a_mistake(monkeypatch: pytest.Mo
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter", None)
     with pytest.raises(InputError) as caught:
-        async with tracing.traced(KeptInMemory()):
+        async with tracing.with_tracing(KeptInMemory()):
             pass
 
     assert caught.value.where == "traces"

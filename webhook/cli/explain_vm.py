@@ -177,7 +177,7 @@ class _Explaining:
         configuration, _ = await configuration_of(GivenObjects(), self._sources.objects)
         uuids = StandInUuids(base)
         try:
-            created = await self._created(base, uuids, configuration)
+            created = await self._create_vmi(base, uuids, configuration)
         except CreationDenied as denied:
             denial = denied.what
         vmi, pod = None, None
@@ -200,7 +200,7 @@ class _Explaining:
             scheduler=pod["spec"]["schedulerName"] if pod else "",
             requests=tuple(reports),
             denial=denial,
-            named=tuple(_named(created, base)) if created else (),
+            named=tuple(_named_reports(created, base)) if created else (),
             fields=tuple(_fields(created, vmi, base, uuids)) if created and vmi else (),
             nodes=await self._nodes(vmi) if vmi else None,
             migration=migration,
@@ -219,7 +219,7 @@ class _Explaining:
         metadata = {key: value for key, value in plain["metadata"].items() if value is not None}
         return {**plain, "kind": kind, "apiVersion": plain["apiVersion"] or "kubevirt.io/v1", "metadata": metadata}
 
-    async def _created(self, base: Json, uuids: StandInUuids, configuration: ClusterConfig) -> Created:
+    async def _create_vmi(self, base: Json, uuids: StandInUuids, configuration: ClusterConfig) -> Created:
         search = Search(GivenObjects(), self._sources.objects)
         if base["kind"] == "VirtualMachineInstance":
             return await search.answer(lambda _: creation.from_vmi(base, uuids.restart(), configuration))
@@ -275,7 +275,7 @@ def _uid(running: Json | None) -> str:
     return str((running or {}).get("metadata", {}).get("uid") or _UID)
 
 
-def _named(created: Created, base: Json) -> Iterator[NamedReport]:
+def _named_reports(created: Created, base: Json) -> Iterator[NamedReport]:
     for origin, named in created.named.items():
         mark = {
             "instancetype": names.INJECTED_INSTANCETYPE_ANNOTATION,
@@ -290,7 +290,7 @@ def _fields(created: Created, vmi: Json, base: Json, uuids: StandInUuids) -> Ite
     shown = redact(vmi)
     before = dict(created.origins)
     explanation = Explanation(created, shown, "", "", frozenset(uuids.made))
-    ours = _marked(vmi, base)
+    ours = _annotated_paths(vmi, base)
     for field in explanation.fields():
         if field.path == "metadata.uid" or field.path in ("apiVersion", "kind"):
             continue
@@ -303,7 +303,7 @@ def _fields(created: Created, vmi: Json, base: Json, uuids: StandInUuids) -> Ite
             yield FieldReport(field.path, field.value, label, named.name if named else "", field.stand_in)
 
 
-def _marked(vmi: Json, base: Json) -> tuple[str, ...]:
+def _annotated_paths(vmi: Json, base: Json) -> tuple[str, ...]:
     """The paths of values that annotations of kubevirt-webhook call its own."""
     annotations = {**_annotations(base), **_annotations(vmi)}
     paths = [f"metadata.annotations[{names.DOMAIN}/injected-"]

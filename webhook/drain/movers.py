@@ -97,7 +97,7 @@ def scopes(verdict: Verdict) -> tuple[int, int]:
     return ~matching, ~tolerated
 
 
-def moved(mover: Mover, node: str, world: World) -> tuple[Vmi, ConstrainedPod | None]:
+def after_migration(mover: Mover, node: str, world: World) -> tuple[Vmi, ConstrainedPod | None]:
     """The VM and its pod as they are after a migration."""
     status = msgspec.structs.replace(mover.vmi.status, node_name=node) if mover.vmi.status else None
     vmi = msgspec.structs.replace(mover.vmi, status=status)

@@ -117,7 +117,7 @@ class Neighbours:
             if near in self._tracked:
                 self._tracked[near].owners.add(position, number)
 
-    def excluded(self, pod: Wearer, matching: int, tolerated: int) -> Iterator[tuple[str, int]]:
+    def excluded_nodes(self, pod: Wearer, matching: int, tolerated: int) -> Iterator[tuple[str, int]]:
         """What keeps a pod from nodes, each with the nodes, as `bits`.
 
         Args:
@@ -141,7 +141,7 @@ class Neighbours:
             if spread.near not in self._tracked:
                 continue
             too_many |= self._everywhere & ~self._of_key(spread.near.key).all
-            too_many |= self._crowded(pod, spread, matching, tolerated)
+            too_many |= self._crowded_nodes(pod, spread, matching, tolerated)
         if too_many:
             yield TOPOLOGY_SPREAD, too_many
 
@@ -158,7 +158,7 @@ class Neighbours:
                 nodes &= self._of_key(near.key).all
         return nodes
 
-    def _crowded(self, pod: Wearer, spread: SpreadRule, matching: int, tolerated: int) -> int:
+    def _crowded_nodes(self, pod: Wearer, spread: SpreadRule, matching: int, tolerated: int) -> int:
         """The nodes of domains that have too many pods already."""
         scope = self._everywhere
         for each in pod.rules.spread:

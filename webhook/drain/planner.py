@@ -11,7 +11,7 @@ import msgspec
 from webhook.drain import changes, pace, report
 from webhook.drain.changes import Blocked
 from webhook.drain.evictions import budget_problem, fate_of
-from webhook.drain.movers import Mover, moved, mover_of, target_pod, wearer_of
+from webhook.drain.movers import Mover, after_migration, mover_of, target_pod, wearer_of
 from webhook.drain.neighbours import MOST_RULES, Neighbours
 from webhook.drain.packing import Candidates, Packer
 from webhook.drain.report import BlockedPod, DrainPlan, Limits, Step, VmPlan
@@ -195,7 +195,7 @@ class _Planner:
             place = mover.place
             plan = self._with_candidates(plans[place], mover, alone[place])
             if place not in placed:
-                found[place] = self._blocked(plan, mover, alone[place], self._packer.candidates(mover, verdict))
+                found[place] = self._blocked_plan(plan, mover, alone[place], self._packer.candidates(mover, verdict))
                 continue
             node = self._names[placed[place]]
             found[place] = msgspec.structs.replace(plan, to=node, turn=turns[place])
@@ -230,7 +230,7 @@ class _Planner:
             gaps=mover.gaps,
         )
 
-    def _blocked(self, about: VmPlan, mover: Mover, alone: Candidates, left: Candidates) -> VmPlan:
+    def _blocked_plan(self, about: VmPlan, mover: Mover, alone: Candidates, left: Candidates) -> VmPlan:
         """The plan of a VM that has found no node.
 
         Args:
@@ -269,7 +269,7 @@ class _Planner:
 
     def _settle(self, mover: Mover, node: str) -> None:
         """Have a VM run where it has moved to."""
-        vmi, pod = moved(mover, node, self._world)
+        vmi, pod = after_migration(mover, node, self._world)
         self._settled[mover.place] = (mover.requests, mover.pod)
         self._vms.setdefault(node, {})[mover.place] = vmi
         self._world.vmis[mover.place] = vmi

@@ -40,7 +40,7 @@ class Transfer(msgspec.Struct, frozen=True):
     operations: tuple[dict[str, Any], ...]
 
 
-def renamed(entries: Iterable[Mapping[str, Any]], source: str, target: str) -> list[dict[str, Any]] | None:
+def rename_manager(entries: Iterable[Mapping[str, Any]], source: str, target: str) -> list[dict[str, Any]] | None:
     """The ``managedFields`` with another owner; None if the first one owns nothing.
 
     Args:
@@ -97,7 +97,7 @@ class HandOver:
             if status != 200:
                 raise _denial(title(manifest), status, body)
             metadata = msgspec.json.decode(body)["metadata"]
-            fields = renamed(metadata.get("managedFields") or (), self._source, self._target)
+            fields = rename_manager(metadata.get("managedFields") or (), self._source, self._target)
             if fields is not None:
                 version = metadata["resourceVersion"]
                 operations = (

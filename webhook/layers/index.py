@@ -317,7 +317,7 @@ def _scores(nodes: int, total: int, groups: _Groups) -> Iterator[tuple[int, int]
             for key, part in ((have + size, inside), (have, members ^ inside)):
                 if part:
                     split[key] = split.get(key, 0) | part
-        sums = split if len(split) <= _MAX_SUMS else _rounded(split, total)
+        sums = split if len(split) <= _MAX_SUMS else _round_sizes(split, total)
     by_score: dict[int, int] = {}
     for have, members in sums.items():
         score = MAX_SCORE * have // total if total else 0
@@ -326,7 +326,7 @@ def _scores(nodes: int, total: int, groups: _Groups) -> Iterator[tuple[int, int]
     yield from by_score.items()
 
 
-def _rounded(sums: Mapping[int, int], total: int) -> dict[int, int]:
+def _round_sizes(sums: Mapping[int, int], total: int) -> dict[int, int]:
     grain = max(1, -(-total // _GRAIN))
     rounded: dict[int, int] = {}
     for have, members in sums.items():

@@ -160,10 +160,10 @@ class RegistryClient:
             status, answered, body = await self._send(method, url, headers, MAX_BYTES)
             if status not in _REDIRECTS:
                 return status, answered, body
-            url = self._redirected(url, answered.get("Location", ""))
+            url = self._redirect_target(url, answered.get("Location", ""))
         raise RegistryError("invalid", f"the registry redirects more than {MAX_REDIRECTS} times")
 
-    def _redirected(self, url: SplitResult, location: str) -> SplitResult:
+    def _redirect_target(self, url: SplitResult, location: str) -> SplitResult:
         try:
             target = urlsplit(urljoin(url.geturl(), location))
             hosts = self._redirect_hosts if target.hostname and not target.username else set()

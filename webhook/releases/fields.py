@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from webhook.releases.capability import reached, releases
+from webhook.releases.capability import is_reached, releases
 from webhook.releases.version import Version
 
 MACHINE: Final = "VirtualMachineInstance"
@@ -33,7 +33,7 @@ class ReleaseField:
 
     def is_in(self, version: Version) -> bool:
         """Whether a release knows it."""
-        return reached((self.since,), version)
+        return is_reached((self.since,), version)
 
 
 def _fields(kind: str, since: str, *paths: str) -> tuple[ReleaseField, ...]:

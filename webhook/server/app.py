@@ -113,7 +113,7 @@ class App:
         except InputError as error:
             return self._served(path, request, Answer.text(400, str(error)))
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            return self._served(path, request, self._crashed(path, error))
+            return self._served(path, request, self._crash_answer(path, error))
         if isinstance(begun, bytes):
             return self._served(path, request, Answer(200, begun))
         request.begun = begun
@@ -132,7 +132,7 @@ class App:
             if request.connection.rejection:
                 answer = Answer.text(403, request.connection.rejection)
             else:
-                answer = _unfit(request) or await self._reviewed(
+                answer = _unfit(request) or await self._answer_review(
                     endpoint, request, request.start + timeout_of(query) * MARGIN
                 )
         except InputError as error:
@@ -142,12 +142,12 @@ class App:
         except (ConnectionError, web.RequestPayloadError) as error:
             answer = Answer.text(400, f"the request's body broke off ({type(error).__name__}); send it whole")
         except Exception as error:  # noqa: BLE001 - the edge: what comes here would be a broken connection
-            answer = self._crashed(path, error)
+            answer = self._crash_answer(path, error)
         finally:
             self.in_flight -= 1
         return self._served(path, request, answer)
 
-    async def _reviewed(self, endpoint: Endpoint, request: HttpRequest, deadline: float) -> Answer:
+    async def _answer_review(self, endpoint: Endpoint, request: HttpRequest, deadline: float) -> Answer:
         """The answer to a review, once its body is there, it has its turn, and look-ups have been made."""
         now = time.monotonic()
         until = now + (deadline - now) * PATIENCE
@@ -180,7 +180,7 @@ class App:
         self._traffic.on_served(path, answer.status, request.end - request.start)
         return answer
 
-    def _crashed(self, path: str, error: Exception) -> Answer:
+    def _crash_answer(self, path: str, error: Exception) -> Answer:
         self._traffic.on_crash(path, error)
         return Answer.text(500, "kubevirt-webhook has a bug that this request met; its log says more")
 

@@ -149,12 +149,12 @@ class Extender:
             return _NOTHING
         if arguments.node_names is None:
             raise ExtenderError(400, "NodeNames is missing; set nodeCacheCapable: true for the extender")
-        wanted = self._wanted(pod)
+        wanted = self._pod_layer_sizes(pod)
         answer = self._index.answer(wanted, arguments.node_names) if wanted else _NOTHING
         self.results["no-scores" if answer == _NOTHING else "scored"] += 1
         return answer
 
-    def _wanted(self, pod: ScoredPod) -> dict[str, dict[str, int]]:
+    def _pod_layer_sizes(self, pod: ScoredPod) -> dict[str, dict[str, int]]:
         """The sizes of the pod's layers, by digest, for each platform; what is not known counts for nothing."""
         scope = PullScope(pod.meta.namespace or "", pod.pull_secrets if self._pull_secrets else ())
         references = [found for image in pod.images() if (found := parse_reference(image))]

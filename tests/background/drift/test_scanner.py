@@ -17,7 +17,7 @@ from tests.policies.instancetypes import world as sizes
 from tests.review.memory import MemoryCluster
 from tests.waiting import until
 from webhook import names
-from webhook.admission.audit import UnenforcedRecord
+from webhook.admission.audit import DriftRecord
 from webhook.background.drift.policy_reports import NAME, Reports
 from webhook.background.drift.scanner import DriftScanner
 from webhook.facts import NamespaceKey
@@ -25,7 +25,7 @@ from webhook.k8s.client.resources import NAMESPACES, POLICY_REPORTS, UNSTRUCTURE
 from webhook.k8s.client.transport import connect
 from webhook.k8s.views import Namespace, ObjectMeta
 from webhook.kubevirt.resources import UNSTRUCTURED_VMS
-from webhook.settings.snapshot import InstancetypeSettings, Settings, UnenforcedSettings
+from webhook.settings.snapshot import DriftSettings, InstancetypeSettings, Settings
 
 PODS = ("scheduling", "pods")
 VMS = ("scheduling", "virtualmachines")
@@ -44,7 +44,7 @@ class ScannerCase:
     def __init__(self, server: FakeApiServer, transport: Any) -> None:
         self.server = server
         self.clock = FakeClock()
-        self.records: list[UnenforcedRecord] = []
+        self.records: list[DriftRecord] = []
         self.settings: Settings = settings()
         there = Namespace(ObjectMeta(name="demo", labels=dict(NAMESPACE_LABELS)))
         self.cluster = ScannedCluster(
@@ -60,7 +60,7 @@ class ScannerCase:
             clock=self.clock,
         )
 
-    def _keep(self, record: UnenforcedRecord) -> None:
+    def _keep(self, record: DriftRecord) -> None:
         valid(record)
         self.records.append(record)
 
@@ -166,7 +166,7 @@ async def test_reports_follow(case: ScannerCase) -> None:
     case.pod()
     await case.drift_scan.look()
     assert ("demo", NAME) in case.server.held(POLICY_REPORTS)
-    looked = UnenforcedSettings(every_seconds=600.0, policy_reports=False)
+    looked = DriftSettings(every_seconds=600.0, policy_reports=False)
     case.settings = msgspec.structs.replace(case.settings, unenforced=looked)
     case.server.remove(UNSTRUCTURED_PODS, "virt-launcher-web01-abcde", "demo")
     await case.drift_scan.look()
@@ -192,7 +192,7 @@ async def test_the_first_round_waits_for_answers_that_can_be_trusted(case: Scann
 
 
 async def test_nothing_is_done_while_it_is_switched_off(case: ScannerCase) -> None:
-    case.settings = msgspec.structs.replace(case.settings, unenforced=UnenforcedSettings())
+    case.settings = msgspec.structs.replace(case.settings, unenforced=DriftSettings())
     async with looking(case):
         await until(lambda: len(case.clock.slept) > 1000)
 

@@ -120,7 +120,7 @@ def _print(outcomes: Sequence[CaseOutcome], options: _TestOptions) -> None:
         for outcome in outcomes:
             _print_outcome(outcome, verbose=options.verbose)
         if options.coverage:
-            for code in sorted(set(MEANINGS) - _covered(outcomes)):
+            for code in sorted(set(MEANINGS) - _covered_codes(outcomes)):
                 write.line(f"not covered: {code}")
 
 
@@ -172,7 +172,7 @@ def _counts(outcomes: Sequence[CaseOutcome]) -> Counter[str]:
     return Counter("error" if each.error else "passed" if each.passed else "failed" for each in outcomes)
 
 
-def _covered(outcomes: Sequence[CaseOutcome]) -> set[str]:
+def _covered_codes(outcomes: Sequence[CaseOutcome]) -> set[str]:
     return {code for outcome in outcomes for code in outcome.codes}
 
 
@@ -180,4 +180,4 @@ def _summary(outcomes: Sequence[CaseOutcome]) -> str:
     counts = _counts(outcomes)
     failed = f"{counts['passed']} passed, {counts['failed']} failed"
     errors = f", {pluralize(counts['error'], 'error')}" if counts["error"] else ""
-    return f"{failed}{errors}; {len(_covered(outcomes))} of {len(MEANINGS)} reason codes covered"
+    return f"{failed}{errors}; {len(_covered_codes(outcomes))} of {len(MEANINGS)} reason codes covered"

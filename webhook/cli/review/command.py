@@ -120,7 +120,7 @@ def _run(options: _ReviewOptions) -> None:
     settings = _settings(options)
     output = _format(options)
     with progress(sum(part.size for part in parts)) as advance:
-        written = _collect(_evaluated(parts, options, settings, output), advance)
+        written = _collect(_evaluate_parts(parts, options, settings, output), advance)
     written.mistakes[:0] = mistakes
     written.summary.mistakes += len(mistakes)
     if not written.mistakes and not written.summary.total:
@@ -173,7 +173,7 @@ def _format(options: _ReviewOptions) -> OutputFormat:
             return Json()
 
 
-def _evaluated(
+def _evaluate_parts(
     parts: Sequence[Part], options: _ReviewOptions, settings: Settings, output: OutputFormat
 ) -> Iterator[Written]:
     """The results of groups of parts, in their order."""

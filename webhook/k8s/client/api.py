@@ -165,7 +165,7 @@ READ_ERRORS: Final = (
 )
 
 
-def timed_out(seconds: float) -> Unavailable:
+def describe_timeout(seconds: float) -> Unavailable:
     """A request to the API server that was given up after some seconds."""
     return Unavailable(f"the request to the API server timed out after {duration(seconds)}")
 
@@ -191,7 +191,7 @@ def list_failure(error: Exception, resource: Resource[Any], namespace: str, seco
         return explain("list", resource, namespace, error.status, error.body)
     if isinstance(error, ApiConnectionError):
         return Unavailable(error.why)
-    return timed_out(seconds) if isinstance(error, TimeoutError) else undecodable(f"list of {resource.plural}")
+    return describe_timeout(seconds) if isinstance(error, TimeoutError) else undecodable(f"list of {resource.plural}")
 
 
 def is_segment(name: str) -> bool:
@@ -262,7 +262,7 @@ async def _get(
     except ApiConnectionError as error:
         return Unavailable(error.why)
     except TimeoutError:
-        return timed_out(seconds)
+        return describe_timeout(seconds)
 
 
 def decode(body: bytes, view: type[S], what: str) -> S | Unavailable:
