@@ -149,9 +149,11 @@ CERT_MANAGER = Bundle(
     "about three minutes",
     (ToolModule("cert-manager", "github.com/cert-manager/cert-manager", CERT_MANAGER_TOOLS, data=("deploy/crds",)),),
 )
-METRICS = ("metrics-server", "sigs.k8s.io/metrics-server", ("metrics-server",), "metrics-server")
 METRICS_SERVER = Bundle(
-    "metrics-server", "metrics-server", "about two minutes", (ToolModule(*METRICS, data=("manifests/base",)),)
+    "metrics-server",
+    "metrics-server",
+    "about two minutes",
+    (ToolModule("metrics-server", "sigs.k8s.io/metrics-server", ("metrics-server",), "metrics-server"),),
 )
 NODE = Bundle(
     "node",

@@ -261,7 +261,7 @@ class NodeCluster:
         pki = self.access.pki
         names = ("kubernetes", "kubernetes.default.svc", "localhost", "127.0.0.1", API_SERVER, self.ADDRESSES[0])
         serving, accounts = pki.serving("api-server", names), pki.service_account_key
-        kubelet = pki.client("kube-apiserver", ("system:masters",))
+        kubelet, front = pki.client("kube-apiserver", ("system:masters",)), pki.client("front-proxy", ())
         return [
             str(self.binaries / "kube-apiserver"),
             "--etcd-servers=http://127.0.0.1:2379",
@@ -278,6 +278,14 @@ class NodeCluster:
             f"--service-account-key-file={accounts}",
             f"--service-account-signing-key-file={accounts}",
             "--service-account-issuer=https://kubernetes.default.svc",
+            # Servers behind the API server, such as metrics-server, know it by this certificate.
+            f"--requestheader-client-ca-file={pki.ca}",
+            "--requestheader-allowed-names=front-proxy",
+            "--requestheader-username-headers=X-Remote-User",
+            "--requestheader-group-headers=X-Remote-Group",
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-",
+            f"--proxy-client-cert-file={front}",
+            f"--proxy-client-key-file={front}",
             "--authorization-mode=Node,RBAC",
             "--allow-privileged=true",
             "--shutdown-delay-duration=0",

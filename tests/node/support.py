@@ -100,6 +100,15 @@ class NodeInstallation(Access):
 
         eventually(are_ready, what=f"{number} replicas to be ready", timeout=120)
 
+    def apply(self, directory: str) -> None:
+        """Apply a kustomization; returns once the rollout is complete, and fails with what the pods say."""
+        self.kubectl("apply", "--server-side", "-k", directory, timeout=100)
+        where = ("-n", NAMESPACE)
+        done = self.kubectl(
+            *where, "rollout", "status", f"deployment/{NAMESPACE}", "--timeout=130s", check=False, timeout=140
+        )
+        assert done.returncode == 0, done.stderr + self.kubectl(*where, "describe", "pods", check=False).stdout
+
     def is_trusted(self) -> bool:
         """Whether all webhook configurations exist, and all of their entries have a caBundle."""
         entries = [entry for where in CONFIGURATIONS for entry in self.admin.get(*where)["webhooks"]]

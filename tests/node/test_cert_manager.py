@@ -3,52 +3,33 @@
 from __future__ import annotations
 
 import base64
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from hack.controlplane.build import CERT_MANAGER, location
-from tests.e2e.support.kube import Json, eventually
-from tests.e2e.support.pki import ADMIN
-from tests.e2e.support.processes import Process
+from tests.e2e.support import cert_manager
+from tests.e2e.support.kube import eventually
 
 from .support import CONFIGURATIONS, NAMESPACE, NodeInstallation, NodeReviews, kustomization, served_certificate
 
-CERTIFICATES = "cert-manager.io/v1/certificates"
 SERVING = "kubevirt-webhook-serving"
 
 
 @pytest.fixture(scope="module")
-def cert_manager(node: NodeInstallation) -> Iterator[None]:
+def issuer(node: NodeInstallation) -> Iterator[None]:
     """The kinds and the controllers of cert-manager."""
-    place = location(os.environ, bundle=CERT_MANAGER)
-    for file in sorted((place / "crds").glob("*.yaml")):
-        for definition in yaml.safe_load_all(file.read_text()):
-            node.admin.apply(definition)
-    eventually(lambda: node.admin.list(CERTIFICATES, NAMESPACE) == [], what="cert-manager's kinds to be served")
-    kubeconfig = str(node.kubeconfig_for(*ADMIN))
-    names = ("cert-manager-controller", "cert-manager-cainjector")
-    running = [
-        Process(name, [str(place / name), kubeconfig], node.directory / "logs" / f"{name}.log") for name in names
-    ]
-    for process in running:
-        process.start()
-    yield
-    for process in running:
-        process.kill()
+    with cert_manager.running(node):
+        yield
 
 
 @pytest.fixture
-def certified(node: NodeInstallation, cert_manager: None, tmp_path: Path) -> Iterator[NodeInstallation]:
+def certified(node: NodeInstallation, issuer: None, tmp_path: Path) -> Iterator[NodeInstallation]:
     """An installation by kustomize whose certificates are cert-manager's."""
     node.run("uninstall")
-    node.kubectl("apply", "--server-side", "-k", kustomization(tmp_path, "cert-manager"), timeout=100)
-    node.kubectl("-n", NAMESPACE, "rollout", "status", "deployment/kubevirt-webhook", "--timeout=150s", timeout=160)
+    node.apply(kustomization(tmp_path, "cert-manager"))
     node.wait_ready()
     node.offer_namespace()
     yield node
@@ -77,22 +58,6 @@ def served(node: NodeInstallation) -> set[bytes]:
     return {served_certificate(pod["status"]["podIP"]) for pod in node.ready_pods()}
 
 
-def renew(node: NodeInstallation, name: str) -> None:
-    """Ask for a certificate to be issued now, as `cmctl renew` does; returns once it is."""
-    before: Json = node.admin.get(CERTIFICATES, name, NAMESPACE)
-    now = {"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "by a test"}
-    issuing = {**now, "lastTransitionTime": "2026-01-01T00:00:00Z"}
-    conditions = [one for one in before["status"]["conditions"] if one["type"] != "Issuing"]
-    node.admin.patch(
-        CERTIFICATES, name, {"status": {"conditions": [*conditions, issuing]}}, NAMESPACE, subresource="status"
-    )
-    eventually(
-        lambda: node.admin.get(CERTIFICATES, name, NAMESPACE)["status"]["revision"] > before["status"]["revision"],
-        what=f"Certificate {name} to be issued again",
-        timeout=60,
-    )
-
-
 def follow(node: NodeInstallation, before: bytes) -> None:
     """Wait until all replicas serve with the new certificate."""
     assert leaf(node) != before
@@ -113,14 +78,14 @@ def test_issued_trusted_and_rotated_without_a_request_that_is_denied(certified: 
     with NodeReviews(node) as load:
         load.more()
         before = leaf(node)
-        renew(node, NAMESPACE)
+        cert_manager.renew(node, NAMESPACE, NAMESPACE)
         follow(node, before)
         load.more()
 
         # A new CA signs with the key of before: what it signed then is trusted meanwhile.
         before = leaf(node)
-        renew(node, "kubevirt-webhook-ca")
-        renew(node, NAMESPACE)
+        cert_manager.renew(node, "kubevirt-webhook-ca", NAMESPACE)
+        cert_manager.renew(node, NAMESPACE, NAMESPACE)
         follow(node, before)
         load.more()
     assert (load.denied, load.unchanged) == ([], 0)

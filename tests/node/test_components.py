@@ -48,8 +48,7 @@ def test_all_of_them_together(empty: NodeInstallation, tmp_path: Path) -> None:
     node.admin.create("v1/secrets", secret, NAMESPACE)
 
     directory = kustomization(tmp_path, *NATIVE, settings=WITH_ALL)
-    node.kubectl("apply", "--server-side", "-k", directory, timeout=100)
-    node.kubectl("-n", NAMESPACE, "rollout", "status", "deployment/kubevirt-webhook", "--timeout=120s", timeout=130)
+    node.apply(directory)
     node.wait_ready()
     node.offer_namespace()
 

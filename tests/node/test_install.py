@@ -124,8 +124,7 @@ def test_a_namespace_that_does_not_go_is_told_with_its_cause(installed: NodeInst
 def test_with_kustomize(node: NodeInstallation, tmp_path: Path) -> None:
     node.run("uninstall")
     directory = kustomization(tmp_path)
-    node.kubectl("apply", "--server-side", "-k", directory)
-    node.kubectl("-n", NAMESPACE, "rollout", "status", "deployment/kubevirt-webhook", "--timeout=90s", timeout=100)
+    node.apply(directory)
 
     assert node.images() == {IMAGE}
     bundles = "jsonpath={.webhooks[*].clientConfig.caBundle}"
