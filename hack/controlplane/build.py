@@ -5,7 +5,7 @@ Compiling takes minutes, so a finished build is kept and shared: by later runs, 
 workers. Two things make that safe: a build appears under its final name by one rename (a directory of that name is
 complete, always), and a file lock lets one process build while the others wait for it.
 
-The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`` beside this file, and the older ones in
+The versions are those in ``k8s/go.mod``, ``etcd/go.mod`` and ``kubevirt/go.mod`` beside this file, and older ones in
 ``k8s-1.34/go.mod``, ``kubevirt-1.8/go.mod`` and so on; their go.sum files pin every byte that is compiled, and
 ``-mod=readonly`` keeps the build from changing either. Standard library only: CI runs this before anything is
 installed.
